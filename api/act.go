@@ -12,24 +12,24 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// act is one thing that one user does to one object. Each request is one; bulk and prune do many. All that writes takes
-// what it needs to know of its user from the act, so a write is the same whichever way it came.
+// act is one thing that one user does to one object. A request is one act; bulk and prune do many. Every writing
+// function gets the user's data from the act, so it works the same for all callers.
 type act struct {
 	user   *auth.Identity  // nil on public routes
-	permit auth.Permission // what the roles say; zero on public and open routes
+	permit auth.Permission // the roles' answer; zero on public and open routes
 	header http.Header     // with the preconditions; nil for none
 
-	method, path string // for the audit log: of the request, or of the one that would do the same
+	method, path string // for the audit log: of the request, or of an equivalent one
 	remote       string // address of the client
 
 	namespace, name string // of the object; "" where a path has none
-	warning         string // what the user should know of the object
+	warning         string // a text about the object for the user
 }
 
-// maxAuditedPath is the longest path in the audit log, in bytes. It has room for three names of the longest kind.
+// maxAuditedPath is the longest path in the audit log, in bytes. It has space for three names of maximal length.
 const maxAuditedPath = 1024
 
-// author is the act's user in the audit log.
+// author returns the act's user for the audit log.
 func (t *act) author() config.Author {
 	path := shownPath(t.path)
 	if len(path) > maxAuditedPath {
@@ -38,7 +38,7 @@ func (t *act) author() config.Author {
 	return config.Author{User: t.user.User, Remote: t.remote, Request: t.method + " " + path}
 }
 
-// perform is the way of every act: the roles are asked, a write gets its author and its time, and do does it.
+// perform does every act: it checks the roles, sets author and deadline of a write, and calls do.
 func (a *API) perform(ctx context.Context, t *act, who *access, at auth.Attributes, do func(context.Context) error) error {
 	if !who.public && !who.open {
 		if err := a.allow(t, who, at); err != nil {
@@ -59,7 +59,7 @@ func (a *API) perform(ctx context.Context, t *act, who *access, at auth.Attribut
 	return do(ctx)
 }
 
-// allow asks the roles, and keeps their answer in the act.
+// allow checks the roles, and stores the permission in the act.
 func (a *API) allow(t *act, who *access, at auth.Attributes) error {
 	t.permit = a.opts.Auth.Permit(t.user, at)
 	if t.permit.Whole() || who.labels && !t.permit.Denied() {
@@ -68,16 +68,16 @@ func (a *API) allow(t *act, who *access, at auth.Attributes) error {
 	return errDenied
 }
 
-// deed is an act without a request of its own, as bulk and prune do them.
+// deed is an act without a request of its own. bulk and prune make them.
 type deed struct {
-	method, path    string // of the request that would do the same
-	resource        string // as the roles are asked, with the names
+	method, path    string // of an equivalent request
+	resource        string // as in roles, with the names
 	namespace, name string
 	do              func(ctx context.Context, t *act) error
 }
 
-// actAs does a deed for the user and the client of a request, as a request for it alone would be done. An error is what
-// that request would be answered.
+// actAs does a deed for the user and the client of a request, like a request for it alone. An error is the answer to
+// that request.
 func (a *API) actAs(ctx context.Context, by *act, d *deed) error {
 	if d.do == nil { // no path has the method
 		return &apiError{status: http.StatusMethodNotAllowed}
@@ -97,7 +97,7 @@ func (a *API) actAs(ctx context.Context, by *act, d *deed) error {
 	})
 }
 
-// roleNamespace is a namespace as the roles are asked for it.
+// roleNamespace returns the namespace for a question to the roles.
 func roleNamespace(namespace string) string {
 	if namespace == allNamespaces {
 		return ""
@@ -105,7 +105,7 @@ func roleNamespace(namespace string) string {
 	return namespace
 }
 
-// verbOf is what the roles are asked of a request that writes.
+// verbOf returns the verb in roles for the method of a write.
 func verbOf(method string) string {
 	switch method {
 	case http.MethodPost:
@@ -118,13 +118,13 @@ func verbOf(method string) string {
 	return "get"
 }
 
-// definition is how objects of one kind are written one by one, whatever their Go type.
+// definition has the functions that write one object of a kind, independent of its Go type.
 type definition struct {
-	erase func(ctx context.Context, t *act, along url.Values) error // along is as in the query of a DELETE
-	amend func(ctx context.Context, t *act, patch []byte) error     // with a merge patch; nil if there is no PATCH
+	erase func(ctx context.Context, t *act, along url.Values) error // along has the query parameters of the DELETE
+	amend func(ctx context.Context, t *act, patch []byte) error     // applies a merge patch; nil if the kind has no PATCH
 }
 
-// objectPath is the path of an object of a kind.
+// objectPath returns the path of an object of a kind.
 func objectPath(k *resource.Kind, namespace, name string) string {
 	if k.Namespaced {
 		return k.Prefix() + "namespaces/" + namespace + "/" + k.Plural + "/" + name
@@ -132,7 +132,7 @@ func objectPath(k *resource.Kind, namespace, name string) string {
 	return k.Prefix() + k.Plural + "/" + name
 }
 
-// erasing deletes a definition, with what a DELETE without a query deletes along with it.
+// erasing returns the deed that deletes a definition, like a DELETE without a query.
 func (a *API) erasing(k *resource.Kind, namespace, name string) *deed {
 	return &deed{
 		method: http.MethodDelete, path: objectPath(k, namespace, name), resource: k.Role, namespace: namespace, name: name,
@@ -140,7 +140,7 @@ func (a *API) erasing(k *resource.Kind, namespace, name string) *deed {
 	}
 }
 
-// amending applies a merge patch to a definition.
+// amending returns the deed that applies a merge patch to a definition.
 func (a *API) amending(k *resource.Kind, namespace, name string, patch []byte) *deed {
 	d := &deed{method: http.MethodPatch, path: objectPath(k, namespace, name), resource: k.Role, namespace: namespace, name: name}
 	if amend := a.definitions[k.Role].amend; amend != nil {
@@ -153,7 +153,7 @@ func eventPath(key state.Key) string {
 	return core + "namespaces/" + key.Namespace + "/events/" + key.Entity + "/" + key.Check
 }
 
-// eventDeed is something done to an event.
+// eventDeed returns a deed on an event.
 func eventDeed(method string, key state.Key, do func(context.Context, *act) error) *deed {
 	return &deed{
 		method: method, path: eventPath(key), resource: "events", namespace: key.Namespace, name: key.Entity + "/" + key.Check,
@@ -161,7 +161,7 @@ func eventDeed(method string, key state.Key, do func(context.Context, *act) erro
 	}
 }
 
-// ackDeed is something done to the acknowledgement of an event, which is a silence.
+// ackDeed returns a deed on the acknowledgement of an event, which is a silence.
 func ackDeed(method string, key state.Key, do func(context.Context, *act) error) *deed {
 	return &deed{
 		method: method, path: ours + strings.TrimPrefix(eventPath(key), core) + "/ack",

@@ -10,8 +10,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestActsAreAuditedAsRequests: what bulk and prune do to one object is in the audit log as the request for it alone
-// would be.
+// TestActsAreAuditedAsRequests: an act of bulk or prune on one object is in the audit log like the request for it
+// alone.
 func TestActsAreAuditedAsRequests(t *testing.T) {
 	s := newServer(t, nil)
 	s.events(4)
@@ -72,12 +72,12 @@ func TestActsAreAuditedAsRequests(t *testing.T) {
 	}
 }
 
-// TestActsKeepToLabels: bulk and prune refuse what the handlers of single requests refuse to a role that is limited by
-// labels.
+// TestActsKeepToLabels: bulk and prune refuse the same as single requests for a role that is limited by labels.
 func TestActsKeepToLabels(t *testing.T) {
 	s := newServer(t, nil)
 	s.grant("red", "default", resource.Rule{
-		Verbs: []string{"*"}, Resources: []string{"checks", "handlers", "filters", "entities", "events", "silenced"}, LabelSelector: "team == red",
+		Verbs: []string{"*"}, Resources: []string{"checks", "handlers", "filters", "entities", "events", "silenced"},
+		LabelSelector: "team == red",
 	})
 	red := []string{"Authorization", "Bearer " + s.user("ann", "red")}
 	for _, team := range []string{"red", "blue"} {

@@ -14,7 +14,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// aggregates serves checks of checks. They are lapwing's own, and so are their paths.
+// aggregates serves aggregates. They are lapwing's own, and so are their paths.
 type aggregates struct {
 	kind[resource.Aggregate]
 }
@@ -25,12 +25,13 @@ func (a *API) serveAggregates() {
 		accept: aggregate.Parse,
 		reason: resourceInvalid,
 	}}
-	g.settle = withAuthor(a, func(g *resource.Aggregate) **resource.Author { return &g.Author }, g.Meta)
+	g.finish = withAuthor(a, func(g *resource.Aggregate) **resource.Author { return &g.Author }, g.Meta)
 	g.serve()
-	a.route(g.collection()+"/{name}/evaluation", access{resource: g.String(), name: namePath, labels: true}, methods{http.MethodGet: g.evaluate})
+	a.route(g.collection()+"/{name}/evaluation", access{resource: g.String(), name: namePath, labels: true},
+		methods{http.MethodGet: g.evaluate})
 }
 
-// evaluate says what an aggregate finds now, without making an event of it.
+// evaluate answers with an aggregate's present result, without making an event.
 func (g *aggregates) evaluate(w *response, r *request) error {
 	def, err := g.find(r.act)
 	if err != nil {
@@ -53,7 +54,7 @@ func (g *aggregates) evaluate(w *response, r *request) error {
 	return w.object(results)
 }
 
-// serveDependencies adds what an event depends on, and whether that keeps handlers from it.
+// serveDependencies adds the path with an event's dependencies and whether they inhibit it.
 func (a *API) serveDependencies() {
 	item := func(r *request) string { return r.PathValue("entity") + "/" + r.PathValue("check") }
 	a.route(ours+"namespaces/{namespace}/events/{entity}/{check}/dependencies", access{resource: "events", name: item, labels: true},
@@ -74,7 +75,7 @@ func (a *API) getDependencies(w *response, r *request) error {
 	return w.object(a.seenDependencies(r, ev.Entity.Metadata.Namespace, report))
 }
 
-// seenDependencies is a report without what the user may not see by itself.
+// seenDependencies returns a report without the events that the user may not see.
 func (a *API) seenDependencies(r *request, namespace string, report *inhibit.Report) *inhibit.Report {
 	if a.seesAllEvents(r, namespace) {
 		return report
@@ -117,7 +118,7 @@ func (a *API) seesDependency(r *request, namespace, name string) bool {
 	return ok && permit.Allows(selector.Of("event.entity", cfg))
 }
 
-// hideInhibitors takes the names of what inhibits an event out of deliveries that are shown to a user who may not list all events.
+// hideInhibitors removes the names of inhibiting events from deliveries for a user who may not list all events.
 func (a *API) hideInhibitors(r *request, namespace string, deliveries []trace.Delivery) {
 	if a.seesAllEvents(r, namespace) {
 		return

@@ -77,8 +77,9 @@ func TestAggregates(t *testing.T) {
 	s.grant("counters", "default", resource.Rule{Verbs: []string{"get"}, Resources: []string{"aggregates"}})
 	token := "Bearer " + s.user("carl", "counters")
 	fails = nil
-	s.do("GET", aggregatesPath+"/disks/evaluation", "", "Authorization", token).is(403) // it tells about events
-	s.grant("counters", "default", resource.Rule{Verbs: []string{"get"}, Resources: []string{"aggregates"}}, resource.Rule{Verbs: []string{"list"}, Resources: []string{"events"}})
+	s.do("GET", aggregatesPath+"/disks/evaluation", "", "Authorization", token).is(403) // it shows data of events
+	s.grant("counters", "default", resource.Rule{Verbs: []string{"get"}, Resources: []string{"aggregates"}},
+		resource.Rule{Verbs: []string{"list"}, Resources: []string{"events"}})
 	s.do("GET", aggregatesPath+"/disks/evaluation", "", "Authorization", token).is(200)
 	s.do("GET", aggregatesPath, "", "Authorization", token).is(403)
 	s.do("DELETE", aggregatesPath+"/disks", "", "Authorization", token).is(403)
@@ -87,16 +88,18 @@ func TestAggregates(t *testing.T) {
 func TestDependencies(t *testing.T) {
 	s := newServer(t, func(o *Options) {
 		o.Dependencies = func(_ context.Context, ev *resource.Event) (*inhibit.Report, error) {
-			return &inhibit.Report{Inhibited: true, By: []string{ev.Entity.Metadata.Name + "/x"}, Dependencies: []inhibit.Relationship{}}, nil
+			return &inhibit.Report{Inhibited: true, By: []string{ev.Entity.Metadata.Name + "/x"},
+				Dependencies: []inhibit.Relationship{}}, nil
 		}
 	})
 	s.do("PUT", eventsPath+"/web/disk", `{"check":{"status":2}}`).is(201)
 	const path = "/api/lapwing/v1/namespaces/default/events/"
-	if a := s.do("GET", path+"web/disk/dependencies", "").is(http.StatusOK); a.body != `{"inhibited":true,"by":["web/x"],"dependencies":[]}` {
+	if a := s.do("GET", path+"web/disk/dependencies",
+		"").is(http.StatusOK); a.body != `{"inhibited":true,"by":["web/x"],"dependencies":[]}` {
 		t.Errorf("the answer is %s", a.body)
 	}
 	s.do("GET", path+"web/cpu/dependencies", "").is(404)
-	// depends_on is taken of checks and entities in each of their forms, and nobody sees it where it is not.
+	// checks and entities accept depends_on in each of its forms, and answers without it do not show it.
 	const base = "/api/core/v2/namespaces/default/"
 	s.do("PUT", base+"checks/http", `{"metadata":{"name":"http"},"interval":10,"depends_on":["web/","db/sql","nginx"]}`).is(201)
 	s.do("PUT", base+"checks/cpu", `{"metadata":{"name":"cpu"},"interval":10}`).is(201)

@@ -1,21 +1,21 @@
-// Package api serves the HTTP API: Sensu Go 6's /auth and /api/core/v2 field for field, lapwing's own /api/lapwing/v1
-// beside it, and the pages of package web at /. Package backend builds it and mounts it on the port of the API.
+// Package api serves the HTTP API: Sensu Go 6's /auth and /api/core/v2 field for field, lapwing's own /api/lapwing/v1,
+// and the pages of package web at /. Package backend makes it and serves it on the API's port.
 //
-// There is one file per resource, which adds the paths of the resource with a handler for each method. crud.go serves a
-// kind of definition that needs nothing special; resource.Kinds has the names. A request passes, in this order: the
-// routes (404, 405), the user's token (401), the gate that is shut while the backend starts (503), the roles (403), and
-// its handler. A handler returns an error for everything that it does not answer itself.
+// There is one file per resource, which adds its paths with a handler for each method. crud.go serves kinds of
+// definitions without special cases; resource.Kinds has their names. A request passes, in this order: the routes (404,
+// 405), the user's token (401), the gate that is closed while the backend starts (503), the roles (403), and its
+// handler. A handler returns an error for every answer that it does not write itself.
 //
-// Each thing that a user can do to definitions, events or silences is a function that takes an act (act.go): who does it,
-// with which rights, to what. It checks, writes and records. The handlers of requests call it, and so do bulk and prune,
-// all through API.perform. So a rule of admission belongs there and not into a handler.
+// Each thing that a user can do to definitions, events or silences is a function of an act (act.go): who does it, with
+// which rights, to what. It checks, writes and records. Request handlers call it, and so do bulk and prune, always
+// through API.perform. So put a rule of admission into such a function and not into a handler.
 //
 // Reads come from config's snapshot and from State, both in this process. A write of a definition returns when the
-// snapshot has it; a write of an event returns when the event is durable in the log and folded. What was answered 2xx
-// can be read back.
+// snapshot has it. A write of an event returns when the event is durable in the log and folded. So a write that was
+// answered 2xx can be read back.
 //
-// Every list takes the query parameters labelSelector and fieldSelector (see package selector). Of Sensu, only the
-// commercial edition does.
+// Every list takes the query parameters labelSelector and fieldSelector (see package selector). In Sensu, only the
+// commercial edition does. Storing is the task of packages config, intake and state, rights are package auth's.
 package api
 
 import (
@@ -42,7 +42,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// State is what the API reads of events and entities. *state.State is one.
+// State reads events and entities. *state.State implements it.
 type State interface {
 	Event(namespace, entity, check string) (*resource.Event, error)
 	Events(namespace, entity, after string, limit int) (events []*resource.Event, next string, err error)
@@ -54,19 +54,19 @@ type State interface {
 	ChangedSince(namespace string, c state.Cursor) (changed []state.Update, ok bool)
 }
 
-// Intake is the way into the event log. Its methods return when what they did is durable and State shows it.
+// Intake writes to the event log. Its methods return when the change is durable and State shows it.
 type Intake interface {
-	// Submit takes a valid event.
+	// Submit writes a valid event.
 	Submit(ctx context.Context, ev *resource.Event) error
-	// PutEntityState replaces what is known of an entity's host.
+	// PutEntityState replaces the reported half of an entity.
 	PutEntityState(ctx context.Context, st *resource.EntityState) error
 	DeleteEvent(ctx context.Context, namespace, entity, check string) error
-	// DeleteEntity forgets an entity's state and its events.
+	// DeleteEntity deletes an entity's state and its events.
 	DeleteEntity(ctx context.Context, namespace, name string) error
-	// Resolve takes a good result for each of the events.
+	// Resolve writes a passing result for each of the events.
 	Resolve(ctx context.Context, events []*resource.Event, output string) error
-	// Orphans are the events of a namespace, or of all for "", whose entity or check is not defined any more and that have not
-	// changed since a time.
+	// Orphans returns the events whose entity or check is gone and that have not changed since before, in a namespace
+	// or, for "", in all.
 	Orphans(ctx context.Context, namespace string, before time.Time) ([]resource.Orphan, error)
 }
 
@@ -77,44 +77,49 @@ type Options struct {
 	State  State
 	Intake Intake
 	Auth   *auth.Auth
-	// Audit has who changed what. Default: nothing is kept.
+	// Audit is the log of changes. Default: none.
 	Audit AuditLog
-	// Trace has what became of events, and DeadLetters what handlers never took. Default: nothing is known.
+	// Trace has what happened to events, and DeadLetters the deliveries that failed for good. Default: none.
 	Trace       Traces
 	DeadLetters DeadLetters
-	// Simulate says what would become of an event with drafts of definitions. Commands are only run if that is asked for.
-	// Default: it is refused.
+	// Simulate returns what would happen to an event with drafts of definitions. It runs commands only if the caller
+	// asks for it. Default: simulations are refused.
 	Simulate func(ctx context.Context, namespace string, draft *Draft, ev *resource.Event, commands bool) []trace.Delivery
-	// Evaluate says what an aggregate would find now, of the events that reader selects: nil for all. Default: that it is not known.
+	// Evaluate returns an aggregate's present result, computed from the events that reader selects; nil means all.
+	// Default: aggregates cannot be evaluated.
 	Evaluate func(ctx context.Context, def *resource.Aggregate, reader *selector.Selector) ([]resource.AggregateEvaluation, error)
-	// Dependencies says what an event depends on. Default: on nothing.
+	// Dependencies returns the dependencies of an event. Default: none.
 	Dependencies func(ctx context.Context, ev *resource.Event) (*inhibit.Report, error)
-	// AgentAccess gives members of the group system:agents what roles give that group. Default: it counts for agents' sessions only.
+	// AgentAccess lets members of the group system:agents use that group's roles in the API. Default: only agents'
+	// sessions can.
 	AgentAccess bool
-	// HandlerAllowed and MutatorAllowed are why the operator's settings forbid a definition, or nil. Default: all are allowed.
+	// HandlerAllowed and MutatorAllowed return the reason why the operator's settings forbid a definition, or nil.
+	// Default: all are allowed.
 	HandlerAllowed func(*resource.Handler) error
 	MutatorAllowed func(*resource.Mutator) error
-	// Web gets GET and HEAD requests outside of the API. Default: they are answered 404.
+	// Web serves GET and HEAD requests outside of the API. Default: they are answered 404.
 	Web http.Handler
-	// Ready says why the backend cannot serve yet. Until it returns nil for the first time all but the public
+	// Ready returns the reason why the backend cannot serve yet. Until it first returns nil, all but the public
 	// endpoints are answered 503. Default: always ready.
 	Ready func() error
-	// Impaired says what a backend that serves cannot do; /ready answers 503 with it, and all else goes on. Default: nothing.
+	// Impaired returns what a serving backend cannot do; /ready then answers 503, and everything else works. Default:
+	// nothing.
 	Impaired func() error
-	// Execute asks the agents that have one of the subscriptions to run a check now, and returns when the request was
-	// issued, in Unix seconds. Default: there are no agents.
+	// Execute asks the agents with one of the subscriptions to run a check now. It returns the time of the request in
+	// Unix seconds. Default: there are no agents.
 	Execute func(check *resource.CheckConfig, subscriptions []string) (issued int64)
-	// WithoutAgent returns those of a namespace's subscriptions that no connected agent has. Default: none is said to be so.
+	// WithoutAgent returns the subscriptions of a namespace that no connected agent has. Default: none.
 	WithoutAgent func(namespace string, subscriptions []string) []string
 	// Drain sends agents to other backends. Default: there are no agents.
 	Drain Drainer
-	// Health is what /health shows. Default: one healthy member.
+	// Health returns the state for /health. Default: one healthy member.
 	Health func(context.Context) Health
-	// Version is the backend's, for /version.
+	// Version is the backend's version, for /version.
 	Version string
-	// Gatherer has the metrics of /metrics. Default: there are none.
+	// Gatherer has the metrics of /metrics. Default: none.
 	Gatherer prometheus.Gatherer
-	// MetricsAuth has /metrics want a token or an API key with the permission to get metrics. Default: it is public.
+	// MetricsAuth makes /metrics require a token or an API key with the permission to get metrics. Default: it is
+	// public.
 	MetricsAuth bool
 	// RequestLimit bounds the body of a request, in bytes.
 	RequestLimit int64
@@ -123,7 +128,7 @@ type Options struct {
 	// DefaultSilence is how long a silence lasts that says nothing of its end, and MaxSilence the longest, counted from its
 	// making. 0 is no bound: silences last until they are deleted, and may be of any length.
 	DefaultSilence, MaxSilence time.Duration
-	// Now is the clock. Default time.Now.
+	// Now is the clock. Default: time.Now.
 	Now        func() time.Time
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -136,28 +141,28 @@ func DefaultOptions() Options { return Options{RequestLimit: 512_000, WriteTimeo
 type API struct {
 	opts    Options
 	log     *slog.Logger
-	rare    *rarelog.Log // for lines that depend on what clients send
+	rare    *rarelog.Log // for log lines that depend on what clients send
 	metrics metrics
 	mux     *http.ServeMux
 	routes  []route
-	// definitions are the kinds of definitions that serve has added, by how roles call them. New fills it.
+	// definitions has the kinds of definitions that serve has added, by their name in roles. New fills it.
 	definitions map[string]definition
 	silences    *silences
 	recent      *recent
 	started     atomic.Bool // Ready has returned nil once
 	limits      atomic.Pointer[Limits]
 
-	heartbeat time.Duration // of live streams
-	backlog   int           // of live streams
+	heartbeat time.Duration // interval of the live streams' comments
+	backlog   int           // limit of a live stream's backlog, in events
 	chunk     int           // eventChunk
 
-	simulating chan struct{} // has room for so many simulations
+	simulating chan struct{} // limits concurrent simulations
 	mu         sync.Mutex    // guards the fields below
 	streams    sync.WaitGroup
 	backlogs   map[*backlog]*state.Tail // of the live streams
 	stopping   chan struct{}            // closed by Stop
 	stopped    bool
-	unlisten   func() // ends what fills recent
+	unlisten   func() // ends the calls that fill recent
 }
 
 // New makes the handler.
@@ -259,8 +264,8 @@ func New(opts Options) (*API, error) {
 	return a, nil
 }
 
-// Stop ends the live streams, which otherwise last as long as their clients want, and waits for them. An http.Server waits
-// for them in its Shutdown, so call Stop before it.
+// Stop ends the live streams, which otherwise last as long as their clients want, and waits for them.
+// http.Server.Shutdown also waits for them, so call Stop first.
 func (a *API) Stop() error {
 	a.mu.Lock()
 	if !a.stopped {
@@ -283,7 +288,7 @@ func (a *API) ServeHTTP(hw http.ResponseWriter, r *http.Request) {
 		}
 		a.observe(w, r, time.Since(begin))
 	}()
-	// The mux would redirect to a tidied path. A path that needs it is none of ours.
+	// The mux would redirect to a cleaned path. No path of the API needs that.
 	if p := r.URL.EscapedPath(); p != "" && r.URL.Path != "*" {
 		if c := path.Clean(p); c != p && c+"/" != p {
 			writeUnknown(w)
@@ -293,7 +298,7 @@ func (a *API) ServeHTTP(hw http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(w, r)
 }
 
-// fallback gets the requests that no route takes.
+// fallback serves requests without a route.
 func (a *API) fallback(w http.ResponseWriter, r *http.Request) {
 	outside := r.URL.Path != "/api" && !strings.HasPrefix(r.URL.Path, "/api/")
 	if a.opts.Web != nil && outside && (r.Method == http.MethodGet || r.Method == http.MethodHead) {

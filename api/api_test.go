@@ -53,7 +53,7 @@ type server struct {
 	store  *config.Store
 	fold   *state.State
 	intake *faultyIntake
-	now    atomic.Int64 // what is added to the clock, in seconds
+	now    atomic.Int64 // seconds added to the clock
 }
 
 // faultyIntake refuses everything while err is set.
@@ -129,7 +129,8 @@ func newServer(t testing.TB, change func(*Options)) *server {
 	start(t, trail, err)
 	store, err := config.New(config.Options{Broker: b, Written: trail.Written})
 	start(t, store, err)
-	log, err := eventlog.New(eventlog.Options{Broker: b, Dir: dir, Origin: "test", Partitions: 2, FlushInterval: time.Millisecond, MinFree: 1})
+	log, err := eventlog.New(eventlog.Options{Broker: b, Dir: dir, Origin: "test", Partitions: 2,
+		FlushInterval: time.Millisecond, MinFree: 1})
 	start(t, log, err)
 	db, err := pebble.Open("", &pebble.Options{FS: vfs.NewMem(), Logger: quiet{}})
 	if err != nil {
@@ -188,7 +189,7 @@ func newServer(t testing.TB, change func(*Options)) *server {
 	return s
 }
 
-// entityChanges is what tells a state of changes of entities.
+// entityChanges returns the function that calls a listener after changes of entities.
 func entityChanges(store *config.Store) func(func(namespace, name string)) func() {
 	return func(changed func(namespace, name string)) func() {
 		return store.OnChange(func(c config.Change) {
@@ -214,13 +215,14 @@ func (s *server) user(name string, groups ...string) string {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if err := config.Put(s.t.Context(), s.store, config.Users, &resource.User{Username: name, PasswordHash: string(hash), Groups: groups}); err != nil {
+	if err := config.Put(s.t.Context(), s.store, config.Users,
+		&resource.User{Username: name, PasswordHash: string(hash), Groups: groups}); err != nil {
 		s.t.Fatal(err)
 	}
 	return s.login(name)
 }
 
-// login is an access token.
+// login returns an access token.
 func (s *server) login(user string) string {
 	s.t.Helper()
 	id, err := s.users.Password(s.t.Context(), user, password)
@@ -243,18 +245,22 @@ func (s *server) grant(group, namespace string, rules ...resource.Rule) {
 	if namespace == "" {
 		err = errors.Join(
 			config.Put(s.t.Context(), s.store, config.ClusterRoles, &resource.ClusterRole{Metadata: meta, Rules: rules}),
-			config.Put(s.t.Context(), s.store, config.ClusterRoleBindings, &resource.ClusterRoleBinding{Metadata: meta, RoleRef: resource.RoleRef{Type: "ClusterRole", Name: group}, Subjects: subjects}))
+			config.Put(s.t.Context(), s.store, config.ClusterRoleBindings,
+				&resource.ClusterRoleBinding{Metadata: meta,
+					RoleRef: resource.RoleRef{Type: "ClusterRole", Name: group}, Subjects: subjects}))
 	} else {
 		err = errors.Join(
 			config.Put(s.t.Context(), s.store, config.Roles, &resource.Role{Metadata: meta, Rules: rules}),
-			config.Put(s.t.Context(), s.store, config.RoleBindings, &resource.RoleBinding{Metadata: meta, RoleRef: resource.RoleRef{Type: "Role", Name: group}, Subjects: subjects}))
+			config.Put(s.t.Context(), s.store, config.RoleBindings,
+				&resource.RoleBinding{Metadata: meta, RoleRef: resource.RoleRef{Type: "Role", Name: group},
+					Subjects: subjects}))
 	}
 	if err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// answer is what came of a request.
+// answer is the answer to a request.
 type answer struct {
 	t      testing.TB
 	what   string
@@ -305,7 +311,7 @@ func (a *answer) is(status int) *answer {
 	return a
 }
 
-// refuses wants a status with a Sensu error.
+// refuses expects a status with a Sensu error.
 func (a *answer) refuses(status, code int, message string) {
 	a.t.Helper()
 	a.is(status)
@@ -325,7 +331,7 @@ func (a *answer) has(v any) {
 	}
 }
 
-// names are those of the objects in a list.
+// names returns the names of the objects in a list.
 func (a *answer) names() string {
 	a.t.Helper()
 	var list []struct {
@@ -469,7 +475,8 @@ func TestTokenEndpoints(t *testing.T) {
 	for range 2 {
 		s.do("POST", "/auth/logout", `{"refresh_token":"`+second.Refresh+`"}`, "Authorization", "Bearer "+second.Access).is(200)
 	}
-	if got := s.do("POST", "/auth/token", `{"refresh_token":"`+second.Refresh+`"}`, "Authorization", "Bearer "+second.Access); got.status != 401 || got.body != "Unauthorized\n" {
+	if got := s.do("POST", "/auth/token", `{"refresh_token":"`+second.Refresh+`"}`, "Authorization",
+		"Bearer "+second.Access); got.status != 401 || got.body != "Unauthorized\n" {
 		t.Errorf("after logout: %d %q", got.status, got.body)
 	}
 }
@@ -508,7 +515,7 @@ func TestStart(t *testing.T) {
 	ready.Store(true)
 	s.do("GET", "/ready", "").is(200)
 	s.do("GET", "/api/core/v2/checks", "").is(200)
-	// Later trouble shows in /ready, and takes nothing away.
+	// Later trouble shows in /ready, and everything else works.
 	ready.Store(false)
 	if got := s.do("GET", "/ready", "").is(503); got.body != "replaying the log\n" {
 		t.Errorf("ready: %q", got.body)
@@ -519,7 +526,8 @@ func TestStart(t *testing.T) {
 func TestHealthOfACluster(t *testing.T) {
 	s := newServer(t, func(o *Options) {
 		o.Health = func(context.Context) Health {
-			return Health{ClusterID: 1<<63 + 1, MemberID: 1<<64 - 1, Term: 7, Members: []Member{{ID: 1<<64 - 1, Name: "a"}, {ID: 10, Name: "b", Err: "no answer"}}}
+			return Health{ClusterID: 1<<63 + 1, MemberID: 1<<64 - 1, Term: 7,
+				Members: []Member{{ID: 1<<64 - 1, Name: "a"}, {ID: 10, Name: "b", Err: "no answer"}}}
 		}
 	})
 	const want = `{"Alarms":null,"ClusterHealth":[` +
@@ -551,7 +559,8 @@ func TestBodies(t *testing.T) {
 	if !got.closed {
 		t.Error("the connection stays open after a body that is too large")
 	}
-	s.do("PATCH", checksPath+"/a", `{"command":"`+strings.Repeat("x", 1000)+`"}`, "Content-Type", mergePatchType).refuses(400, codeInvalid, "http: request body too large")
+	s.do("PATCH", checksPath+"/a", `{"command":"`+strings.Repeat("x", 1000)+`"}`, "Content-Type",
+		mergePatchType).refuses(400, codeInvalid, "http: request body too large")
 }
 
 func TestPanicsAreAnswered(t *testing.T) {
@@ -575,7 +584,7 @@ func TestPanicsAreAnswered(t *testing.T) {
 	}
 }
 
-// value is a counter's or gauge's.
+// value returns the value of a counter or gauge.
 func value(t testing.TB, m prometheus.Metric) float64 {
 	t.Helper()
 	var out dto.Metric

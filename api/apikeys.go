@@ -10,8 +10,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// apiKeys serves the keys of programs. A key is shown once, in the Location of the answer that made it; afterwards it has a
-// public name, under which it is listed. Who has the key may use it for the name in a path, as Sensu's clients do.
+// apiKeys serves API keys. A key is shown once, in the Location of the answer to its creation. After that it is listed
+// under a public name. In a path the key itself can be used instead of that name, as Sensu's clients do.
 type apiKeys struct {
 	kind[resource.APIKey]
 }
@@ -30,14 +30,14 @@ func (a *API) serveAPIKeys() {
 	})
 }
 
-// shownKey is a key as it is shown to who asked for it by a name.
+// shownKey returns a key for a client that asked for it by name.
 func shownKey(key *resource.APIKey, name string) *resource.APIKey {
 	shown := *key
 	shown.Hash, shown.Metadata.Name = "", name
 	return &shown
 }
 
-// shownPath is a path for logs, in which a key is replaced by its public name.
+// shownPath returns a path for logs, with a key replaced by its public name.
 func shownPath(p string) string {
 	if dir, name := path.Split(p); dir == apiKeyPath {
 		return dir + auth.APIKeyName(name)
@@ -45,7 +45,7 @@ func shownPath(p string) string {
 	return resource.Short(p)
 }
 
-// named makes the public name of what the path names, and returns what it was.
+// named replaces the key in the path by its public name, and returns the original.
 func named(r *request) (asked string) {
 	asked = r.PathValue("name")
 	r.name = auth.APIKeyName(asked)
@@ -73,8 +73,8 @@ func (k *apiKeys) wanted(w *response, r *request) (*resource.APIKey, error) {
 	return key, nil
 }
 
-// mayActAs reports whether the sender of a request may have a key of a user: the user itself, and those who may change the user.
-// They could give it another password as well.
+// mayActAs reports whether the sender of a request may have a key of a user. The user itself may, and users who may
+// change the user: they could also set another password.
 func (k *apiKeys) mayActAs(r *request, user string) bool {
 	if user == r.user.User && r.user.Origin.Local() {
 		return true
@@ -82,7 +82,7 @@ func (k *apiKeys) mayActAs(r *request, user string) bool {
 	return k.api.opts.Auth.Authorize(r.user, auth.Attributes{Verb: "update", Resource: "users", Name: user})
 }
 
-// dress gives a new key what its maker wants to say of it.
+// dress copies the client's metadata to a new key.
 func dress(stored, wanted *resource.APIKey, r *request) {
 	stored.Metadata.Labels, stored.Metadata.Annotations = wanted.Metadata.Labels, wanted.Metadata.Annotations
 	stored.Metadata.CreatedBy = r.user.User
@@ -116,8 +116,8 @@ func (k *apiKeys) get(w *response, r *request) error {
 	return w.tagged(r, shownKey(key, asked))
 }
 
-// put takes a key that was made elsewhere, such as in a Sensu cluster, or new labels and annotations of one that is here.
-// Sensu has no such request.
+// put stores a key that was made elsewhere, for example in a Sensu cluster, or changes labels and annotations of an
+// existing one. Sensu has no such request.
 func (k *apiKeys) put(w *response, r *request) error {
 	asked := named(r)
 	wanted, err := k.wanted(w, r)
@@ -156,41 +156,42 @@ func (k *apiKeys) put(w *response, r *request) error {
 
 var errKeyUser = invalid("an api key cannot be given to another user")
 
-// patch changes labels and annotations; the rest of a key is what it is.
+// patch changes labels and annotations; the rest of a key cannot change.
 func (k *apiKeys) patch(w *response, r *request) error {
 	asked := named(r)
 	patch, err := k.api.patch(w, r)
 	if err != nil {
 		return err
 	}
-	key, err := config.Update(r.Context(), k.api.opts.Config, k.Kind, "", r.PathValue("name"), func(old *resource.APIKey) (*resource.APIKey, error) {
-		// A client may have the tag of the key under either name.
-		var tags []string
-		for _, name := range []string{asked, old.Metadata.Name} {
-			shown, err := encode(shownKey(old, name))
+	key, err := config.Update(r.Context(), k.api.opts.Config, k.Kind, "", r.PathValue("name"),
+		func(old *resource.APIKey) (*resource.APIKey, error) {
+			// A client may have the tag of the key under either name.
+			var tags []string
+			for _, name := range []string{asked, old.Metadata.Name} {
+				shown, err := encode(shownKey(old, name))
+				if err != nil {
+					return nil, err
+				}
+				tags = append(tags, entityTag(shown))
+			}
+			if err := checkPreconditions(r.Header, tags...); err != nil {
+				return nil, err
+			}
+			key, err := merged(old, patch)
 			if err != nil {
 				return nil, err
 			}
-			tags = append(tags, entityTag(shown))
-		}
-		if err := checkPreconditions(r.Header, tags...); err != nil {
-			return nil, err
-		}
-		key, err := merged(old, patch)
-		if err != nil {
-			return nil, err
-		}
-		if name := key.Metadata.Name; auth.APIKeyName(name) != old.Metadata.Name {
-			return nil, invalid("the name of the resource (%s) does not match the name in the URI (%s)", name, asked)
-		}
-		if key.Username != old.Username {
-			return nil, errKeyUser
-		}
-		labels, annotations := key.Metadata.Labels, key.Metadata.Annotations
-		*key = *old
-		key.Metadata.Labels, key.Metadata.Annotations = labels, annotations
-		return key, nil
-	})
+			if name := key.Metadata.Name; auth.APIKeyName(name) != old.Metadata.Name {
+				return nil, invalid("the name of the resource (%s) does not match the name in the URI (%s)", name, asked)
+			}
+			if key.Username != old.Username {
+				return nil, errKeyUser
+			}
+			labels, annotations := key.Metadata.Labels, key.Metadata.Annotations
+			*key = *old
+			key.Metadata.Labels, key.Metadata.Annotations = labels, annotations
+			return key, nil
+		})
 	if err != nil {
 		return err
 	}

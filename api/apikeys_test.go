@@ -34,7 +34,7 @@ func TestAPIKeys(t *testing.T) {
 	s.do("GET", checksPath, "", with(key)...).is(http.StatusOK)
 	s.do("GET", checksPath, "", with(name)...).refuses(http.StatusUnauthorized, codeUnauthenticated, "invalid credentials")
 
-	// The key is nowhere but in the answer that made it.
+	// The key is only in the answer that made it.
 	list := s.do("GET", keysPath, "").is(http.StatusOK).body
 	stored, _ := config.Get(s.store.Snapshot(), config.APIKeys, "", name)
 	if strings.Contains(list, key) || !strings.Contains(list, name) || strings.Contains(list, stored.Hash) {
@@ -48,7 +48,7 @@ func TestAPIKeys(t *testing.T) {
 		}
 	}
 
-	// It acts with the user's rights of now, without what everybody has who signs in.
+	// It acts with the user's present rights, without the rights that every signed-in user has.
 	s.user("alice", "ops")
 	alices := s.key("alice")
 	s.do("GET", checksPath, "", with(alices)...).is(http.StatusForbidden)
@@ -94,7 +94,7 @@ func TestAPIKeys(t *testing.T) {
 	s.do("POST", keysPath, `{`).is(http.StatusBadRequest)
 }
 
-// TestAPIKeysOfOthers has a user who may make API keys try to become the administrator.
+// TestAPIKeysOfOthers: a user who may make API keys tries to become the administrator.
 func TestAPIKeysOfOthers(t *testing.T) {
 	s := newServer(t, nil)
 	s.grant("keymakers", "", resource.Rule{Verbs: []string{"*"}, Resources: []string{"apikeys"}})
@@ -102,20 +102,21 @@ func TestAPIKeysOfOthers(t *testing.T) {
 	mallory := []string{"Authorization", "Bearer " + s.user("mallory", "keymakers")}
 	const key = "0d0b0f4e-6f0c-4a7a-9d47-3f0b1c2d4e5f"
 	for _, user := range []string{admin, "agent", "nobody"} {
-		s.do("POST", keysPath, `{"username":"`+user+`"}`, mallory...).refuses(http.StatusForbidden, codeDenied, "unauthorized to perform action")
+		s.do("POST", keysPath, `{"username":"`+user+`"}`, mallory...).refuses(http.StatusForbidden, codeDenied,
+			"unauthorized to perform action")
 		s.do("PUT", keysPath+"/"+key, `{"username":"`+user+`"}`, mallory...).is(http.StatusForbidden)
 	}
 	s.do("GET", usersPath, "", with(key)...).is(http.StatusUnauthorized)
 	s.do("POST", keysPath, `{"username":"mallory"}`, mallory...).is(http.StatusCreated)
 	s.do("PUT", keysPath+"/"+key, `{"username":"mallory"}`, mallory...).is(http.StatusCreated)
 
-	// To change a user is to be able to act as that user.
+	// The right to change a user includes acting as that user.
 	ann := []string{"Authorization", "Bearer " + s.user("ann", "keymakers", "helpdesk")}
 	s.do("POST", keysPath, `{"username":"mallory"}`, ann...).is(http.StatusCreated)
 	s.do("POST", keysPath, `{"username":"admin"}`, ann...).is(http.StatusForbidden)
 }
 
-// TestAPIKeysFromElsewhere takes keys of another cluster, so that what uses them need not change.
+// TestAPIKeysFromElsewhere stores keys of another cluster, so that their users need not change.
 func TestAPIKeysFromElsewhere(t *testing.T) {
 	s := newServer(t, nil)
 	const key = "0d0b0f4e-6f0c-4a7a-9d47-3f0b1c2d4e5f"
@@ -123,11 +124,13 @@ func TestAPIKeysFromElsewhere(t *testing.T) {
 	put(key, `{"metadata":{"name":"`+key+`","labels":{"for":"ci"}},"username":"admin","created_at":1600000000}`).is(http.StatusCreated)
 	s.do("GET", checksPath, "", with(key)...).is(http.StatusOK)
 	name := auth.APIKeyName(key)
-	if got, _ := config.Get(s.store.Snapshot(), config.APIKeys, "", name); got.CreatedAt != 1600000000 || got.Metadata.Labels["for"] != "ci" {
+	if got, _ := config.Get(s.store.Snapshot(), config.APIKeys, "", name); got.CreatedAt != 1600000000 ||
+		got.Metadata.Labels["for"] != "ci" {
 		t.Errorf("stored %+v", got)
 	}
 
-	// A dump of ours has the public names: restored where the key is, it changes nothing; elsewhere it must not become a key.
+	// A dump of ours has the public names: restored next to the key, it changes nothing; elsewhere it must not become a
+	// key.
 	put(name, `{"metadata":{"name":"`+name+`"},"username":"admin"}`).is(http.StatusCreated)
 	s.do("GET", checksPath, "", with(key)...).is(http.StatusOK)
 	s.do("DELETE", keysPath+"/"+name, "").is(http.StatusNoContent)

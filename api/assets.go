@@ -10,7 +10,7 @@ func (a *API) serveAssets() {
 		api: a, Kind: config.Assets,
 		reason: resourceInvalid,
 		hide:   (*resource.Asset).Redacted,
-		settle: func(_ *act, asset, old *resource.Asset) (*resource.Asset, error) { return asset.WithSecrets(old) },
+		finish: func(_ *act, asset, old *resource.Asset) (*resource.Asset, error) { return asset.WithSecrets(old) },
 	}
 	k.accept = func(asset *resource.Asset) error {
 		if err := checkExpressions(asset.Filters); err != nil {

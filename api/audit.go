@@ -9,25 +9,25 @@ import (
 	"github.com/lapwing-monitoring/lapwing/audit"
 )
 
-// AuditLog has who changed what. *audit.Log is one.
+// AuditLog has the recorded changes. *audit.Log implements it.
 type AuditLog interface {
 	Read(ctx context.Context, q audit.Query) (entries []audit.Entry, next uint64, err error)
 	Record(ctx context.Context, e audit.Entry)
 }
 
 const (
-	auditPage    = 100    // entries, unless the client asks for another number
-	auditPageMax = 10_000 // and at most
+	auditPage    = 100    // default number of entries
+	auditPageMax = 10_000 // largest number of entries
 )
 
-// serveAudit adds the audit log: all of it for those who may list it in the cluster, or a namespace's part.
+// serveAudit adds the audit log: all of it for users who may list it in the cluster, or one namespace's part.
 func (a *API) serveAudit() {
 	who := access{resource: "audit"}
 	a.route(ours+"audit", who, methods{http.MethodGet: a.listAudit})
 	a.route(ours+"namespaces/{namespace}/audit", who, methods{http.MethodGet: a.listAudit})
 }
 
-// listAudit lists entries, newest first, as selected by ?user=, action=, resource=, name=, since= and until=.
+// listAudit lists entries, newest first, selected by ?user=, action=, resource=, name=, since= and until=.
 func (a *API) listAudit(w *response, r *request) error {
 	q := r.URL.Query()
 	query := audit.Query{
@@ -75,7 +75,7 @@ func (a *API) listAudit(w *response, r *request) error {
 	return list.finish()
 }
 
-// audited puts an act into the audit log that writes no definition: config puts in those that do.
+// audited records an act that writes no definition. config reports the acts that write one.
 func (a *API) audited(ctx context.Context, t *act, action, resource, namespace, name string) {
 	if a.opts.Audit == nil {
 		return
@@ -87,7 +87,7 @@ func (a *API) audited(ctx context.Context, t *act, action, resource, namespace, 
 	})
 }
 
-// instant reads a time: RFC 3339, Unix seconds, or how long ago as in "2h".
+// instant reads a time: RFC 3339, Unix seconds, or an age like "2h".
 func instant(s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil

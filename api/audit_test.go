@@ -38,7 +38,8 @@ func TestAudit(t *testing.T) {
 	s.do(http.MethodPut, check, body(0)) // refused
 	s.do(http.MethodPatch, check, `{"interval":30}`, "Content-Type", "application/merge-patch+json")
 	s.do(http.MethodDelete, check, "")
-	s.do(http.MethodPost, "/api/core/v2/namespaces/default/events", `{"entity":{"metadata":{"name":"web1"}},"check":{"metadata":{"name":"disk"},"interval":10,"status":1}}`)
+	s.do(http.MethodPost, "/api/core/v2/namespaces/default/events",
+		`{"entity":{"metadata":{"name":"web1"}},"check":{"metadata":{"name":"disk"},"interval":10,"status":1}}`)
 	s.do(http.MethodDelete, "/api/core/v2/namespaces/default/events/web1/disk", "")
 
 	var got []string
@@ -56,7 +57,7 @@ func TestAudit(t *testing.T) {
 	}
 	want := []string{
 		"admin delete events default/web1/disk",
-		"admin create entities default/web1", // the event brought it
+		"admin create entities default/web1", // the event made it
 		"admin delete checks default/cpu",
 		"admin update checks default/cpu /interval:20>30",
 		`ann update checks default/cpu /interval:10>20 /metadata/created_by:"admin">"ann"`,
@@ -75,7 +76,8 @@ func TestAudit(t *testing.T) {
 		}
 	}
 	first := s.do(http.MethodGet, "/api/lapwing/v1/audit?limit=4", "")
-	if rest := s.audit("/api/lapwing/v1/audit?limit=4&continue=" + first.header.Get("Sensu-Continue")); len(rest) != 2 || rest[0].User != "ann" {
+	if rest := s.audit("/api/lapwing/v1/audit?limit=4&continue=" +
+		first.header.Get("Sensu-Continue")); len(rest) != 2 || rest[0].User != "ann" {
 		t.Errorf("second page: %+v", rest)
 	}
 	for _, bad := range []string{"?since=yesterday", "?until=-1", "?continue=eHg"} {
@@ -90,7 +92,8 @@ func TestAudit(t *testing.T) {
 	if got := s.audit("/api/lapwing/v1/namespaces/dev/audit", "Authorization", bob); len(got) != 0 {
 		t.Errorf("another namespace's changes: %+v", got)
 	}
-	for _, path := range []string{"/api/lapwing/v1/audit", "/api/lapwing/v1/namespaces/default/audit", "/api/lapwing/v1/audit?namespace=dev", "/api/lapwing/v1/namespaces/-/audit"} {
+	for _, path := range []string{"/api/lapwing/v1/audit", "/api/lapwing/v1/namespaces/default/audit",
+		"/api/lapwing/v1/audit?namespace=dev", "/api/lapwing/v1/namespaces/-/audit"} {
 		if a := s.do(http.MethodGet, path, "", "Authorization", bob); a.status != http.StatusForbidden {
 			t.Errorf("%s as an auditor of dev: %d", path, a.status)
 		}

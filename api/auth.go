@@ -13,7 +13,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/clientaddr"
 )
 
-// The texts with which Sensu refuses. Its client shows them.
+// Sensu's texts for refusals. Its client shows them.
 const (
 	textUnauthorized        = "Unauthorized"
 	textRequestUnauthorized = "Request unauthorized"
@@ -28,7 +28,7 @@ func (a *API) serveAuth() {
 	a.route("/auth/logout", who, methods{http.MethodPost: unstored(a.logout)})
 }
 
-// unstored keeps browsers and proxies from storing the answer, which may have tokens in it.
+// unstored tells browsers and proxies not to store the answer, which may have tokens in it.
 func unstored(h func(*response, *request) error) func(*response, *request) error {
 	return func(w *response, r *request) error {
 		w.Header().Set("Cache-Control", "no-store")
@@ -37,7 +37,7 @@ func unstored(h func(*response, *request) error) func(*response, *request) error
 	}
 }
 
-// issuer is the URL under which the client knows this backend. The client asks there for its next tokens.
+// issuer returns the URL under which the client knows this backend. The client sends its refresh tokens there.
 func issuer(r *request) string {
 	if r.TLS != nil {
 		return "https://" + r.Host
@@ -45,7 +45,7 @@ func issuer(r *request) string {
 	return "http://" + r.Host
 }
 
-// signIn checks a name and password within the time in which an answer can be written.
+// signIn checks a name and password, within the time for an answer.
 func (a *API) signIn(r *request, user, password string) (*auth.Identity, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), a.opts.WriteTimeout)
 	defer cancel()
@@ -111,7 +111,7 @@ type refreshToken struct {
 	RefreshToken string `json:"refresh_token"`
 }
 
-// pair reads the two tokens of a session, or answers that they are not there.
+// pair returns the two tokens of a sign-in, or answers that they are missing.
 func (a *API) pair(w *response, r *request) (access, refresh string, ok bool) {
 	header := r.Header.Get("Authorization")
 	if strings.HasPrefix(header, "Basic ") {
@@ -131,7 +131,7 @@ func (a *API) pair(w *response, r *request) (access, refresh string, ok bool) {
 	return access, body.RefreshToken, true
 }
 
-// refuse answers with why a sign-in or token was not taken; wrong is the text when it was simply wrong.
+// refuse answers with the reason why a sign-in or token was refused; wrong is the text for wrong credentials.
 func (a *API) refuse(w *response, err error, wrong string) error {
 	var guessing *auth.GuessingError
 	switch {

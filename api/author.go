@@ -6,9 +6,10 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// withAuthor is the settle of kinds whose definitions read events. It sets the author: the user who wrote what the
-// definition does. A change of the metadata alone keeps the author, as long as that user exists.
-func withAuthor[T any](a *API, author func(*T) **resource.Author, meta func(*T) *resource.ObjectMeta) func(t *act, obj, old *T) (*T, error) {
+// withAuthor returns the finish function of kinds whose definitions read events. It sets the author to the user who
+// wrote the definition's effective fields. A change of only the metadata keeps the author, as long as that user exists.
+func withAuthor[T any](a *API, author func(*T) **resource.Author, meta func(*T) *resource.ObjectMeta) func(t *act,
+	obj, old *T) (*T, error) {
 	return func(t *act, obj, old *T) (*T, error) {
 		out := *obj
 		*author(&out) = t.user.Author()

@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// bulkWorkers is how many objects are worked on at a time. A write of an event waits for a commit of the log, which it
-	// shares with the others.
+	// bulkWorkers is how many objects are processed at a time. The write of an event waits for a commit of the log,
+	// which it shares with others.
 	bulkWorkers = 64
-	// bulkListed is how many objects a report names.
+	// bulkListed is the limit of objects listed in a report.
 	bulkListed = 1000
-	// bulkBeat is how often progress is sent.
+	// bulkBeat is the interval of progress reports.
 	bulkBeat = time.Second
-	// bulkChunk is how many events are looked for at a time.
+	// bulkChunk is how many events one search returns.
 	bulkChunk  = 1000
 	linesType  = "application/x-ndjson"
 	resolvedBy = "Resolved manually by "
@@ -37,37 +37,38 @@ const (
 // bulkRequest says what to do to which objects.
 type bulkRequest struct {
 	Resource      string `json:"resource"` // plural
-	Action        string `json:"action"`   // delete; label; of events also resolve, silence, acknowledge and unacknowledge
+	Action        string `json:"action"`   // delete, label; events: resolve, silence, acknowledge, unacknowledge
 	LabelSelector string `json:"label_selector"`
 	FieldSelector string `json:"field_selector"`
-	// All must be set to do it to all objects: without a selector.
+	// All must be set to act on all objects, without a selector.
 	All    bool `json:"all"`
 	DryRun bool `json:"dry_run"`
-	// AtMost, unless 0, refuses to begin if more objects are selected.
+	// AtMost, unless 0, refuses to start if more objects are selected.
 	AtMost int `json:"at_most"`
-	// Labels are what label sets; null removes one.
+	// Labels are the labels for the action label; null removes one.
 	Labels map[string]*string `json:"labels"`
-	// Of silence; of acknowledge the first and the last, which is its comment.
+	// Expire and the fields up to Reason are for the action silence; acknowledge uses Expire and Reason.
 	Expire          int64  `json:"expire"`
 	ExpireOnResolve bool   `json:"expire_on_resolve"`
 	Reason          string `json:"reason"`
 }
 
-// bulkReport says what a bulk action has done.
+// bulkReport is the result of a bulk action.
 type bulkReport struct {
 	Resource string `json:"resource"`
 	Action   string `json:"action"`
 	DryRun   bool   `json:"dry_run"`
 	Matched  int    `json:"matched"` // objects selected so far
-	Done     int    `json:"done"`    // or would be, in a dry run
-	Denied   int    `json:"denied"`  // by roles
+	Done     int    `json:"done"`    // in a dry run, the number that would be done
+	Denied   int    `json:"denied"`  // denied by roles
 	Failed   int    `json:"failed"`
 	Finished bool   `json:"finished"`
-	// Objects are the first of those that were denied or failed, and in a dry run of those it would be done to.
+	// Objects lists the first objects that were denied or failed, and in a dry run also those that the action would
+	// change.
 	Objects []bulkObject `json:"objects"`
 }
 
-// bulkObject is one of the objects that a bulk request selects.
+// bulkObject is one of the selected objects of a bulk request.
 type bulkObject struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -75,14 +76,14 @@ type bulkObject struct {
 	Error     string `json:"error,omitempty"`
 }
 
-// serveBulk adds an action on all objects of a kind that a selector selects. Its path is open: the roles are asked for each
-// object.
+// serveBulk adds an action on all objects of a kind that a selector selects. Its path is open: the roles are checked
+// for each object.
 func (a *API) serveBulk() {
 	a.route(ours+"namespaces/{namespace}/bulk", access{open: true, long: true}, methods{http.MethodPost: a.bulk})
 }
 
-// bulk does it and answers with a report. A client that accepts lines of JSON gets reports of the progress before that. An
-// object that fails does not end it; a client that goes away does.
+// bulk does the action and answers with a report. A client that accepts lines of JSON gets progress reports first. The
+// action goes on after an object fails; it ends when the client disconnects.
 func (a *API) bulk(w *response, r *request) error {
 	var req bulkRequest
 	if err := a.decode(w, r, &req); err != nil {
@@ -101,13 +102,14 @@ func (a *API) bulk(w *response, r *request) error {
 			return err
 		}
 		if n > req.AtMost {
-			return &apiError{status: http.StatusConflict, code: codePrecondition, message: fmt.Sprintf("%d objects are selected, more than at_most (%d)", n, req.AtMost)}
+			return &apiError{status: http.StatusConflict, code: codePrecondition,
+				message: fmt.Sprintf("%d objects are selected, more than at_most (%d)", n, req.AtMost)}
 		}
 	}
 	b.report = bulkReport{Resource: req.Resource, Action: req.Action, DryRun: req.DryRun, Objects: []bulkObject{}}
 	control := http.NewResponseController(w)
 	if !strings.Contains(r.Header.Get("Accept"), linesType) {
-		_ = control.SetWriteDeadline(time.Time{}) // the answer comes when all is done
+		_ = control.SetWriteDeadline(time.Time{}) // the answer comes when everything is done
 		if err := b.run(nil); err != nil {
 			return err
 		}
@@ -133,7 +135,7 @@ func (a *API) bulk(w *response, r *request) error {
 	return send(&b.report)
 }
 
-// bulkRun is one bulk action under way.
+// bulkRun is one running bulk action.
 type bulkRun struct {
 	bulkRequest
 	api       *API
@@ -147,14 +149,14 @@ type bulkRun struct {
 	report bulkReport
 }
 
-// target is an object to act on. Its fields are read when they are asked for.
+// target is an object to act on. Its fields are computed when needed.
 type target struct {
 	namespace, name string
 	key             state.Key // of an event
 	fields          func() (selector.Fields, error)
 }
 
-// check finds what is wrong with the request, and whether its sender may list such objects at all.
+// check returns an error if the request is invalid, or if its sender may not list such objects at all.
 func (b *bulkRun) check() error {
 	actions := []string{"delete", "label"}
 	if b.Resource == "events" {
@@ -215,7 +217,7 @@ func (b *bulkRun) targets() iter.Seq2[*target, error] {
 	}
 }
 
-// events yields the selected events, in chunks behind one another: those that are deleted on the way do not matter.
+// events yields the selected events in successive chunks. Events may be deleted in between.
 func (b *bulkRun) events(yield func(*target, error) bool) {
 	query := state.Query{Namespace: b.namespace, Selector: b.selector, Limit: bulkChunk}
 	for {
@@ -243,7 +245,7 @@ func (b *bulkRun) events(yield func(*target, error) bool) {
 	}
 }
 
-// count is how many objects are selected, as far as that matters.
+// count returns the number of selected objects, up to one above AtMost.
 func (b *bulkRun) count() (n int, err error) {
 	for _, err := range b.targets() {
 		if err != nil {
@@ -256,7 +258,7 @@ func (b *bulkRun) count() (n int, err error) {
 	return n, nil
 }
 
-// run acts on all targets. It calls progress, if not nil, with the report so far, once in bulkBeat.
+// run acts on all targets. It calls progress, if not nil, with the report so far, once per bulkBeat.
 func (b *bulkRun) run(progress func(any) error) (err error) {
 	ctx, cancel := context.WithCancel(b.r.Context())
 	defer cancel()
@@ -303,7 +305,7 @@ func (b *bulkRun) run(progress func(any) error) (err error) {
 	}
 }
 
-// soFar is the report without the objects.
+// soFar returns the report without the objects.
 func (b *bulkRun) soFar() bulkReport {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -312,7 +314,7 @@ func (b *bulkRun) soFar() bulkReport {
 	return out
 }
 
-// act does it to one object, or finds out whether it would.
+// act acts on one object, or in a dry run finds out whether it would.
 func (b *bulkRun) act(ctx context.Context, t *target) {
 	var err error
 	if b.DryRun {
@@ -343,7 +345,7 @@ func (b *bulkRun) act(ctx context.Context, t *target) {
 	}
 }
 
-// would asks the roles as do would.
+// would makes the same permission checks as do.
 func (b *bulkRun) would(t *target) error {
 	at := auth.Attributes{Verb: b.verb, Resource: b.Resource, Namespace: t.namespace, Name: t.name}
 	switch b.Action {
@@ -351,7 +353,7 @@ func (b *bulkRun) would(t *target) error {
 		at.Resource, at.Name = "silenced", ""
 	case "acknowledge", "unacknowledge":
 		at.Resource, at.Name = "silenced", ackName(t.key)
-		if b.api.opts.Auth.Permit(b.r.user, at).Denied() { // their labels are the acknowledgements', not the events'
+		if b.api.opts.Auth.Permit(b.r.user, at).Denied() { // the acknowledgement has other labels
 			return errDenied
 		}
 		return nil
@@ -373,7 +375,7 @@ func (b *bulkRun) would(t *target) error {
 	return nil
 }
 
-// do does it to one object.
+// do acts on one object.
 func (b *bulkRun) do(ctx context.Context, t *target) (err error) {
 	defer func() {
 		if v := recover(); v != nil { // ServeHTTP recovers no panic of this goroutine
@@ -392,12 +394,12 @@ func (b *bulkRun) do(ctx context.Context, t *target) (err error) {
 	err = b.api.actAs(ctx, b.r.act, d)
 	var refused *apiError
 	if b.Action == "unacknowledge" && errors.As(err, &refused) && refused.status == http.StatusNotFound {
-		return nil // there is none
+		return nil // nothing to do
 	}
 	return err
 }
 
-// deed is the act on one object; nil if there is nothing to do.
+// deed returns the act on one object, or nil if there is nothing to do.
 func (b *bulkRun) deed(t *target) (*deed, error) {
 	a, silences := b.api, b.api.silences
 	switch b.Action {
@@ -442,7 +444,7 @@ func (b *bulkRun) deed(t *target) (*deed, error) {
 	}), nil
 }
 
-// asSent is an event without what JSON leaves out: clients cannot send that, and it is the fold's.
+// asSent returns an event without the fields that JSON leaves out: clients cannot send those, and the fold sets them.
 func asSent(ev *resource.Event) (*resource.Event, error) {
 	text, err := json.Marshal(resource.Plain(ev))
 	if err != nil {

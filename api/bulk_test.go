@@ -69,7 +69,8 @@ func TestBulkEvents(t *testing.T) {
 		t.Errorf("resolved event: %s", ev.body)
 	}
 	f(`{"resource":"events","action":"silence","label_selector":"region == eu","expire":3600,"reason":"move"}`, "6 6 0 0")
-	if one, ok := config.Get(s.store.Snapshot(), config.Silences, "default", "entity:web2:disk"); !ok || one.Reason != "move" || one.Creator != admin || one.ExpireAt == 0 {
+	if one, ok := config.Get(s.store.Snapshot(), config.Silences, "default", "entity:web2:disk"); !ok ||
+		one.Reason != "move" || one.Creator != admin || one.ExpireAt == 0 {
 		t.Errorf("silence: %+v", one)
 	}
 	f(`{"resource":"events","action":"delete","label_selector":"region == us"}`, "6 6 0 0")
@@ -77,13 +78,14 @@ func TestBulkEvents(t *testing.T) {
 		t.Errorf("left: %s", a.body)
 	}
 	f(`{"resource":"events","action":"delete","field_selector":"event.entity.name == web0"}`, "1 1 0 0")
-	if entries := s.audit("/api/lapwing/v1/audit?resource=events&action=delete"); len(entries) != 7 || entries[0].Name != "web0/disk" || entries[0].User != admin {
+	if entries := s.audit("/api/lapwing/v1/audit?resource=events&action=delete"); len(entries) != 7 ||
+		entries[0].Name != "web0/disk" || entries[0].User != admin {
 		t.Errorf("audit log: %+v", entries)
 	}
 
 	for body, status := range map[string]int{
 		`{`: 400,
-		`{"resource":"events","action":"delete"}`:                                      400, // all of them, without having said so
+		`{"resource":"events","action":"delete"}`:                                      400, // all of them, without "all"
 		`{"resource":"events","action":"delete","all":true,"label_selector":"a == b"}`: 400,
 		`{"resource":"events","action":"label","all":true,"labels":{"a":"b"}}`:         400,
 		`{"resource":"events","action":"burn","all":true}`:                             400,
@@ -119,7 +121,7 @@ func TestBulkDefinitions(t *testing.T) {
 	}
 }
 
-// TestBulkAsksForEachObject is about somebody who may do it to some of the selected objects.
+// TestBulkAsksForEachObject: a user has rights for some of the selected objects.
 func TestBulkAsksForEachObject(t *testing.T) {
 	s := newServer(t, nil)
 	s.events(4)

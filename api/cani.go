@@ -7,10 +7,11 @@ import (
 	"github.com/lapwing-monitoring/lapwing/auth"
 )
 
-// ours is the beginning of the paths that Sensu does not have.
+// ours begins the paths that Sensu does not have.
 const ours = "/api/lapwing/v1/"
 
-// serveCanI adds the question of what a user may do. Users may ask about themselves, and about users whom they may see.
+// serveCanI adds the question whether a user may do something. Users may ask about themselves, and about users whom
+// they may see.
 func (a *API) serveCanI() {
 	a.route(ours+"auth/can-i", access{open: true}, methods{http.MethodGet: a.canI})
 }
@@ -20,10 +21,10 @@ type canIAnswer struct {
 	Allowed bool     `json:"allowed"`
 	User    string   `json:"user"`
 	Groups  []string `json:"groups"`
-	// Binding and Role are what allows it; null if nothing does.
+	// Binding and Role allow it; they are null if nothing does.
 	Binding *canIBinding `json:"binding"`
 	Role    *canIRole    `json:"role"`
-	// LabelSelectors are set if it is allowed only for objects that one of them selects.
+	// LabelSelectors are set if it is allowed only for objects that match one of them.
 	LabelSelectors []string `json:"label_selectors,omitempty"`
 }
 
@@ -42,8 +43,8 @@ type canIRole struct {
 
 var verbs = []string{"get", "list", "create", "update", "delete"}
 
-// canI answers ?verb=&resource=[&name=][&namespace=], for oneself or for the user in as. Groups that are given in group,
-// any number of times, count in place of the user's own, who then need not exist.
+// canI answers ?verb=&resource=[&name=][&namespace=], for the user of the request or for the one in as. Groups in
+// group, any number of times, replace the user's own; then the user need not exist.
 func (a *API) canI(w *response, r *request) error {
 	q := r.URL.Query()
 	at := auth.Attributes{Verb: q.Get("verb"), Resource: q.Get("resource"), Name: q.Get("name"), Namespace: q.Get("namespace")}
@@ -75,7 +76,7 @@ func (a *API) canI(w *response, r *request) error {
 	return w.object(out)
 }
 
-// askedFor is the user that a question is about.
+// askedFor returns the user that a question is about.
 func (a *API) askedFor(r *request, user string, groups []string) (*auth.Identity, error) {
 	if user == "" && len(groups) == 0 {
 		return r.user, nil

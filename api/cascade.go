@@ -18,21 +18,21 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// Choices for the events of an entity or check that is deleted.
+// Choices for the events of a deleted entity or check.
 const (
 	eventsKeep    = "keep"
 	eventsDelete  = "delete"
 	eventsResolve = "resolve" // the failing ones are resolved first, for their handlers, and then deleted
 )
 
-// cascade is what is deleted along with something.
+// cascade says what else to delete with an object.
 type cascade struct {
 	events   string
 	silences bool
 }
 
-// cascadeOf reads events= and silences= of the query of a DELETE; events is the default. A user who wants more deleted
-// than Sensu deletes must be allowed to delete that by itself too.
+// cascadeOf reads events= and silences= of the query of a DELETE; events is the default. To delete more than Sensu
+// deletes, the user needs the right to delete that by itself.
 func (a *API) cascadeOf(t *act, q url.Values, events string) (cascade, error) {
 	c := cascade{events: events}
 	if asked := q.Get("events"); asked != "" {
@@ -57,13 +57,13 @@ func (a *API) cascadeOf(t *act, q url.Values, events string) (cascade, error) {
 	return c, nil
 }
 
-// may says whether a user may do something to all objects of a kind in a namespace.
+// may reports whether a user may do something to all objects of a kind in a namespace.
 func (a *API) may(t *act, verb, kind, namespace string) bool {
 	return a.opts.Auth.Permit(t.user, auth.Attributes{Verb: verb, Resource: kind, Namespace: namespace}).Whole()
 }
 
-// patiently is a context for work that may take longer than a request usually does. The work goes on if the client does
-// not wait.
+// patiently returns a context for work that may take longer than most requests. The work goes on even if the client
+// disconnects.
 func patiently(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), cascadeTimeout)
 }
@@ -75,7 +75,7 @@ func (w *response) patient() {
 
 const cascadeTimeout = 5 * time.Minute
 
-// resolve appends a good result for those of the events that fail.
+// resolve writes a passing result for each failing event.
 func (a *API) resolve(ctx context.Context, events []*resource.Event, output string) error {
 	failing := slices.DeleteFunc(events, func(ev *resource.Event) bool { return ev.Check == nil || ev.Check.Status == 0 })
 	if err := a.opts.Intake.Resolve(ctx, failing, output); err != nil {
@@ -84,7 +84,7 @@ func (a *API) resolve(ctx context.Context, events []*resource.Event, output stri
 	return nil
 }
 
-// deleteSilences deletes silences of a namespace. A silence that matches by selectors belongs to no entity or check.
+// deleteSilences deletes silences of a namespace. A silence with selectors belongs to no entity or check.
 func (a *API) deleteSilences(ctx context.Context, namespace string, of func(*resource.Silenced) bool) error {
 	var errs []error
 	for s := range config.List(a.opts.Config.Snapshot(), config.Silences, namespace) {
@@ -95,17 +95,17 @@ func (a *API) deleteSilences(ctx context.Context, namespace string, of func(*res
 	return errors.Join(errs...)
 }
 
-// ofEntity are the silences of an entity, or of a check on it.
+// ofEntity returns a function that matches the silences of an entity, or of a check on it.
 func ofEntity(name string) func(*resource.Silenced) bool {
 	return func(s *resource.Silenced) bool { return s.Subscription == resource.EntitySubscription(name) }
 }
 
-// ofCheck are the silences of a check, wherever it runs.
+// ofCheck returns a function that matches the silences of a check, in any subscription.
 func ofCheck(name string) func(*resource.Silenced) bool {
 	return func(s *resource.Silenced) bool { return s.Check == name }
 }
 
-// deleteCheckEvents removes the events of a check, of all entities.
+// deleteCheckEvents deletes the events of a check on all entities.
 func (a *API) deleteCheckEvents(ctx context.Context, namespace, check string, resolve bool) error {
 	sel, err := selector.Parse("", fmt.Sprintf("event.check.name == '%s'", check))
 	if err != nil {
@@ -158,12 +158,11 @@ func (a *API) deleteEvents(ctx context.Context, keys []state.Key) error {
 	return nil
 }
 
-// contents are the kinds of definitions that a namespace holds, in the order in which they are deleted with all that is
-// in it.
+// contents has the kinds of definitions in a namespace, in the order in which a namespace is emptied.
 var contents = placed(func(k *resource.Kind) int { return k.Clear })
 
-// accessories are the other definitions in namespaces. They do not keep a namespace from being deleted, and are deleted
-// with it, bindings before roles.
+// accessories returns the other kinds in namespaces. Their objects do not prevent the deletion of a namespace, and are
+// deleted with it, bindings before roles.
 func accessories() (out []*resource.Kind) {
 	for _, k := range slices.Backward(resource.Kinds) {
 		if k.Namespaced && k.Prune > 0 && k.Clear == 0 {
@@ -173,7 +172,7 @@ func accessories() (out []*resource.Kind) {
 	return out
 }
 
-// clearNamespace deletes all that is in a namespace but for its accessories, if the user may delete all of it.
+// clearNamespace deletes everything in a namespace except for its accessories, if the user may delete all of it.
 func (n *namespaces) clearNamespace(ctx context.Context, t *act, name string) error {
 	sn := n.api.opts.Config.Snapshot()
 	var denied []string
@@ -209,7 +208,7 @@ func (n *namespaces) clearNamespace(ctx context.Context, t *act, name string) er
 	return nil
 }
 
-// deleteAll deletes the definitions of a kind that a snapshot has in a namespace.
+// deleteAll deletes a snapshot's definitions of a kind in a namespace.
 func (a *API) deleteAll(ctx context.Context, sn *config.Snapshot, k *resource.Kind, namespace string) error {
 	var errs []error
 	for obj := range config.ListAny(sn, k, namespace) {

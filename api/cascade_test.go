@@ -19,7 +19,7 @@ func (s *server) published(entity, check string, status int) {
 		`{"entity":{"metadata":{"name":"%s"}},"check":{"metadata":{"name":"%s"},"interval":10,"publish":true,"status":%d,"handlers":["mail"]}}`, entity, check, status)).is(201)
 }
 
-// count is how many entities of events, silences or orphans a list has.
+// count returns how many entities a list of events, silences or orphans has.
 func (s *server) count(path string) int {
 	s.t.Helper()
 	a := s.do(http.MethodGet, path, "")
@@ -50,7 +50,8 @@ func TestDeleteEntityCascade(t *testing.T) {
 			if n := s.count(silencedPath); n != want.silences {
 				t.Errorf("%d silences are left, want %d", n, want.silences)
 			}
-			resolved := strings.Contains(s.do("GET", "/api/lapwing/v1/namespaces/default/events/web1/disk/history", "").body, `"Resolving because the entity was deleted"`)
+			resolved := strings.Contains(s.do("GET", "/api/lapwing/v1/namespaces/default/events/web1/disk/history",
+				"").body, `"Resolving because the entity was deleted"`)
 			if resolved != strings.Contains(query, "resolve") {
 				t.Errorf("resolved: %v", resolved)
 			}
@@ -88,14 +89,15 @@ func TestDeleteCheckCascade(t *testing.T) {
 	s.do("DELETE", checksPath+"/disk?events=delete", "").is(404)
 }
 
-// TestCascadeNeedsRights lets somebody delete checks who may not delete events.
+// TestCascadeNeedsRights: a user may delete checks, but not events.
 func TestCascadeNeedsRights(t *testing.T) {
 	s := newServer(t, nil)
 	s.do("POST", checksPath, checkBody("disk", "")).is(201)
 	s.published("web1", "disk", 2)
 	s.grant("limited", "default", resource.Rule{Verbs: []string{"*"}, Resources: []string{"checks", "entities"}})
 	limited := []string{"Authorization", "Bearer " + s.user("limited", "limited")}
-	for _, path := range []string{checksPath + "/disk?events=delete", checksPath + "/disk?silences=delete", entitiesPath + "/web1?events=resolve", orphansPath} {
+	for _, path := range []string{checksPath + "/disk?events=delete", checksPath + "/disk?silences=delete",
+		entitiesPath + "/web1?events=resolve", orphansPath} {
 		s.do("DELETE", path, "", limited...).is(403)
 	}
 	s.do("DELETE", checksPath+"/disk", "", limited...).is(204)
@@ -135,7 +137,9 @@ func TestOrphans(t *testing.T) {
 		t.Errorf("%d orphans, although all are new", n)
 	}
 	got := s.do("GET", orphansPath+"?older_than=0", "")
-	if n := strings.Count(got.body, `"missing"`); n != 2 || !strings.Contains(got.body, `"check":"gone","missing":"check"`) || !strings.Contains(got.body, `"entity":"web2","check":"disk","missing":"entity"`) {
+	if n := strings.Count(got.body, `"missing"`); n != 2 ||
+		!strings.Contains(got.body, `"check":"gone","missing":"check"`) ||
+		!strings.Contains(got.body, `"entity":"web2","check":"disk","missing":"entity"`) {
 		t.Errorf("orphans: %s", got.body)
 	}
 	if n := s.count(strings.Replace(orphansPath, "default", "-", 1) + "?older_than=0"); n != 2 {
@@ -145,7 +149,8 @@ func TestOrphans(t *testing.T) {
 		s.do("GET", orphansPath+bad, "").is(400)
 	}
 	s.do("DELETE", orphansPath+"?events=keep", "").is(400)
-	if got := s.do("DELETE", orphansPath+"?older_than=0&missing=entity", ""); got.status != 200 || !strings.Contains(got.body, `"removed":1`) {
+	if got := s.do("DELETE", orphansPath+"?older_than=0&missing=entity", ""); got.status != 200 ||
+		!strings.Contains(got.body, `"removed":1`) {
 		t.Errorf("removed: %s", got.body)
 	}
 	if got := s.do("DELETE", orphansPath+"?older_than=0&events=resolve", ""); !strings.Contains(got.body, `"removed":1`) {

@@ -17,7 +17,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/substitute"
 )
 
-// checks serves definitions of checks, the hooks that each names, and runs of a check out of turn.
+// checks serves definitions of checks, their hooks, and runs of a check on request.
 type checks struct {
 	kind[resource.CheckConfig]
 }
@@ -28,7 +28,7 @@ func (a *API) serveChecks() {
 		reason: resourceInvalid, warning: substitute.Warning,
 		hide: (*resource.CheckConfig).Redacted,
 	}}
-	c.settle = c.settleCheck
+	c.finish = c.finishCheck
 	c.accept = func(check *resource.CheckConfig) error { return checkProxyExpressions(check.ProxyRequests) }
 	a.definitions[c.String()] = definition{c.erase, c.amend}
 	c.serveRoutes(
@@ -42,8 +42,8 @@ func (a *API) serveChecks() {
 	a.route(item+"/execute", who, methods{http.MethodPost: c.execute})
 }
 
-// delete deletes a check. Its events stay, as with Sensu, unless the query says otherwise. They go last: by then no agent is asked to run
-// the check.
+// delete deletes a check. Its events stay, as in Sensu, unless the query says otherwise. They are deleted last: by then
+// no agent is asked to run the check.
 func (c *checks) delete(w *response, r *request) error {
 	w.patient()
 	if err := c.erase(r.Context(), r.act, r.URL.Query()); err != nil {
@@ -73,16 +73,18 @@ func (c *checks) erase(ctx context.Context, t *act, query url.Values) error {
 	return nil
 }
 
-// settleCheck puts back the secrets that a check has placeholders for, and keeps a role that is limited by labels to its entities.
-func (c *checks) settleCheck(t *act, check, old *resource.CheckConfig) (*resource.CheckConfig, error) {
+// finishCheck replaces a check's placeholders with its secrets, and keeps a role that is limited by labels to its
+// entities.
+func (c *checks) finishCheck(t *act, check, old *resource.CheckConfig) (*resource.CheckConfig, error) {
 	if err := c.mayTarget(t, check, old); err != nil {
 		return nil, err
 	}
 	return check.WithSecrets(old)
 }
 
-// mayTarget refuses a check that is for one entity by name, as its subscription or its proxy entity, if the role that the sender has is
-// limited by labels and does not reach the entity. What old has already stays. Entities that are selected otherwise are not known here.
+// mayTarget refuses a check for one entity by name, as its subscription or its proxy entity, if the sender's role is
+// limited by labels and does not reach the entity. Names that old already has stay. Other ways to select entities are
+// not checked here.
 func (c *checks) mayTarget(t *act, check, old *resource.CheckConfig) error {
 	limit := t.permit.Selector()
 	if limit == nil {
@@ -99,7 +101,7 @@ func (c *checks) mayTarget(t *act, check, old *resource.CheckConfig) error {
 				resource.Short(subscription), strings.Join(t.permit.Labels(), " or "))
 		}
 	}
-	// A check makes its proxy entity, so one that is not defined yet is no other team's.
+	// A check makes its proxy entity. An entity without a definition belongs to no other team.
 	if name := check.ProxyEntityName; name != "" && (old == nil || name != old.ProxyEntityName) && !reached(name, true) {
 		return forbidden("the proxy entity %s is one that your role does not reach: its rule is limited to %s",
 			resource.Short(name), strings.Join(t.permit.Labels(), " or "))
@@ -107,7 +109,7 @@ func (c *checks) mayTarget(t *act, check, old *resource.CheckConfig) error {
 	return nil
 }
 
-// addHooks adds hooks to those that a check has for one type of result. The answer is the same if it has them already.
+// addHooks adds hooks to those of a check for one type of result. Adding existing hooks again changes nothing.
 func (c *checks) addHooks(w *response, r *request) error {
 	var more resource.HookList
 	if err := c.api.decode(w, r, &more); err != nil {
@@ -138,7 +140,7 @@ func (c *checks) addHooks(w *response, r *request) error {
 	return w.empty(http.StatusCreated)
 }
 
-// removeHook takes a hook from a type of result, and the type too if that was its last.
+// removeHook removes a hook from a type of result, and the type too if it has no other hook.
 func (c *checks) removeHook(w *response, r *request) error {
 	typ, hook := r.PathValue("type"), r.PathValue("hook")
 	err := c.change(r, func(check *resource.CheckConfig) error {
@@ -180,14 +182,15 @@ func (c *checks) change(r *request, edit func(*resource.CheckConfig) error) erro
 	return err
 }
 
-// execute has a check run once, now, by every agent with one of the given subscriptions, or of the check's. It runs even if it is not
-// published, and on all agents even if it is round robin. With proxy requests it runs for every entity that they match.
+// execute makes every agent with one of the given subscriptions, or of the check's, run a check once, now. The check
+// runs even if it is not published, and on all agents even if it is round robin. With proxy requests it runs for every
+// matching entity.
 func (c *checks) execute(w *response, r *request) error {
 	check, err := c.find(r.act)
 	if err != nil {
 		return err
 	}
-	// The fields creator and reason are not used, in Sensu either: the audit log has the user.
+	// The fields creator and reason are not used, nor are they in Sensu. The audit log has the user.
 	var asked struct {
 		Subscriptions []string            `json:"subscriptions"`
 		Metadata      resource.ObjectMeta `json:"metadata"`
@@ -210,7 +213,7 @@ func (c *checks) execute(w *response, r *request) error {
 		check = &elsewhere
 	}
 	for _, name := range c.api.opts.WithoutAgent(check.Metadata.Namespace, check.Subscriptions) {
-		// A header, as Kubernetes does it: the body stays Sensu's.
+		// A header, as in Kubernetes: the body stays Sensu's.
 		w.Header().Add("Warning", "299 lapwing "+strconv.Quote("no connected agent has the subscription "+resource.Short(name)))
 	}
 	issued := c.api.opts.Execute(check, check.Subscriptions)

@@ -10,7 +10,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// hooksOf is a check's hooks, such as "critical=a,b 0=c".
+// hooksOf returns a check's hooks, for example "critical=a,b 0=c".
 func (s *server) hooksOf(check string) string {
 	s.t.Helper()
 	c, ok := config.Get(s.store.Snapshot(), config.Checks, "default", check)
@@ -89,7 +89,8 @@ func TestExecute(t *testing.T) {
 	})
 	s.do("POST", checksPath, checkBody("a", `,"subscriptions":["linux","web"],"round_robin":true`)).is(201)
 	s.do("POST", checksPath, checkBody("proxies", `,"subscriptions":["linux"],"proxy_requests":{"entity_attributes":["true"]}`)).is(201)
-	for _, body := range []string{`{}`, ``, `{"subscriptions":[]}`, `{"subscriptions":["db"],"creator":"me","reason":"why","metadata":{"name":"a"}}`} {
+	for _, body := range []string{`{}`, ``, `{"subscriptions":[]}`,
+		`{"subscriptions":["db"],"creator":"me","reason":"why","metadata":{"name":"a"}}`} {
 		if got := s.do("POST", checksPath+"/a/execute", body).is(202); got.body != `{"issued":12345}` {
 			t.Errorf("answer %s", got.body)
 		}
@@ -116,13 +117,15 @@ func TestExecute(t *testing.T) {
 	}
 }
 
-// TestUnquotedTokens: the author of a check whose tokens are commands on other hosts hears of it, and the check is stored as with Sensu.
+// TestUnquotedTokens: the author of a check whose tokens can become commands gets a warning, and the check is stored as
+// in Sensu.
 func TestUnquotedTokens(t *testing.T) {
 	s := newServer(t, nil)
 	const proxy = `,"proxy_requests":{"entity_attributes":["entity.entity_class == 'proxy'"]}`
 	put := func(method, path, command, more, contentType string) string {
 		t.Helper()
-		body := `{"metadata":{"name":"c","namespace":"default"},"interval":10,"subscriptions":["x"],"command":"` + command + `"` + more + `}`
+		body := `{"metadata":{"name":"c","namespace":"default"},"interval":10,"subscriptions":["x"],"command":"` +
+			command + `"` + more + `}`
 		a := s.do(method, path, body, "Content-Type", contentType)
 		if a.status >= 300 {
 			t.Fatalf("%s: %d %s", method, a.status, a.body)
@@ -139,7 +142,8 @@ func TestUnquotedTokens(t *testing.T) {
 			t.Errorf("%s warns of %q", what, got)
 		}
 	}
-	if got := put("PUT", c, "curl {{ .labels.url | shellquote }} {{ .name }}", proxy, jsonType) + put("PUT", c, "curl {{ .labels.url }}", "", jsonType); got != "" {
+	if got := put("PUT", c, "curl {{ .labels.url | shellquote }} {{ .name }}", proxy, jsonType) +
+		put("PUT", c, "curl {{ .labels.url }}", "", jsonType); got != "" {
 		t.Errorf("it warns of %q", got)
 	}
 }

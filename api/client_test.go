@@ -11,7 +11,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// TestClientFitsTheDocument holds the paths of package client to the document, and reads one object of each kind with it.
+// TestClientFitsTheDocument compares the paths of package client with the document, and reads one object of each kind
+// with it.
 func TestClientFitsTheDocument(t *testing.T) {
 	s := newServer(t, nil)
 	s.putExamples()

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// serveCluster adds what clients may know of the cluster. Its members are not changed from here: there is no etcd.
+// serveCluster adds the paths about the cluster. Its members cannot be changed here: there is no etcd.
 func (a *API) serveCluster() {
 	named := func(name string) access {
 		return access{resource: "cluster", name: func(*request) string { return name }}
@@ -18,14 +18,14 @@ func (a *API) serveCluster() {
 	a.route(core+"cluster/members/{id}", named("members"), methods{http.MethodPut: a.changeMember, http.MethodDelete: a.changeMember})
 }
 
-// clusterID is a UUID that all backends of the cluster answer, for ever.
+// clusterID answers with a UUID that is the same on all backends of the cluster and never changes.
 func (a *API) clusterID(w *response, r *request) error {
 	secret, err := a.opts.Config.Secret(r.Context(), "cluster-id", 16)
 	if err != nil {
 		return err
 	}
 	id := uuid.UUID(secret[:16])
-	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80 // version 4, made of random bytes
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80 // version 4, from random bytes
 	w.text(http.StatusOK, strconv.Quote(id.String())+"\n")
 	return nil
 }
@@ -58,7 +58,7 @@ func (a *API) members(w *response, r *request) error {
 	return nil
 }
 
-// changeMember refuses, in the words of Sensu where the request makes no sense there either.
+// changeMember refuses, with Sensu's text where Sensu refuses too.
 func (a *API) changeMember(w *response, r *request) error {
 	if id := r.PathValue("id"); id != "" {
 		if _, err := strconv.ParseUint(id, 16, 64); err != nil {

@@ -46,7 +46,8 @@ func TestTessen(t *testing.T) {
 	}
 	tag := first.header.Get("Etag")
 	s.do("PUT", path, `{"opt_out":true}`, "If-Match", `"0"`).is(412)
-	if got := s.do("PUT", path, `{"opt_out":true}`, "If-Match", tag).is(200); got.body != `{"opt_out":true}` || got.header.Get("Etag") == tag {
+	if got := s.do("PUT", path, `{"opt_out":true}`, "If-Match", tag).is(200); got.body != `{"opt_out":true}` ||
+		got.header.Get("Etag") == tag {
 		t.Errorf("set to %s with tag %s", got.body, got.header.Get("Etag"))
 	}
 	s.do("PUT", path, `{"opt_out":false}`, "If-Match", tag).is(412)

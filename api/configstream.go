@@ -16,17 +16,17 @@ import (
 // maxRecent is how many changes of definitions are kept for clients that resume.
 const maxRecent = 10_000
 
-// serveConfigStream adds the live stream of changes of definitions. Its path is open: a user sees the changes of the kinds
+// serveConfigStream adds the live stream of changes of definitions. Its path is open: a user sees the changes of kinds
 // that the user may list.
 func (a *API) serveConfigStream() {
 	a.route(ours+"namespaces/{namespace}/config/stream", access{open: true}, methods{http.MethodGet: a.streamConfig})
 }
 
-// recent is the newest changes of definitions.
+// recent has the newest changes of definitions.
 type recent struct {
 	mu      sync.Mutex // guards the fields below
 	list    []config.Change
-	floor   uint64        // changes up to this revision may have been forgotten
+	floor   uint64        // changes up to this revision may be dropped
 	changed chan struct{} // closed at the next change
 }
 
@@ -45,7 +45,8 @@ func (rc *recent) add(c config.Change) {
 	rc.changed = make(chan struct{})
 }
 
-// after is the changes since a revision, and what is closed when there are more; false if some have been forgotten.
+// after returns the changes since a revision, and a channel that is closed at the next change; false if some are
+// dropped.
 func (rc *recent) after(revision uint64) (changes []config.Change, more <-chan struct{}, ok bool) {
 	rc.mu.Lock()
 	defer rc.mu.Unlock()
@@ -56,10 +57,10 @@ func (rc *recent) after(revision uint64) (changes []config.Change, more <-chan s
 	return append(changes, rc.list[i:]...), rc.changed, revision >= rc.floor
 }
 
-// streamConfig sends "synced", then a "change" for each definition that is written or deleted, with its kind, namespace, name
-// and revision; what it now is can be had by its own path. A client that was cut off and sends the last id it
-// got as Last-Event-ID gets the changes since before "synced", or "reset" if they are not known any more. ?kind=, any number
-// of times, chooses kinds by their plural names.
+// streamConfig sends "synced", then a "change" for each definition that is written or deleted, with its kind,
+// namespace, name and revision; clients get the definition by its own path. A client that reconnects with its last id
+// as Last-Event-ID gets the changes since then before "synced", or "reset" if they are no longer known. ?kind=, any
+// number of times, selects kinds by their plural names.
 func (a *API) streamConfig(w *response, r *request) error {
 	namespace := r.PathValue("namespace")
 	if namespace == allNamespaces {
@@ -130,7 +131,7 @@ func (a *API) streamConfig(w *response, r *request) error {
 	}
 }
 
-// over makes no error of the end of a stream.
+// over returns nil for the error of a regular end of a stream.
 func over(err error) error {
 	if errors.Is(err, errStreamOver) {
 		return nil
@@ -138,7 +139,7 @@ func over(err error) error {
 	return err
 }
 
-// definition sends a change of a definition, if the client is to see it.
+// definition sends a change of a definition, if the client may see it.
 func (s *eventStream) definition(f *configFilter, c config.Change) error {
 	if !f.shows(c) {
 		return nil
@@ -158,7 +159,7 @@ func (s *eventStream) definition(f *configFilter, c config.Change) error {
 	return s.flushFull()
 }
 
-// configFilter is what a client wants to see of changes, and may.
+// configFilter selects the changes that a client wants, and may see.
 type configFilter struct {
 	api       *API
 	user      *auth.Identity
@@ -166,7 +167,7 @@ type configFilter struct {
 	kinds     map[string]bool
 }
 
-// shows asks the roles anew each time: they may have changed.
+// shows checks the roles each time: they may have changed.
 func (f *configFilter) shows(c config.Change) bool {
 	if len(f.kinds) > 0 && !f.kinds[c.Kind] || f.namespace != "" && c.Namespace != f.namespace || internalKind(c.Kind) {
 		return false
@@ -174,12 +175,12 @@ func (f *configFilter) shows(c config.Change) bool {
 	return f.api.opts.Auth.Authorize(f.user, auth.Attributes{Verb: "list", Resource: c.Kind, Namespace: f.namespace})
 }
 
-// internalKind reports whether a kind has no path in the API, so that its changes are shown to no client.
+// internalKind reports whether a kind has no path in the API. No client sees its changes.
 func internalKind(role string) bool {
 	return slices.ContainsFunc(resource.Kinds, func(k *resource.Kind) bool { return k.Internal() && k.Role == role })
 }
 
-// any says whether there is a kind that the client may see.
+// any reports whether the client may see at least one kind.
 func (f *configFilter) any() bool {
 	for _, kind := range config.KindNames() {
 		if f.shows(config.Change{Kind: kind, Namespace: f.namespace}) {

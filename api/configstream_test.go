@@ -11,7 +11,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// changes reads n messages of a config stream, such as "change checks default/cpu" and "delete checks default/cpu".
+// changes reads n messages of a config stream, for example "change checks default/cpu" and "delete checks default/cpu".
 func (l *listener) changes(n int) (out []string) {
 	l.t.Helper()
 	for len(out) < n {
@@ -69,7 +69,8 @@ func TestConfigStream(t *testing.T) {
 	begin := root.waitID("")
 	s.check("dev", "a")
 	s.check("prod", "b")
-	if err := config.Put(t.Context(), s.store, config.Handlers, &resource.Handler{Metadata: resource.ObjectMeta{Namespace: "dev", Name: "h"}}); err != nil {
+	if err := config.Put(t.Context(), s.store, config.Handlers,
+		&resource.Handler{Metadata: resource.ObjectMeta{Namespace: "dev", Name: "h"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := config.Delete(t.Context(), s.store, config.Checks, "dev", "a"); err != nil {

@@ -14,34 +14,35 @@ import (
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
-// kind is how one kind of definition is served.
+// kind says how one kind of definition is served.
 type kind[T any] struct {
 	api *API
 	config.Kind[T]
-	// accept says why an object is refused that its own Validate accepts; nil for kinds without such rules. reason stands
-	// before the reason of either, for the kinds where Sensu has it there.
+	// accept returns the reason why an object is refused although its Validate accepts it; nil for kinds without such
+	// rules. reason is the prefix of both kinds of reasons, for kinds where Sensu has one.
 	accept func(*T) error
 	reason string
-	// view is what readers get of an object; nil for all.
+	// view returns the part of an object that readers get; nil for all of it.
 	view func(*T) any
-	// warning is what the author of an object should know, "" for nothing; the answer has it in the Warning header. Nil for
+	// warning returns a text about an object for its author, or "". The answer has it in the Warning header. Nil for
 	// kinds without warnings.
 	warning func(*T) string
-	// hide takes the secrets out of an object, see seen; nil for kinds without secrets.
+	// hide removes the secrets from an object, see seen; nil for kinds without secrets.
 	hide func(*T) *T
-	// settle completes an object before it is stored: with the secrets that it has placeholders for, and its author. It
-	// refuses what the user's role does not reach. old is what the object replaces, nil if it is new. Nil: nothing to do.
-	settle func(t *act, obj, old *T) (*T, error)
-	// base is what the paths begin with. Default core.
+	// finish completes an object before it is stored: it replaces placeholders with secrets, and sets the author. It
+	// refuses objects that the user's role does not reach. old is the object to replace, nil for a new one. Nil:
+	// nothing to do.
+	finish func(t *act, obj, old *T) (*T, error)
+	// base is the prefix of the paths. Default core.
 	base string
 }
 
-// resourceInvalid stands before the reason why an object of most kinds is refused.
+// resourceInvalid is the prefix of the reason why an object of most kinds is refused.
 const resourceInvalid = "resource is invalid: "
 
 const core = "/api/core/v2/"
 
-// collection is the path of a kind's objects, those of one namespace if it has namespaces.
+// collection returns the path of a kind's objects, in one namespace if the kind has namespaces.
 func (k *kind[T]) collection() string {
 	if k.Cluster() {
 		return k.root() + k.String()
@@ -56,7 +57,7 @@ func (k *kind[T]) root() string {
 	return core
 }
 
-// serve adds all routes of a kind that needs nothing special.
+// serve adds all routes of a kind without special cases.
 func (k *kind[T]) serve() {
 	k.api.definitions[k.String()] = definition{k.erase, k.amend}
 	k.serveRoutes(
@@ -81,12 +82,12 @@ func (k *kind[T]) show(obj *T) any {
 	return k.view(obj)
 }
 
-// shown is an object as a user may see it.
+// shown returns the function that makes an object's view for a user.
 func (k *kind[T]) shown(user *auth.Identity) func(*T) any {
 	return func(obj *T) any { return k.api.seen(user, k.show(obj)) }
 }
 
-// seen is an object as a user may see it: secrets of a definition are for users who may change the definition.
+// seen returns an object as a user may see it: only users who may change a definition see its secrets.
 func (a *API) seen(user *auth.Identity, obj any) any {
 	switch o := obj.(type) {
 	case *resource.Handler:
@@ -113,7 +114,7 @@ func seenAs[T any](a *API, user *auth.Identity, kind config.Kind[T], obj, redact
 	return redacted
 }
 
-// validate says why an object is refused.
+// validate returns the reason why an object is refused, or nil.
 func (k *kind[T]) validate(obj *T) error {
 	if err := any(obj).(interface{ Validate() error }).Validate(); err != nil {
 		return err
@@ -124,25 +125,25 @@ func (k *kind[T]) validate(obj *T) error {
 	return k.accept(obj)
 }
 
-// settled is obj as it is to be stored.
-func (k *kind[T]) settled(t *act, obj, old *T) (*T, error) {
-	if k.settle == nil {
+// finished returns obj in the form to store.
+func (k *kind[T]) finished(t *act, obj, old *T) (*T, error) {
+	if k.finish == nil {
 		return obj, nil
 	}
-	obj, err := k.settle(t, obj, old)
+	obj, err := k.finish(t, obj, old)
 	if err == nil || errors.As(err, new(*apiError)) {
 		return obj, err
 	}
 	return nil, invalid("%v", err)
 }
 
-// token is what a page of objects begins after.
+// token returns the continue token after an object.
 func (k *kind[T]) token(obj *T) string {
 	namespace, name := k.Key(obj)
 	return namespace + "\x00" + name
 }
 
-// objects are those a list request asks for, from its page on.
+// objects yields the objects of a list request, from its page on.
 func (k *kind[T]) objects(r *request, p page) iter.Seq[*T] {
 	afterNamespace, afterName, _ := strings.Cut(p.after, "\x00")
 	namespace := r.PathValue("namespace")
@@ -157,7 +158,7 @@ func (k *kind[T]) list(w *response, r *request) error {
 	return writeList(w, p, k.objects(r, p), k.shown(r.user), k.token)
 }
 
-// find is the object that an act is about, if its role reaches it.
+// find returns the object of an act, if the act's role reaches it.
 func (k *kind[T]) find(t *act) (*T, error) {
 	obj, ok := config.Get(k.api.opts.Config.Snapshot(), k.Kind, t.namespace, t.name)
 	if !ok || !k.mine(t, obj) {
@@ -166,8 +167,8 @@ func (k *kind[T]) find(t *act) (*T, error) {
 	return obj, nil
 }
 
-// mine reports whether a role that is limited by labels reaches an object. A user cannot see an object out of reach, nor
-// make one, nor change another into one.
+// mine reports whether a role that is limited by labels reaches an object. A user cannot see an object out of reach,
+// make one, or change another into one.
 func (k *kind[T]) mine(t *act, obj *T) bool {
 	s := t.permit.Selector()
 	return s == nil || s.Match(fieldsOf(obj, k.show))
@@ -175,10 +176,10 @@ func (k *kind[T]) mine(t *act, obj *T) bool {
 
 func (k *kind[T]) outOfReach(t *act, obj *T) error { return outOfReach(t, fieldsOf(obj, k.show)) }
 
-// write writes a complete object, whether it exists or not, if both it and what it replaces are the user's, and what it
-// replaces meets the preconditions.
+// write writes a complete object, whether it exists or not. The user's role must reach both it and the object it
+// replaces, which must meet the preconditions.
 func (k *kind[T]) write(ctx context.Context, t *act, obj *T) error {
-	if t.permit.Selector() == nil && !t.conditional() && k.settle == nil {
+	if t.permit.Selector() == nil && !t.conditional() && k.finish == nil {
 		return config.Put(ctx, k.api.opts.Config, k.Kind, obj)
 	}
 	if !k.mine(t, obj) {
@@ -193,7 +194,7 @@ func (k *kind[T]) write(ctx context.Context, t *act, obj *T) error {
 			if err := t.precondition(k.shown(t.user)(old)); err != nil {
 				return nil, err
 			}
-			return k.settled(t, obj, old)
+			return k.finished(t, obj, old)
 		})
 		if !errors.Is(err, config.ErrNotFound) {
 			return err
@@ -201,7 +202,7 @@ func (k *kind[T]) write(ctx context.Context, t *act, obj *T) error {
 		if t.mustExist() {
 			return errPrecondition
 		}
-		whole, err := k.settled(t, obj, nil)
+		whole, err := k.finished(t, obj, nil)
 		if err != nil {
 			return err
 		}
@@ -219,7 +220,7 @@ func (k *kind[T]) get(w *response, r *request) error {
 	return w.tagged(r, k.shown(r.user)(obj))
 }
 
-// complete checks an object that a POST or PUT shall write, and fills in what its path says and who made it.
+// complete checks the object of a POST or PUT. It fills in the fields from the path and the creator.
 func (k *kind[T]) complete(t *act, obj *T) error {
 	if !k.Cluster() {
 		m := k.Meta(obj)
@@ -247,7 +248,7 @@ func (k *kind[T]) complete(t *act, obj *T) error {
 	return k.api.needNamespace(t.namespace)
 }
 
-// warn keeps what the author of an object should know.
+// warn stores the warning for the author of an object.
 func (k *kind[T]) warn(t *act, obj *T) {
 	if k.warning != nil {
 		t.warning = k.warning(obj)
@@ -271,7 +272,7 @@ func (k *kind[T]) add(ctx context.Context, t *act, obj *T) error {
 	if !k.mine(t, obj) {
 		return k.outOfReach(t, obj)
 	}
-	obj, err := k.settled(t, obj, nil)
+	obj, err := k.finished(t, obj, nil)
 	if err != nil {
 		return err
 	}
@@ -309,7 +310,7 @@ func (k *kind[T]) patch(w *response, r *request) error {
 	return w.tagged(r, k.shown(r.user)(obj))
 }
 
-// amended applies a merge patch to the object that an act is about, if that and what becomes of it are the user's.
+// amended applies a merge patch to the object of an act, if the user's role reaches it before and after.
 func (k *kind[T]) amended(ctx context.Context, t *act, patch []byte) (*T, error) {
 	return config.Update(ctx, k.api.opts.Config, k.Kind, t.namespace, t.name, func(old *T) (*T, error) {
 		if !k.mine(t, old) {
@@ -331,8 +332,8 @@ func (k *kind[T]) amend(ctx context.Context, t *act, patch []byte) error {
 	return err
 }
 
-// patched is old with a patch applied, if that keeps its name and is valid. A patch does not change who made the object.
-// It is applied to placeholders, so that a secret that stays differs from one that the patch gives.
+// patched returns old with a patch applied, if the name stays and the result is valid. The creator stays. The patch is
+// applied to the form with placeholders, so that a kept secret differs from one in the patch.
 func (k *kind[T]) patched(t *act, old *T, patch []byte) (*T, error) {
 	base := old
 	if k.hide != nil {
@@ -342,13 +343,13 @@ func (k *kind[T]) patched(t *act, old *T, patch []byte) (*T, error) {
 	if err != nil {
 		return nil, err
 	}
-	if obj, err = k.settled(t, obj, old); err != nil {
+	if obj, err = k.finished(t, obj, old); err != nil {
 		return nil, err
 	}
 	return k.successor(old, obj)
 }
 
-// successor is obj if it may take the place of old.
+// successor returns obj if it may replace old.
 func (k *kind[T]) successor(old, obj *T) (*T, error) {
 	oldNamespace, oldName := k.Key(old)
 	namespace, name := k.Key(obj)
@@ -375,7 +376,8 @@ func (k *kind[T]) delete(w *response, r *request) error {
 	return w.empty(http.StatusNoContent)
 }
 
-// erase deletes the object that an act is about, if it is the user's and as the act expects. Nothing goes along with it.
+// erase deletes the object of an act, if the user's role reaches it and the preconditions are met. Nothing else is
+// deleted.
 func (k *kind[T]) erase(ctx context.Context, t *act, _ url.Values) error {
 	var meant func(*T) bool
 	var unmet error

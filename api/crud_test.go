@@ -22,16 +22,23 @@ func TestWritesOfDefinitions(t *testing.T) {
 	}{
 		{"POST", checksPath, `{"metadata":{"name":"a"},"interval":1}`, 201, 0, ""}, // the namespace is the URL's
 		{"POST", checksPath, checkBody("a", ""), 409, codeExists, "resource already exists"},
-		{"POST", checksPath, `{"metadata":{"name":"b","namespace":"dev"},"interval":1}`, 400, codeInvalid, "the namespace of the resource (dev) does not match the namespace of the URI (default)"},
-		{"PUT", checksPath + "/b", checkBody("a", ""), 400, codeInvalid, "the name of the resource (a) does not match the name of the URI (b)"},
-		{"PUT", checksPath + "/b", `{"metadata":{},"interval":1}`, 400, codeInvalid, "the name of the resource () does not match the name of the URI (b)"},
-		{"PUT", checksPath + "/b", `{"metadata":{"name":"b"}}`, 400, codeInvalid, "resource is invalid: check interval must be greater than 0 or a valid cron schedule must be provided"},
+		{"POST", checksPath, `{"metadata":{"name":"b","namespace":"dev"},"interval":1}`, 400, codeInvalid,
+			"the namespace of the resource (dev) does not match the namespace of the URI (default)"},
+		{"PUT", checksPath + "/b", checkBody("a", ""), 400, codeInvalid,
+			"the name of the resource (a) does not match the name of the URI (b)"},
+		{"PUT", checksPath + "/b", `{"metadata":{},"interval":1}`, 400, codeInvalid,
+			"the name of the resource () does not match the name of the URI (b)"},
+		{"PUT", checksPath + "/b", `{"metadata":{"name":"b"}}`, 400, codeInvalid,
+			"resource is invalid: check interval must be greater than 0 or a valid cron schedule must be provided"},
 		{"PUT", checksPath + "/b", checkBody("b", ""), 201, 0, ""},
 		{"PUT", checksPath + "/b", checkBody("b", `,"timeout":5`), 201, 0, ""},
-		{"POST", "/api/core/v2/namespaces/nope/checks", `{"metadata":{"name":"a"},"interval":1}`, 404, codeNotFound, "the namespace nope does not exist"},
-		{"PUT", "/api/core/v2/namespaces/nope/checks/a", `{"metadata":{"name":"a"},"interval":1}`, 404, codeNotFound, "the namespace nope does not exist"},
+		{"POST", "/api/core/v2/namespaces/nope/checks", `{"metadata":{"name":"a"},"interval":1}`, 404, codeNotFound,
+			"the namespace nope does not exist"},
+		{"PUT", "/api/core/v2/namespaces/nope/checks/a", `{"metadata":{"name":"a"},"interval":1}`, 404, codeNotFound,
+			"the namespace nope does not exist"},
 		{"POST", handlers, `{"metadata":{"name":"h"},"type":"pipe","command":"cat"}`, 201, 0, ""},
-		{"POST", handlers, `{"metadata":{"name":"h"},"type":"smoke"}`, 400, codeInvalid, "resource is invalid: unknown handler type: smoke"},
+		{"POST", handlers, `{"metadata":{"name":"h"},"type":"smoke"}`, 400, codeInvalid,
+			"resource is invalid: unknown handler type: smoke"},
 		{"DELETE", handlers + "/h", "", 204, 0, ""},
 		{"DELETE", handlers + "/h", "", 404, codeNotFound, "not found"},
 	} {
@@ -83,14 +90,17 @@ func TestPatch(t *testing.T) {
 	}
 	patch(`{"interval":0}`).refuses(400, codeInvalid, "check interval must be greater than 0 or a valid cron schedule must be provided")
 	patch(`{"metadata":{"name":"b"}}`).refuses(400, codeInvalid, "the name of the resource (b) does not match the name in the URI (a)")
-	patch(`{"metadata":{"namespace":"dev"}}`).refuses(400, codeInvalid, "the namespace of the resource (dev) does not match the namespace in the URI (default)")
+	patch(`{"metadata":{"namespace":"dev"}}`).refuses(400, codeInvalid,
+		"the namespace of the resource (dev) does not match the namespace in the URI (default)")
 	patch(`{"interval":"ten"}`).is(400)
 	patch(`[]`).is(400)
 	patch(`{`).is(400)
 	patch("").is(400)
 	patch(`{"timeout":3}`, "Content-Type", mergePatchType+"; charset=utf-8").is(200)
-	patch(`{"timeout":4}`, "Content-Type", "").refuses(400, codeInvalid, "invalid Content-Type header: .  Allowed values: application/merge-patch+json")
-	patch(`{"timeout":4}`, "Content-Type", "text/plain").refuses(400, codeInvalid, "invalid Content-Type header: text/plain.  Allowed values: application/merge-patch+json")
+	patch(`{"timeout":4}`, "Content-Type", "").refuses(400, codeInvalid,
+		"invalid Content-Type header: .  Allowed values: application/merge-patch+json")
+	patch(`{"timeout":4}`, "Content-Type", "text/plain").refuses(400, codeInvalid,
+		"invalid Content-Type header: text/plain.  Allowed values: application/merge-patch+json")
 	s.do("PATCH", checksPath+"/missing", `{}`, "Content-Type", mergePatchType).refuses(404, codeNotFound, "not found")
 	if got, _ := config.Get(s.store.Snapshot(), config.Checks, "default", "a"); got.Timeout != 3 || got.Interval != 10 {
 		t.Errorf("stored check: %+v", got)
@@ -114,7 +124,8 @@ func TestEntityTags(t *testing.T) {
 
 	patch := func(header, value string, status int) {
 		t.Helper()
-		got := s.do("PATCH", checksPath+"/a", `{"metadata":{"annotations":{"`+strings.Repeat("x", status)+`":"y"}}}`, "Content-Type", mergePatchType, header, value)
+		got := s.do("PATCH", checksPath+"/a", `{"metadata":{"annotations":{"`+strings.Repeat("x", status)+`":"y"}}}`,
+			"Content-Type", mergePatchType, header, value)
 		got.is(status)
 		if status == 412 {
 			got.refuses(412, codePrecondition, errPrecondition.message)
@@ -194,7 +205,8 @@ func TestConcurrentPatchesLoseNothing(t *testing.T) {
 	for i := range 8 {
 		wg.Go(func() {
 			for j := range 5 {
-				s.do("PATCH", checksPath+"/a", fmt.Sprintf(`{"metadata":{"labels":{"l%d-%d":"x"}}}`, i, j), "Content-Type", mergePatchType).is(200)
+				s.do("PATCH", checksPath+"/a", fmt.Sprintf(`{"metadata":{"labels":{"l%d-%d":"x"}}}`, i, j),
+					"Content-Type", mergePatchType).is(200)
 			}
 		})
 	}
@@ -262,7 +274,8 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s by %d: %s, want %s", tc.path, tc.limit, got, tc.want)
 		}
 	}
-	for _, query := range []string{"?limit=x", "?continue=%21%21", "?continue=AAAA&limit=0", "?types=CheckConfig", "?labelSelector=&fieldSelector=%20"} {
+	for _, query := range []string{"?limit=x", "?continue=%21%21", "?continue=AAAA&limit=0", "?types=CheckConfig",
+		"?labelSelector=&fieldSelector=%20"} {
 		if got := s.do("GET", all+"checks"+query, "").names(); got != "default/a default/b default/c dev/a dev/b" {
 			t.Errorf("%s: %s", query, got)
 		}
@@ -288,7 +301,8 @@ func TestLongListsAreWhole(t *testing.T) {
 	s := newServer(t, nil)
 	long := strings.Repeat("x", 2000)
 	for i := range 100 {
-		c := &resource.CheckConfig{Metadata: resource.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("c%03d", i)}, Command: long, Interval: 1}
+		c := &resource.CheckConfig{Metadata: resource.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("c%03d", i)},
+			Command: long, Interval: 1}
 		if err := config.Put(t.Context(), s.store, config.Checks, c); err != nil {
 			t.Fatal(err)
 		}
@@ -309,7 +323,8 @@ func TestNamespaces(t *testing.T) {
 	s.do("POST", path, `{"name":"dev"}`).refuses(409, codeExists, "resource already exists")
 	s.do("PUT", path+"/prod", `{"name":"prod"}`).is(201)
 	s.do("PUT", path+"/prod", `{"name":"prod"}`).is(201)
-	s.do("PATCH", path+"/prod", `{"name":"other"}`, "Content-Type", mergePatchType).refuses(400, codeInvalid, "the name of the resource (other) does not match the name in the URI (prod)")
+	s.do("PATCH", path+"/prod", `{"name":"other"}`, "Content-Type", mergePatchType).refuses(400, codeInvalid,
+		"the name of the resource (other) does not match the name in the URI (prod)")
 	s.do("GET", path+"/nope", "").refuses(404, codeNotFound, "not found")
 	for _, ns := range []string{"dev", "prod"} {
 		if _, ok := config.Get(s.store.Snapshot(), config.RoleBindings, ns, "system:pipeline"); !ok {
@@ -329,9 +344,10 @@ func TestNamespaces(t *testing.T) {
 	s.do("DELETE", path+"/dev/entities/web1", "").is(204)
 	s.do("DELETE", path+"/dev", "").is(204)
 
-	// A namespace that comes back inherits nothing.
+	// A namespace that is made again inherits nothing.
 	s.do("POST", path, `{"name":"dev"}`).is(201)
-	if got := s.do("GET", path+"/dev/roles", "").names() + ", " + s.do("GET", path+"/dev/rolebindings", "").names(); got != "dev/system:pipeline, dev/system:pipeline" {
+	if got := s.do("GET", path+"/dev/roles", "").names() + ", " +
+		s.do("GET", path+"/dev/rolebindings", "").names(); got != "dev/system:pipeline, dev/system:pipeline" {
 		t.Errorf("a new namespace has %s", got)
 	}
 }
@@ -342,7 +358,8 @@ func TestRoles(t *testing.T) {
 	all := []string{"*"}
 	s.grant("dev-all", "dev", resource.Rule{Verbs: all, Resources: all})
 	s.grant("writer", "", resource.Rule{Verbs: []string{"create", "update"}, Resources: []string{"checks"}})
-	s.grant("one-event", "", resource.Rule{Verbs: []string{"get", "list", "create", "delete"}, Resources: []string{"events"}, ResourceNames: []string{"web1/cpu", "web1"}})
+	s.grant("one-event", "", resource.Rule{Verbs: []string{"get", "list", "create", "delete"},
+		Resources: []string{"events"}, ResourceNames: []string{"web1/cpu", "web1"}})
 	s.grant("visitor", "", resource.Rule{Verbs: []string{"get"}, Resources: []string{"namespaces"}, ResourceNames: []string{"dev"}})
 	s.grant("lister", "", resource.Rule{Verbs: []string{"list"}, Resources: []string{"events"}})
 	tokens := map[string]string{
@@ -363,14 +380,14 @@ func TestRoles(t *testing.T) {
 		{"dev", "GET", dev + "/checks/c", "", 200},
 		{"dev", "GET", def + "/checks/c", "", 403},
 		{"dev", "GET", v + "/checks", "", 403}, // nothing is filtered
-		{"dev", "DELETE", dev, "", 403},        // a role in a namespace does not rule it
+		{"dev", "DELETE", dev, "", 403},        // a role in a namespace gives no right to delete it
 		{"dev", "PUT", def + "/checks/c", `{"metadata":{"name":"c","namespace":"dev"},"interval":1}`, 403},
 		{"dev", "PUT", dev + "/entities/x", `{"metadata":{"name":"x","namespace":"default"},"entity_class":"proxy"}`, 400},
 		{"dev", "POST", dev + "/events", `{"entity":{"metadata":{"name":"x","namespace":"default"}},"check":{"metadata":{"name":"c"}}}`, 400},
 		{"writer", "PUT", def + "/checks/c", check, 201},
-		{"writer", "PATCH", def + "/checks/c", `{}`, 400}, // allowed, and then asked for its type
+		{"writer", "PATCH", def + "/checks/c", `{}`, 400}, // allowed, and then checked for its type
 		{"writer", "GET", def + "/checks/c", "", 403},
-		{"writer", "GET", def + "/checks/missing", "", 403}, // denied before it is looked for
+		{"writer", "GET", def + "/checks/missing", "", 403}, // denied before the object is read
 		{"writer", "DELETE", def + "/checks/c", "", 403},
 		{"event", "POST", def + "/events/web1/cpu", `{"check":{}}`, 201},
 		{"event", "PUT", def + "/events/web1/cpu", `{"check":{}}`, 403},
@@ -402,7 +419,8 @@ func TestRoles(t *testing.T) {
 			got.refuses(403, codeDenied, "unauthorized to perform action")
 		}
 	}
-	for user, want := range map[string]string{"dev": "dev", "writer": "", "event": "default dev sensu-system", "visitor": "dev", "nobody": ""} {
+	for user, want := range map[string]string{"dev": "dev", "writer": "", "event": "default dev sensu-system",
+		"visitor": "dev", "nobody": ""} {
 		if got := s.do("GET", v+"/namespaces", "", "Authorization", "Bearer "+tokens[user]).names(); got != want {
 			t.Errorf("%s sees namespaces %q, want %q", user, got, want)
 		}

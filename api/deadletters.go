@@ -7,18 +7,18 @@ import (
 	"github.com/lapwing-monitoring/lapwing/delivery"
 )
 
-// DeadLetters has the deliveries that handlers never took; *handler.Dispatcher does. An empty namespace stands for all
-// of them, and so does an empty handler.
+// DeadLetters has the deliveries that failed for good; *handler.Dispatcher implements it. An empty namespace or handler
+// means all of them.
 type DeadLetters interface {
-	// DeadLetters returns up to limit of them behind the one that after names. If there are more, next is for the next
+	// DeadLetters returns up to limit dead letters after the one with id after. If there are more, next is for the next
 	// call.
 	DeadLetters(namespace, handler, after string, limit int) (letters []delivery.DeadLetter, next string, err error)
-	// DeadLetter returns one with its event; false if there is none.
+	// DeadLetter returns one with its event, or false if there is none.
 	DeadLetter(namespace, id string) (*delivery.DeadLetter, bool, error)
-	// Redrive hands the named ones over once more, or if ids is nil all of the handler, and says how many. Those that are
-	// not there are passed over.
+	// Redrive delivers the named ones once more, or all of the handler if ids is nil, and returns how many. Unknown ids
+	// are skipped.
 	Redrive(ctx context.Context, namespace string, ids []string, handler string) (int, error)
-	// DeleteDeadLetters forgets them.
+	// DeleteDeadLetters deletes dead letters, selected like in Redrive.
 	DeleteDeadLetters(ctx context.Context, namespace string, ids []string, handler string) (int, error)
 }
 
@@ -27,14 +27,14 @@ const (
 	deadLetterPageMax = 1000
 )
 
-// chosen says which dead letters are meant: one of its fields must be set.
+// chosen selects dead letters: one of its fields must be set.
 type chosen struct {
 	IDs     []string `json:"ids"`
 	Handler string   `json:"handler"`
 	All     bool     `json:"all"`
 }
 
-// deadLetterCount is how many dead letters a request was about.
+// deadLetterCount is how many dead letters a request changed.
 type deadLetterCount struct {
 	Count int `json:"count"`
 }
@@ -45,10 +45,11 @@ func (a *API) serveDeadLetters() {
 	id := func(r *request) string { return r.PathValue("id") }
 	a.route(collection, who, methods{http.MethodGet: a.listDeadLetters, http.MethodDelete: a.deleteDeadLetters})
 	a.route(collection+"/redrive", who, methods{http.MethodPost: a.redriveDeadLetters})
-	a.route(collection+"/{id}", access{resource: "deadletters", name: id}, methods{http.MethodGet: a.getDeadLetter, http.MethodDelete: a.deleteDeadLetter})
+	a.route(collection+"/{id}", access{resource: "deadletters", name: id},
+		methods{http.MethodGet: a.getDeadLetter, http.MethodDelete: a.deleteDeadLetter})
 }
 
-// inNamespace is the namespace of a path, "" for all.
+// inNamespace returns the namespace of a path, "" for all.
 func inNamespace(r *request) string {
 	if namespace := r.PathValue("namespace"); namespace != allNamespaces {
 		return namespace
@@ -56,7 +57,7 @@ func inNamespace(r *request) string {
 	return ""
 }
 
-// listDeadLetters lists them without their events, of one handler if that is given in ?handler=.
+// listDeadLetters lists dead letters without their events, of one handler with ?handler=.
 func (a *API) listDeadLetters(w *response, r *request) error {
 	p := pageOf(r)
 	limit := deadLetterPage
@@ -110,14 +111,14 @@ func (a *API) deleteDeadLetter(w *response, r *request) error {
 	return w.empty(http.StatusNoContent)
 }
 
-// deleteDeadLetters forgets those of ?handler=, or with ?all=true all of the namespace.
+// deleteDeadLetters deletes the dead letters of ?handler=, or all of the namespace with ?all=true.
 func (a *API) deleteDeadLetters(w *response, r *request) error {
 	q := r.URL.Query()
 	which := chosen{IDs: q["id"], Handler: q.Get("handler"), All: q.Get("all") == "true"}
 	return a.withDeadLetters(w, r, "delete", which, DeadLetters.DeleteDeadLetters)
 }
 
-// redriveDeadLetters hands them over to their handlers once more.
+// redriveDeadLetters delivers dead letters to their handlers once more.
 func (a *API) redriveDeadLetters(w *response, r *request) error {
 	var req chosen
 	if err := a.decode(w, r, &req); err != nil {
@@ -126,7 +127,8 @@ func (a *API) redriveDeadLetters(w *response, r *request) error {
 	return a.withDeadLetters(w, r, "execute", req, DeadLetters.Redrive)
 }
 
-func (a *API) withDeadLetters(w *response, r *request, action string, req chosen, do func(DeadLetters, context.Context, string, []string, string) (int, error)) error {
+func (a *API) withDeadLetters(w *response, r *request, action string, req chosen,
+	do func(DeadLetters, context.Context, string, []string, string) (int, error)) error {
 	given := 0
 	for _, is := range [...]bool{len(req.IDs) > 0, req.Handler != "", req.All} {
 		if is {

@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	drainTime    = 30 * time.Second // for all agents to leave, unless the request says otherwise
+	drainTime    = 30 * time.Second // default time for all agents to leave
 	maxDrainTime = time.Hour
 )
 
-// Drainer sends the agents of this backend to others. *session.Server is one.
+// Drainer sends the agents of this backend to others. *session.Server implements it.
 type Drainer interface {
-	// Drain has all agents leave, spread over a time, and refuses those that come.
+	// Drain disconnects all agents, spread over a time, and refuses new ones.
 	Drain(over time.Duration)
 	Undrain()
-	// Draining says since when that is so, zero if it is not, over which time, and how many sessions are left.
+	// Draining returns when the drain began, zero if there is none, its duration, and how many sessions are left.
 	Draining() (since time.Time, over time.Duration, sessions int)
 }
 
-// noDrainer is of an API without agents.
+// noDrainer is the Drainer of an API without agents.
 type noDrainer struct{}
 
 func (noDrainer) Drain(time.Duration)                             {}
@@ -33,10 +33,10 @@ func (noDrainer) Draining() (s time.Time, o time.Duration, n int) { return }
 
 // drainRequest says how to drain.
 type drainRequest struct {
-	OverSeconds *int64 `json:"over_seconds,omitempty"` // how long all agents have to leave; default 30 seconds
+	OverSeconds *int64 `json:"over_seconds,omitempty"` // seconds for all agents to leave; default 30
 }
 
-// serveDrain adds what takes the agents from this backend alone, for as long as its process lives.
+// serveDrain adds the path that drains this backend, for as long as its process lives.
 func (a *API) serveDrain() {
 	a.route(ours+"drain", access{resource: "cluster", name: func(*request) string { return "drain" }}, methods{
 		http.MethodGet: a.drainState, http.MethodPost: a.drain, http.MethodDelete: a.undrain,

@@ -8,7 +8,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// drains is a Drainer that notes what it is asked for.
+// drains is a Drainer that records its calls.
 type drains struct {
 	since time.Time
 	over  time.Duration
@@ -48,7 +48,8 @@ func TestDrain(t *testing.T) {
 		}
 	}
 	state(`{"draining":true,"since":1800000000,"over_seconds":120,"sessions":3}`)
-	if got := s.do("GET", "/ready", ""); got.status != 503 || got.body != "draining since 2027-01-15T08:00:00Z: agents are sent to other backends, 3 are left\n" {
+	if got := s.do("GET", "/ready", ""); got.status != 503 ||
+		got.body != "draining since 2027-01-15T08:00:00Z: agents are sent to other backends, 3 are left\n" {
 		t.Errorf("/ready: %d %s", got.status, got.body)
 	}
 
@@ -57,7 +58,8 @@ func TestDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	if h, err := c.Health(t.Context()); err != nil || len(h.ClusterHealth) != 1 || !h.ClusterHealth[0].Healthy || !h.ClusterHealth[0].Draining {
+	if h, err := c.Health(t.Context()); err != nil || len(h.ClusterHealth) != 1 || !h.ClusterHealth[0].Healthy ||
+		!h.ClusterHealth[0].Draining {
 		t.Errorf("health: %+v, %v", h, err)
 	}
 	if d, err := c.Draining(t.Context()); err != nil || !d.Draining || d.Sessions != 3 {

@@ -18,7 +18,7 @@ const (
 	managedByAgent = "sensu-agent"
 )
 
-// entities serves the two halves of entities as one: what users define is a definition, what agents report is state.
+// entities serves the two halves of entities as one: users define a definition, agents report state.
 type entities struct {
 	kind[resource.EntityConfig]
 }
@@ -45,7 +45,7 @@ func (e *entities) join(c *resource.EntityConfig) *resource.Entity {
 	return resource.JoinEntity(c, st)
 }
 
-// complete checks an entity that a POST or PUT shall write. Only entities that came with an event say who created them.
+// complete checks the entity of a POST or PUT. Only entities that came with an event have a creator.
 func (e *entities) complete(t *act, ent *resource.Entity) error {
 	m := &ent.Metadata
 	if m.Namespace != "" && m.Namespace != t.namespace {
@@ -103,8 +103,8 @@ func (e *entities) put(w *response, r *request) error {
 	return w.object(e.join(cfg))
 }
 
-// replace checks and writes an entity, whether it exists or not. What an agent reported of its host stays; of a proxy
-// entity it is replaced.
+// replace checks and writes an entity, whether it exists or not. The host data from an agent stays; a proxy entity's is
+// replaced.
 func (e *entities) replace(ctx context.Context, t *act, ent *resource.Entity) (*resource.EntityConfig, error) {
 	if err := e.complete(t, ent); err != nil {
 		return nil, err
@@ -170,7 +170,7 @@ func (e *entities) upsert(ctx context.Context, t *act, ent *resource.Entity) (*r
 	}
 }
 
-// guard refuses to define an entity that its agent defines, unless it shall be a proxy from now on.
+// guard refuses to define an entity that its agent defines, unless it becomes a proxy.
 func (e *entities) guard(ent *resource.Entity, old *resource.EntityConfig) error {
 	if ent.EntityClass == resource.EntityProxyClass {
 		return nil
@@ -185,7 +185,7 @@ func (e *entities) guard(ent *resource.Entity, old *resource.EntityConfig) error
 	return nil
 }
 
-// putState writes the half of an entity that agents report, if it differs from what is known.
+// putState writes the half of an entity that agents report, if it has changed.
 func (e *entities) putState(ctx context.Context, ent *resource.Entity) error {
 	st := resource.EntityStateOf(ent)
 	st.Metadata = resource.ObjectMeta{Namespace: ent.Metadata.Namespace, Name: ent.Metadata.Name}
@@ -203,8 +203,8 @@ func (e *entities) putState(ctx context.Context, ent *resource.Entity) error {
 	return nil
 }
 
-// keepSecrets lets a client send back what it was shown: where that was redacted the old value stays. It must stay redacted, or
-// to change the list of what is redacted would show it.
+// keepSecrets lets a client send back an entity as shown: redacted values stay as they were. Such a key must stay
+// redacted: otherwise changing the list of redacted keys would show the value.
 func keepSecrets(cfg, old *resource.EntityConfig) error {
 	var err error
 	keep := func(what string, now, before map[string]string) {
@@ -224,7 +224,7 @@ func keepSecrets(cfg, old *resource.EntityConfig) error {
 	return err
 }
 
-// patch changes what users define of an entity, and answers with that half alone.
+// patch changes the half of an entity that users define, and answers with it.
 func (e *entities) patch(w *response, r *request) error {
 	patch, err := e.api.patch(w, r)
 	if err != nil {
@@ -252,7 +252,7 @@ func (e *entities) amend(ctx context.Context, t *act, patch []byte) error {
 	return err
 }
 
-// change changes the definition that an act is about, if it is the user's and what the act expects.
+// change changes the definition of an act, if the user's role reaches it and the preconditions are met.
 func (e *entities) change(
 	ctx context.Context, t *act, edit func(*resource.EntityConfig) (*resource.EntityConfig, error),
 ) (*resource.EntityConfig, error) {
@@ -288,7 +288,7 @@ func (e *entities) expected(t *act, cfg *resource.EntityConfig) error {
 	return t.precondition(e.join(cfg), redacted(cfg), wrapEntityConfig(cfg))
 }
 
-// redacted is cfg as all readers may see it. The JSON of definitions hides nothing, that of whole entities does.
+// redacted returns cfg as all readers may see it. The JSON of definitions hides nothing; that of whole entities does.
 func redacted(cfg *resource.EntityConfig) *resource.EntityConfig {
 	hide := func(m map[string]string) map[string]string {
 		out := maps.Clone(m)
@@ -304,7 +304,7 @@ func redacted(cfg *resource.EntityConfig) *resource.EntityConfig {
 	return &out
 }
 
-// delete forgets an entity with all its events, or as its query says.
+// delete deletes an entity with all its events, or as its query says.
 func (e *entities) delete(w *response, r *request) error {
 	if err := e.erase(r.Context(), r.act, r.URL.Query()); err != nil {
 		return err
@@ -312,8 +312,8 @@ func (e *entities) delete(w *response, r *request) error {
 	return w.empty(http.StatusNoContent)
 }
 
-// erase writes to the log first: if the log takes nothing, nothing has happened, and what is left after a crash between
-// the two is an entity that can be deleted again.
+// erase writes to the log first. If the log refuses, nothing has happened; after a crash in between, the entity can be
+// deleted again.
 func (e *entities) erase(ctx context.Context, t *act, query url.Values) error {
 	cfg, err := e.find(t)
 	if err != nil && (t.permit.Selector() != nil || !e.known(t.namespace, t.name)) {
@@ -351,7 +351,7 @@ func (e *entities) erase(ctx context.Context, t *act, query url.Values) error {
 	return gone(config.Delete(ctx, e.api.opts.Config, e.Kind, t.namespace, t.name))
 }
 
-// known says that there are traces of an entity without a definition: an event may have come while it was deleted.
+// known reports whether an entity without a definition has state or events: an event may have come during its deletion.
 func (e *entities) known(namespace, name string) bool {
 	if _, ok := e.api.opts.State.EntityState(namespace, name); ok {
 		return true

@@ -38,7 +38,7 @@ func TestEntitySecrets(t *testing.T) {
 		}
 	}
 	stored(secret)
-	// Whoever sends back what was shown keeps the secret, and can still change it.
+	// A client that sends back the shown form keeps the secret, and can still change it.
 	s.do("PUT", entitiesPath+"/db", answers["GET"].body).is(200)
 	stored(secret)
 	s.do("PATCH", entitiesPath+"/db", `{"metadata":{"labels":{"password":"REDACTED","role":"x"}}}`, "Content-Type", mergePatchType).is(200)
@@ -59,16 +59,20 @@ func TestEntityWrites(t *testing.T) {
 	}{
 		{"POST", "", entityBody("", "proxy", ""), 400, codeInvalid, "entity name must not be empty"},
 		{"POST", "", `{"metadata":{"name":"x"},"entity_class":"proxy"}`, 400, codeInvalid, "namespace must be set"},
-		{"POST", "", `{"metadata":{"name":"x","namespace":"dev"},"entity_class":"proxy"}`, 400, codeInvalid, "the namespace of the resource (dev) does not match the namespace of the URI (default)"},
-		{"PUT", "/y", entityBody("x", "proxy", ""), 400, codeInvalid, "the name of the resource (x) does not match the name of the URI (y)"},
+		{"POST", "", `{"metadata":{"name":"x","namespace":"dev"},"entity_class":"proxy"}`, 400, codeInvalid,
+			"the namespace of the resource (dev) does not match the namespace of the URI (default)"},
+		{"PUT", "/y", entityBody("x", "proxy", ""), 400, codeInvalid,
+			"the name of the resource (x) does not match the name of the URI (y)"},
 		{"POST", "", "{", 400, codeInvalid, "unexpected EOF"},
 		{"PATCH", "/web1", `{"entity_class":""}`, 400, codeInvalid, "entity class must not be empty"},
-		{"PATCH", "/web1", `{"metadata":{"name":"x"}}`, 400, codeInvalid, "the name of the resource (x) does not match the name in the URI (web1)"},
+		{"PATCH", "/web1", `{"metadata":{"name":"x"}}`, 400, codeInvalid,
+			"the name of the resource (x) does not match the name in the URI (web1)"},
 		{"PATCH", "/nobody", `{}`, 404, codeNotFound, "not found"},
 		{"DELETE", "/nobody", "", 404, codeNotFound, "not found"},
 		{"GET", "/nobody", "", 404, codeNotFound, "not found"},
 	} {
-		s.do(tc.method, entitiesPath+tc.path, tc.body, "Content-Type", map[string]string{"PATCH": mergePatchType}[tc.method]).refuses(tc.status, tc.code, tc.message)
+		s.do(tc.method, entitiesPath+tc.path, tc.body, "Content-Type",
+			map[string]string{"PATCH": mergePatchType}[tc.method]).refuses(tc.status, tc.code, tc.message)
 	}
 
 	var e resource.Entity
@@ -78,7 +82,7 @@ func TestEntityWrites(t *testing.T) {
 		s.do("GET", entitiesPath+"/"+name, "").is(200).has(&e)
 		return e
 	}
-	// What an agent reported stays, and the answer tells what was stored.
+	// The agent's report stays, and the answer has what was stored.
 	s.do("PUT", entitiesPath+"/web1", entityBody("web1", "agent", `,"system":{"hostname":"no"},"last_seen":9`)).is(200).has(&e)
 	if e.System.Hostname != "h1" || e.LastSeen != 5 || strings.Join(e.Subscriptions, " ") != "entity:web1" {
 		t.Errorf("answered %+v", e)
@@ -108,7 +112,7 @@ func TestAgentManagedEntities(t *testing.T) {
 		t.Helper()
 		s.do("PUT", entitiesPath+"/m", body).refuses(409, codeExists, "entity is managed by its agent")
 	}
-	refused(managed) // not there yet, and claims to be managed
+	refused(managed) // not there yet, and labelled as managed
 	s.do("POST", entitiesPath, managed).is(200)
 	refused(managed)
 	refused(entityBody("m", "agent", ""))
@@ -121,7 +125,8 @@ func TestEntityPatchTakesBothTags(t *testing.T) {
 	s.do("POST", entitiesPath, entityBody("a", "proxy", `,"system":{"os":"ios"}`)).is(200)
 	patch := func(tag string, status int) string {
 		t.Helper()
-		return s.do("PATCH", entitiesPath+"/a", `{"deregister":true}`, "Content-Type", mergePatchType, "If-Match", tag).is(status).header.Get("Etag")
+		return s.do("PATCH", entitiesPath+"/a", `{"deregister":true}`, "Content-Type", mergePatchType, "If-Match",
+			tag).is(status).header.Get("Etag")
 	}
 	old := s.do("GET", entitiesPath+"/a", "").header.Get("Etag")
 	half := patch(old, 200)
@@ -138,7 +143,7 @@ func TestDeletingAnEntityDeletesItsEvents(t *testing.T) {
 	for _, path := range []string{"/web1/cpu", "/web1/disk", "/web2/cpu"} {
 		s.do("PUT", eventsPath+path, `{"check":{"status":1}}`).is(201)
 	}
-	// Nothing happens while the log takes nothing.
+	// Nothing changes while the log refuses writes.
 	s.intake.fail(errors.New("disk is full"))
 	s.do("DELETE", entitiesPath+"/web1", "").refuses(503, codeInternal, "disk is full")
 	s.do("GET", entitiesPath+"/web1", "").is(200)
@@ -152,7 +157,7 @@ func TestDeletingAnEntityDeletesItsEvents(t *testing.T) {
 	}
 	s.do("DELETE", entitiesPath+"/web1", "").is(404)
 
-	// Events without an entity can be got rid of in the same way.
+	// Events without an entity can be deleted in the same way.
 	if err := config.Delete(t.Context(), s.store, config.Entities, "default", "web2"); err != nil {
 		t.Fatal(err)
 	}

@@ -7,13 +7,13 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// entityConfigs serves what users define of entities in the form that resources have in files. Sensu's clients write it so, and
-// its open-source edition answers them 404.
+// entityConfigs serves the definitions of entities in the form of files. Sensu's clients write it so, and Sensu's
+// open-source edition answers them 404.
 type entityConfigs struct {
 	*entities
 }
 
-// entityConfigRow is the kind of which the documents are.
+// entityConfigRow is the kind of the documents.
 var entityConfigRow = resource.KindFor[resource.EntityConfig]()
 
 // wrappedEntityConfig is an EntityConfig as in files.
@@ -24,7 +24,7 @@ type wrappedEntityConfig struct {
 	Spec       *entityConfigSpec    `json:"spec"`
 }
 
-// entityConfigSpec is an EntityConfig without its metadata, which stands beside it. Files may have it here all the same.
+// entityConfigSpec is an EntityConfig without its metadata, which is beside it. Files may have metadata here too.
 type entityConfigSpec struct {
 	resource.EntityConfig
 	Metadata *resource.ObjectMeta `json:"metadata,omitempty"`
@@ -46,7 +46,7 @@ func wrapEntityConfig(cfg *resource.EntityConfig) *wrappedEntityConfig {
 	return &wrappedEntityConfig{entityConfigRow.Type, entityConfigRow.Group, &shown.Metadata, &entityConfigSpec{EntityConfig: *shown}}
 }
 
-// unwrap is the definition in a document. Of two metadata the outer counts.
+// unwrap returns the definition in a document. The outer metadata wins.
 func (d *wrappedEntityConfig) unwrap() (*resource.EntityConfig, error) {
 	if d.Type != "" && d.Type != entityConfigRow.Type || d.APIVersion != "" && d.APIVersion != entityConfigRow.Group {
 		return nil, invalid("the resource is a %s.%s, want %s.%s", d.APIVersion, d.Type, entityConfigRow.Group, entityConfigRow.Type)
@@ -70,7 +70,7 @@ func (c *entityConfigs) list(w *response, r *request) error {
 		return p.err
 	}
 	items := c.objects(r, p)
-	if p.selector != nil { // it knows entities, not documents
+	if p.selector != nil { // it selects by entities, not documents
 		items = selected(p.selector, items, c.show)
 		p.selector = nil
 	}
@@ -94,7 +94,7 @@ func (c *entityConfigs) read(w *response, r *request) (*resource.EntityConfig, e
 	return doc.unwrap()
 }
 
-// admit checks a definition that a POST or PUT shall write.
+// admit checks the definition of a POST or PUT.
 func (c *entityConfigs) admit(t *act, cfg *resource.EntityConfig) error {
 	m := &cfg.Metadata
 	if m.Namespace == "" {
@@ -148,7 +148,7 @@ func (c *entityConfigs) put(w *response, r *request) error {
 	return w.empty(http.StatusCreated)
 }
 
-// patch applies a patch of the document.
+// patch applies a patch to the document.
 func (c *entityConfigs) patch(w *response, r *request) error {
 	patch, err := c.api.patch(w, r)
 	if err != nil {

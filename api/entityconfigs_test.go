@@ -11,7 +11,8 @@ func TestEntityConfigs(t *testing.T) {
 	s := newServer(t, nil)
 	const all, path = "/api/core/v3/entity-configs", "/api/core/v3/namespaces/default/entity-configs"
 	doc := func(name, more string) string {
-		return `{"type":"EntityConfig","api_version":"core/v3","metadata":{"name":"` + name + `","labels":{"region":"eu","password":"hunter2"}},"spec":{"entity_class":"proxy"` + more + `}}`
+		return `{"type":"EntityConfig","api_version":"core/v3","metadata":{"name":"` + name +
+			`","labels":{"region":"eu","password":"hunter2"}},"spec":{"entity_class":"proxy"` + more + `}}`
 	}
 	s.do("POST", path, doc("x", `,"subscriptions":["linux"]`)).is(201)
 	s.do("POST", path, doc("x", "")).refuses(409, codeExists, "resource already exists")
@@ -33,9 +34,10 @@ func TestEntityConfigs(t *testing.T) {
 		}
 	}
 
-	// What was redacted when it was read keeps its value when it is written back.
+	// A value that was redacted when read keeps its value when written back.
 	s.do("PUT", path+"/x", got.body).is(201)
-	s.do("PATCH", path+"/x", `{"metadata":{"labels":{"region":null}},"spec":{"user":"u"}}`, "Content-Type", mergePatchType, "If-Match", got.header.Get("Etag")).is(200)
+	s.do("PATCH", path+"/x", `{"metadata":{"labels":{"region":null}},"spec":{"user":"u"}}`, "Content-Type",
+		mergePatchType, "If-Match", got.header.Get("Etag")).is(200)
 	s.do("PATCH", path+"/x", `{"spec":{"user":"v"}}`, "Content-Type", mergePatchType, "If-Match", got.header.Get("Etag")).is(412)
 	s.do("PATCH", path+"/x", `{"metadata":{"name":"y"}}`, "Content-Type", mergePatchType).is(400)
 	cfg, ok := config.Get(s.store.Snapshot(), config.Entities, "default", "x")
@@ -56,7 +58,8 @@ func TestEntityConfigs(t *testing.T) {
 		s.do("POST", path, body).is(400)
 	}
 	s.do("PUT", path+"/y", doc("x", "")).is(400)
-	s.do("PUT", path+"/y", `{"metadata":{"name":"y"},"spec":{"metadata":{"name":"z"},"entity_class":"proxy"}}`).is(201) // the outer counts
+	// the outer one wins
+	s.do("PUT", path+"/y", `{"metadata":{"name":"y"},"spec":{"metadata":{"name":"z"},"entity_class":"proxy"}}`).is(201)
 	s.do("DELETE", path+"/x", "").is(204)
 	s.do("GET", path+"/x", "").is(404)
 	s.do("GET", defaultPath+"entities/x", "").is(404)

@@ -28,27 +28,30 @@ const (
 	codeDeadline        = 8
 )
 
-// apiError is a refusal. Its text is all that the client gets.
+// apiError is a refusal. The client gets only its text.
 type apiError struct {
 	status  int
 	code    int
 	message string
 	outer   bool          // raised before the handler, where Sensu writes the keys with capitals
-	after   time.Duration // when to come again; 0 says nothing of it
+	after   time.Duration // when to try again; 0 = not said
 }
 
 func (e *apiError) Error() string { return e.message }
 
 var (
 	errBadCredentials     = &apiError{status: http.StatusUnauthorized, code: codeUnauthenticated, message: "bad credentials", outer: true}
-	errInvalidCredentials = &apiError{status: http.StatusUnauthorized, code: codeUnauthenticated, message: "invalid credentials", outer: true}
-	errDenied             = &apiError{status: http.StatusForbidden, code: codeDenied, message: "unauthorized to perform action", outer: true}
-	errForBackend         = &apiError{status: http.StatusForbidden, code: codeDenied, message: "event of entity " + resource.BackendEntity +
+	errInvalidCredentials = &apiError{status: http.StatusUnauthorized, code: codeUnauthenticated,
+		message: "invalid credentials", outer: true}
+	errDenied = &apiError{status: http.StatusForbidden, code: codeDenied,
+		message: "unauthorized to perform action", outer: true}
+	errForBackend = &apiError{status: http.StatusForbidden, code: codeDenied, message: "event of entity " + resource.BackendEntity +
 		": only the backend reports for it, and users who may update events in all namespaces"}
 	errNotFound     = &apiError{status: http.StatusNotFound, code: codeNotFound, message: "not found"}
 	errExists       = &apiError{status: http.StatusConflict, code: codeExists, message: "resource already exists"}
-	errPrecondition = &apiError{status: http.StatusPreconditionFailed, code: codePrecondition, message: "precondition failed: the resource is not the one expected"}
-	errDeadline     = &apiError{status: http.StatusGatewayTimeout, code: codeDeadline, message: "deadline exceeded"}
+	errPrecondition = &apiError{status: http.StatusPreconditionFailed, code: codePrecondition,
+		message: "precondition failed: the resource is not the one expected"}
+	errDeadline = &apiError{status: http.StatusGatewayTimeout, code: codeDeadline, message: "deadline exceeded"}
 )
 
 func invalid(format string, args ...any) error {
@@ -59,7 +62,7 @@ func forbidden(format string, args ...any) error {
 	return &apiError{status: http.StatusForbidden, code: codeDenied, message: fmt.Sprintf(format, args...)}
 }
 
-// unavailable is for what the event log did not take: the client should come again.
+// unavailable returns the refusal when the event log does not accept a write: the client should try again.
 func unavailable(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || refusal(err) != nil {
 		return err
@@ -67,10 +70,11 @@ func unavailable(err error) error {
 	return &apiError{status: http.StatusServiceUnavailable, code: codeInternal, message: err.Error()}
 }
 
-// quotaRetry is when to come again if room comes only when something is deleted.
+// quotaRetry is when to try again if only a deletion makes room.
 const quotaRetry = time.Minute
 
-// refusal is the answer to what cannot be stored: it is too large, or a quota is used up; nil if err is neither.
+// refusal returns the answer to something that cannot be stored: it is too large, or a quota is used up; nil if err is
+// neither.
 func refusal(err error) *apiError {
 	var large *resource.TooLargeError
 	var quota *resource.QuotaError
@@ -95,7 +99,7 @@ func (e *startingError) Error() string { return e.reason.Error() }
 // fail answers a request with an error.
 func (a *API) fail(w *response, r *request, err error) {
 	if w.status != 0 {
-		// Part of the answer is out. The connection is cut, so that the client cannot take that part for the whole.
+		// A part of the answer is sent. Cut the connection, so that the client cannot mistake the part for the whole.
 		if r.Context().Err() == nil {
 			a.rare.Error("answer was cut short", r.Pattern, "method", r.Method, "path", shownPath(r.URL.Path), "err", err)
 		}
@@ -107,7 +111,7 @@ func (a *API) fail(w *response, r *request, err error) {
 		return
 	}
 	e, known := classify(err)
-	if !known && r.Context().Err() == nil { // otherwise the client has gone
+	if !known && r.Context().Err() == nil { // otherwise the client has disconnected
 		a.rare.Error("request failed", r.Pattern, "method", r.Method, "path", shownPath(r.URL.Path), "err", err)
 	}
 	switch {
@@ -132,7 +136,7 @@ func (a *API) fail(w *response, r *request, err error) {
 	w.text(e.status, string(body))
 }
 
-// classify finds the status of an error. One that is not known is our own mistake, or the disk's.
+// classify returns the status of an error. An unknown error is a mistake of ours, or the disk's.
 func classify(err error) (e *apiError, known bool) {
 	switch refused := refusal(err); {
 	case errors.As(err, &e):
@@ -149,17 +153,17 @@ func classify(err error) (e *apiError, known bool) {
 	return &apiError{status: http.StatusInternalServerError, code: codeInternal, message: err.Error()}, false
 }
 
-// writeUnknown answers a path that is not there.
+// writeUnknown answers a path that does not exist.
 func writeUnknown(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", textType)
 	w.WriteHeader(http.StatusNotFound)
 	_, _ = w.Write([]byte(`{"code":2,"message":"not found"}` + "\n"))
 }
 
-// stack is where a panic came from, as an attribute that is not cut like what clients send.
+// stack returns the stack of a panic, as an attribute that is not shortened like clients' texts.
 func stack() slog.Value { return slog.StringValue(string(debug.Stack())) }
 
-// recovered turns a panic into an answer. http.ErrAbortHandler is passed on: it is how an answer is cut short.
+// recovered turns a panic into an answer. It passes http.ErrAbortHandler on, which cuts an answer short.
 func (a *API) recovered(w *response, r *http.Request, v any) {
 	if v == http.ErrAbortHandler {
 		a.metrics.requests.WithLabelValues("aborted", methodLabel(r.Method)).Inc()
@@ -171,5 +175,6 @@ func (a *API) recovered(w *response, r *http.Request, v any) {
 		a.metrics.requests.WithLabelValues("aborted", methodLabel(r.Method)).Inc()
 		panic(http.ErrAbortHandler)
 	}
-	a.fail(w, &request{Request: r}, &apiError{status: http.StatusInternalServerError, code: codeInternal, message: "internal error occurred"})
+	a.fail(w, &request{Request: r}, &apiError{status: http.StatusInternalServerError, code: codeInternal,
+		message: "internal error occurred"})
 }

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// maxSkew is how far ahead of ours a client's clock may be.
+	// maxSkew is how far a client's clock may be ahead of ours.
 	maxSkew = 10 * time.Minute
-	// eventChunk is how many events a search finds at a time while a list of all is written, or a stream starts.
+	// eventChunk is how many events one search returns while a list of all is written, or a stream starts.
 	eventChunk = 5_000
 )
 
@@ -26,7 +26,8 @@ func (a *API) serveEvents() {
 	item := func(r *request) string { return r.PathValue("entity") + "/" + r.PathValue("check") }
 	a.route(core+"events", access{resource: "events", labels: true}, methods{http.MethodGet: a.listEvents})
 	a.route(collection, access{resource: "events", labels: true}, methods{http.MethodGet: a.listEvents, http.MethodPost: a.putEvent})
-	a.route(collection+"/{entity}", access{resource: "events", name: entity, list: true, labels: true}, methods{http.MethodGet: a.listEvents})
+	a.route(collection+"/{entity}", access{resource: "events", name: entity, list: true, labels: true},
+		methods{http.MethodGet: a.listEvents})
 	a.route(collection+"/{entity}/{check}", access{resource: "events", name: item, labels: true}, methods{
 		http.MethodGet:    a.getEvent,
 		http.MethodPost:   a.putEvent,
@@ -35,7 +36,7 @@ func (a *API) serveEvents() {
 	})
 }
 
-// listEvents lists the newest events of everything, of a namespace or of an entity, as far as they are selected.
+// listEvents lists the newest events of all namespaces, of a namespace or of an entity, if selected.
 func (a *API) listEvents(w *response, r *request) error {
 	p := pageOf(r)
 	if p.err != nil {
@@ -83,12 +84,12 @@ func (a *API) getEvent(w *response, r *request) error {
 	return w.tagged(r, ev)
 }
 
-// pathKey is the event that a path names.
+// pathKey returns the event that a path names.
 func pathKey(r *request) state.Key {
 	return state.Key{Namespace: r.PathValue("namespace"), Entity: r.PathValue("entity"), Check: r.PathValue("check")}
 }
 
-// findEvent is an event, unless the user's roles do not reach its labels.
+// findEvent returns an event, if the user's roles reach its labels.
 func (a *API) findEvent(t *act, key state.Key) (*resource.Event, error) {
 	ev, err := a.opts.State.Event(key.Namespace, key.Entity, key.Check)
 	if err != nil {
@@ -100,8 +101,8 @@ func (a *API) findEvent(t *act, key state.Key) (*resource.Event, error) {
 	return ev, nil
 }
 
-// mayPutEvent says whether a role that is limited by labels reaches an event, what it replaces, and its entity: an event
-// cannot bring labels along to be reached by.
+// mayPutEvent returns an error unless a role that is limited by labels reaches the event, the one it replaces, and its
+// entity: the event's own labels are not enough.
 func (a *API) mayPutEvent(t *act, ev *resource.Event) error {
 	limit := t.permit.Selector()
 	if limit == nil {
@@ -133,8 +134,8 @@ func (a *API) mayPutEvent(t *act, ev *resource.Event) error {
 	return nil
 }
 
-// putEvent takes an event, whatever the method: it is one more result of a check. It is answered 201 when the event is
-// durable and folded, and 503 when the log did not take it.
+// putEvent takes an event, with any method: it is one more result of a check. It answers 201 when the event is durable
+// and folded, and 503 when the log refused it.
 func (a *API) putEvent(w *response, r *request) error {
 	ev := new(resource.Event)
 	if err := a.decode(w, r, ev); err != nil {
@@ -191,13 +192,13 @@ func (a *API) submit(ctx context.Context, t *act, key state.Key, ev *resource.Ev
 	return nil
 }
 
-// mayReportForBackend reports whether a user may send events about the backend itself, to resolve its alarms: with a right that
-// counts in the whole cluster, and not as an agent.
+// mayReportForBackend reports whether a user may send events about the backend itself, for example to resolve its
+// alarms. That needs a right in the whole cluster, and not an agent's.
 func (a *API) mayReportForBackend(t *act) bool {
 	return a.opts.Auth.Permit(t.user.WithoutAgents(), auth.Attributes{Verb: "update", Resource: "events"}).Whole()
 }
 
-// address fills in what an event leaves to its URL, and refuses what contradicts it. entity and check are "" for a
+// address fills in an event's missing names from its URL, and refuses other names. entity and check are "" for a
 // collection.
 func address(ev *resource.Event, namespace, entity, check string) error {
 	if ev.Entity == nil && entity != "" {
@@ -236,7 +237,8 @@ func fill(m *resource.ObjectMeta, namespace, name string) error {
 	return nil
 }
 
-// checkTimestamp refuses a time in the future. It would stay the newest for so long; most are in another unit than seconds.
+// checkTimestamp refuses a time in the future: it would stay the newest until then. Most such times are in another unit
+// than seconds.
 func checkTimestamp(timestamp int64, now time.Time) error {
 	if timestamp <= now.Add(maxSkew).Unix() {
 		return nil

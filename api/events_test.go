@@ -36,7 +36,8 @@ func TestEventsGetWhatTheyLack(t *testing.T) {
 		check                    func(ev *resource.Event) bool
 	}{
 		{"names and class", "PUT", "/a/c", `{"check":{"status":1}}`, func(ev *resource.Event) bool {
-			return ev.Entity.EntityClass == "proxy" && ev.Entity.Metadata.Name == "a" && ev.Check.Metadata.Namespace == "default" && ev.Metadata.Namespace == ""
+			return ev.Entity.EntityClass == "proxy" && ev.Entity.Metadata.Name == "a" &&
+				ev.Check.Metadata.Namespace == "default" && ev.Metadata.Namespace == ""
 		}},
 		{"an entity", "POST", "/a/c", `{"entity":{},"check":{}}`, func(ev *resource.Event) bool { return ev.Entity.Metadata.Name == "a" }},
 		{"id and time", "PUT", "/a/c", `{"check":{}}`, func(ev *resource.Event) bool {
@@ -48,7 +49,8 @@ func TestEventsGetWhatTheyLack(t *testing.T) {
 		{"its sender", "PUT", "/a/c", `{"metadata":{"created_by":"x"},"entity":{"metadata":{"created_by":"x"}},"check":{"metadata":{"created_by":"x"}}}`, func(ev *resource.Event) bool {
 			return ev.Metadata.CreatedBy == admin && ev.Check.Metadata.CreatedBy == admin && ev.Entity.Metadata.CreatedBy == admin
 		}},
-		{"a clock somewhat ahead", "PUT", "/a/c", fmt.Sprintf(`{"timestamp":%d,"check":{}}`, now+590), func(ev *resource.Event) bool { return ev.Timestamp == now+590 }},
+		{"a clock somewhat ahead", "PUT", "/a/c", fmt.Sprintf(`{"timestamp":%d,"check":{}}`, now+590),
+			func(ev *resource.Event) bool { return ev.Timestamp == now+590 }},
 	} {
 		s.do(tc.method, eventsPath+tc.path, tc.body).is(201)
 		var ev resource.Event
@@ -71,13 +73,15 @@ func TestEventsThatAreRefused(t *testing.T) {
 	for _, tc := range []struct {
 		method, path, body string
 		status             int
-		message            string // begins with
+		message            string // its beginning
 	}{
 		{"POST", "", `{"check":{"metadata":{"name":"c"}}}`, 400, "event must contain an entity"},
 		{"PUT", "/a/c", `{}`, 400, "event must contain a check or metrics"},
 		{"PUT", "/a/c", `{"check":{"metadata":{"name":"d"}}}`, 400, "the name of the resource (d) does not match the name of the URI (c)"},
-		{"PUT", "/a/c", `{"check":{"metadata":{"namespace":"dev"}}}`, 400, "the namespace of the resource (dev) does not match the namespace of the URI (default)"},
-		{"PUT", "/a/c", `{"metadata":{"namespace":"dev"},"check":{}}`, 400, "the namespace of the resource (dev) does not match the namespace of the URI (default)"},
+		{"PUT", "/a/c", `{"check":{"metadata":{"namespace":"dev"}}}`, 400,
+			"the namespace of the resource (dev) does not match the namespace of the URI (default)"},
+		{"PUT", "/a/c", `{"metadata":{"namespace":"dev"},"check":{}}`, 400,
+			"the namespace of the resource (dev) does not match the namespace of the URI (default)"},
 		{"PUT", "/a/c", `{"metadata":{"name":"x"},"check":{}}`, 400, "events cannot be named"},
 		{"PUT", "/a/c", `{"id":"x","check":{}}`, 400, "invalid event id: "},
 		{"PUT", "/a/c%20d", `{"check":{}}`, 400, "check is invalid: check name cannot contain spaces or special characters"},
@@ -107,7 +111,7 @@ func TestMetricsOnlyEvents(t *testing.T) {
 	if got := s.do("GET", eventsPath, "").names(); got != "" {
 		t.Errorf("events %s were stored", got)
 	}
-	// Beside a check they are handled and not kept.
+	// With a check they are handled and not kept.
 	s.do("PUT", eventsPath+"/a/c", `{"check":{},`+metrics+`}`).is(201)
 	if got := s.do("GET", eventsPath+"/a/c", "").is(200); strings.Contains(got.body, `"metrics":`) {
 		t.Errorf("stored %s", got.body)
@@ -148,7 +152,7 @@ func TestNothingIsAcceptedThatIsNotDurable(t *testing.T) {
 	}
 }
 
-// slowIntake takes longer than a request may.
+// slowIntake takes longer than the time limit of a request.
 type slowIntake struct{ Intake }
 
 func (slowIntake) Submit(ctx context.Context, _ *resource.Event) error {
@@ -169,7 +173,7 @@ func TestDeletedEventsStayAway(t *testing.T) {
 	s.do("PUT", eventsPath+"/a/c", `{"check":{"ttl":60,"interval":10}}`).is(201)
 	s.do("PUT", eventsPath+"/a/c2", `{"check":{}}`).is(201)
 	s.do("DELETE", eventsPath+"/a/c", "").is(204)
-	s.do("GET", eventsPath+"/a/c", "").refuses(404, codeNotFound, "not found") // and not c2, whose name begins alike
+	s.do("GET", eventsPath+"/a/c", "").refuses(404, codeNotFound, "not found") // and not c2, which has it as a prefix
 	s.do("DELETE", eventsPath+"/a/c", "").refuses(404, codeNotFound, "not found")
 	s.do("DELETE", eventsPath+"/nobody/c", "").is(404)
 	if got := s.do("GET", eventsPath, "").names(); got != "default/a/c2" {
@@ -186,7 +190,7 @@ func TestEventTags(t *testing.T) {
 	s.do("GET", eventsPath+"/a/c", "", "If-None-Match", tag).is(200)
 }
 
-// breakingState fails when a list goes on.
+// breakingState fails on the second chunk of a list.
 type breakingState struct{ State }
 
 func (b *breakingState) Select(ctx context.Context, q state.Query) (*state.Page, error) {
@@ -214,6 +218,6 @@ func TestAListThatBreaksDoesNotLookWhole(t *testing.T) {
 	if body, err := io.ReadAll(resp.Body); err == nil {
 		t.Errorf("status %d with a whole body that ends with %q", resp.StatusCode, body[max(0, len(body)-60):])
 	}
-	// While nothing is out yet there can be a proper answer.
+	// Before anything is sent, a proper answer is possible.
 	s.do("GET", eventsPath+"?limit=10&continue="+continueToken("default\x00a\x00c"), "").refuses(500, codeInternal, "disk is broken")
 }

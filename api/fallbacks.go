@@ -5,7 +5,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// serveFallbackPipelines adds lists of pipelines, at the paths that newer clients of Sensu know them by.
+// serveFallbackPipelines adds lists of pipelines, at the paths of Sensu's newer clients.
 func (a *API) serveFallbackPipelines() {
 	k := &kind[resource.FallbackPipeline]{
 		api: a, Kind: config.FallbackPipelines,

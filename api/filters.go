@@ -14,12 +14,12 @@ func (a *API) serveFilters() {
 		reason: resourceInvalid,
 		view: func(f *resource.EventFilter) any {
 			shown := *f
-			shown.Author = nil // Sensu's clients do not know it
+			shown.Author = nil // Sensu's clients do not know the field
 			return &shown
 		},
 	}
 	authored := withAuthor(a, func(f *resource.EventFilter) **resource.Author { return &f.Author }, k.Meta)
-	k.settle = func(t *act, f, old *resource.EventFilter) (*resource.EventFilter, error) {
+	k.finish = func(t *act, f, old *resource.EventFilter) (*resource.EventFilter, error) {
 		if err := mayName(t, f.Metadata.Name, old != nil, namesOfFilters); err != nil {
 			return nil, err
 		}
@@ -29,7 +29,7 @@ func (a *API) serveFilters() {
 	k.serve()
 }
 
-// checkExpressions refuses JavaScript that cannot be parsed, which would otherwise be found out with the first event.
+// checkExpressions refuses JavaScript that cannot be parsed. Otherwise the first event would fail.
 func checkExpressions(expressions []string) error {
 	for i, e := range expressions {
 		if len(e) > filter.MaxExpression {
@@ -42,7 +42,7 @@ func checkExpressions(expressions []string) error {
 	return nil
 }
 
-// checkProxyExpressions is checkExpressions for a check's proxy requests, of which there may be none.
+// checkProxyExpressions is checkExpressions for a check's proxy requests, which may be nil.
 func checkProxyExpressions(p *resource.ProxyRequests) error {
 	if p == nil {
 		return nil

@@ -8,22 +8,24 @@ import (
 	"github.com/lapwing-monitoring/lapwing/filter"
 )
 
-// TestExpressionsCannotExhaustTheStack would end the process if they could.
+// TestExpressionsCannotExhaustTheStack: otherwise an expression could end the process.
 func TestExpressionsCannotExhaustTheStack(t *testing.T) {
-	defer debug.SetMaxStack(debug.SetMaxStack(256 << 20)) // a quarter of what there is
+	defer debug.SetMaxStack(debug.SetMaxStack(256 << 20)) // a quarter of the default
 	for _, level := range []string{"(", "[", "{", "!", "-", "a?", "new ", "a=", "()=>", "function(){", "`${", "a**", "(["} {
 		e := strings.Repeat(level, filter.MaxExpression/len(level))
 		if err := checkExpressions([]string{e}); err == nil {
 			t.Errorf("%d times %q is accepted", len(e)/len(level), level)
 		}
 	}
-	if err := checkExpressions([]string{"true", strings.Repeat(" ", filter.MaxExpression+1)}); err == nil || err.Error() != "expression 1 is longer than 8192 bytes" {
+	if err := checkExpressions([]string{"true", strings.Repeat(" ", filter.MaxExpression+1)}); err == nil ||
+		err.Error() != "expression 1 is longer than 8192 bytes" {
 		t.Errorf("a long expression: %v", err)
 	}
 }
 
 func FuzzExpressions(f *testing.F) {
-	for _, seed := range []string{"", "true", "event.check.status == 2", "(function(){return 1})()", "/a(/", "`${a}`", "{", "async () => await x", "\xff", "//"} {
+	for _, seed := range []string{"", "true", "event.check.status == 2", "(function(){return 1})()", "/a(/", "`${a}`",
+		"{", "async () => await x", "\xff", "//"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(_ *testing.T, e string) { _ = checkExpressions([]string{e}) })

@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-// The files in testdata/golden are exchanges recorded from Sensu Go 6.12, one JSON array each, to be replayed in order on a
-// fresh backend. Placeholders such as {{etag:1}} stand for what differs from run to run; one with a number is the same
-// value wherever it stands.
+// The files in testdata/golden are exchanges recorded from Sensu Go 6.12, one JSON array each. The test replays them in
+// order on a fresh backend. Placeholders like {{etag:1}} are values that differ from run to run; one with a number has
+// the same value everywhere.
 
 type exchange struct {
 	Method         string
@@ -54,7 +54,7 @@ func TestGolden(t *testing.T) {
 			g := &golden{s: newServer(t, nil), bound: map[string]string{}}
 			for i, x := range exchanges {
 				if x.Match == "info" {
-					continue // what Sensu does and we do not want to
+					continue // an intended difference to Sensu
 				}
 				for _, problem := range g.replay(&x) {
 					t.Errorf("%d: %s %s: %s (%s)", i+1, x.Method, x.Path, problem, x.Note)
@@ -67,7 +67,7 @@ func TestGolden(t *testing.T) {
 // golden replays one file.
 type golden struct {
 	s        *server
-	bound    map[string]string // placeholders whose value is known
+	bound    map[string]string // placeholders with a known value
 	problems []string
 }
 
@@ -140,7 +140,7 @@ func (g *golden) replay(x *exchange) []string {
 	return g.problems
 }
 
-// fill puts in what placeholders in a request stand for.
+// fill replaces the placeholders in a request by their values.
 func (g *golden) fill(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -183,7 +183,7 @@ func timeOf(s string) (int64, bool) {
 	return time.Now().Unix() + offset, true
 }
 
-// same compares what was recorded with what came.
+// same compares the recorded with the actual answer.
 func (g *golden) same(where string, want, got any) {
 	switch want := want.(type) {
 	case map[string]any:
@@ -192,7 +192,7 @@ func (g *golden) same(where string, want, got any) {
 			g.problem("%s is %v, want an object", where, got)
 			return
 		}
-		for _, k := range slices.Sorted(maps.Keys(want)) { // in order, so that the first of a placeholder is always the same
+		for _, k := range slices.Sorted(maps.Keys(want)) { // sorted, so that the first occurrence of a placeholder is always the same
 			if _, ok := got[k]; !ok {
 				g.problem("%s.%s is missing", where, k)
 				continue
@@ -239,7 +239,7 @@ func (g *golden) same(where string, want, got any) {
 	}
 }
 
-// text compares text with placeholders, which get their values here when they come first.
+// text compares text with placeholders, which get their values at their first occurrence.
 func (g *golden) text(where, want, got string) {
 	pattern, at := "", 0
 	var unbound []string
@@ -289,7 +289,8 @@ func TestGoldenComparison(t *testing.T) {
 		}
 		g := &golden{bound: map[string]string{}}
 		g.same("", recorded, got)
-		if tc.want == "" && g.problems != nil || tc.want != "" && !slices.ContainsFunc(g.problems, func(p string) bool { return strings.Contains(p, tc.want) }) {
+		if tc.want == "" && g.problems != nil || tc.want != "" &&
+			!slices.ContainsFunc(g.problems, func(p string) bool { return strings.Contains(p, tc.want) }) {
 			t.Errorf("%s: %v, want %q", tc.got, g.problems, tc.want)
 		}
 	}

@@ -11,7 +11,7 @@ func (a *API) serveHandlers() {
 		accept: a.opts.HandlerAllowed,
 		reason: resourceInvalid,
 		hide:   (*resource.Handler).Redacted,
-		settle: func(t *act, h, old *resource.Handler) (*resource.Handler, error) {
+		finish: func(t *act, h, old *resource.Handler) (*resource.Handler, error) {
 			if err := mayName(t, h.Metadata.Name, old != nil, namesOfHandlers); err != nil {
 				return nil, err
 			}

@@ -14,7 +14,7 @@ import (
 
 const handlersPath = "/api/core/v2/namespaces/default/handlers"
 
-// secretHandlers are handlers with a secret, "s3cret", in each place that can hold one.
+// secretHandlers are handlers with a secret, "s3cret", in each field that can hold one.
 var secretHandlers = map[string]string{
 	"pipe":  `"type":"pipe","command":"x","env_vars":["TOKEN=s3cret"]`,
 	"hook":  `"type":"webhook","webhook":{"url":"https://hooks.example.com/in/s3cret?k=s3cret","headers":{"X-Key":"s3cret"},"token":"s3cret"}`,
@@ -60,24 +60,26 @@ func (s *server) handler(name string) *resource.Handler {
 	return h
 }
 
-// TestHandlerSecrets has users who may read handlers look for their secrets.
+// TestHandlerSecrets: users who may read handlers look for their secrets.
 func TestHandlerSecrets(t *testing.T) {
 	s := newServer(t, nil)
 	s.putSecretHandlers()
 	s.grant("viewers", "default", resource.Rule{Verbs: []string{"get", "list"}, Resources: []string{"handlers"}})
 	viewer := []string{"Authorization", "Bearer " + s.user("viewer", "viewers")}
 	for name := range secretHandlers {
-		if body := s.do("GET", handlersPath+"/"+name, "", viewer...).is(http.StatusOK).body; strings.Contains(body, "s3cret") || !strings.Contains(body, resource.Redacted) {
+		if body := s.do("GET", handlersPath+"/"+name, "", viewer...).is(http.StatusOK).body; strings.Contains(body,
+			"s3cret") || !strings.Contains(body, resource.Redacted) {
 			t.Errorf("a viewer sees %s", body)
 		}
-		if body := s.do("GET", handlersPath+"/"+name, "").is(http.StatusOK).body; !strings.Contains(body, "s3cret") || strings.Contains(body, resource.Redacted) {
+		if body := s.do("GET", handlersPath+"/"+name, "").is(http.StatusOK).body; !strings.Contains(body, "s3cret") ||
+			strings.Contains(body, resource.Redacted) {
 			t.Errorf("the administrator sees %s", body)
 		}
 	}
 	if body := s.do("GET", handlersPath, "", viewer...).is(http.StatusOK).body; strings.Contains(body, "s3cret") {
 		t.Errorf("a viewer sees %s", body)
 	}
-	// A selector must not answer what cannot be seen.
+	// A selector must not match hidden values.
 	query := "?fieldSelector=" + `handler.slack.token+%3D%3D+%22s3cret%22`
 	if got := s.do("GET", handlersPath+query, "", viewer...).is(http.StatusOK).names(); got != "" {
 		t.Errorf("the selector finds %s", got)
@@ -85,14 +87,15 @@ func TestHandlerSecrets(t *testing.T) {
 	if got := s.do("GET", handlersPath+query, "").is(http.StatusOK).names(); got != "default/bot default/chat" {
 		t.Errorf("the administrator's selector finds %s", got)
 	}
-	bulk := s.do("POST", "/api/lapwing/v1/namespaces/default/bulk", `{"resource":"handlers","action":"delete","dry_run":true,"field_selector":"handler.slack.token == \"s3cret\""}`, viewer...)
+	bulk := s.do("POST", "/api/lapwing/v1/namespaces/default/bulk",
+		`{"resource":"handlers","action":"delete","dry_run":true,"field_selector":"handler.slack.token == \"s3cret\""}`, viewer...)
 	if body := bulk.is(http.StatusOK).body; !strings.Contains(body, `"matched":0`) {
 		t.Errorf("a bulk action finds %s", body)
 	}
 }
 
-// TestHarmlessHeaders: readers see the headers that are known to hold no secret. A placeholder that an older release showed in the
-// place of one is not stored.
+// TestHarmlessHeaders: readers see the headers that are known to hold no secret. A placeholder that an older release
+// showed instead is not stored.
 func TestHarmlessHeaders(t *testing.T) {
 	s := newServer(t, nil)
 	s.grant("viewers", "default", resource.Rule{Verbs: []string{"get", "list"}, Resources: []string{"handlers"}})
@@ -108,7 +111,7 @@ func TestHarmlessHeaders(t *testing.T) {
 	s.do("PUT", handlersPath+"/h", strings.Replace(body, "s3cret", "Bearer "+resource.Redacted, 1)).is(http.StatusBadRequest)
 }
 
-// TestHandlerSecretsStay sends back what was shown.
+// TestHandlerSecretsStay sends back the shown form.
 func TestHandlerSecretsStay(t *testing.T) {
 	s := newServer(t, nil)
 	s.putSecretHandlers()
@@ -124,7 +127,7 @@ func TestHandlerSecretsStay(t *testing.T) {
 		if after := s.do("GET", handlersPath+"/"+name, "").body; after != before {
 			t.Errorf("%s became %s", before, after)
 		}
-		// Where there is nothing to keep, a placeholder is refused.
+		// Without a stored secret, a placeholder is refused.
 		s.do("POST", handlersPath, strings.ReplaceAll(shown, `"name":"`+name+`"`, `"name":"new"`)).is(http.StatusBadRequest)
 		s.do("PUT", handlersPath+"/new", strings.ReplaceAll(shown, `"name":"`+name+`"`, `"name":"new"`)).is(http.StatusBadRequest)
 	}
@@ -137,14 +140,16 @@ func TestHandlerSecretsStay(t *testing.T) {
 		"am":    `{"alertmanager":{"urls":["https://evil.example.com"]}}`,
 		"flux":  `{"influx":{"url":"https://evil.example.com"}}`,
 	} {
-		if body := s.do("PATCH", handlersPath+"/"+name, change, merge...).is(http.StatusBadRequest).body; !strings.Contains(body, "would be sent to another server than before") {
+		if body := s.do("PATCH", handlersPath+"/"+name, change,
+			merge...).is(http.StatusBadRequest).body; !strings.Contains(body,
+			"would be sent to another server than before") {
 			t.Errorf("%s: %s", name, body)
 		}
 		if text := s.do("GET", handlersPath+"/"+name, "").body; strings.Contains(text, "evil") {
 			t.Errorf("%s was changed to %s", name, text)
 		}
 	}
-	// A link whose secret part is the placeholder is that of one server, and of one way to know the server.
+	// A link with a hidden part belongs to one server, and to one way to verify the server.
 	for name, change := range map[string]string{
 		"am2":   `{"alertmanager":{"urls":["https://evil.example.com/REDACTED?REDACTED"]}}`,
 		"chat":  `{"slack":{"api_url":"https://REDACTED@evil.example.com/REDACTED","token":"x"}}`,
@@ -152,13 +157,14 @@ func TestHandlerSecretsStay(t *testing.T) {
 	} {
 		s.do("PATCH", handlersPath+"/"+name, change, merge...).is(http.StatusBadRequest)
 	}
-	s.do("PATCH", handlersPath+"/pager", `{"pagerduty":{"url":"https://new.example.com/","routing_key":"again"}}`, merge...).is(http.StatusOK)
+	s.do("PATCH", handlersPath+"/pager", `{"pagerduty":{"url":"https://new.example.com/","routing_key":"again"}}`,
+		merge...).is(http.StatusOK)
 	if p := s.handler("pager").PagerDuty; p.URL != "https://new.example.com/" || p.RoutingKey != "again" {
 		t.Errorf("moved to %+v", p)
 	}
 }
 
-// TestRedactionStays has a user who may change an entity try to see the secrets that it redacts.
+// TestRedactionStays: a user who may change an entity tries to see its redacted secrets.
 func TestRedactionStays(t *testing.T) {
 	s := newServer(t, nil)
 	const path, v3 = "/api/core/v2/namespaces/default/entities/db", "/api/core/v3/namespaces/default/entity-configs/db"
@@ -191,7 +197,7 @@ func TestRedactionStays(t *testing.T) {
 	}
 }
 
-// TestForbiddenHandlers has the operator's settings refuse definitions at every way in.
+// TestForbiddenHandlers: the operator's settings refuse definitions in every kind of request.
 func TestForbiddenHandlers(t *testing.T) {
 	sender, err := send.New(send.Options{Types: []string{"webhook"}, SecretDirs: []string{"/etc/lapwing/secrets"}})
 	if err != nil {
@@ -199,13 +205,17 @@ func TestForbiddenHandlers(t *testing.T) {
 	}
 	s := newServer(t, func(o *Options) { o.HandlerAllowed, o.MutatorAllowed = sender.Allowed, sender.MutatorAllowed })
 	put := func(kind, name, rest string) *answer {
-		return s.do("PUT", "/api/core/v2/namespaces/default/"+kind+"/"+name, `{"metadata":{"name":"`+name+`","namespace":"default"},`+rest+`}`)
+		return s.do("PUT", "/api/core/v2/namespaces/default/"+kind+"/"+name,
+			`{"metadata":{"name":"`+name+`","namespace":"default"},`+rest+`}`)
 	}
 	const passwd = `"type":"webhook","webhook":{"url":"https://evil.example.com","username":"u","password_file":"/etc/passwd"}`
-	put("handlers", "leak", passwd).refuses(http.StatusBadRequest, codeInvalid, "resource is invalid: /etc/passwd is not in a directory of --handler-secret-dirs")
+	put("handlers", "leak", passwd).refuses(http.StatusBadRequest, codeInvalid,
+		"resource is invalid: /etc/passwd is not in a directory of --handler-secret-dirs")
 	put("handlers", "run", `"type":"pipe","command":"id"`).
-		refuses(http.StatusBadRequest, codeInvalid, "resource is invalid: handlers of type pipe are not allowed on this backend (--allowed-handler-types)")
+		refuses(http.StatusBadRequest, codeInvalid,
+			"resource is invalid: handlers of type pipe are not allowed on this backend (--allowed-handler-types)")
 	put("mutators", "run", `"command":"id"`).is(http.StatusBadRequest)
 	put("handlers", "good", `"type":"webhook","webhook":{"url":"https://x.example.com","token_file":"/etc/lapwing/secrets/t"}`).is(http.StatusCreated)
-	s.do("PATCH", handlersPath+"/good", `{"webhook":{"token_file":"/etc/shadow"}}`, "Content-Type", mergePatchType).is(http.StatusBadRequest)
+	s.do("PATCH", handlersPath+"/good", `{"webhook":{"token_file":"/etc/shadow"}}`, "Content-Type",
+		mergePatchType).is(http.StatusBadRequest)
 }

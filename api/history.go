@@ -13,10 +13,10 @@ const (
 	historyPageMax = 10_000
 )
 
-// stateChange is what a check changed to. Those of a check are its history over days; the history in an event is that of its
-// last 21 results.
+// stateChange is a change of a check's state. The changes of a check are its history over days; the history in an event
+// has the last 21 results.
 type stateChange struct {
-	Time     time.Time `json:"time"`     // when the backend got the event
+	Time     time.Time `json:"time"`     // when the backend received the event
 	Executed int64     `json:"executed"` // Unix seconds
 	Status   uint32    `json:"status"`
 	State    string    `json:"state"` // passing, failing, flapping or deleted
@@ -32,8 +32,8 @@ func (a *API) serveHistory() {
 		methods{http.MethodGet: a.listHistory})
 }
 
-// listHistory lists the changes of state of a check, newest first, as selected by ?since= and until=. It outlives the
-// event; a role that is limited by labels reaches it only through the event.
+// listHistory lists the changes of state of a check, newest first, selected by ?since= and until=. It outlives the
+// event. A role that is limited by labels reaches it only through the event.
 func (a *API) listHistory(w *response, r *request) error {
 	if r.permit.Selector() != nil {
 		if _, err := a.findEvent(r.act, pathKey(r)); err != nil {
@@ -77,10 +77,11 @@ func (a *API) listHistory(w *response, r *request) error {
 	return list.finish()
 }
 
-// history reads until a page is full of what is between two times.
+// history reads until a page is full of changes between two times.
 func (a *API) history(r *request, since, until time.Time, before uint64, limit int) (page []state.StateChange, next uint64, err error) {
 	for {
-		changes, more, err := a.opts.State.History(r.PathValue("namespace"), r.PathValue("entity"), r.PathValue("check"), before, limit-len(page))
+		changes, more, err := a.opts.State.History(r.PathValue("namespace"), r.PathValue("entity"),
+			r.PathValue("check"), before, limit-len(page))
 		if err != nil {
 			return nil, 0, err
 		}

@@ -5,7 +5,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// serveHooks adds the commands that agents run after checks. Which check has which is said by the check: see checks.go.
+// serveHooks adds the commands that agents run after checks. A check names its hooks: see checks.go.
 func (a *API) serveHooks() {
 	k := &kind[resource.HookConfig]{
 		api: a, Kind: config.Hooks,

@@ -41,7 +41,7 @@ func TestKindsAreServed(t *testing.T) {
 		if k.Prune == 0 {
 			continue
 		}
-		// Prune and bulk ask the roles as the object's path does, and can do what it can.
+		// Prune and bulk check the same roles as the object's path, and support the same acts.
 		def, ok := s.definitions[k.Role]
 		if !ok || def.erase == nil {
 			t.Errorf("%s has a place in Prune, but no definition", k.FullName())

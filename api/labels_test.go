@@ -11,11 +11,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestRolesLimitedByLabels has two teams in one namespace. Each may do anything, to what is labelled as its own.
+// TestRolesLimitedByLabels has two teams in one namespace. Each may do anything to objects with its own label.
 func TestRolesLimitedByLabels(t *testing.T) {
 	s := newServer(t, nil)
 	limited := func(group, selector string) string {
-		s.grant(group, "default", resource.Rule{Verbs: []string{"*"}, Resources: []string{"checks", "entities", "events", "handlers"}, LabelSelector: selector})
+		s.grant(group, "default", resource.Rule{Verbs: []string{"*"},
+			Resources: []string{"checks", "entities", "events", "handlers"}, LabelSelector: selector})
 		return "Bearer " + s.user("of-"+group, group)
 	}
 	red, blue := limited("red", "team == red"), limited("blue", "team == blue")
@@ -43,7 +44,7 @@ func TestRolesLimitedByLabels(t *testing.T) {
 		{red, "GET", "checks/r1", "", 200},
 		{red, "GET", "checks/b1", "", 404},
 		{red, "GET", "checks/nothing", "", 404},
-		// changing: neither what is not one's own, nor into that
+		// changing: neither another team's object, nor one's own into another team's
 		{red, "PUT", "checks/b1", check("b1", "red"), 403},
 		{red, "PUT", "checks/r1", check("r1", "blue"), 403},
 		{red, "PUT", "checks/r1", check("r1", "red"), 201},
@@ -62,16 +63,16 @@ func TestRolesLimitedByLabels(t *testing.T) {
 		{blue, "PATCH", "entities/web1", `{"metadata":{"labels":{"team":"blue"}}}`, 404},
 		{blue, "GET", "entities/web1", "", 404},
 		{blue, "DELETE", "entities/web1", "", 404},
-		// events, whose labels are also their entity's
-		{red, "POST", "events", event("web1", `{}`), 403}, // says nothing of a team
+		// events, whose labels include their entity's
+		{red, "POST", "events", event("web1", `{}`), 403}, // has no team label
 		{red, "PUT", "events/web1/disk", event("web1", `{"team":"red"}`), 201},
-		{red, "PUT", "events/web2/disk", event("web2", `{"team":"red"}`), 403}, // an event cannot claim another's entity
+		{red, "PUT", "events/web2/disk", event("web2", `{"team":"red"}`), 403}, // an event cannot claim another team's entity
 		{blue, "PUT", "events/web1/disk", event("web1", `{"team":"blue"}`), 403},
 		{blue, "PUT", "events/web2/disk", event("web2", `{"team":"blue"}`), 201},
 		{blue, "GET", "events/web2/disk", "", 200},
 		{red, "GET", "events/web2/disk", "", 404},
 		{red, "DELETE", "events/web2/disk", "", 404},
-		// what the limit is not for
+		// kinds without limits by labels
 		{red, "GET", "silenced", "", 403},
 		{red, "POST", "checks/b9/execute", `{}`, 404},
 	} {
@@ -117,7 +118,7 @@ func TestRolesLimitedByLabels(t *testing.T) {
 		t.Errorf("without a limit: %v", got)
 	}
 
-	// The live stream and bulk actions ask the same.
+	// The live stream and bulk actions make the same checks.
 	l := s.follow("/api/lapwing/v1/namespaces/default/events/stream", strings.TrimPrefix(red, "Bearer "), "")
 	l.wants("event default/web1/disk 1", "synced")
 	if r := s.bulkDo(bulkPath, `{"resource":"events","action":"delete","all":true}`, "Authorization", red); r.Matched != 1 || r.Done != 1 {
@@ -126,7 +127,7 @@ func TestRolesLimitedByLabels(t *testing.T) {
 	l.wants("delete default/web1/disk")
 }
 
-// TestUnreadableLimits says that a rule whose selector cannot be read allows nothing.
+// TestUnreadableLimits: a rule with an invalid selector allows nothing.
 func TestUnreadableLimits(t *testing.T) {
 	s := newServer(t, nil)
 	s.grant("odd", "default", resource.Rule{Verbs: []string{"*"}, Resources: []string{"*"}, LabelSelector: "=="})
@@ -135,18 +136,20 @@ func TestUnreadableLimits(t *testing.T) {
 	}
 }
 
-// TestRefusalsNameTheLabels: what a limited role does not reach is refused with the label that is missing or has another value. The labels of
-// what is stored are not told.
+// TestRefusalsNameTheLabels: a refusal names the label that is missing or has another value. It does not show the
+// labels of stored objects.
 func TestRefusalsNameTheLabels(t *testing.T) {
 	s := newServer(t, nil)
 	s.grant("red", "default", resource.Rule{
-		Verbs: []string{"*"}, Resources: []string{"checks", "entities", "events", "silenced"}, LabelSelector: "team == red && tier in [web, db]",
+		Verbs: []string{"*"}, Resources: []string{"checks", "entities", "events", "silenced"},
+		LabelSelector: "team == red && tier in [web, db]",
 	})
 	red := "Bearer " + s.user("of-red", "red")
 	const base = "/api/core/v2/namespaces/default/"
 	labelled := func(kind, name, labels string) string {
 		more := map[string]string{
-			"checks": `,"command":"true","interval":10,"subscriptions":["x"]`, "entities": `,"entity_class":"proxy"`, "silenced": `,"check":"disk","subscription":"x"`,
+			"checks": `,"command":"true","interval":10,"subscriptions":["x"]`, "entities": `,"entity_class":"proxy"`,
+			"silenced": `,"check":"disk","subscription":"x"`,
 		}[kind]
 		return fmt.Sprintf(`{"metadata":{"name":"%s","namespace":"default","labels":%s}%s}`, name, labels, more)
 	}

@@ -9,13 +9,15 @@ import (
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
-// Names that mean something to the whole namespace: filters that are built in, and handlers of events that no team's check makes.
+// Names with a meaning for the whole namespace: built-in filters, and handlers of events that come from no team's
+// check.
 var (
 	namesOfFilters  = []string{"is_incident", "not_silenced", "has_metrics", "fatigue_check", "allow_list"}
 	namesOfHandlers = []string{"keepalive", "registration", "lapwing"}
 )
 
-// mayName refuses a new definition with one of the names to a role that is limited by labels, because it would act on other teams.
+// mayName refuses a new definition with one of the names to a role that is limited by labels, because it would affect
+// other teams.
 func mayName(t *act, name string, old bool, names []string) error {
 	if old || t.permit.Selector() == nil || !slices.Contains(names, name) {
 		return nil
@@ -24,8 +26,8 @@ func mayName(t *act, name string, old bool, names []string) error {
 		name, strings.Join(t.permit.Labels(), " or "))
 }
 
-// outOfReach refuses to make an object that a role limited by labels does not reach, or to change one into it. The message
-// has the object's values of the labels that the role's rules ask for.
+// outOfReach refuses to make an object that a role limited by labels does not reach, or to change one into it. The
+// message has the object's values of the labels in the role's rules.
 func outOfReach(t *act, f selector.Fields) error {
 	var has []string
 	for _, term := range t.permit.Selector().Terms() {

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Limits are the options that may change while the API is served.
+// Limits are the options that may change while the API serves.
 type Limits struct {
-	Request                    int64         // as Options.RequestLimit
-	DefaultSilence, MaxSilence time.Duration // as in Options
+	Request                    int64         // like Options.RequestLimit
+	DefaultSilence, MaxSilence time.Duration // like those of Options
 }
 
 // SetLimits replaces the limits for requests from now on. 0 means what it means in Options.

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// sendAt is how much of a list is encoded before it is sent.
+	// sendAt is how many bytes of a list are encoded before they are sent.
 	sendAt = 64 << 10
-	// sendTimeout is how long a client may take for that much.
+	// sendTimeout is how long a client may take to receive that many.
 	sendTimeout = 15 * time.Second
 )
 
@@ -28,7 +28,7 @@ type array struct {
 	enc *json.Encoder
 }
 
-// newArray begins a list. next is what the following page begins after, or "" if there is none.
+// newArray begins a list. next is the continue token of the following page, or "".
 func newArray(w *response, next string) *array {
 	l := &array{w: w}
 	l.enc = json.NewEncoder(&l.buf)
@@ -62,8 +62,8 @@ func (l *array) finish() error {
 }
 
 func (l *array) send() error {
-	// Without a deadline of its own a long list would have to be read in the time of a short answer. Writers that have
-	// none, as in tests, need none.
+	// Without a deadline of its own, a long list would have to be read in the time of a short answer. Some writers in
+	// tests have no deadline and need none.
 	_ = http.NewResponseController(l.w).SetWriteDeadline(time.Now().Add(sendTimeout))
 	_, err := l.w.Write(l.buf.Bytes())
 	l.buf.Reset()
@@ -73,7 +73,7 @@ func (l *array) send() error {
 	return nil
 }
 
-// writeList answers with the page of those items that are selected, each shown by view. key is what a page begins after.
+// writeList answers with the page of the selected items, each shown by view. key is an item's continue token.
 func writeList[T any](w *response, p page, items iter.Seq[T], view func(T) any, key func(T) string) error {
 	if p.err != nil {
 		return p.err
@@ -83,7 +83,7 @@ func writeList[T any](w *response, p page, items iter.Seq[T], view func(T) any, 
 	}
 	next := ""
 	if p.limit > 0 {
-		// The header says whether another page follows, so it is known before the first item.
+		// The header says whether another page follows, so find that out before the first item.
 		shown, more := first(items, p.limit)
 		if more {
 			next = key(shown[len(shown)-1])
@@ -99,7 +99,7 @@ func writeList[T any](w *response, p page, items iter.Seq[T], view func(T) any, 
 	return list.finish()
 }
 
-// first is up to n items, and whether there are more.
+// first returns up to n items, and whether there are more.
 func first[T any](items iter.Seq[T], n int) (some []T, more bool) {
 	for item := range items {
 		if len(some) == n {
@@ -110,7 +110,7 @@ func first[T any](items iter.Seq[T], n int) (some []T, more bool) {
 	return some, false
 }
 
-// selected yields the items that a selector selects by what readers see of them.
+// selected yields the items that a selector selects by their view for readers.
 func selected[T any](s *selector.Selector, items iter.Seq[T], view func(T) any) iter.Seq[T] {
 	now := time.Now()
 	return func(yield func(T) bool) {
@@ -122,7 +122,7 @@ func selected[T any](s *selector.Selector, items iter.Seq[T], view func(T) any) 
 	}
 }
 
-// fieldsOf is what a selector sees of an item.
+// fieldsOf returns the fields of an item that a selector matches.
 func fieldsOf[T any](item T, view func(T) any) selector.Fields {
 	if c, ok := any(item).(*resource.EntityConfig); ok {
 		return &entityFields{Fields: selector.Resource(c), whole: func() any { return view(item) }}
@@ -130,7 +130,7 @@ func fieldsOf[T any](item T, view func(T) any) selector.Fields {
 	return selector.Resource(view(item))
 }
 
-// entityFields are an entity's. They are put together with what its agent reported only if that is asked for.
+// entityFields has an entity's fields. It joins them with the agent's report only if a selector needs that.
 type entityFields struct {
 	selector.Fields // of its definition
 	whole           func() any

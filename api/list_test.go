@@ -13,7 +13,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// selectors is a query with label and field selectors.
+// selectors returns a query with label and field selectors.
 func selectors(label, field string) string {
 	q := url.Values{}
 	if label != "" {
@@ -39,11 +39,14 @@ func TestSelectorsOfLists(t *testing.T) {
 		}
 		s.do("POST", "/api/core/v2/namespaces/"+namespace+"/checks", c).is(201)
 	}
-	s.do("POST", "/api/core/v2/namespaces/default/handlers", `{"metadata":{"name":"h","namespace":"default"},"type":"pipe","command":"x","filters":["f"]}`).is(201)
-	s.do("PUT", "/api/core/v2/namespaces/default/entities/web", `{"metadata":{"name":"web","namespace":"default","labels":{"region":"eu","password":"x"}},"entity_class":"proxy","system":{"os":"linux"}}`).is(200)
+	s.do("POST", "/api/core/v2/namespaces/default/handlers",
+		`{"metadata":{"name":"h","namespace":"default"},"type":"pipe","command":"x","filters":["f"]}`).is(201)
+	s.do("PUT", "/api/core/v2/namespaces/default/entities/web",
+		`{"metadata":{"name":"web","namespace":"default","labels":{"region":"eu","password":"x"}},"entity_class":"proxy","system":{"os":"linux"}}`).is(200)
 	s.do("PUT", eventsPath+"/web/disk", `{"check":{"status":2,"output":"full","subscriptions":["linux"]}}`).is(201)
 	s.do("PUT", eventsPath+"/web/cpu", `{"check":{"status":0}}`).is(201)
-	s.do("PUT", "/api/core/v2/namespaces/dev/events/db/disk", `{"check":{"status":1},"entity":{"metadata":{"name":"db","labels":{"region":"us"}}}}`).is(201)
+	s.do("PUT", "/api/core/v2/namespaces/dev/events/db/disk",
+		`{"check":{"status":1},"entity":{"metadata":{"name":"db","labels":{"region":"us"}}}}`).is(201)
 	s.user("ann", "ops")
 
 	const all = "/api/core/v2/"
@@ -85,13 +88,16 @@ func TestSelectorsOfLists(t *testing.T) {
 			t.Errorf("%s with %q and %q: %s, want %s", tc.path, tc.label, tc.field, got, tc.want)
 		}
 	}
-	// What is known of entities follows their definitions: at once, since the change was answered.
-	s.do("PATCH", "/api/core/v2/namespaces/dev/entities/db", `{"metadata":{"labels":{"region":"asia"}}}`, "Content-Type", mergePatchType).is(200)
-	if got := s.do("GET", all+"events"+selectors("region in [us, asia]", "event.entity.labels.region == asia"), "").names(); got != "dev/db/disk" {
+	// Fields of entities follow their definitions: at once, since the change was answered.
+	s.do("PATCH", "/api/core/v2/namespaces/dev/entities/db", `{"metadata":{"labels":{"region":"asia"}}}`,
+		"Content-Type", mergePatchType).is(200)
+	if got := s.do("GET", all+"events"+selectors("region in [us, asia]", "event.entity.labels.region == asia"),
+		"").names(); got != "dev/db/disk" {
 		t.Errorf("after a change: %s", got)
 	}
-	// Repeated parameters must all hold.
-	if got := s.do("GET", all+"checks?labelSelector=region%20in%20%5Beu%2Cus%5D&labelSelector=region%21%3Deu", "").names(); got != "default/b" {
+	// Repeated parameters must all match.
+	if got := s.do("GET", all+"checks?labelSelector=region%20in%20%5Beu%2Cus%5D&labelSelector=region%21%3Deu",
+		"").names(); got != "default/b" {
 		t.Errorf("two selectors: %s", got)
 	}
 	// Pages are filled.
@@ -109,7 +115,7 @@ func TestSelectorsOfLists(t *testing.T) {
 	}
 }
 
-// TestEveryListHeedsSelectors asks all lists there are for what nothing has, and with a selector that cannot be read.
+// TestEveryListHeedsSelectors queries all lists with a selector that matches nothing, and with an invalid one.
 func TestEveryListHeedsSelectors(t *testing.T) {
 	s := newServer(t, nil)
 	noLists := map[string]bool{"/api/core/v2/cluster/id": true, "/api/core/v2/cluster/members": true, "/api/core/v2/tessen": true}
@@ -136,8 +142,8 @@ func TestEveryListHeedsSelectors(t *testing.T) {
 	}
 }
 
-// BenchmarkEntityList times the list of 40,000 entities with what their agents said of their hosts, from the request to the
-// last byte.
+// BenchmarkEntityList times the list of 40,000 entities with their agents' host data, from the request to the last
+// byte.
 //
 //	go test -run '^$' -bench EntityList -benchmem ./api
 func BenchmarkEntityList(b *testing.B) {
@@ -161,8 +167,9 @@ func BenchmarkEntityList(b *testing.B) {
 	}
 }
 
-// BenchmarkEventQuery times the first page of 100 of 400,000 events, 10 for each of 40,000 entities, from the request to the last
-// byte, and reports the 95th percentile. Half of the questions find less than a page, so that all events are looked at.
+// BenchmarkEventQuery times the first page of 100 of 400,000 events, 10 for each of 40,000 entities, from the request
+// to the last byte, and reports the 95th percentile. Half of the queries find less than a page, so that they search all
+// events.
 //
 //	go test -run '^$' -bench EventQuery -benchtime 200x ./api
 func BenchmarkEventQuery(b *testing.B) {
@@ -177,10 +184,13 @@ func BenchmarkEventQuery(b *testing.B) {
 				e, c := i%entities, i/entities
 				ev := &resource.Event{
 					Timestamp: time.Now().Unix(), ID: resource.NewEventID(),
-					Entity: &resource.Entity{Metadata: resource.ObjectMeta{Name: fmt.Sprintf("web-%05d", e), Namespace: "default"}, EntityClass: "agent"},
+					Entity: &resource.Entity{Metadata: resource.ObjectMeta{Name: fmt.Sprintf("web-%05d", e),
+						Namespace: "default"}, EntityClass: "agent"},
 					Check: &resource.Check{
-						Metadata: resource.ObjectMeta{Name: fmt.Sprintf("check-%d", c), Namespace: "default"}, Executed: time.Now().Unix() - int64(i%7200),
-						Interval: 60, Subscriptions: []string{"linux", fmt.Sprintf("group-%d", c)}, Handlers: []string{"slack"}, Output: strings.Repeat("all is well ", 20),
+						Metadata: resource.ObjectMeta{Name: fmt.Sprintf("check-%d", c), Namespace: "default"},
+						Executed: time.Now().Unix() - int64(i%7200),
+						Interval: 60, Subscriptions: []string{"linux", fmt.Sprintf("group-%d", c)},
+						Handlers: []string{"slack"}, Output: strings.Repeat("all is well ", 20),
 					},
 				}
 				if e%100 == c { // 1 in 100 is critical
@@ -229,7 +239,8 @@ func entityFleet(b *testing.B, s *server, n int) {
 	for i := range n {
 		name := fmt.Sprintf("web-%05d", i)
 		if err := config.Put(b.Context(), s.store, config.Entities, &resource.EntityConfig{
-			Metadata:    resource.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"region": fmt.Sprintf("r%d", i%50), "tier": "prod"}},
+			Metadata: resource.ObjectMeta{Name: name, Namespace: "default",
+				Labels: map[string]string{"region": fmt.Sprintf("r%d", i%50), "tier": "prod"}},
 			EntityClass: "agent", Subscriptions: []string{"linux", "web", "entity:" + name}, User: "agent",
 		}); err != nil {
 			b.Fatal(err)
@@ -237,7 +248,7 @@ func entityFleet(b *testing.B, s *server, n int) {
 	}
 }
 
-// hosts is a state in which all entities run on hosts alike. Their encoding is decoded each time, as it is in State.
+// hosts is a state in which all entities run on equal hosts. It decodes their encoding each time, like State.
 type hosts struct {
 	State
 	system []byte
@@ -255,7 +266,8 @@ func (h *hosts) EntityState(namespace, name string) (*resource.EntityState, bool
 func hostSystem() []byte {
 	var nics []resource.NetworkInterface
 	for _, name := range []string{"lo", "eth0", "eth1"} {
-		nics = append(nics, resource.NetworkInterface{Name: name, MAC: "02:42:ac:11:00:02", Addresses: []string{"172.17.0.2/16", "fe80::42:acff:fe11:2/64"}})
+		nics = append(nics, resource.NetworkInterface{Name: name, MAC: "02:42:ac:11:00:02",
+			Addresses: []string{"172.17.0.2/16", "fe80::42:acff:fe11:2/64"}})
 	}
 	return (&resource.EntityState{
 		System: resource.System{

@@ -13,12 +13,12 @@ func (a *API) serveMutators() {
 		hide:   (*resource.Mutator).Redacted,
 		view: func(m *resource.Mutator) any {
 			shown := *m
-			shown.Author = nil // Sensu's clients do not know it
+			shown.Author = nil // Sensu's clients do not know the field
 			return &shown
 		},
 	}
 	author := withAuthor(a, func(m *resource.Mutator) **resource.Author { return &m.Author }, k.Meta)
-	k.settle = func(t *act, m, old *resource.Mutator) (*resource.Mutator, error) {
+	k.finish = func(t *act, m, old *resource.Mutator) (*resource.Mutator, error) {
 		m, err := m.WithSecrets(old)
 		if err != nil {
 			return nil, err

@@ -19,7 +19,7 @@ type namespaces struct {
 func (a *API) serveNamespaces() {
 	n := &namespaces{kind[resource.Namespace]{api: a, Kind: config.Namespaces}}
 	who := access{resource: n.String(), name: namePath}
-	// All roles of a user say which namespaces the user sees, so no single question to them does.
+	// The namespaces that a user sees follow from all roles of the user, so no single check decides.
 	a.route(core+"namespaces", access{open: true}, methods{
 		http.MethodGet:  n.list,
 		http.MethodPost: a.authorized(access{resource: n.String()}, n.create),
@@ -32,7 +32,7 @@ func (a *API) serveNamespaces() {
 	})
 }
 
-// authorized asks the roles for one method of a path that is open as a whole.
+// authorized checks the roles for one method of a path that is otherwise open.
 func (a *API) authorized(who access, handler func(*response, *request) error) func(*response, *request) error {
 	return func(w *response, r *request) error {
 		if err := a.allow(r.act, &who, who.attributes(r)); err != nil {
@@ -91,7 +91,7 @@ func (n *namespaces) put(w *response, r *request) error {
 		return err
 	}
 	if _, ok := config.Get(n.api.opts.Config.Snapshot(), config.Namespaces, "", ns.Name); ok {
-		return w.empty(http.StatusCreated) // a name is all it has
+		return w.empty(http.StatusCreated) // it has nothing but a name
 	}
 	if err := n.furnish(r, ns.Name); err != nil {
 		return err
@@ -102,7 +102,8 @@ func (n *namespaces) put(w *response, r *request) error {
 	return w.empty(http.StatusCreated)
 }
 
-// furnish writes what goes with every namespace. It comes before the namespace, whose being there says that all of it is.
+// furnish writes the definitions of every namespace. It comes before the namespace: when the namespace exists, they
+// must exist.
 func (n *namespaces) furnish(r *request, name string) error {
 	role, binding := auth.PipelineAccess(name, r.user.User)
 	if err := config.Create(r.Context(), n.api.opts.Config, config.Roles, role); err != nil && !errors.Is(err, config.ErrExists) {
@@ -114,8 +115,8 @@ func (n *namespaces) furnish(r *request, name string) error {
 	return nil
 }
 
-// delete removes a namespace that holds only accessories, as Sensu does; with ?cascade=true it removes all contents too. The
-// namespace goes last: anything left behind would be in the next namespace of that name.
+// delete deletes a namespace that has only accessories, as Sensu does; with ?cascade=true it deletes all contents too.
+// The namespace goes last: anything left over would appear in the next namespace of that name.
 func (n *namespaces) delete(w *response, r *request) error {
 	ns, err := n.find(r.act)
 	if err != nil {
@@ -156,7 +157,7 @@ func (n *namespaces) clear(ctx context.Context, name string) error {
 	return errors.Join(errs...)
 }
 
-// holdsAny reports whether a namespace has contents, but for silences that have expired.
+// holdsAny reports whether a namespace has contents, except for expired silences.
 func (n *namespaces) holdsAny(namespace string) bool {
 	sn := n.api.opts.Config.Snapshot()
 	for _, k := range contents {
@@ -169,7 +170,7 @@ func (n *namespaces) holdsAny(namespace string) bool {
 	return false
 }
 
-// gone makes no error of something that was deleted before.
+// gone returns nil for the error that something was already deleted.
 func gone(err error) error {
 	if errors.Is(err, config.ErrNotFound) {
 		return nil

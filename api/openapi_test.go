@@ -58,20 +58,22 @@ var kinds = map[string]any{
 
 const exampleMeta = `"metadata":{"name":"example","namespace":"default","labels":{"region":"eu"}}`
 
-// examples are bodies that the API takes, for objects called example.
+// examples are valid bodies for objects called example.
 var examples = map[string]string{
 	"checks": `{` + exampleMeta + `,"command":"true","interval":10,"publish":true,"subscriptions":["linux"],"handlers":["example"],"check_hooks":[{"1":["example"]}],
 		"subdue":null,"proxy_requests":{"entity_attributes":["true"],"splay":false},"env_vars":["A=b"]}`,
 	"handlers": `{` + exampleMeta + `,"type":"tcp","socket":{"host":"127.0.0.1","port":9}}`,
 	"entities": `{` + exampleMeta + `,"entity_class":"proxy","system":{"hostname":"h","network":{"interfaces":[{"name":"eth0","addresses":["10.0.0.1"]}]}}}`,
-	"events":   `{"entity":{` + exampleMeta + `},"check":{` + exampleMeta + `,"interval":10,"status":1,"output":"o","handlers":["example"],"check_hooks":[{"1":["example"]}]}}`,
+	"events": `{"entity":{` + exampleMeta + `},"check":{` + exampleMeta +
+		`,"interval":10,"status":1,"output":"o","handlers":["example"],"check_hooks":[{"1":["example"]}]}}`,
 	"silenced": `{"metadata":{"namespace":"default","name":"linux:example"},"subscription":"linux","check":"example","expire":-1}`,
 	"filters":  `{` + exampleMeta + `,"action":"allow","expressions":["event.check.status == 1"],"when":{"days":{"monday":[{"begin":"1:00 PM","end":"2:00 PM"}]}}}`,
 	"mutators": `{` + exampleMeta + `,"command":"cat","timeout":1}`,
 	"hooks":    `{` + exampleMeta + `,"command":"ps","timeout":1}`,
 	"aggregates": `{` + exampleMeta + `,"field_selector":"event.check.name == example","group_by":"entity.labels.region","critical":{"percent":30,"count":5},"min_members":2,"few_status":0,"interval":60,
 		"result":{"entity":"shop","labels":{"service":"shop"},"handlers":["example"],"pipelines":[{"name":"example","type":"Pipeline","api_version":"core/v2"}]}}`,
-	"assets":              `{` + exampleMeta + `,"builds":[{"url":"https://example.com/a","sha512":"` + strings.Repeat("0", 128) + `","filters":["entity.system.os == 'linux'"]}]}`,
+	"assets": `{` + exampleMeta + `,"builds":[{"url":"https://example.com/a","sha512":"` +
+		strings.Repeat("0", 128) + `","filters":["entity.system.os == 'linux'"]}]}`,
 	"fallbackPipeline":    `{` + exampleMeta + `,"pipelines":[{"name":"example","type":"Pipeline","api_version":"core/v2"}]}`,
 	"pipelines":           `{` + exampleMeta + `,"workflows":[{"name":"w","handler":{"name":"example","type":"Handler","api_version":"core/v2"}}]}`,
 	"roles":               `{` + exampleMeta + `,"rules":[{"verbs":["get"],"resources":["checks"],"resource_names":["a"],"label_selector":"region == eu"}]}`,
@@ -86,74 +88,92 @@ var examples = map[string]string{
 type operation struct {
 	summary string
 	query   []string // names of parameters, which are described below
-	body    any      // what it takes: a value of its type, or nil
+	body    any      // the request's body: a value of its type, or nil
 	status  int      // of success
-	answer  any      // what it answers with: a value of its type, nil for nothing, or text for what is no JSON
+	answer  any      // the answer: a value of its type, nil for none, or text if it is not JSON
 	label   string   // content type of the answer if it is JSON under another name
-	page    bool     // the answer is a list, of which it gives pages
+	page    bool     // the answer is a list with pages
 }
 
-// text is an answer that is no JSON; the value is its content type.
+// text is an answer that is not JSON; the value is its content type.
 type text string
 
 // anyObject is a body or an answer that is some object.
 type anyObject struct{}
 
-// described are the operations that do not follow from their kind alone.
+// described has the operations that do not follow from their kind alone.
 var described = map[string]operation{
 	"GET /auth":         {summary: "Trade a user name and password (Basic) for tokens", status: 200, answer: auth.Tokens{}},
 	"GET /auth/test":    {summary: "Test a user name and password (Basic)", status: 200},
 	"POST /auth/token":  {summary: "Trade a refresh token for new tokens", body: refreshToken{}, status: 200, answer: auth.Tokens{}},
 	"POST /auth/logout": {summary: "End a session", body: refreshToken{}, status: 200},
-	"GET /health":       {summary: "The state of the cluster", query: []string{"timeout"}, status: 200, answer: healthAnswer{}, label: textType},
-	"GET /ready":        {summary: "Whether the backend serves requests", status: 200, answer: text(textType)},
-	"GET /version":      {summary: "Versions of the backend and its API", status: 200, answer: versionAnswer{}, label: textType},
-	"GET /metrics":      {summary: "The backend's metrics, for Prometheus", status: 200, answer: text("text/plain")},
+	"GET /health": {summary: "The state of the cluster", query: []string{"timeout"}, status: 200,
+		answer: healthAnswer{}, label: textType},
+	"GET /ready":   {summary: "Whether the backend serves requests", status: 200, answer: text(textType)},
+	"GET /version": {summary: "Versions of the backend and its API", status: 200, answer: versionAnswer{}, label: textType},
+	"GET /metrics": {summary: "The backend's metrics, for Prometheus", status: 200, answer: text("text/plain")},
 
 	"PUT " + core + "namespaces/{namespace}/checks/{name}/hooks/{type}":                {summary: "Add hooks for a type of result to a check", body: resource.HookList{}, status: 201},
 	"DELETE " + core + "namespaces/{namespace}/checks/{name}/hooks/{type}/hook/{hook}": {summary: "Take a hook from a check", status: 204},
 	"POST " + core + "namespaces/{namespace}/checks/{name}/execute":                    {summary: "Run a check once, now", body: anyObject{}, status: 202, answer: text(textType)},
-	"GET " + core + "cluster/id":              {summary: "The id of the cluster", status: 200, answer: "", label: textType},
-	"GET " + core + "cluster/members":         {summary: "The backends of the cluster", status: 200, answer: clusterMembers{}, label: textType},
+	"GET " + core + "cluster/id": {summary: "The id of the cluster", status: 200, answer: "", label: textType},
+	"GET " + core + "cluster/members": {summary: "The backends of the cluster", status: 200,
+		answer: clusterMembers{}, label: textType},
 	"POST " + core + "cluster/members":        {summary: "Refused: there is no etcd", status: 400, answer: text(textType)},
 	"PUT " + core + "cluster/members/{id}":    {summary: "Refused: there is no etcd", status: 400, answer: text(textType)},
 	"DELETE " + core + "cluster/members/{id}": {summary: "Refused: there is no etcd", status: 400, answer: text(textType)},
-	"GET " + core + "tessen":                  {summary: "Whether reports to Sensu are switched off; there are none", status: 200, answer: resource.TessenConfig{}},
-	"PUT " + core + "tessen":                  {summary: "Switch reports off or on; there are none", body: resource.TessenConfig{}, status: 200, answer: resource.TessenConfig{}},
+	"GET " + core + "tessen": {summary: "Whether reports to Sensu are switched off; there are none",
+		status: 200, answer: resource.TessenConfig{}},
+	"PUT " + core + "tessen": {summary: "Switch reports off or on; there are none",
+		body: resource.TessenConfig{}, status: 200, answer: resource.TessenConfig{}},
 
-	"GET " + core + "namespaces/{namespace}/events/{entity}":          {summary: "List the events of an entity", status: 200, answer: []resource.Event{}, page: true},
-	"POST " + core + "namespaces/{namespace}/events/{entity}/{check}": {summary: "Create or update an event", body: resource.Event{}, status: 201},
+	"GET " + core + "namespaces/{namespace}/events/{entity}": {summary: "List the events of an entity",
+		status: 200, answer: []resource.Event{}, page: true},
+	"POST " + core + "namespaces/{namespace}/events/{entity}/{check}": {summary: "Create or update an event",
+		body: resource.Event{}, status: 201},
 
-	"PUT " + core + "namespaces/{namespace}/entities/{name}":   {summary: "Create or replace an entity", body: resource.Entity{}, status: 200, answer: resource.Entity{}},
-	"POST " + core + "namespaces/{namespace}/entities":         {summary: "Create an entity", body: resource.Entity{}, status: 200, answer: resource.Entity{}},
+	"PUT " + core + "namespaces/{namespace}/entities/{name}": {summary: "Create or replace an entity",
+		body: resource.Entity{}, status: 200, answer: resource.Entity{}},
+	"POST " + core + "namespaces/{namespace}/entities": {summary: "Create an entity", body: resource.Entity{},
+		status: 200, answer: resource.Entity{}},
 	"PATCH " + core + "namespaces/{namespace}/entities/{name}": {summary: "Change the definition of an entity (RFC 7386)", body: anyObject{}, status: 200, answer: resource.EntityConfig{}},
 
 	"GET " + ours + "namespaces/{namespace}/events/stream": {
-		summary: "Current events, then each change, as server-sent events", query: []string{"last_event_id", "labelSelector", "fieldSelector"}, status: 200, answer: text(streamType)},
+		summary: "Current events, then each change, as server-sent events",
+		query:   []string{"last_event_id", "labelSelector", "fieldSelector"}, status: 200, answer: text(streamType)},
 	"GET " + ours + "namespaces/{namespace}/config/stream": {
-		summary: "Each change of a definition, as server-sent events", query: []string{"kind", "last_event_id"}, status: 200, answer: text(streamType)},
+		summary: "Each change of a definition, as server-sent events", query: []string{"kind", "last_event_id"},
+		status: 200, answer: text(streamType)},
 	"GET " + ours + "namespaces/{namespace}/aggregates/{name}/evaluation": {
 		summary: "What an aggregate finds now, of each group", status: 200, answer: []resource.AggregateEvaluation{}},
 	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/dependencies": {
 		summary: "What an event depends on, and whether that keeps it from handlers", status: 200, answer: inhibit.Report{}},
 	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/history": {
-		summary: "Changes of state of a check over days, newest first", query: []string{"since", "until", "limit", "continue"}, status: 200, answer: []stateChange{}},
+		summary: "Changes of state of a check over days, newest first",
+		query:   []string{"since", "until", "limit", "continue"}, status: 200, answer: []stateChange{}},
 	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/trace": {
-		summary: "What became of the newest events of a check: workflows, filters, attempts", query: []string{"limit"}, status: 200, answer: []trace.Outcome{}},
+		summary: "What became of the newest events of a check: workflows, filters, attempts",
+		query:   []string{"limit"}, status: 200, answer: []trace.Outcome{}},
 	"POST " + ours + "namespaces/{namespace}/pipelines/simulate": {
-		summary: "What would become of an event, perhaps with drafts of definitions; nothing is sent", body: simulation{}, status: 200, answer: simulated{}},
+		summary: "What would become of an event, perhaps with drafts of definitions; nothing is sent",
+		body:    simulation{}, status: 200, answer: simulated{}},
 	"GET " + ours + "namespaces/{namespace}/deadletters": {
-		summary: "List what handlers never took", query: []string{"handler", "limit", "continue"}, status: 200, answer: []delivery.DeadLetter{}},
+		summary: "List what handlers never took", query: []string{"handler", "limit", "continue"}, status: 200,
+		answer: []delivery.DeadLetter{}},
 	"DELETE " + ours + "namespaces/{namespace}/deadletters": {
-		summary: "Forget the dead letters of a handler, or all", query: []string{"handler", "all", "id"}, status: 200, answer: deadLetterCount{}},
+		summary: "Forget the dead letters of a handler, or all", query: []string{"handler", "all", "id"}, status: 200,
+		answer: deadLetterCount{}},
 	"POST " + ours + "namespaces/{namespace}/deadletters/redrive": {
 		summary: "Hand dead letters over to their handlers once more", body: chosen{}, status: 200, answer: deadLetterCount{}},
-	"GET " + ours + "namespaces/{namespace}/deadletters/{id}":    {summary: "Get a dead letter with its event", status: 200, answer: delivery.DeadLetter{}},
+	"GET " + ours + "namespaces/{namespace}/deadletters/{id}": {summary: "Get a dead letter with its event",
+		status: 200, answer: delivery.DeadLetter{}},
 	"DELETE " + ours + "namespaces/{namespace}/deadletters/{id}": {summary: "Forget a dead letter", status: 204},
 	"GET " + ours + "namespaces/{namespace}/orphans": {
-		summary: "List events whose entity or check is not defined any more", query: []string{"missing", "older_than"}, status: 200, answer: []resource.Orphan{}},
+		summary: "List events whose entity or check is not defined any more",
+		query:   []string{"missing", "older_than"}, status: 200, answer: []resource.Orphan{}},
 	"DELETE " + ours + "namespaces/{namespace}/orphans": {
-		summary: "Remove events whose entity or check is not defined any more", query: []string{"missing", "older_than", "events"}, status: 200, answer: orphanReport{}},
+		summary: "Remove events whose entity or check is not defined any more",
+		query:   []string{"missing", "older_than", "events"}, status: 200, answer: orphanReport{}},
 	"DELETE " + core + "namespaces/{namespace}/entities/{name}": {summary: "Delete an entity, its events, and perhaps its silences", query: []string{"events", "silences"}, status: 204},
 	"DELETE " + core + "namespaces/{namespace}/checks/{name}":   {summary: "Delete a check, and perhaps its events and silences", query: []string{"events", "silences"}, status: 204},
 	"DELETE " + core + "namespaces/{name}":                      {summary: "Delete a namespace that is empty, or all of it", query: []string{"cascade"}, status: 204},
@@ -164,11 +184,14 @@ var described = map[string]operation{
 		summary: "Who changed what in a namespace, newest first", status: 200, answer: []audit.Entry{},
 		query: []string{"user", "action", "resource", "name", "since", "until", "limit", "continue"}},
 	"GET " + ours + "auth/can-i": {
-		summary: "Whether somebody may do something, and by which binding", query: []string{"verb", "resource", "name", "namespace", "as", "group"}, status: 200, answer: canIAnswer{}},
+		summary: "Whether somebody may do something, and by which binding",
+		query:   []string{"verb", "resource", "name", "namespace", "as", "group"}, status: 200, answer: canIAnswer{}},
 	"POST " + ours + "namespaces/{namespace}/bulk": {
-		summary: "Delete, label, resolve, silence or acknowledge all that a selector selects", body: bulkRequest{}, status: 200, answer: bulkReport{}},
+		summary: "Delete, label, resolve, silence or acknowledge all that a selector selects", body: bulkRequest{},
+		status: 200, answer: bulkReport{}},
 	"POST " + ours + "namespaces/{namespace}/silenced/preview": {
-		summary: "What a silence would silence now, and when; nothing is stored", body: resource.Silenced{}, status: 200, answer: silencePreview{}},
+		summary: "What a silence would silence now, and when; nothing is stored", body: resource.Silenced{},
+		status: 200, answer: silencePreview{}},
 	"POST " + ours + "namespaces/{namespace}/silenced/purge": {
 		summary: "Delete silences of entities that are gone", body: purgeRequest{}, status: 200, answer: purgeReport{}},
 	"POST " + ours + "namespaces/{namespace}/events/{entity}/{check}/ack": {
@@ -179,22 +202,28 @@ var described = map[string]operation{
 		query: []string{"types", "namespaces", "users", "allUsers", "clusterWide", "dryRun", "labelSelector"}},
 	"GET " + ours + "drain": {summary: "Whether this backend sends its agents to other backends", status: 200, answer: resource.Drain{}},
 	"POST " + ours + "drain": {
-		summary: "Send this backend's agents to other backends, and take none", body: drainRequest{}, status: 200, answer: resource.Drain{}},
+		summary: "Send this backend's agents to other backends, and take none", body: drainRequest{}, status: 200,
+		answer: resource.Drain{}},
 	"DELETE " + ours + "drain":       {summary: "Take agents again", status: 204},
 	"GET " + ours + "openapi.json":   {summary: "This document", status: 200, answer: anyObject{}},
 	"GET " + ours + "auth/providers": {summary: "Ways to sign in", status: 200, answer: []signInOption{}},
 
-	"GET " + oidcPath + "authorize":                  {summary: "Begin a sign-in at an OIDC provider", query: []string{"provider", "callback", "state", "challenge"}, status: 302},
-	"GET " + oidcPath + "callback":                   {summary: "Where the OIDC provider sends the browser back to", query: []string{"state", "code"}, status: 302},
-	"POST " + oidcPath + "token":                     {summary: "Trade the code of a sign-in for tokens", body: signInCode{}, status: 200, answer: auth.Tokens{}},
+	"GET " + oidcPath + "authorize": {summary: "Begin a sign-in at an OIDC provider",
+		query: []string{"provider", "callback", "state", "challenge"}, status: 302},
+	"GET " + oidcPath + "callback": {summary: "Where the OIDC provider sends the browser back to",
+		query: []string{"state", "code"}, status: 302},
+	"POST " + oidcPath + "token": {summary: "Trade the code of a sign-in for tokens",
+		body: signInCode{}, status: 200, answer: auth.Tokens{}},
 	"PUT " + authentication + "authproviders/{name}": {summary: "Create or replace a provider of sign-ins", body: anyObject{}, status: 200},
 
-	"POST " + core + "users":                                                       {summary: "Create a user", body: resource.User{}, status: 201},
-	"PUT " + core + "users/{name}":                                                 {summary: "Create or replace a user", body: resource.User{}, status: 201},
-	"DELETE " + core + "users/{name}":                                              {summary: "Disable a user", status: 204},
-	"PUT " + core + "users/{name}/password":                                        {summary: "Change the own password; the new one is a hash", body: anyObject{}, status: 201},
-	"PUT " + core + "users/{name}/change_password":                                 {summary: "Change the own password", body: anyObject{}, status: 201},
-	"PUT " + core + "users/{name}/reset_password":                                  {summary: "Set a user's password", body: anyObject{}, status: 201},
+	"POST " + core + "users": {summary: "Create a user",
+		body: resource.User{}, status: 201},
+	"PUT " + core + "users/{name}":                 {summary: "Create or replace a user", body: resource.User{}, status: 201},
+	"DELETE " + core + "users/{name}":              {summary: "Disable a user", status: 204},
+	"PUT " + core + "users/{name}/password":        {summary: "Change the own password; the new one is a hash", body: anyObject{}, status: 201},
+	"PUT " + core + "users/{name}/change_password": {summary: "Change the own password", body: anyObject{}, status: 201},
+	"PUT " + core + "users/{name}/reset_password": {summary: "Set a user's password",
+		body: anyObject{}, status: 201},
 	"PUT " + core + "users/{name}/reinstate":                                       {summary: "Enable a user", status: 201},
 	"DELETE " + core + "users/{name}/groups":                                       {summary: "Take a user out of all groups", status: 204},
 	"PUT " + core + "users/{name}/groups/{group}":                                  {summary: "Add a user to a group", status: 201},
@@ -206,45 +235,54 @@ var described = map[string]operation{
 
 // parameters are described here once.
 var parameters = map[string]object{
-	"limit":         {"description": "How many to list at most; all if it is absent or not positive", "schema": object{"type": "integer"}},
-	"continue":      {"description": "Where to go on: the Sensu-Continue of the page before", "schema": object{"type": "string"}},
-	"labelSelector": {"description": "Which to list, by their labels", "schema": object{"type": "string"}, "example": "region == 'eu' || tier != 'dev'"},
+	"limit":    {"description": "How many to list at most; all if it is absent or not positive", "schema": object{"type": "integer"}},
+	"continue": {"description": "Where to go on: the Sensu-Continue of the page before", "schema": object{"type": "string"}},
+	"labelSelector": {"description": "Which to list, by their labels", "schema": object{"type": "string"},
+		"example": "region == 'eu' || tier != 'dev'"},
 	"fieldSelector": {"description": "Which to list, by their fields", "schema": object{"type": "string"}},
-	"since":         {"description": "From when on: RFC 3339, Unix seconds, or how long ago", "schema": object{"type": "string"}, "example": "24h"},
-	"until":         {"description": "Until when, in the same forms", "schema": object{"type": "string"}, "example": "1h"},
-	"user":          {"description": "Only changes by this user", "schema": object{"type": "string"}},
-	"action":        {"description": "Only this kind of change", "schema": object{"type": "string", "enum": []string{"create", "update", "delete", "execute"}}},
-	"resource":      {"description": "Plural name of a kind of resource", "schema": object{"type": "string"}, "example": "checks"},
-	"namespace":     {"description": "Namespace", "schema": object{"type": "string"}, "example": "default"},
-	"name":          {"description": "Name of the object", "schema": object{"type": "string"}},
-	"verb":          {"description": "What to do", "schema": object{"type": "string", "enum": verbs}, "required": true},
-	"as":            {"description": "The user who would do it; default oneself", "schema": object{"type": "string"}},
-	"group":         {"description": "A group that the user would be in, in place of the user's own; may be given several times", "schema": object{"type": "string"}},
-	"types":         {"description": "Types of resources, with commas between", "schema": object{"type": "string"}, "example": "CheckConfig"},
-	"namespaces":    {"description": "Namespaces, with commas between", "schema": object{"type": "string"}, "example": "default"},
-	"users":         {"description": "Only what these users made; default oneself", "schema": object{"type": "string"}},
-	"allUsers":      {"description": "What anybody made", "schema": object{"type": "boolean"}},
-	"clusterWide":   {"description": "Also what belongs to no namespace", "schema": object{"type": "boolean"}},
-	"dryRun":        {"description": "Only tell what would be deleted", "schema": object{"type": "boolean"}},
-	"kind":          {"description": "Plural name of a kind to hear of; may be given several times; default all", "schema": object{"type": "string"}},
-	"last_event_id": {"description": "Where to go on, for those who cannot send the header Last-Event-ID", "schema": object{"type": "string"}},
-	"handler":       {"description": "Name of a handler", "schema": object{"type": "string"}},
-	"all":           {"description": "All of them; required if nothing else selects some", "schema": object{"type": "boolean"}},
-	"id":            {"description": "Id of one of them; may be given several times", "schema": object{"type": "string"}},
-	"events":        {"description": "What becomes of the events: they stay, go, or go after those that fail are resolved", "schema": object{"type": "string", "enum": []string{eventsKeep, eventsDelete, eventsResolve}}},
-	"silences":      {"description": "What becomes of the silences; default keep", "schema": object{"type": "string", "enum": []string{"keep", "delete"}}},
-	"cascade":       {"description": "Delete all that is in it too", "schema": object{"type": "boolean"}},
-	"missing":       {"description": "Only those missing this; default either", "schema": object{"type": "string", "enum": []string{resource.OrphanOfEntity, resource.OrphanOfCheck}}},
-	"older_than":    {"description": "Only those that have not changed for so many seconds; default 60", "schema": object{"type": "integer", "minimum": 0}},
-	"timeout":       {"description": "Seconds", "schema": object{"type": "integer"}},
-	"provider":      {"description": "Name of the provider", "schema": object{"type": "string"}},
-	"callback":      {"description": "Where the client waits", "schema": object{"type": "string"}},
-	"challenge":     {"description": "SHA-256 of a random verifier, in base64url without padding", "schema": object{"type": "string"}},
-	"state":         {"description": "Given back as it came", "schema": object{"type": "string"}},
-	"code":          {"description": "As given by the provider", "schema": object{"type": "string"}},
+	"since": {"description": "From when on: RFC 3339, Unix seconds, or how long ago",
+		"schema": object{"type": "string"}, "example": "24h"},
+	"until": {"description": "Until when, in the same forms", "schema": object{"type": "string"}, "example": "1h"},
+	"user":  {"description": "Only changes by this user", "schema": object{"type": "string"}},
+	"action": {"description": "Only this kind of change",
+		"schema": object{"type": "string", "enum": []string{"create", "update", "delete", "execute"}}},
+	"resource":  {"description": "Plural name of a kind of resource", "schema": object{"type": "string"}, "example": "checks"},
+	"namespace": {"description": "Namespace", "schema": object{"type": "string"}, "example": "default"},
+	"name":      {"description": "Name of the object", "schema": object{"type": "string"}},
+	"verb":      {"description": "What to do", "schema": object{"type": "string", "enum": verbs}, "required": true},
+	"as":        {"description": "The user who would do it; default oneself", "schema": object{"type": "string"}},
+	"group":     {"description": "A group that the user would be in, in place of the user's own; may be given several times", "schema": object{"type": "string"}},
+	"types": {"description": "Types of resources, with commas between", "schema": object{"type": "string"},
+		"example": "CheckConfig"},
+	"namespaces":  {"description": "Namespaces, with commas between", "schema": object{"type": "string"}, "example": "default"},
+	"users":       {"description": "Only what these users made; default oneself", "schema": object{"type": "string"}},
+	"allUsers":    {"description": "What anybody made", "schema": object{"type": "boolean"}},
+	"clusterWide": {"description": "Also what belongs to no namespace", "schema": object{"type": "boolean"}},
+	"dryRun":      {"description": "Only tell what would be deleted", "schema": object{"type": "boolean"}},
+	"kind": {"description": "Plural name of a kind to hear of; may be given several times; default all",
+		"schema": object{"type": "string"}},
+	"last_event_id": {"description": "Where to go on, for those who cannot send the header Last-Event-ID",
+		"schema": object{"type": "string"}},
+	"handler": {"description": "Name of a handler", "schema": object{"type": "string"}},
+	"all":     {"description": "All of them; required if nothing else selects some", "schema": object{"type": "boolean"}},
+	"id":      {"description": "Id of one of them; may be given several times", "schema": object{"type": "string"}},
+	"events":  {"description": "What becomes of the events: they stay, go, or go after those that fail are resolved", "schema": object{"type": "string", "enum": []string{eventsKeep, eventsDelete, eventsResolve}}},
+	"silences": {"description": "What becomes of the silences; default keep",
+		"schema": object{"type": "string", "enum": []string{"keep", "delete"}}},
+	"cascade": {"description": "Delete all that is in it too", "schema": object{"type": "boolean"}},
+	"missing": {"description": "Only those missing this; default either",
+		"schema": object{"type": "string", "enum": []string{resource.OrphanOfEntity, resource.OrphanOfCheck}}},
+	"older_than": {"description": "Only those that have not changed for so many seconds; default 60",
+		"schema": object{"type": "integer", "minimum": 0}},
+	"timeout":   {"description": "Seconds", "schema": object{"type": "integer"}},
+	"provider":  {"description": "Name of the provider", "schema": object{"type": "string"}},
+	"callback":  {"description": "Where the client waits", "schema": object{"type": "string"}},
+	"challenge": {"description": "SHA-256 of a random verifier, in base64url without padding", "schema": object{"type": "string"}},
+	"state":     {"description": "Given back as it came", "schema": object{"type": "string"}},
+	"code":      {"description": "As given by the provider", "schema": object{"type": "string"}},
 }
 
-// describe is the operation of a method of a route; false if it follows from nothing and is not described.
+// describe returns the operation of a method of a route; false if it follows from nothing and is not described.
 func describe(rt *route, method string) (operation, bool) {
 	if op, ok := described[method+" "+rt.pattern]; ok {
 		if op.page {
@@ -266,7 +304,8 @@ func describe(rt *route, method string) (operation, bool) {
 	list := reflect.MakeSlice(reflect.SliceOf(reflect.TypeOf(value)), 0, 0).Interface()
 	switch {
 	case method == http.MethodGet && !item:
-		return operation{summary: "List " + plural, status: 200, answer: list, query: []string{"limit", "continue", "labelSelector", "fieldSelector"}}, true
+		return operation{summary: "List " + plural, status: 200, answer: list,
+			query: []string{"limit", "continue", "labelSelector", "fieldSelector"}}, true
 	case method == http.MethodGet:
 		return operation{summary: "Get one of the " + plural, status: 200, answer: value}, true
 	case method == http.MethodPost && !item:
@@ -324,8 +363,9 @@ func document(t *testing.T, routes []route) object {
 		"components": object{
 			"schemas": types.components,
 			"securitySchemes": object{
-				"token":    object{"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "An access token of /auth"},
-				"key":      object{"type": "apiKey", "in": "header", "name": "Authorization", "description": "Key, a space, and an API key"},
+				"token": object{"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "An access token of /auth"},
+				"key": object{"type": "apiKey", "in": "header", "name": "Authorization",
+					"description": "Key, a space, and an API key"},
 				"password": object{"type": "http", "scheme": "basic"},
 			},
 		},
@@ -403,7 +443,8 @@ func (op *operation) json(types *schemas, rt *route, method string) object {
 	}
 	out["responses"] = object{
 		strconv.Itoa(op.status): success,
-		"default":               object{"description": "Why not", "content": object{"*/*": object{"schema": object{"$ref": "#/components/schemas/Error"}}}},
+		"default": object{"description": "Why not",
+			"content": object{"*/*": object{"schema": object{"$ref": "#/components/schemas/Error"}}}},
 	}
 	return out
 }
@@ -425,7 +466,7 @@ func tag(rt *route) string {
 	return "backend"
 }
 
-// TestOpenAPI holds the document to the routes.
+// TestOpenAPI compares the document with the routes.
 func TestOpenAPI(t *testing.T) {
 	s := newServer(t, nil)
 	doc, err := json.MarshalIndent(document(t, s.routes), "", " ")
@@ -452,7 +493,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// putExamples makes all that is in examples.
+// putExamples makes all objects of examples.
 func (s *server) putExamples() {
 	s.t.Helper()
 	for plural, body := range examples {
@@ -473,19 +514,22 @@ func (s *server) putExamples() {
 	}
 }
 
-// TestAnswersFitTheDocument makes one of everything and holds what every GET answers to the document.
+// TestAnswersFitTheDocument makes one object of every kind and compares the answer of every GET with the document.
 func TestAnswersFitTheDocument(t *testing.T) {
 	s := newServer(t, func(o *Options) {
 		o.Evaluate = func(context.Context, *resource.Aggregate, *selector.Selector) ([]resource.AggregateEvaluation, error) {
 			return []resource.AggregateEvaluation{{AggregateCount: resource.AggregateCount{Group: "eu"}}}, nil
 		}
 		o.Dependencies = func(context.Context, *resource.Event) (*inhibit.Report, error) {
-			return &inhibit.Report{Inhibited: true, By: []string{"a/b"}, Dependencies: []inhibit.Relationship{{Through: []string{"a/"}, Circular: true}}, Cut: true}, nil
+			return &inhibit.Report{Inhibited: true, By: []string{"a/b"},
+				Dependencies: []inhibit.Relationship{{Through: []string{"a/"}, Circular: true}}, Cut: true}, nil
 		}
 		o.Trace = &pastEvents{events: map[string][]trace.Outcome{"default/example/example": {{
-			Event: "0-1-0", Deliveries: []trace.Delivery{{Verdict: trace.Dead, Steps: []trace.Step{{Saw: []trace.Value{{Name: "a"}}}}, Attempts: []trace.Attempt{{At: 1}}}},
+			Event: "0-1-0", Deliveries: []trace.Delivery{{Verdict: trace.Dead,
+				Steps: []trace.Step{{Saw: []trace.Value{{Name: "a"}}}}, Attempts: []trace.Attempt{{At: 1}}}},
 		}}}}
-		o.DeadLetters = &letters{list: []delivery.DeadLetter{{ID: "example", Namespace: "default", Event: &resource.Event{ID: resource.NewEventID(), Entity: &resource.Entity{}, Check: &resource.Check{}}}}}
+		o.DeadLetters = &letters{list: []delivery.DeadLetter{{ID: "example", Namespace: "default",
+			Event: &resource.Event{ID: resource.NewEventID(), Entity: &resource.Entity{}, Check: &resource.Check{}}}}}
 	})
 	var doc object
 	if err := json.Unmarshal(openapi.Document, &doc); err != nil {
@@ -495,7 +539,7 @@ func TestAnswersFitTheDocument(t *testing.T) {
 	fitted := 0
 	for _, rt := range s.routes {
 		op, ok := describe(&rt, http.MethodGet)
-		needsMore := rt.public && op.label == "" // credentials, or a provider
+		needsMore := rt.public && op.label == "" // needs credentials or a provider
 		if _, isText := op.answer.(text); !ok || isText || rt.methods[http.MethodGet] == nil || needsMore {
 			continue
 		}
@@ -545,7 +589,7 @@ func dig(v any, keys ...string) (object, bool) {
 	return o, ok
 }
 
-// unfit finds where a value does not fit a schema, or has fields that it does not name.
+// unfit returns where a value does not fit a schema, or has fields that are not in it.
 func unfit(doc object, schema any, v any, at string) (problems []string) {
 	s, ok := schema.(object)
 	if !ok || len(s) == 0 {
@@ -623,7 +667,7 @@ func unfit(doc object, schema any, v any, at string) (problems []string) {
 	return problems
 }
 
-// TestUnfit tries the comparison on values that must not fit.
+// TestUnfit checks the comparison with values that must not fit.
 func TestUnfit(t *testing.T) {
 	var doc object
 	if err := json.Unmarshal([]byte(`{"c":{"type":"object","properties":{"n":{"type":"integer","minimum":0},"s":{"type":["string","null"]},"l":{"type":"array","items":{"$ref":"#/c"}},"m":{"type":"object","additionalProperties":{"type":"boolean"}},"p":{"anyOf":[{"$ref":"#/c"},{"type":"null"}]},"e":{"type":"string","enum":["a","b"]},"r":{"type":"object","required":["k"]}}}}`), &doc); err != nil {
@@ -631,7 +675,8 @@ func TestUnfit(t *testing.T) {
 	}
 	for value, problems := range map[string]int{
 		`{}`: 0, `{"n":1,"s":"x","l":[{"n":2}],"m":{"a":true},"p":{"n":3}}`: 0, `{"s":null,"p":null}`: 0,
-		`[]`: 1, `{"n":"1"}`: 1, `{"n":1.5}`: 1, `{"n":-1}`: 1, `{"x":1}`: 1, `{"l":[{"n":"a"},{"y":1}]}`: 2, `{"m":{"a":1}}`: 1, `{"p":5}`: 1, `{"p":{"z":1}}`: 1,
+		`[]`: 1, `{"n":"1"}`: 1, `{"n":1.5}`: 1, `{"n":-1}`: 1, `{"x":1}`: 1, `{"l":[{"n":"a"},{"y":1}]}`: 2,
+		`{"m":{"a":1}}`: 1, `{"p":5}`: 1, `{"p":{"z":1}}`: 1,
 		`{"e":"b","r":{"k":null}}`: 0, `{"e":"c","r":{}}`: 2,
 	} {
 		var v any

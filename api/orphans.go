@@ -9,16 +9,16 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// orphanAge is how long an event must not have changed to be an orphan, unless a request says otherwise: agents run a check for a
-// moment after it was deleted.
+// orphanAge is the default time for which an orphan must not have changed: agents may run a check shortly after its
+// deletion.
 const orphanAge = time.Minute
 
-// orphanReport says what was removed.
+// orphanReport says how many orphans were deleted.
 type orphanReport struct {
 	Removed int `json:"removed"`
 }
 
-// serveOrphans adds the events whose entity or check is not defined any more.
+// serveOrphans adds the events whose entity or check is gone.
 func (a *API) serveOrphans() {
 	a.route(ours+"namespaces/{namespace}/orphans", access{resource: "events"}, methods{
 		http.MethodGet:    a.listOrphans,
@@ -26,7 +26,7 @@ func (a *API) serveOrphans() {
 	})
 }
 
-// orphans are those that a request is about: ?missing= entity or check, and ?older_than= seconds.
+// orphans returns the orphans of a request: ?missing= entity or check, and ?older_than= seconds.
 func (a *API) orphans(r *request) ([]resource.Orphan, error) {
 	q := r.URL.Query()
 	age := orphanAge
@@ -66,7 +66,7 @@ func (a *API) listOrphans(w *response, r *request) error {
 	return w.object(found)
 }
 
-// deleteOrphans removes orphans; with ?events=resolve, those that fail are resolved first.
+// deleteOrphans deletes orphans. With ?events=resolve, failing ones are resolved first.
 func (a *API) deleteOrphans(w *response, r *request) error {
 	resolve := false
 	switch asked := r.URL.Query().Get("events"); asked {

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// managedByCtl is what managedByLabel says of what "create" made, and prune deletes nothing else.
+	// managedByCtl is the value of managedByLabel for objects that "create" made. prune deletes nothing else.
 	managedByCtl = "sensuctl"
-	// keepLimit bounds the resources to keep, in bytes: they may be all there are.
+	// keepLimit bounds the resources to keep, in bytes: they may be all that exist.
 	keepLimit = 64 << 20
 )
 
@@ -34,7 +34,7 @@ type pruned struct {
 	obj  any
 }
 
-// shownMeta is the metadata as readers see it.
+// shownMeta returns the metadata as readers see it.
 func (p *pruned) shownMeta() *resource.ObjectMeta {
 	if cfg, ok := p.obj.(*resource.EntityConfig); ok {
 		return &redacted(cfg).Metadata
@@ -42,18 +42,18 @@ func (p *pruned) shownMeta() *resource.ObjectMeta {
 	return p.meta
 }
 
-// prunables are the kinds that prune deletes from, in the order in which it deletes.
+// prunables has the kinds that prune deletes, in the order of deletion.
 var prunables = placed(func(k *resource.Kind) int { return k.Prune })
 
-// placed are the kinds that have a place in an order, in that order.
+// placed returns the kinds that have a place in an order, in that order.
 func placed(place func(*resource.Kind) int) []*resource.Kind {
 	out := slices.DeleteFunc(slices.Clone(resource.Kinds), func(k *resource.Kind) bool { return place(k) == 0 })
 	slices.SortFunc(out, func(a, b *resource.Kind) int { return place(a) - place(b) })
 	return out
 }
 
-// servePrune adds the path of Sensu's commercial edition that deletes what a set of files does not hold any more. The path
-// is open: the roles are asked for each object that would go.
+// servePrune adds the path of Sensu's commercial edition that deletes resources which are no longer in a set of files.
+// The path is open: the roles are checked for each object to delete.
 func (a *API) servePrune() {
 	a.route("/api/enterprise/prune/v1alpha", access{open: true, long: true}, methods{http.MethodPost: a.prune})
 }
@@ -65,15 +65,15 @@ type reference struct {
 	Metadata   *resource.ObjectMeta `json:"metadata"`
 }
 
-// prune deletes the objects of the given types and namespaces that "create" made for the given users and that the body does
-// not hold. It deletes nothing if the user may list one of them and not delete it. It passes over objects that the user
+// prune deletes the objects of the given types and namespaces that "create" made for the given users and that the body
+// does not list. It deletes nothing if the user may list one of them and not delete it. It skips objects that the user
 // may neither delete nor list: the answer is the same as if they did not exist.
 func (a *API) prune(w *response, r *request) error {
 	what, err := pruneRequest(r)
 	if err != nil {
 		return err
 	}
-	// A user who may delete none of it learns nothing of what exists, and the body is not read.
+	// A user who may delete nothing of it learns nothing about what exists, and the body is not read.
 	for k, namespace := range what.places() {
 		if a.opts.Auth.Permit(r.user, auth.Attributes{Verb: "delete", Resource: k.Role, Namespace: namespace}).Denied() {
 			return errDenied
@@ -92,7 +92,8 @@ func (a *API) prune(w *response, r *request) error {
 			break
 		}
 		if err := a.deleteAs(r, obj); err != nil {
-			err.message = fmt.Sprintf("%d of %d resources were deleted; then %s %s: %s", i, len(gone), obj.kind.Type, obj.meta.Name, err.message)
+			err.message = fmt.Sprintf("%d of %d resources were deleted; then %s %s: %s", i, len(gone), obj.kind.Type,
+				obj.meta.Name, err.message)
 			return err
 		}
 	}
@@ -110,7 +111,7 @@ func (a *API) prune(w *response, r *request) error {
 	return nil
 }
 
-// deletable are the objects that the user may delete. It fails for one that the user may only list.
+// deletable returns the objects that the user may delete. It fails for an object that the user may only list.
 func (a *API) deletable(r *request, objects []pruned) ([]pruned, error) {
 	out := make([]pruned, 0, len(objects))
 	for _, obj := range objects {
@@ -128,17 +129,20 @@ func (a *API) deletable(r *request, objects []pruned) ([]pruned, error) {
 	return out, nil
 }
 
-// pruning is what a request wants deleted.
+// pruning is a request to prune.
 type pruning struct {
 	kinds      []*resource.Kind
-	namespaces []string // "" in it stands for all
-	users      []string // nil for all
+	namespaces []string // "" in it means all
+	users      []string // nil means all
 	cluster    bool
 	dryRun     bool
 	selector   *selector.Selector
 }
 
-type pruneKey struct{ typ, namespace, name string }
+type pruneKey struct {
+	typ string
+	resource.Name
+}
 
 func pruneRequest(r *request) (*pruning, error) {
 	q := r.URL.Query()
@@ -184,7 +188,7 @@ func pruneRequest(r *request) (*pruning, error) {
 	return p, nil
 }
 
-// values are those of a query parameter that may be repeated and may hold several.
+// values returns the values of a query parameter that may be repeated and may hold several.
 func values(q url.Values, name string) (out []string) {
 	for _, list := range q[name] {
 		for one := range strings.SplitSeq(list, ",") {
@@ -196,7 +200,8 @@ func values(q url.Values, name string) (out []string) {
 	return out
 }
 
-// kindsNamed finds a type as files, paths or API groups call it, such as CheckConfig, checks or core/v2.CheckConfig.
+// kindsNamed returns the kinds for a name of a type in files, paths or API groups, for example CheckConfig, checks or
+// core/v2.CheckConfig.
 func kindsNamed(name string) []*resource.Kind {
 	if name == "all" {
 		return prunables
@@ -213,15 +218,16 @@ func kindsNamed(name string) []*resource.Kind {
 	return nil
 }
 
-// dropKept reads the resources to keep, a JSON array of them or one after the other, and removes each from the objects that
-// may be deleted. It holds one resource at a time: the memory it needs depends on the definitions here, not on the body.
+// dropKept reads the resources to keep, as a JSON array or one after the other, and removes each from the objects to
+// delete. It holds one resource at a time: the memory it needs depends on the definitions here, not on the body.
 func (a *API) dropKept(w *response, r *request, namespaces []string, objects *prunedSet) error {
-	body := &allowance{in: http.MaxBytesReader(w.ResponseWriter, r.Body, max(keepLimit, a.limits.Load().Request)), each: a.limits.Load().Request}
+	body := &allowance{in: http.MaxBytesReader(w.ResponseWriter, r.Body, max(keepLimit, a.limits.Load().Request)),
+		each: a.limits.Load().Request}
 	body.renew()
 	buffered := bufio.NewReader(body)
 	first, err := firstByte(buffered)
 	if err != nil {
-		return invalid("%v", err) // also for no body at all: to keep nothing must be said
+		return invalid("%v", err) // also for an empty body: keeping nothing must be explicit
 	}
 	in := json.NewDecoder(buffered)
 	if first == '[' {
@@ -248,8 +254,8 @@ func (a *API) dropKept(w *response, r *request, namespaces []string, objects *pr
 	}
 }
 
-// dropNext reads the next value of the body, a resource or an array of them, and removes each from the objects. It returns
-// io.EOF at the end of the body.
+// dropNext reads the next value of the body, a resource or an array of them, and removes each from the objects. It
+// returns io.EOF at the end of the body.
 func dropNext(in *json.Decoder, body *allowance, namespaces []string, objects *prunedSet) error {
 	body.renew()
 	var next keptResources
@@ -268,7 +274,7 @@ func dropNext(in *json.Decoder, body *allowance, namespaces []string, objects *p
 	return nil
 }
 
-// firstByte is the first byte of the body that is no white space. It stays in the reader.
+// firstByte returns the first byte of the body that is no white space. It stays in the reader.
 func firstByte(r *bufio.Reader) (byte, error) {
 	for {
 		b, err := r.ReadByte()
@@ -298,16 +304,14 @@ func (a *allowance) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// keptResource is what is read of a resource to keep.
+// keptResource has the fields that are read of a resource to keep.
 type keptResource struct {
 	Type     string
-	Metadata keptName
-	Spec     struct{ Metadata keptName }
+	Metadata resource.Name
+	Spec     struct{ Metadata resource.Name }
 }
 
-type keptName struct{ Name, Namespace string }
-
-// keptResources are read from an array or from a single one.
+// keptResources decodes an array or a single resource.
 type keptResources []keptResource
 
 func (k *keptResources) UnmarshalJSON(b []byte) error {
@@ -318,7 +322,7 @@ func (k *keptResources) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &(*k)[0])
 }
 
-// key names the resource. One that does not say its namespace is meant in the one that is pruned.
+// key returns the key of the resource. The default namespace is the one that is pruned.
 func (res *keptResource) key(namespaces []string) (pruneKey, error) {
 	m := res.Metadata
 	if m.Name == "" {
@@ -344,10 +348,10 @@ func (res *keptResource) key(namespaces []string) (pruneKey, error) {
 		}
 		m.Namespace = namespaces[0]
 	}
-	return pruneKey{typ, m.Namespace, m.Name}, nil
+	return pruneKey{typ, m}, nil
 }
 
-// prunedSet is objects to delete, in an order.
+// prunedSet has the objects to delete, in order.
 type prunedSet struct {
 	order []pruneKey
 	byKey map[pruneKey]pruned
@@ -364,8 +368,8 @@ func (s *prunedSet) inOrder() []pruned {
 	return out
 }
 
-// objects are all that the request means, before those to keep are removed. The selector is the user's, so it matches
-// what the user may see of an object. Otherwise the answer would give secrets away.
+// objects returns all objects of the request, before those to keep are removed. The selector is the user's, so it
+// matches the user's view of an object. Otherwise the answer would reveal secrets.
 func (p *pruning) objects(sn *config.Snapshot, seen func(any) any) *prunedSet {
 	now := time.Now()
 	set := &prunedSet{byKey: map[pruneKey]pruned{}}
@@ -377,7 +381,7 @@ func (p *pruning) objects(sn *config.Snapshot, seen func(any) any) *prunedSet {
 				!p.selector.MatchAt(selector.Resource(seen(obj)), now) {
 				continue
 			}
-			key := pruneKey{k.Type, meta.Namespace, meta.Name}
+			key := pruneKey{k.Type, resource.NameOf(meta)}
 			set.order = append(set.order, key)
 			set.byKey[key] = pruned{k, meta, obj}
 		}
@@ -385,7 +389,7 @@ func (p *pruning) objects(sn *config.Snapshot, seen func(any) any) *prunedSet {
 	return set
 }
 
-// places are the kinds and namespaces to look in, each once and in the order of the kinds.
+// places yields the kinds and namespaces to search, each once and in the order of the kinds.
 func (p *pruning) places() iter.Seq2[*resource.Kind, string] {
 	namespaces := slices.Compact(slices.Sorted(slices.Values(p.namespaces)))
 	if slices.Contains(namespaces, "") {
@@ -411,8 +415,8 @@ func (p *pruning) places() iter.Seq2[*resource.Kind, string] {
 	}
 }
 
-// deleteAs deletes an object as a DELETE of the user would: what goes with it goes too, and the audit log says who it
-// was. The user's credentials must still be good.
+// deleteAs deletes an object like a DELETE of the user, with everything that DELETE includes, and the audit log has the
+// user. The user's credentials must still be valid.
 func (a *API) deleteAs(r *request, obj pruned) *apiError {
 	err := a.identify(r)
 	if err == nil {

@@ -18,7 +18,7 @@ import (
 
 const prunePath = "/api/enterprise/prune/v1alpha?"
 
-// pruneServer has checks and others that "create" made, and some that it did not.
+// pruneServer has checks and other objects that "create" made, and some that it did not.
 func pruneServer(t *testing.T) *server {
 	s := newServer(t, nil)
 	s.do("POST", "/api/core/v2/namespaces", `{"name":"dev"}`).is(201)
@@ -30,7 +30,7 @@ func pruneServer(t *testing.T) *server {
 	for _, name := range []string{"a", "b", "a:b"} {
 		put("default", "checks", name, made+`,"tier":"1"`, `,"interval":10`)
 	}
-	// One from before such names were refused.
+	// An object of an older release that did not refuse such names.
 	if err := config.Put(t.Context(), s.store, config.Checks, &resource.CheckConfig{Interval: 10, Metadata: resource.ObjectMeta{
 		Namespace: "default", Name: "..", Labels: map[string]string{"sensu.io/managed_by": "sensuctl", "tier": "1"}, CreatedBy: admin,
 	}}); err != nil {
@@ -40,7 +40,8 @@ func pruneServer(t *testing.T) *server {
 	put("default", "checks", "agents", `"sensu.io/managed_by":"sensu-agent"`, `,"interval":10`)
 	put("dev", "checks", "a", made, `,"interval":10`)
 	put("default", "handlers", "h", made, `,"type":"pipe","command":"x"`)
-	s.do("PUT", "/api/core/v2/namespaces/default/entities/web", `{"metadata":{"name":"web","namespace":"default","labels":{`+made+`}},"entity_class":"proxy"}`).is(200)
+	s.do("PUT", "/api/core/v2/namespaces/default/entities/web",
+		`{"metadata":{"name":"web","namespace":"default","labels":{`+made+`}},"entity_class":"proxy"}`).is(200)
 	s.do("PUT", eventsPath+"/web/disk", `{"check":{}}`).is(201)
 	if err := config.Put(t.Context(), s.store, config.ClusterRoles, &resource.ClusterRole{
 		Metadata: resource.ObjectMeta{Name: "made", Labels: map[string]string{"sensu.io/managed_by": "sensuctl"}, CreatedBy: admin},
@@ -51,7 +52,7 @@ func pruneServer(t *testing.T) *server {
 	return s
 }
 
-// pruned are the objects that an answer names.
+// pruned returns the objects that an answer names.
 func (a *answer) pruned() string {
 	a.t.Helper()
 	var list []reference
@@ -74,11 +75,16 @@ func TestPrune(t *testing.T) {
 	}
 	const keepA = `{"type":"CheckConfig","api_version":"core/v2","metadata":{"name":"a","namespace":"default"},"spec":{}}`
 	for _, tc := range []struct{ query, body, want string }{
-		{"types=CheckConfig&namespaces=default", `[]`, "CheckConfig default/.., CheckConfig default/a, CheckConfig default/a:b, CheckConfig default/b"},
+		{"types=CheckConfig&namespaces=default", `[]`,
+			"CheckConfig default/.., CheckConfig default/a, CheckConfig default/a:b, CheckConfig default/b"},
 		{"types=core/v2.CheckConfig&namespaces=default", keepA, "CheckConfig default/.., CheckConfig default/a:b, CheckConfig default/b"},
-		{"types=checks&namespaces=default", `[` + keepA + `,{"type":"CheckConfig","spec":{"metadata":{"name":"b"}}},{"type":"User","spec":{"username":"x"}}]`, "CheckConfig default/.., CheckConfig default/a:b"},
-		{"types=checks&namespaces=default", keepA + "\n" + strings.ReplaceAll(keepA, `"a"`, `"b"`), "CheckConfig default/.., CheckConfig default/a:b"},
-		{"types=checks&namespaces=default,dev", keepA, "CheckConfig default/.., CheckConfig default/a:b, CheckConfig default/b, CheckConfig dev/a"},
+		{"types=checks&namespaces=default", `[` + keepA +
+			`,{"type":"CheckConfig","spec":{"metadata":{"name":"b"}}},{"type":"User","spec":{"username":"x"}}]`,
+			"CheckConfig default/.., CheckConfig default/a:b"},
+		{"types=checks&namespaces=default", keepA + "\n" + strings.ReplaceAll(keepA, `"a"`, `"b"`),
+			"CheckConfig default/.., CheckConfig default/a:b"},
+		{"types=checks&namespaces=default,dev", keepA,
+			"CheckConfig default/.., CheckConfig default/a:b, CheckConfig default/b, CheckConfig dev/a"},
 		{"types=checks&namespaces=dev&namespaces=dev", `[]`, "CheckConfig dev/a"},
 		{"types=checks&namespaces=*", keepA, "CheckConfig default/.., CheckConfig default/a:b, CheckConfig default/b, CheckConfig dev/a"},
 		{"types=checks,handlers&namespaces=default&labelSelector=" + url.QueryEscape("tier != 1"), `[]`, "Handler default/h"},
@@ -93,7 +99,7 @@ func TestPrune(t *testing.T) {
 		{"types=checks&namespaces=dev&users=ann,admin", `[]`, "CheckConfig dev/a"},
 		{"types=checks&namespaces=dev&users=ann&allUsers=true", `[]`, "CheckConfig dev/a"},
 	} {
-		// Entities do not say who made them over the API, so they are of all users.
+		// The API does not say who made an entity, so entities count for all users.
 		if strings.Contains(tc.query, "ntit") {
 			tc.query += "&allUsers=true"
 		}
@@ -126,16 +132,18 @@ func TestPruneRefuses(t *testing.T) {
 		{"types=checks", `[]`, "namespaces to prune are required, unless clusterWide is set"},
 		{"types=checks,events&namespaces=default", `[]`, `type "events" cannot be pruned`},
 		{"types=checks&namespaces=default&dryRun=perhaps", `[]`, `dryRun is "perhaps", want true or false`},
-		{"types=checks&namespaces=default&labelSelector=a", `[]`, "label selector: unexpected the end at character 2: ==, !=, in, notin, matches, =~, !~, <, <=, > or >= expected"},
+		{"types=checks&namespaces=default&labelSelector=a", `[]`,
+			"label selector: unexpected the end at character 2: ==, !=, in, notin, matches, =~, !~, <, <=, > or >= expected"},
 		{"types=checks&namespaces=default", ``, "EOF"},
 		{"types=checks&namespaces=default", `[{}]`, "a resource to keep has no type"},
 		{"types=checks&namespaces=default", `{"type":"CheckConfig"}`, "a CheckConfig to keep has no name"},
-		{"types=checks&namespaces=default,dev", `{"type":"CheckConfig","metadata":{"name":"a"}}`, "the CheckConfig a to keep has no namespace"},
+		{"types=checks&namespaces=default,dev", `{"type":"CheckConfig","metadata":{"name":"a"}}`,
+			"the CheckConfig a to keep has no namespace"},
 		{"types=checks&namespaces=*", `{"type":"CheckConfig","metadata":{"name":"a"}}`, "the CheckConfig a to keep has no namespace"},
 	} {
 		s.do("POST", prunePath+tc.query, tc.body).refuses(400, codeInvalid, tc.message)
 	}
-	// Half a body must not count as all that is to be kept.
+	// Half a body must not count as everything to keep.
 	s.do("POST", prunePath+"types=checks&namespaces=default", `[{"type":"CheckConfig","metadata":{"name":"a"}}`).is(400)
 	s.do("POST", prunePath+"types=checks&namespaces=default", `{"type":"CheckConfig","metadata":{"name":"a"}} {"type":"Che`).is(400)
 	if got := s.do("GET", "/api/core/v2/namespaces/default/checks", "").names(); len(strings.Fields(got)) != 6 {
@@ -159,7 +167,7 @@ func TestPruneNeedsTheRightToDelete(t *testing.T) {
 		{"", "types=checks&namespaces=default&allUsers=true", 401},
 		{reader, "types=checks&namespaces=default&allUsers=true", 403},
 		{reader, "types=checks&namespaces=empty", 403},
-		{labelled, "types=checks&namespaces=default&allUsers=true", 201}, // it reaches none, and is not told that there are some
+		{labelled, "types=checks&namespaces=default&allUsers=true", 201}, // its role reaches none, and the answer shows none
 		{deleter, "types=checks&namespaces=dev&allUsers=true", 403},
 		{deleter, "types=checks&namespaces=*&allUsers=true", 403},
 		{deleter, "types=handlers,checks&namespaces=default&allUsers=true", 403},
@@ -177,24 +185,27 @@ func TestPruneNeedsTheRightToDelete(t *testing.T) {
 	if got := s.do("GET", "/api/core/v2/checks", "").names(); len(strings.Fields(got)) != 7 {
 		t.Errorf("checks %s are left", got)
 	}
-	if got := s.do("POST", prunePath+"types=checks&namespaces=default&allUsers=true", `[]`, "Authorization", "Bearer "+deleter).pruned(); len(strings.Split(got, ", ")) != 4 {
+	if got := s.do("POST", prunePath+"types=checks&namespaces=default&allUsers=true", `[]`, "Authorization",
+		"Bearer "+deleter).pruned(); len(strings.Split(got, ", ")) != 4 {
 		t.Errorf("deleted %s", got)
 	}
 }
 
-// TestPruneTellsNothingOfWhatIsNotReached has a user whose role is limited by labels look for the objects of others.
+// TestPruneTellsNothingOfWhatIsNotReached: a user whose role is limited by labels looks for the objects of others.
 func TestPruneTellsNothingOfWhatIsNotReached(t *testing.T) {
 	s := newServer(t, nil)
 	put := func(kind, name, team, more string) {
 		s.do("PUT", "/api/core/v2/namespaces/default/"+kind+"/"+name, fmt.Sprintf(
-			`{"metadata":{"name":%q,"namespace":"default","labels":{"sensu.io/managed_by":"sensuctl","team":%q}}%s}`, name, team, more)).is(201)
+			`{"metadata":{"name":%q,"namespace":"default","labels":{"sensu.io/managed_by":"sensuctl","team":%q}}%s}`,
+			name, team, more)).is(201)
 	}
 	limited := func(verb, selector string) resource.Rule {
 		return resource.Rule{Verbs: []string{verb}, Resources: []string{"checks", "handlers"}, LabelSelector: selector}
 	}
 	s.grant("red", "default", limited("*", "team == red"))
 	s.grant("watch", "default", limited("delete", "team == red"), limited("list", "team in [red, green]"))
-	s.grant("named", "default", resource.Rule{Verbs: []string{"list", "delete"}, Resources: []string{"checks"}, ResourceNames: []string{"r"}})
+	s.grant("named", "default", resource.Rule{Verbs: []string{"list", "delete"}, Resources: []string{"checks"},
+		ResourceNames: []string{"r"}})
 	prune := func(user, query string) *answer {
 		return s.do("POST", prunePath+"types=checks,handlers&namespaces=default&allUsers=true"+query, `[]`, "Authorization", "Bearer "+user)
 	}
@@ -213,7 +224,8 @@ func TestPruneTellsNothingOfWhatIsNotReached(t *testing.T) {
 	if got := prune(red, "&dryRun=true").pruned(); got != "CheckConfig default/r" {
 		t.Errorf("of the own objects: %s", got)
 	}
-	// What a user sees and may not delete is refused as before, and so is a role without labels that does not reach all.
+	// An object that the user may see and not delete is refused as before, and so is a role without labels that does
+	// not reach all.
 	put("checks", "g", "green", `,"interval":10`)
 	prune(watch, "").is(http.StatusForbidden)
 	prune(named, "").is(http.StatusForbidden)
@@ -225,7 +237,7 @@ func TestPruneTellsNothingOfWhatIsNotReached(t *testing.T) {
 	}
 }
 
-// TestPruneListsEachKindOnce has an object of each kind that was deleted, and named, twice.
+// TestPruneListsEachKindOnce deletes an object of each kind with each kind named twice.
 func TestPruneListsEachKindOnce(t *testing.T) {
 	s := newServer(t, nil)
 	for i, k := range prunables {
@@ -239,7 +251,8 @@ func TestPruneListsEachKindOnce(t *testing.T) {
 		s.do("PUT", "/api/core/v2/namespaces/default/filters/"+name,
 			`{"metadata":{"name":"`+name+`","namespace":"default","labels":{"sensu.io/managed_by":"sensuctl"}},"action":"allow","expressions":["true"]}`).is(201)
 	}
-	if got := s.do("POST", prunePath+"types=all&namespaces=default&dryRun=true", `[]`).pruned(); got != "EventFilter default/f1, EventFilter default/f2" {
+	if got := s.do("POST", prunePath+"types=all&namespaces=default&dryRun=true",
+		`[]`).pruned(); got != "EventFilter default/f1, EventFilter default/f2" {
 		t.Errorf("pruned %s", got)
 	}
 }
@@ -265,9 +278,10 @@ func TestPruneAuthorisesBeforeItReads(t *testing.T) {
 	}
 }
 
-// manyKept is a body with many resources to keep, made while it is read.
+// manyKept returns a body with many resources to keep, generated while it is read.
 func manyKept(n int) io.Reader {
-	return io.MultiReader(strings.NewReader("["), &repeated{left: n, text: `{"type":"CheckConfig","metadata":{"name":"%08d","namespace":"default"}},`},
+	return io.MultiReader(strings.NewReader("["), &repeated{left: n,
+		text: `{"type":"CheckConfig","metadata":{"name":"%08d","namespace":"default"}},`},
 		strings.NewReader(`{"type":"CheckConfig","metadata":{"name":"a","namespace":"default"}}]`))
 }
 
@@ -322,7 +336,8 @@ func TestPruneStreams(t *testing.T) {
 	if heap > before+8<<20 {
 		t.Errorf("%d bytes are kept of the body, more than 8 MiB", heap-before)
 	}
-	large := `[{"type":"CheckConfig","metadata":{"name":"a","namespace":"default"},"spec":{"command":"` + strings.Repeat("x", 600_000) + `"}}]`
+	large := `[{"type":"CheckConfig","metadata":{"name":"a","namespace":"default"},"spec":{"command":"` +
+		strings.Repeat("x", 600_000) + `"}}]`
 	s.do("POST", url, large).refuses(400, codeInvalid, "one resource is larger than 512000 bytes (--api-request-limit)")
 }
 
@@ -330,8 +345,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
-// TestPruneMatchesWhatTheUserSees: the selector is asked of what the user sees of an object. Requests have selectors of labels only at
-// present, which no handler hides; one of fields would tell secrets otherwise.
+// TestPruneMatchesWhatTheUserSees: the selector matches the user's view of an object. At present requests only have
+// label selectors, and labels are not hidden; a field selector could reveal secrets otherwise.
 func TestPruneMatchesWhatTheUserSees(t *testing.T) {
 	s := newServer(t, nil)
 	s.do("PUT", "/api/core/v2/namespaces/default/handlers/h",
@@ -350,5 +365,5 @@ func TestPruneMatchesWhatTheUserSees(t *testing.T) {
 	}
 }
 
-// segment is a name in a path. Dots alone would be taken for the directory above.
+// segment encodes a name in a path. Only dots would be taken for the directory above.
 func segment(name string) string { return strings.ReplaceAll(url.PathEscape(name), ".", "%2E") }

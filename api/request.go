@@ -16,13 +16,13 @@ import (
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
-// body is the request's body, up to the limit.
+// body returns a reader of the request's body, up to the limit.
 func (a *API) body(w *response, r *request) io.Reader {
-	// Given the server's own writer it makes the server close the connection of a client that sends more.
+	// With the server's own writer, the server closes the connection of a client that sends more.
 	return http.MaxBytesReader(w.ResponseWriter, r.Body, a.limits.Load().Request)
 }
 
-// decode reads the first JSON value of the body, whatever its Content-Type says.
+// decode reads the first JSON value of the body, for any Content-Type.
 func (a *API) decode(w *response, r *request, v any) error {
 	if err := json.NewDecoder(a.body(w, r)).Decode(v); err != nil {
 		return invalid("%v", err)
@@ -30,7 +30,7 @@ func (a *API) decode(w *response, r *request, v any) error {
 	return nil
 }
 
-// Mismatches between a body and its URL.
+// Errors for a body that does not match its URL.
 func namespaceMismatch(body, uri string) error {
 	return invalid("the namespace of the resource (%s) does not match the namespace of the URI (%s)", body, uri)
 }
@@ -66,7 +66,7 @@ func (a *API) patch(w *response, r *request) ([]byte, error) {
 	return patch, nil
 }
 
-// merged is old with a merge patch (RFC 7386) applied.
+// merged returns old with a merge patch (RFC 7386) applied.
 func merged[T any](old *T, patch []byte) (*T, error) {
 	doc, err := json.Marshal(old)
 	if err != nil {
@@ -82,15 +82,15 @@ func merged[T any](old *T, patch []byte) (*T, error) {
 	return obj, nil
 }
 
-// conditional reports whether an act has preconditions. Sensu looks at them in a PATCH only.
+// conditional reports whether an act has preconditions. Sensu checks them only in a PATCH.
 func (t *act) conditional() bool {
 	return len(t.header.Values("If-Match")) > 0 || len(t.header.Values("If-None-Match")) > 0
 }
 
-// mustExist reports whether an act is only for a resource that exists.
+// mustExist reports whether an act is only for an existing resource.
 func (t *act) mustExist() bool { return len(t.header.Values("If-Match")) > 0 }
 
-// precondition tests what an act expects against the resource that is there, in all representations it has.
+// precondition tests an act's preconditions against the existing resource, in all its representations.
 func (t *act) precondition(shown ...any) error {
 	if !t.conditional() {
 		return nil
@@ -106,8 +106,8 @@ func (t *act) precondition(shown ...any) error {
 	return checkPreconditions(t.header, tags...)
 }
 
-// checkPreconditions tests If-Match and If-None-Match against the tags of a resource that exists: one for each
-// representation it has.
+// checkPreconditions tests If-Match and If-None-Match against the tags of an existing resource, one for each
+// representation.
 func checkPreconditions(h http.Header, tags ...string) error {
 	if values := h.Values("If-Match"); len(values) > 0 && !matches(values, false, tags) {
 		return errPrecondition
@@ -118,13 +118,13 @@ func checkPreconditions(h http.Header, tags ...string) error {
 	return nil
 }
 
-// noneMatch says that If-None-Match names one of the tags.
+// noneMatch reports whether If-None-Match has one of the tags.
 func noneMatch(h http.Header, tags ...string) bool {
 	values := h.Values("If-None-Match")
 	return len(values) > 0 && matches(values, true, tags)
 }
 
-// matches says whether a header with a list of entity tags names one of tags, or any at all. Weak tags count only if
+// matches reports whether a header with a list of entity tags has one of tags, or means any. Weak tags match only if
 // weak is set; a value without quotes is no tag.
 func matches(values []string, weak bool, tags []string) bool {
 	for _, list := range values {
@@ -138,7 +138,7 @@ func matches(values []string, weak bool, tags []string) bool {
 			if strings.HasPrefix(rest, `"`) {
 				end = strings.IndexByte(rest[1:], '"')
 			}
-			if end < 0 { // not a tag: go on behind it
+			if end < 0 { // not a tag: continue after it
 				_, list, _ = strings.Cut(list, ",")
 				continue
 			}
@@ -156,9 +156,9 @@ func matches(values []string, weak bool, tags []string) bool {
 // page is the part of a list that a client wants, and may see.
 type page struct {
 	limit    int    // 0 = all
-	after    string // what the token of the page before stands for
+	after    string // decoded continue token
 	selector *selector.Selector
-	err      error // the client's selector cannot be read
+	err      error // the client's selector is invalid
 }
 
 func pageOf(r *request) page {
@@ -167,7 +167,7 @@ func pageOf(r *request) page {
 	if n, err := strconv.Atoi(q.Get("limit")); err == nil && n > 0 {
 		p.limit = n
 	}
-	// A token that is none begins at the start, as with Sensu.
+	// An invalid token begins at the start, as in Sensu.
 	if after, err := base64.RawURLEncoding.DecodeString(q.Get("continue")); err == nil {
 		p.after = string(after)
 	}

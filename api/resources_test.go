@@ -12,7 +12,7 @@ import (
 
 const defaultPath = "/api/core/v2/namespaces/default/"
 
-// simple is one valid object of each kind that needs nothing special, with what makes its present content another.
+// simple has one valid object of each kind without special cases, and a patch that changes it.
 var simple = []struct{ kind, body, patch string }{
 	{"assets", `{"metadata":{"name":"x"},"url":"http://a","sha512":"` + strings.Repeat("0", 128) + `"}`, `{"url":"http://b"}`},
 	{"checks", `{"metadata":{"name":"x"},"interval":1}`, `{"interval":2}`},
@@ -22,11 +22,12 @@ var simple = []struct{ kind, body, patch string }{
 	{"mutators", `{"metadata":{"name":"x"},"command":"jq ."}`, `{"command":"cat"}`},
 	{"fallbackPipeline", `{"metadata":{"name":"x"},"pipelines":[{"name":"p","type":"Pipeline","api_version":"core/v2"}]}`, `{"pipelines":[{"name":"q","type":"Pipeline","api_version":"core/v2"}]}`},
 	{"pipelines", `{"metadata":{"name":"x"},"workflows":[{"name":"w","handler":{"name":"h","type":"Handler","api_version":"core/v2"}}]}`, `{"workflows":null}`},
-	{"roles", `{"metadata":{"name":"x"},"rules":[{"verbs":["get"],"resources":["checks"]}]}`, `{"rules":[{"verbs":["list"],"resources":["checks"]}]}`},
+	{"roles", `{"metadata":{"name":"x"},"rules":[{"verbs":["get"],"resources":["checks"]}]}`,
+		`{"rules":[{"verbs":["list"],"resources":["checks"]}]}`},
 	{"rolebindings", `{"metadata":{"name":"x"},"role_ref":{"type":"Role","name":"r"},"subjects":[{"type":"User","name":"u"}]}`, `{"role_ref":{"name":"s"}}`},
 }
 
-// TestUnknownResourcesInRoles has roles with names that are no resource's. They are stored, with a warning.
+// TestUnknownResourcesInRoles: roles with names that are no resource's are stored, with a warning.
 func TestUnknownResourcesInRoles(t *testing.T) {
 	s := newServer(t, nil)
 	body := func(kind, resources string) string {
@@ -34,10 +35,12 @@ func TestUnknownResourcesInRoles(t *testing.T) {
 		if kind == "roles" {
 			namespace = `,"namespace":"default"`
 		}
-		return `{"metadata":{"name":"r"` + namespace + `},"rules":[{"verbs":["get"],"resources":["events"]},{"verbs":["get"],"resources":` + resources + `}]}`
+		return `{"metadata":{"name":"r"` + namespace +
+			`},"rules":[{"verbs":["get"],"resources":["events"]},{"verbs":["get"],"resources":` + resources + `}]}`
 	}
 	long := strings.Repeat("x", 200)
-	for kind, path := range map[string]string{"roles": "/api/core/v2/namespaces/default/roles", "clusterroles": "/api/core/v2/clusterroles"} {
+	for kind, path := range map[string]string{"roles": "/api/core/v2/namespaces/default/roles",
+		"clusterroles": "/api/core/v2/clusterroles"} {
 		for _, tc := range []struct {
 			resources string
 			want      []string // none for no warning
@@ -45,7 +48,8 @@ func TestUnknownResourcesInRoles(t *testing.T) {
 			{`["namespaces","authentication","extensions"]`, nil},
 			{`["checks","events","*","entities","silenced","localselfuser","metrics","deadletters","audit","authproviders","searches","clusters"]`, nil},
 			{`["evnts"]`, []string{"rule 1 names the resource evnts, which is not known", "nearest known name is events"}},
-			{`["Checks","CheckConfig","entity"]`, []string{"resource Checks", "name is checks", "resource CheckConfig", "resource entity", "name is entities"}},
+			{`["Checks","CheckConfig","entity"]`, []string{"resource Checks", "name is checks",
+				"resource CheckConfig", "resource entity", "name is entities"}},
 			{`["acme-widgets"]`, []string{"resource acme-widgets, which is not known: it allows nothing here"}},
 			{`["` + long + `"]`, []string{"(200 bytes)"}},
 			{`["a1","a2","a3","a4","a5","a6"]`, []string{"a5", "and others"}},
@@ -61,14 +65,15 @@ func TestUnknownResourcesInRoles(t *testing.T) {
 				}
 			}
 		}
-		if a := s.do("PATCH", path+"/r", `{"rules":[{"verbs":["get"],"resources":["handler"]}]}`, "Content-Type", mergePatchType).is(http.StatusOK); !strings.Contains(
+		if a := s.do("PATCH", path+"/r", `{"rules":[{"verbs":["get"],"resources":["handler"]}]}`, "Content-Type",
+			mergePatchType).is(http.StatusOK); !strings.Contains(
 			a.header.Get("Warning"), "handlers") {
 			t.Errorf("%s: a PATCH warns of %s", kind, a.header.Get("Warning"))
 		}
 	}
 }
 
-// TestEveryKind takes an object of every kind through its life.
+// TestEveryKind creates, changes and deletes an object of every kind.
 func TestEveryKind(t *testing.T) {
 	s := newServer(t, nil)
 	for _, k := range simple {
@@ -105,10 +110,12 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
-// TestNothingIsOverwrittenUnseen is If-Match and If-None-Match where Sensu does not heed them.
+// TestNothingIsOverwrittenUnseen checks If-Match and If-None-Match where Sensu ignores them.
 func TestNothingIsOverwrittenUnseen(t *testing.T) {
 	s := newServer(t, nil)
-	kinds := append(simple[:len(simple):len(simple)], struct{ kind, body, patch string }{"entities", `{"metadata":{"name":"x","namespace":"default"},"entity_class":"proxy"}`, `{"user":"u"}`})
+	kinds := append(simple[:len(simple):len(simple)],
+		struct{ kind, body, patch string }{"entities",
+			`{"metadata":{"name":"x","namespace":"default"},"entity_class":"proxy"}`, `{"user":"u"}`})
 	for _, k := range kinds {
 		path := defaultPath + k.kind + "/x"
 		s.do("PUT", path, k.body, "If-Match", "*").refuses(412, codePrecondition, errPrecondition.message)
@@ -142,9 +149,12 @@ func TestExpressionsAreParsed(t *testing.T) {
 			t.Errorf("%s: %s", kind, got.body)
 		}
 	}
-	refused("filters", `{"metadata":{"name":"x"},"action":"allow","expressions":["true","event.check.status =="]}`, "syntax error in expression 1: ")
-	refused("assets", `{"metadata":{"name":"x"},"url":"http://a","sha512":"`+strings.Repeat("0", 128)+`","filters":["("]}`, "syntax error in expression 0: ")
-	refused("assets", `{"metadata":{"name":"x"},"builds":[{"url":"http://a","sha512":"`+strings.Repeat("0", 128)+`","filters":["("]}]}`, "syntax error in expression 0: ")
+	refused("filters", `{"metadata":{"name":"x"},"action":"allow","expressions":["true","event.check.status =="]}`,
+		"syntax error in expression 1: ")
+	refused("assets", `{"metadata":{"name":"x"},"url":"http://a","sha512":"`+strings.Repeat("0",
+		128)+`","filters":["("]}`, "syntax error in expression 0: ")
+	refused("assets", `{"metadata":{"name":"x"},"builds":[{"url":"http://a","sha512":"`+strings.Repeat("0",
+		128)+`","filters":["("]}]}`, "syntax error in expression 0: ")
 	refused("checks", `{"metadata":{"name":"x"},"interval":1,"proxy_requests":{"entity_attributes":["entity.entity_class ==="]}}`, "syntax error in expression 0: ")
 	s.do("POST", defaultPath+"filters", `{"metadata":{"name":"x"},"action":"allow","expressions":["(function () { return [1, 2].map(function (n) { return n })[0] })() == 1 && /a+/.test(event.entity.name)"]}`).is(201)
 }
@@ -153,7 +163,8 @@ func TestNullDeletes(t *testing.T) {
 	s := newServer(t, nil)
 	s.do("POST", defaultPath+"mutators", `{"metadata":{"name":"x","labels":{"a":"1","b":"2"}},"command":"c","timeout":5,"env_vars":["A=b"]}`).is(201)
 	var m resource.Mutator
-	s.do("PATCH", defaultPath+"mutators/x", `{"metadata":{"labels":{"a":null}},"timeout":null,"env_vars":null}`, "Content-Type", mergePatchType).is(200).has(&m)
+	s.do("PATCH", defaultPath+"mutators/x", `{"metadata":{"labels":{"a":null}},"timeout":null,"env_vars":null}`,
+		"Content-Type", mergePatchType).is(200).has(&m)
 	if len(m.Metadata.Labels) != 1 || m.Metadata.Labels["b"] != "2" || m.Timeout != 0 || m.EnvVars != nil {
 		t.Errorf("patched to %+v", m)
 	}
@@ -170,16 +181,17 @@ func TestClusterRoles(t *testing.T) {
 	binding := func(typ string) string {
 		return `{"metadata":{"name":"x"},"role_ref":{"type":"` + typ + `","name":"x"},"subjects":[{"type":"group","name":"readers"}]}`
 	}
-	s.do("POST", bindings, binding("Role")).refuses(400, codeInvalid, "resource is invalid: a ClusterRoleBinding can only bind a ClusterRole")
+	s.do("POST", bindings, binding("Role")).refuses(400, codeInvalid,
+		"resource is invalid: a ClusterRoleBinding can only bind a ClusterRole")
 	reader := s.user("reader", "readers")
 	s.do("GET", checksPath, "", "Authorization", "Bearer "+reader).is(403)
 	s.do("POST", bindings, binding("ClusterRole")).is(201)
 	s.do("GET", checksPath, "", "Authorization", "Bearer "+reader).is(200)
 	s.do("DELETE", roles+"/x", "").is(204)
-	s.do("GET", checksPath, "", "Authorization", "Bearer "+reader).is(403) // a binding to nothing grants nothing
+	s.do("GET", checksPath, "", "Authorization", "Bearer "+reader).is(403) // a binding without a role grants nothing
 }
 
-// TestNamespacesAreEmptyToBeDeleted has something of each kind in one.
+// TestNamespacesAreEmptyToBeDeleted has an object of each kind in a namespace.
 func TestNamespacesAreEmptyToBeDeleted(t *testing.T) {
 	s := newServer(t, nil)
 	const namespace = "/api/core/v2/namespaces/dev"
@@ -187,7 +199,7 @@ func TestNamespacesAreEmptyToBeDeleted(t *testing.T) {
 	for _, k := range simple {
 		s.do("POST", namespace+"/"+k.kind, k.body).is(201)
 		switch k.kind {
-		case "roles", "rolebindings", "pipelines", "fallbackPipeline": // go with it
+		case "roles", "rolebindings", "pipelines", "fallbackPipeline": // deleted with the namespace
 		default:
 			s.do("DELETE", namespace, "").refuses(400, codeInvalid, "resource is invalid: namespace is not empty")
 			s.do("DELETE", namespace+"/"+k.kind+"/x", "").is(204)
@@ -195,7 +207,7 @@ func TestNamespacesAreEmptyToBeDeleted(t *testing.T) {
 	}
 	s.do("POST", namespace+"/silenced", `{"check":"a","expire":60}`).is(201)
 	s.do("DELETE", namespace, "").is(400)
-	s.now.Add(61) // what has run out counts no more
+	s.now.Add(61) // expired silences do not count
 	s.do("DELETE", namespace, "").is(204)
 	sn := s.store.Snapshot()
 	left := slices.ContainsFunc(resource.Kinds, func(k *resource.Kind) bool {

@@ -14,10 +14,10 @@ const (
 	textType = "text/plain; charset=utf-8"
 )
 
-// response is a ResponseWriter that knows what was answered.
+// response is a ResponseWriter that remembers the status.
 type response struct {
 	http.ResponseWriter
-	status int // 0 until the header is out
+	status int // 0 until the header is sent
 }
 
 func (w *response) WriteHeader(status int) {
@@ -37,14 +37,14 @@ func (w *response) Write(b []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// warn adds what the author of an object should know to the answer, in a header: the body stays Sensu's.
+// warn adds a text for the author of an object to the answer, in a header: the body stays Sensu's.
 func (w *response) warn(text string) {
 	if text != "" {
 		w.Header().Set("Warning", "299 - "+strconv.Quote(text))
 	}
 }
 
-// written answers a write without a body. A warning is in the answer even if the write failed.
+// written answers a write without a body. The answer has the warning even if the write failed.
 func (w *response) written(r *request, status int, err error) error {
 	w.warn(r.warning)
 	if err != nil {
@@ -53,7 +53,7 @@ func (w *response) written(r *request, status int, err error) error {
 	return w.empty(status)
 }
 
-// text answers with text, or with JSON that Sensu calls text.
+// text answers with text, or with JSON that Sensu labels as text.
 func (w *response) text(status int, body string) {
 	w.Header().Set("Content-Type", textType)
 	w.WriteHeader(status)
@@ -78,7 +78,7 @@ func (w *response) object(v any) error {
 	return nil
 }
 
-// tagged answers with JSON and its entity tag. A GET whose client has it already is answered 304.
+// tagged answers with JSON and its entity tag. It answers 304 to a GET whose client has the content already.
 func (w *response) tagged(r *request, v any) error {
 	body, err := encode(v)
 	if err != nil {
@@ -103,7 +103,7 @@ func encode(v any) ([]byte, error) {
 	return body, nil
 }
 
-// entityTag is the same for the same content, on all backends.
+// entityTag returns a tag that is the same for the same content, on all backends.
 func entityTag(body []byte) string {
 	return `"` + strconv.FormatUint(xxhash.Sum64(body), 16) + `"`
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
-// serveAccess adds roles and what binds them to users and groups.
+// serveAccess adds roles and their bindings.
 func (a *API) serveAccess() {
 	(&kind[resource.ClusterRole]{
 		api: a, Kind: config.ClusterRoles, reason: resourceInvalid,
@@ -22,7 +22,7 @@ func (a *API) serveAccess() {
 	(&kind[resource.ClusterRoleBinding]{
 		api: a, Kind: config.ClusterRoleBindings, reason: resourceInvalid,
 		accept: func(b *resource.ClusterRoleBinding) error {
-			// Sensu looks for such a role in the namespace of each request, and fails where it is not.
+			// Sensu looks for such a role in the namespace of each request, and fails where it is missing.
 			if b.RoleRef.Type != "ClusterRole" {
 				return errors.New(`a ClusterRoleBinding can only bind a ClusterRole`)
 			}
@@ -39,21 +39,23 @@ func (a *API) serveAccess() {
 	}).serve()
 }
 
-// otherResources are known names in roles that no route asks for. Other code asks for some of them; some belong to Sensu's
+// otherResources are known names in roles that no route checks. Other code checks some of them; some belong to Sensu's
 // commercial edition, and roles with them may come with a migration.
 var otherResources = []string{
 	selfResource, "namespaces", "authentication", "extensions", "metrics", "cluster-members", "clusters", "config", "etcd-replicators",
-	"license", "provider", "providers", "secrets", "searches", "service-components", "rule-templates", "sumo-logic-metrics-handlers", "tcp-stream-handlers", "prune",
+	"license", "provider", "providers", "secrets", "searches", "service-components", "rule-templates",
+	"sumo-logic-metrics-handlers", "tcp-stream-handlers", "prune",
 }
 
-// maxUnknown bounds the unknown names in a warning, and maxUnknownName the length of a name whose nearest is looked for.
+// maxUnknown bounds the unknown names in a warning, and maxUnknownName the length of a name for which a similar one is
+// searched.
 const (
 	maxUnknown     = 5
 	maxUnknownName = 64
 )
 
-// unknownResources warns of names in rules that are no resource's: such a rule allows nothing, and that is easily overlooked. It is
-// accepted, as in Sensu: a program of the user's own may ask for such names.
+// unknownResources returns a warning about names in rules that are no resource's: such a rule allows nothing, which is
+// easy to overlook. The rule is accepted, as in Sensu: a program of the user's may check such names.
 func (a *API) unknownResources(rules []resource.Rule) string {
 	known := slices.Clone(otherResources)
 	for i := range a.routes {
@@ -80,7 +82,7 @@ func (a *API) unknownResources(rules []resource.Rule) string {
 	return strings.Join(unknown, "; ")
 }
 
-// nearestResource is the known name that a name is probably meant for, "" if there is none: types, which files name, count too.
+// nearestResource returns the known name that is probably meant, or "". It also knows the types in files.
 func nearestResource(name string, known []string) string {
 	if len(name) > maxUnknownName {
 		return ""
@@ -93,7 +95,7 @@ func nearestResource(name string, known []string) string {
 	return optionerr.Nearest(name, known)
 }
 
-// checkLimits refuses rules whose selector cannot be read: they would allow nothing.
+// checkLimits refuses rules with an invalid selector: they would allow nothing.
 func checkLimits(rules []resource.Rule) error {
 	for i, rule := range rules {
 		if rule.LabelSelector == "" {

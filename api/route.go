@@ -12,7 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 )
 
-// request is a request, and what its user does with it.
+// request is a request, with its user's act.
 type request struct {
 	*http.Request
 	*act
@@ -23,16 +23,16 @@ type methods map[string]func(w *response, r *request) error
 
 // access says who may use a path.
 type access struct {
-	public bool // without signing in
-	always bool // it is answered while the backend starts
+	public bool // no sign-in needed
+	always bool // also while the backend starts
 	open   bool // for every user who has signed in; the handler decides what the user sees
 
 	resource string                  // as in roles
-	name     func(r *request) string // the object's, as in roles; nil for collections
-	list     bool                    // GET gives a list, although the path has a name
-	self     bool                    // about the own user it is selfResource, which all users have
+	name     func(r *request) string // of the object, as in roles; nil for collections
+	list     bool                    // GET returns a list, although the path has a name
+	self     bool                    // for the own user it is selfResource, which all users have
 	labels   bool                    // the handler keeps roles that are limited by labels to their objects
-	long     bool                    // a write may take as long as its client waits
+	long     bool                    // a write has no time limit while its client waits
 }
 
 // route is one path of the API.
@@ -42,10 +42,10 @@ type route struct {
 	methods
 }
 
-// selfResource stands in roles for the own user.
+// selfResource is the resource in roles for the own user.
 const selfResource = "localselfuser"
 
-// attributes are what the roles are asked.
+// attributes returns the attributes for a check of the roles.
 func (c *access) attributes(r *request) auth.Attributes {
 	at := auth.Attributes{Resource: c.resource, Namespace: roleNamespace(r.PathValue("namespace"))}
 	if c.name != nil {
@@ -60,10 +60,10 @@ func (c *access) attributes(r *request) auth.Attributes {
 	return at
 }
 
-// allNamespaces stands in lapwing's own paths for all namespaces. It is a valid name, but an unlikely one.
+// allNamespaces means all namespaces in lapwing's own paths. It is a valid name, but an unlikely one.
 const allNamespaces = "-"
 
-// namePath is the object's name in paths of kinds.
+// namePath returns the object's name in paths of kinds.
 func namePath(r *request) string { return r.PathValue("name") }
 
 // route adds a path.
@@ -100,7 +100,7 @@ func (a *API) route(pattern string, who access, m methods) {
 	})
 }
 
-// admit finds out who sent the request, and whether the backend takes it yet.
+// admit identifies the sender of a request, and checks whether the backend accepts it yet.
 func (a *API) admit(r *request, who *access) error {
 	if !who.public {
 		if err := a.identify(r); err != nil {
@@ -114,7 +114,7 @@ func (a *API) admit(r *request, who *access) error {
 	return nil
 }
 
-// identify finds out who sent the request.
+// identify finds the sender of a request.
 func (a *API) identify(r *request) (err error) {
 	header := r.Header.Get("Authorization")
 	if key, ok := strings.CutPrefix(header, "Key "); ok {
@@ -133,8 +133,7 @@ func (a *API) identify(r *request) (err error) {
 	return err
 }
 
-// gate is open from the first moment that the backend is ready. It does not shut again: people need the API to find out what
-// is wrong.
+// gate is open once the backend was ready. It does not close again: people need the API to diagnose problems.
 func (a *API) gate() error {
 	if a.started.Load() {
 		return nil

@@ -13,37 +13,37 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// publicPaths are those that nobody need sign in for. A new one needs a reason.
+// publicPaths need no sign-in. A new one needs a reason.
 var publicPaths = map[string]bool{
-	"/auth": true, "/auth/test": true, "/auth/token": true, "/auth/logout": true, // where one signs in
+	"/auth": true, "/auth/test": true, "/auth/token": true, "/auth/logout": true, // to sign in
 	"/health": true, "/ready": true, "/version": true, "/metrics": true, // for load balancers and monitoring
-	// What a browser needs that has no token yet.
+	// For a browser without a token.
 	"/api/lapwing/v1/auth/providers":                   true,
 	"/api/enterprise/authentication/v2/oidc/authorize": true,
 	"/api/enterprise/authentication/v2/oidc/callback":  true,
 	"/api/enterprise/authentication/v2/oidc/token":     true,
 }
 
-// openPaths are those that everybody may use who has signed in: what they see follows from their roles.
+// openPaths are for every user who has signed in: what the user sees follows from the roles.
 var openPaths = map[string]bool{
 	"GET /api/core/v2/namespaces":        true,
 	"GET /api/lapwing/v1/auth/can-i":     true,
 	"GET /api/lapwing/v1/openapi.json":   true,
 	"POST /api/enterprise/prune/v1alpha": true,
-	// Each kind, or each object, is asked for by itself.
+	// Each kind, or each object, is checked by itself.
 	"GET /api/lapwing/v1/namespaces/{namespace}/config/stream":     true,
 	"POST /api/lapwing/v1/namespaces/{namespace}/bulk":             true,
 	"POST /api/lapwing/v1/namespaces/{namespace}/silenced/preview": true,
 	"POST /api/lapwing/v1/namespaces/{namespace}/silenced/purge":   true,
-	// The event and each draft are asked for by themselves.
+	// The event and each draft are checked by themselves.
 	"POST /api/lapwing/v1/namespaces/{namespace}/pipelines/simulate": true,
 }
 
-// visible are those that any right may show: a namespace is seen by all who may get something in it.
+// visible are the paths that any right may show: users see each namespace in which they may get something.
 var visible = map[string]bool{"GET /api/core/v2/namespaces/{name}": true}
 
-// asked is what roles must be asked for a method of a path. It is written down here once more, from the specification and
-// not from the code: the verb follows from the method and the resource from the path, with these exceptions.
+// asked has the checks of roles for methods of paths, written from the specification and not from the code: the verb
+// follows from the method and the resource from the path, with these exceptions.
 var asked = map[string]struct{ verb, resource string }{
 	"GET /api/core/v2/namespaces/{namespace}/events/{entity}":                       {"list", "events"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/events/stream":                      {"list", "events"},
@@ -67,8 +67,8 @@ var asked = map[string]struct{ verb, resource string }{
 	"DELETE /api/lapwing/v1/drain":                                                  {"delete", "cluster"},
 }
 
-// TestEveryRouteAuthorises asks every method of every path without credentials, as somebody without roles, with roles for
-// all but what it needs, and with a role for just that.
+// TestEveryRouteAuthorises requests every method of every path without credentials, as a user without roles, with roles
+// for everything except what it needs, and with a role for just that.
 func TestEveryRouteAuthorises(t *testing.T) {
 	s := newServer(t, nil)
 	nobody, picky := s.user("nobody"), s.user("picky", "picky")
@@ -113,7 +113,7 @@ func TestEveryRouteAuthorises(t *testing.T) {
 
 var pathParameter = regexp.MustCompile(`\{[a-z]+\}`)
 
-// needed is the right that a method of a path needs.
+// needed returns the right that a method of a path needs.
 func needed(method, pattern string) (verb, res string) {
 	if a, ok := asked[method+" "+pattern]; ok {
 		return a.verb, a.resource
@@ -138,11 +138,12 @@ func needed(method, pattern string) (verb, res string) {
 	return "get", res
 }
 
-// allBut is rules for everything that is known to roles except for one verb on one resource.
+// allBut returns rules for all known resources and verbs except for one verb on one resource.
 func allBut(verb, res string) []resource.Rule {
 	verbs := []string{"get", "list", "create", "update", "delete"}
 	resources := []string{
-		"aggregates", "assets", "checks", "entities", "events", "filters", "handlers", "hooks", "mutators", "pipelines", "fallbackPipeline", "silenced", "roles",
+		"aggregates", "assets", "checks", "entities", "events", "filters", "handlers", "hooks", "mutators",
+		"pipelines", "fallbackPipeline", "silenced", "roles",
 		"rolebindings", "namespaces", "clusterroles", "clusterrolebindings", "users", "apikeys", "authproviders", "audit", "prune",
 		"tessen", "cluster", "cluster-members", "entity-configs", "deadletters",
 	}
@@ -159,7 +160,7 @@ func allBut(verb, res string) []resource.Rule {
 	return rules
 }
 
-// ask is the status of the answer. It does not wait for the end of a stream.
+// ask returns the status of the answer. It does not wait for the end of a stream.
 func (s *server) ask(method, path, token string) int {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
@@ -179,7 +180,7 @@ func (s *server) ask(method, path, token string) int {
 	return resp.StatusCode
 }
 
-// TestRoutesAreRoutes finds paths that are served past API.route, which asks for credentials and roles.
+// TestRoutesAreRoutes finds paths that do not go through API.route, which checks credentials and roles.
 func TestRoutesAreRoutes(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -200,7 +201,7 @@ func TestRoutesAreRoutes(t *testing.T) {
 		}
 		found += n
 	}
-	if found != 2 { // API.route, and what answers all that is no path of the API
+	if found != 2 { // API.route, and the fallback for all other paths
 		t.Errorf("%d calls of mux.Handle, want 2", found)
 	}
 }

@@ -25,7 +25,7 @@ import (
 type schemas struct {
 	components map[string]any
 	made       map[string]reflect.Type // the type that each component is made from
-	sent       map[reflect.Type]bool   // types that requests have; see takes
+	sent       map[reflect.Type]bool   // types in requests; takes adds them
 	sources    sources
 }
 
@@ -35,7 +35,7 @@ func newSchemas() *schemas {
 	}
 }
 
-// names are the components that are not called like their type.
+// names are the components whose names differ from their types'.
 var names = map[reflect.Type]string{
 	reflect.TypeFor[audit.Change]():   "AuditChange",
 	reflect.TypeFor[audit.Entry]():    "AuditEntry",
@@ -45,7 +45,7 @@ var names = map[reflect.Type]string{
 	reflect.TypeFor[inhibit.Report](): "DependencyReport",
 }
 
-// shapes are the types whose JSON is not that of their fields.
+// shapes are the types whose JSON differs from their fields.
 var shapes = map[reflect.Type]object{
 	reflect.TypeFor[time.Time]():       {"type": "string", "format": "date-time"},
 	reflect.TypeFor[json.RawMessage](): {},
@@ -57,7 +57,7 @@ var shapes = map[reflect.Type]object{
 		"metadata": object{"type": "object"}, "spec": object{"type": "object"}}},
 }
 
-// formats are those of the integers. An int has none.
+// formats are the formats of integers. An int has none.
 var formats = map[reflect.Kind]object{
 	reflect.Int:    {"type": "integer"},
 	reflect.Int32:  {"type": "integer", "format": "int32"},
@@ -68,7 +68,7 @@ var formats = map[reflect.Kind]object{
 	reflect.Uint64: {"type": "integer", "format": "uint64", "minimum": 0},
 }
 
-// of is the schema of a type. Structs, and strings with a type of their own that has constants, are components.
+// of returns the schema of a type. Structs, and string types with constants, are components.
 func (s *schemas) of(t reflect.Type) object {
 	if shape, ok := shapes[t]; ok {
 		return shape
@@ -102,7 +102,7 @@ func (s *schemas) of(t reflect.Type) object {
 	return formats[t.Kind()]
 }
 
-// component refers to the component of a type, which it makes if it is not there.
+// component returns a reference to the component of a type, and makes it if it does not exist.
 func (s *schemas) component(t reflect.Type, make func() any) object {
 	name := schemaName(t)
 	switch other, ok := s.made[name]; {
@@ -163,7 +163,7 @@ func (s *schemas) fields(t reflect.Type, out *properties, required *[]string) {
 	}
 }
 
-// hasField says that a struct itself has a field of a name in JSON.
+// hasField reports whether a struct itself has a field with that JSON name.
 func hasField(t reflect.Type, name string) bool {
 	for i := range t.NumField() {
 		if own, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); own == name {
@@ -173,7 +173,7 @@ func hasField(t reflect.Type, name string) bool {
 	return false
 }
 
-// withText is a schema with a description, if there is one.
+// withText returns a schema with a description, if there is one.
 func withText(schema object, text string) any {
 	if text == "" {
 		return schema
@@ -185,8 +185,8 @@ func withText(schema object, text string) any {
 	return out
 }
 
-// takes notes that requests have a type. A request may leave fields out, and the type does not say which. So none of its
-// fields is required, even if each answer has it.
+// takes records that requests have a type. A request may leave fields out, and the type does not say which. So none of
+// its fields is required, even if each answer has it.
 func (s *schemas) takes(t reflect.Type) {
 	switch {
 	case s.sent[t] || shapes[t] != nil:
@@ -200,7 +200,7 @@ func (s *schemas) takes(t reflect.Type) {
 	}
 }
 
-// describe is the comment of a type, which begins with the name of its schema.
+// describe returns the comment of a type, beginning with the name of its schema.
 func (s *schemas) describe(t reflect.Type) string {
 	text := s.sources.of(t).text[t.Name()]
 	if rest, ok := strings.CutPrefix(text, t.Name()+" "); ok {
@@ -209,7 +209,7 @@ func (s *schemas) describe(t reflect.Type) string {
 	return text
 }
 
-// properties are those of a JSON object, in their order.
+// properties are the ordered properties of a JSON object.
 type properties []property
 
 type property struct {
@@ -233,7 +233,7 @@ func (p properties) MarshalJSON() ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// sources are the comments and constants of packages, by the packages' paths. Reflection does not know them.
+// sources are the comments and constants of packages, by package path. Reflection does not have them.
 type sources map[string]*source
 
 type source struct {
@@ -244,7 +244,7 @@ type source struct {
 
 const module = "github.com/lapwing-monitoring/lapwing/"
 
-// of is the source of a type's package.
+// of returns the source of a type's package.
 func (s sources) of(t reflect.Type) *source {
 	if s[t.PkgPath()] == nil {
 		s[t.PkgPath()] = readSource(path.Join("..", strings.TrimPrefix(t.PkgPath(), module)))
@@ -302,7 +302,7 @@ func (s *source) read(decl *ast.GenDecl) {
 	}
 }
 
-// comment is the text of comments in one line.
+// comment returns the text of comments in one line.
 func comment(groups ...*ast.CommentGroup) string {
 	var text []string
 	for _, g := range groups {

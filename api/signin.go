@@ -17,12 +17,13 @@ import (
 const (
 	authentication = "/api/enterprise/authentication/v2/"
 	oidcPath       = authentication + "oidc/"
-	// flowCookie, and the beginning of a flow's id, name the cookie with a flow. Several may be under way in one browser.
+	// flowCookie, followed by the beginning of a flow's id, names the cookie of a flow. One browser may have several
+	// flows.
 	flowCookie = "lapwing-signin-"
 )
 
-// serveSignIn adds the providers of sign-ins, and the way through a browser to one of them: authorize sends the browser to
-// the provider, which sends it back to callback, which sends it to the client with a code that token trades for tokens.
+// serveSignIn adds the sign-in providers, and the sign-in in a browser: authorize redirects to the provider, which
+// redirects to callback, which redirects to the client with a code. token trades the code for tokens.
 func (a *API) serveSignIn() {
 	providers := &kind[resource.AuthProvider]{
 		api: a, Kind: config.AuthProviders,
@@ -39,7 +40,7 @@ func (a *API) serveSignIn() {
 	a.route("/api/lapwing/v1/auth/providers", who, methods{http.MethodGet: a.listSignIns})
 }
 
-// putProvider writes a provider. Secrets that come as the placeholder that readers see stay as they are.
+// putProvider writes a provider. Placeholders for secrets keep the stored secrets.
 func (a *API) putProvider(w *response, r *request) error {
 	obj := new(resource.AuthProvider)
 	if err := a.decode(w, r, obj); err != nil {
@@ -51,10 +52,11 @@ func (a *API) putProvider(w *response, r *request) error {
 	}
 	obj.Metadata.CreatedBy = r.user.User
 	for {
-		_, err := config.Update(r.Context(), a.opts.Config, config.AuthProviders, "", name, func(old *resource.AuthProvider) (*resource.AuthProvider, error) {
-			next := obj.WithSecrets(old)
-			return next, validProvider(next)
-		})
+		_, err := config.Update(r.Context(), a.opts.Config, config.AuthProviders, "", name,
+			func(old *resource.AuthProvider) (*resource.AuthProvider, error) {
+				next := obj.WithSecrets(old)
+				return next, validProvider(next)
+			})
 		if errors.Is(err, config.ErrNotFound) {
 			if err := validProvider(obj); err != nil {
 				return err
@@ -74,7 +76,8 @@ func (a *API) putProvider(w *response, r *request) error {
 	}
 }
 
-// missingFiles warns of files that a directory's servers need and that are not on this backend. They may come later.
+// missingFiles returns a warning about files that a directory's servers need and that are missing on this backend. They
+// may come later.
 func missingFiles(p *resource.AuthProvider) string {
 	if p.Directory == nil {
 		return ""
@@ -100,7 +103,7 @@ func missingFiles(p *resource.AuthProvider) string {
 // maxMissing bounds the files that a warning names.
 const maxMissing = 5
 
-// unusable is why a file cannot be read, "" if it is not named or nothing is known against it.
+// unusable returns the reason why a file cannot be read, or "" if there is none or name is "".
 func unusable(name string) string {
 	if name == "" {
 		return ""
@@ -136,7 +139,7 @@ type signInOption struct {
 	Title string `json:"title"`
 }
 
-// listSignIns says where one can sign in with a browser.
+// listSignIns lists the providers for sign-ins in a browser.
 func (a *API) listSignIns(w *response, _ *request) error {
 	options := []signInOption{}
 	for _, p := range a.opts.Auth.OIDCProviders() {
@@ -149,7 +152,7 @@ func (a *API) listSignIns(w *response, _ *request) error {
 	return w.object(options)
 }
 
-// beginSignIn sends a browser to a provider. Its query has what auth.Flow has.
+// beginSignIn redirects a browser to a provider. Its query has the fields of auth.Flow.
 func (a *API) beginSignIn(w *response, r *request) error {
 	q := r.URL.Query()
 	home := issuer(r) + oidcPath + "callback"
@@ -168,11 +171,12 @@ func (a *API) beginSignIn(w *response, r *request) error {
 	if err != nil {
 		return fmt.Errorf("send browser to provider: %w", err)
 	}
-	// The browser comes back to the host in the redirect URI, and brings the cookie only if it got it there. It is sent
-	// there once; behind a proxy that host may never be the one we see.
+	// The browser returns to the host in the redirect URI, and only sends a cookie that this host set. So redirect it
+	// there once. Behind a proxy, we may never see that host.
 	if back.Host != r.Host && q.Get("moved") == "" {
 		q.Set("moved", "1")
-		there := url.URL{Scheme: back.Scheme, Host: back.Host, Path: strings.TrimSuffix(back.Path, "callback") + "authorize", RawQuery: q.Encode()}
+		there := url.URL{Scheme: back.Scheme, Host: back.Host,
+			Path: strings.TrimSuffix(back.Path, "callback") + "authorize", RawQuery: q.Encode()}
 		http.Redirect(w, r.Request, there.String(), http.StatusFound)
 		return nil
 	}
@@ -182,7 +186,7 @@ func (a *API) beginSignIn(w *response, r *request) error {
 	return nil
 }
 
-// cookie binds a flow to the browser that began it. Lax lets it come along when the provider sends the browser back.
+// cookie binds a flow to the browser that began it. With Lax the browser sends it when the provider redirects back.
 func cookie(id, value string, seconds int, back *url.URL) *http.Cookie {
 	return &http.Cookie{
 		Name: flowCookie + id[:min(8, len(id))], Value: value, Path: "/", MaxAge: seconds,
@@ -190,7 +194,7 @@ func cookie(id, value string, seconds int, back *url.URL) *http.Cookie {
 	}
 }
 
-// finishSignIn takes the browser back from a provider and sends it on to the client.
+// finishSignIn serves the redirect from a provider and redirects to the client.
 func (a *API) finishSignIn(w *response, r *request) error {
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	q := r.URL.Query()
@@ -222,7 +226,8 @@ type signInCode struct {
 	Verifier string `json:"verifier"` // the sign-in was begun with its hash
 }
 
-// redeemSignIn trades the code of a browser's sign-in for tokens. Given a refresh token instead, it does as /auth/token.
+// redeemSignIn trades the code of a browser's sign-in for tokens. With a refresh token instead, it works like
+// /auth/token.
 func (a *API) redeemSignIn(w *response, r *request) error {
 	if r.Header.Get("Authorization") != "" {
 		return a.refresh(w, r)

@@ -58,7 +58,7 @@ const ldapProvider = `{"type":"ldap","api_version":"authentication/v2","metadata
 	"servers":[{"host":"ldap.example","binding":{"user_dn":"cn=x","password":"bind-secret"},
 		"user_search":{"base_dn":"dc=example"},"group_search":{"base_dn":"dc=example"}}],"groups_prefix":"corp"}}`
 
-// TestProviderWithoutItsFiles has a directory whose certificates are not there. It is stored, with a warning.
+// TestProviderWithoutItsFiles: a directory whose certificates are missing is stored, with a warning.
 func TestProviderWithoutItsFiles(t *testing.T) {
 	s := newServer(t, nil)
 	there := filepath.Join(t.TempDir(), "ca.pem")
@@ -72,7 +72,8 @@ func TestProviderWithoutItsFiles(t *testing.T) {
 	}
 	missing := there + ".none"
 	for fields, want := range map[string]string{
-		`"trusted_ca_file":"` + missing + `"`:                                    "servers[0].trusted_ca_file: " + missing + " does not exist on this backend",
+		`"trusted_ca_file":"` + missing + `"`: "servers[0].trusted_ca_file: " +
+			missing + " does not exist on this backend",
 		`"trusted_ca_file":"` + filepath.Dir(there) + `"`:                        "is not a regular file",
 		`"client_cert_file":"` + missing + `","client_key_file":"` + there + `"`: "servers[0].client_cert_file: " + missing,
 		`"trusted_ca_file":"` + there + `"`:                                      "",
@@ -134,7 +135,7 @@ func TestProviders(t *testing.T) {
 		t.Errorf("stored is %+v", p.Directory.Servers[0].Binding)
 	}
 
-	// What is read can be written back, and keeps its secret as long as it goes to the same place.
+	// The shown form can be written back, and keeps its secret as long as it goes to the same place.
 	_, text := ask(t, s, s.token, "GET", one, nil)
 	expect(s.token, "PUT", one, strings.Replace(text, `"groups_prefix":"corp"`, `"groups_prefix":"other"`, 1), 200)
 	if p := stored(); p.Directory.Servers[0].Binding.Password != "bind-secret" || p.Directory.GroupsPrefix != "other" {
@@ -142,7 +143,8 @@ func TestProviders(t *testing.T) {
 	}
 	for _, elsewhere := range []string{
 		strings.Replace(text, "ldap.example", "evil.example", 1), strings.Replace(text, ":636", ":3890", 1),
-		strings.Replace(text, `"insecure":false`, `"insecure":true`, 1), strings.Replace(text, `"security":"tls"`, `"security":"insecure"`, 1),
+		strings.Replace(text, `"insecure":false`, `"insecure":true`, 1),
+		strings.Replace(text, `"security":"tls"`, `"security":"insecure"`, 1),
 		strings.Replace(text, `"trusted_ca_file":""`, `"trusted_ca_file":"/tmp/evil.pem"`, 1),
 	} {
 		expect(s.token, "PUT", one, elsewhere, 400, "placeholder")
@@ -158,7 +160,8 @@ func TestProviders(t *testing.T) {
 		{strings.Replace(ldapProvider, `"host"`, `"security":"ssl","host"`, 1), "security must be"},
 		{strings.Replace(ldapProvider, `"host"`, `"port":-1,"host"`, 1), "port must be"},
 		{strings.Replace(ldapProvider, `"password":"bind-secret"`, `"password":""`, 1), "or neither"},
-		{strings.Replace(ldapProvider, `"user_search":{`, `"user_search":{"attribute":"a)(b",`, 1), "user_search.attribute must be the name"},
+		{strings.Replace(ldapProvider, `"user_search":{`, `"user_search":{"attribute":"a)(b",`, 1),
+			"user_search.attribute must be the name"},
 		{`{"type":"oidc","metadata":{"name":"corp"},"spec":{"server":"http://sso.example","client_id":"x"}}`, "https"},
 		{`{"type":"oidc","metadata":{"name":"corp"},"spec":{"server":"sso","client_id":"x"}}`, "absolute URL"},
 		{`{"type":"oidc","metadata":{"name":"corp"},"spec":{"server":"https://sso.example"}}`, "client_id must be set"},
@@ -175,11 +178,12 @@ func TestProviders(t *testing.T) {
 	expect(s.token, "POST", providerPath, ldapProvider, 405)
 }
 
-// TestSignInWithBrowser goes the whole way: from the client through a browser to the provider and back, to tokens and what
-// may be done with them.
+// TestSignInWithBrowser does a whole sign-in: from the client through a browser to the provider and back, to tokens and
+// their rights.
 func TestSignInWithBrowser(t *testing.T) {
 	s := newServer(t, nil)
-	provider := testoidc.Start(t, testoidc.Behaviour{Claims: map[string]any{"sub": "1", "email": "alice@example.org", "groups": []string{"ops"}}})
+	provider := testoidc.Start(t, testoidc.Behaviour{Claims: map[string]any{"sub": "1", "email": "alice@example.org",
+		"groups": []string{"ops"}}})
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
@@ -195,12 +199,14 @@ func TestSignInWithBrowser(t *testing.T) {
 	}
 	s.grant("sso:ops", "", resource.Rule{Verbs: []string{"list"}, Resources: []string{"events"}})
 	digest := sha256.Sum256([]byte("verifier"))
-	query := url.Values{"callback": {"http://127.0.0.1:9/done"}, "state": {"mine"}, "challenge": {base64.RawURLEncoding.EncodeToString(digest[:])}}
+	query := url.Values{"callback": {"http://127.0.0.1:9/done"}, "state": {"mine"},
+		"challenge": {base64.RawURLEncoding.EncodeToString(digest[:])}}
 
-	// browse follows redirects up to the client's callback, or to what is no redirect.
+	// browse follows redirects up to the client's callback, or to an answer that is no redirect.
 	browse := func(jar http.CookieJar, from string) (*url.URL, *http.Response) {
 		t.Helper()
-		browser := &http.Client{Jar: jar, Transport: s.http.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		browser := &http.Client{Jar: jar, Transport: s.http.Transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 		for range 10 {
 			resp, err := browser.Get(from)
 			if err != nil {
@@ -251,7 +257,7 @@ func TestSignInWithBrowser(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d", path, status, text, want)
 		}
 	}
-	// Refreshing goes either way, and what the provider says now counts.
+	// Both paths refresh tokens, and the provider's newest answer counts.
 	provider.Set(func(b *testoidc.Behaviour) { b.Claims["groups"] = []string{"none"} })
 	for _, path := range []string{"/auth/token", oidcPath + "token"} {
 		status, text := ask(t, s, tokens.Access, "POST", path, map[string]string{"refresh_token": tokens.Refresh})
@@ -275,7 +281,7 @@ func TestSignInWithBrowser(t *testing.T) {
 		t.Errorf("refresh after signing out: %d %s", status, text)
 	}
 
-	// A browser that did not begin it cannot end it, as when somebody is made to click on a link.
+	// A browser that did not begin the sign-in cannot finish it, for example after a click on a link.
 	_, resp = browse(jar, s.url+oidcPath+"callback?state=0123456789abcdef0123456789abcdef&code=x")
 	if resp.StatusCode != 400 {
 		t.Errorf("a callback out of nowhere: %s", resp.Status)
@@ -285,19 +291,21 @@ func TestSignInWithBrowser(t *testing.T) {
 			t.Errorf("callback%s: %s", bad, resp.Status)
 		}
 	}
-	// The user says no: the client hears of it.
+	// The user refuses: the client gets the refusal.
 	provider.Set(func(b *testoidc.Behaviour) { b.Deny = true })
-	if back, resp := browse(jar, s.url+oidcPath+"authorize?"+query.Encode()); back == nil || back.Query().Get("error") != "access_denied" || back.Query().Get("state") != "mine" {
+	if back, resp := browse(jar, s.url+oidcPath+"authorize?"+query.Encode()); back == nil ||
+		back.Query().Get("error") != "access_denied" || back.Query().Get("state") != "mine" {
 		t.Errorf("denied: %v, %s", back, resp.Status)
 	}
 	provider.Set(func(b *testoidc.Behaviour) { b.Deny = false })
-	// A callback to elsewhere is refused before anybody signs in.
+	// A foreign callback is refused before the sign-in.
 	elsewhere := url.Values{"callback": {"https://evil.example/"}, "challenge": query["challenge"]}
 	if _, resp := browse(jar, s.url+oidcPath+"authorize?"+elsewhere.Encode()); resp.StatusCode != 400 {
 		t.Errorf("callback to elsewhere: %s", resp.Status)
 	}
 
-	// Under another name than that in the redirect URI, the browser is sent there first, where its cookie will be wanted.
+	// Under another name than in the redirect URI, the browser is redirected there first, because its cookie is needed
+	// there.
 	there := strings.Replace(s.url, "127.0.0.1", "localhost", 1)
 	if status, text := ask(t, s, s.token, "PUT", providerPath+"/sso", definition(there+oidcPath+"callback")); status != 200 {
 		t.Fatal(status, text)
@@ -305,7 +313,7 @@ func TestSignInWithBrowser(t *testing.T) {
 	if back, resp := browse(jar, s.url+oidcPath+"authorize?"+query.Encode()); back == nil || back.Query().Get("code") == "" {
 		t.Errorf("from another name: %v, %s", back, resp.Status)
 	}
-	// A redirect URI that never is ours, as behind a proxy, does not send it around for ever.
+	// A redirect URI with a foreign host, as behind a proxy, causes no endless redirects.
 	if status, text := ask(t, s, s.token, "PUT", providerPath+"/sso", definition(provider.URL+"/elsewhere/callback")); status != 200 {
 		t.Fatal(status, text)
 	}

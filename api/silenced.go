@@ -16,7 +16,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// silences serves what keeps handlers from events. One that has expired is not shown, even before it is deleted.
+// silences serves silences. Expired ones are not shown, even before they are deleted.
 type silences struct {
 	kind[resource.Silenced]
 }
@@ -50,12 +50,12 @@ func (s *silences) list(w *response, r *request) error {
 	return s.listed(w, r, func(*resource.Silenced) bool { return true })
 }
 
-// ofCheck lists the silences of one check, whatever their subscription.
+// ofCheck lists the silences of one check, with any subscription.
 func (s *silences) ofCheck(w *response, r *request) error {
 	return s.listed(w, r, func(one *resource.Silenced) bool { return one.Check == r.PathValue("check") })
 }
 
-// ofSubscription lists the silences of one subscription, whatever their check.
+// ofSubscription lists the silences of one subscription, with any check.
 func (s *silences) ofSubscription(w *response, r *request) error {
 	return s.listed(w, r, func(one *resource.Silenced) bool { return one.Subscription == r.PathValue("subscription") })
 }
@@ -82,8 +82,8 @@ func (s *silences) get(w *response, r *request) error {
 
 var errNoSilence = &apiError{status: http.StatusNotFound, code: codeNotFound, message: "silenced entry not found"}
 
-// complete checks a silence for the path of an act, and sets its name and its time. A silence with selectors and no name
-// gets the given one.
+// complete checks a silence for the path of an act, and sets its name and its times. A silence with selectors and no
+// name gets the given one.
 func (s *silences) complete(t *act, one *resource.Silenced, name string) error {
 	m := &one.Metadata
 	if m.Namespace == "" {
@@ -120,7 +120,7 @@ func (s *silences) complete(t *act, one *resource.Silenced, name string) error {
 	return s.api.needNamespace(t.namespace)
 }
 
-// limit has a silence act only within the labels that its user's role is limited to, and warns the user of it.
+// limit restricts a silence to the labels of its user's role, and warns the user about it.
 func (s *silences) limit(t *act, one *resource.Silenced) {
 	at := auth.Attributes{Verb: "create", Resource: s.String(), Namespace: one.Metadata.Namespace, Name: one.Metadata.Name}
 	permit := t.permit
@@ -135,7 +135,8 @@ func (s *silences) limit(t *act, one *resource.Silenced) {
 	t.warning = "your role is limited by labels, so the silence acts only on events with " + strings.Join(labels, " or ")
 }
 
-// schedule sets when a silence begins and ends, within what the backend allows. old is the silence that it replaces, or nil.
+// schedule sets when a silence begins and ends, within the backend's limits. old is the silence that it replaces, or
+// nil.
 func (s *silences) schedule(one, old *resource.Silenced) error {
 	now := s.api.opts.Now()
 	if err := one.Schedule(now, old); err != nil {
@@ -144,10 +145,10 @@ func (s *silences) schedule(one, old *resource.Silenced) error {
 	limits := s.api.limits.Load()
 	most := limits.MaxSilence
 	if len(one.Windows) > 0 {
-		if one.Begin < now.AddDate(-10, 0, 0).Unix() { // rules are counted from there
+		if one.Begin < now.AddDate(-10, 0, 0).Unix() { // rules start there
 			return invalid("a silence with windows cannot have begun more than ten years ago")
 		}
-		for i := range one.Windows { // the longest is that of a window, not of how long they come again
+		for i := range one.Windows { // the limit is for a window, not for the time over which windows recur
 			if w := &one.Windows[i]; most > 0 && w.Duration > int64(most/time.Second) {
 				return invalid("Threshold reached: silenced crossed maximum duration allowed")
 			}
@@ -155,7 +156,7 @@ func (s *silences) schedule(one, old *resource.Silenced) error {
 		return nil
 	}
 	if one.ExpireAt == 0 {
-		// One without an end gets the default's, and where there is only a maximum, that.
+		// A silence without an end gets the default's, or else the maximum.
 		end := limits.DefaultSilence
 		if end == 0 {
 			end = most
@@ -171,7 +172,7 @@ func (s *silences) schedule(one, old *resource.Silenced) error {
 	return nil
 }
 
-// compile reads what Sensu does not have, and finds what is wrong in it.
+// compile compiles the fields that Sensu does not have, and returns what is wrong in them.
 func (s *silences) compile(one *resource.Silenced) (*silence.Rule, error) {
 	rule, err := silence.Compile(one)
 	if err != nil {
@@ -205,7 +206,7 @@ func (s *silences) create(w *response, r *request) error {
 	return w.written(r, http.StatusCreated, err)
 }
 
-// add checks and writes a new silence, or one in the place of one that has expired.
+// add checks and writes a new silence, or replaces an expired one.
 func (s *silences) add(ctx context.Context, t *act, one *resource.Silenced) error {
 	if err := s.complete(t, one, ""); err != nil {
 		return err
@@ -251,14 +252,14 @@ func (s *silences) delete(w *response, r *request) error {
 	return w.empty(http.StatusNoContent)
 }
 
-// erase deletes the silence that an act is about. Preconditions are not looked at.
+// erase deletes the silence of an act. It ignores preconditions.
 func (s *silences) erase(ctx context.Context, t *act, _ url.Values) error {
 	return config.DeleteIf(ctx, s.api.opts.Config, s.Kind, t.namespace, t.name, func(one *resource.Silenced) bool {
 		return !one.Expired(s.api.opts.Now()) && s.mine(t, one)
 	})
 }
 
-// silencing silences an event.
+// silencing returns the deed that silences an event.
 func (s *silences) silencing(key state.Key, one *resource.Silenced) *deed {
 	one.Metadata.Namespace = key.Namespace
 	one.Subscription, one.Check = resource.EntitySubscription(key.Entity), key.Check

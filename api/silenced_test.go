@@ -20,7 +20,7 @@ func (s *server) silence(name string) *resource.Silenced {
 	return one
 }
 
-// silences are the names of those in a list.
+// silences returns the names of the silences in a list.
 func (a *answer) silences() string {
 	a.t.Helper()
 	var list []resource.Silenced
@@ -45,7 +45,8 @@ func TestSilenced(t *testing.T) {
 	for _, name := range []string{"linux:disk", "linux%3Adisk", "%2A:disk", "*:disk"} {
 		s.do("GET", silencedPath+"/"+name, "").is(http.StatusOK)
 	}
-	if got := s.silence("linux:disk"); got.Creator != admin || got.Metadata.CreatedBy != admin || got.Reason != "work" || got.ExpireAt != 0 {
+	if got := s.silence("linux:disk"); got.Creator != admin || got.Metadata.CreatedBy != admin ||
+		got.Reason != "work" || got.ExpireAt != 0 {
 		t.Errorf("made %+v", got)
 	}
 	for path, want := range map[string]string{
@@ -80,16 +81,19 @@ func TestSilenced(t *testing.T) {
 	}
 	put("linux:new", `{"subscription":"linux","check":"new"}`).is(http.StatusCreated)
 	put("linux:disk", `{"subscription":"linux","check":"other"}`).
-		refuses(http.StatusBadRequest, codeInvalid, "the name of the resource (linux:other) does not match the name of the URI (linux:disk)")
+		refuses(http.StatusBadRequest, codeInvalid,
+			"the name of the resource (linux:other) does not match the name of the URI (linux:disk)")
 	put("linux:disk", `{"subscription":"linux","check":"disk","metadata":{"name":"x"}}`).
 		refuses(http.StatusBadRequest, codeInvalid, "the name of the resource (x) does not match the name of the URI (linux:disk)")
 	put("linux:disk", `{"subscription":"linux","check":"disk","metadata":{"namespace":"dev"}}`).
 		refuses(http.StatusBadRequest, codeInvalid, "the namespace of the resource (dev) does not match the namespace of the URI (default)")
 	post(`{"subscription":"*","check":"*"}`).refuses(http.StatusBadRequest, codeInvalid, "must provide check or subscription")
 	post(`{"check":"a b"}`).refuses(http.StatusBadRequest, codeInvalid, "Check cannot contain spaces or special characters")
-	post(`{"check":"a","expire":9223372036854775807}`).refuses(http.StatusBadRequest, codeInvalid, "expire 9223372036854775807 is out of bounds, it must be between -3153600000 and 3153600000")
+	post(`{"check":"a","expire":9223372036854775807}`).refuses(http.StatusBadRequest, codeInvalid,
+		"expire 9223372036854775807 is out of bounds, it must be between -3153600000 and 3153600000")
 	post(`{"check":1}`).is(http.StatusBadRequest)
-	s.do("POST", "/api/core/v2/namespaces/none/silenced", `{"check":"a"}`).refuses(http.StatusNotFound, codeNotFound, "the namespace none does not exist")
+	s.do("POST", "/api/core/v2/namespaces/none/silenced", `{"check":"a"}`).refuses(http.StatusNotFound, codeNotFound,
+		"the namespace none does not exist")
 
 	s.do("DELETE", silencedPath+"/linux:disk", "").is(http.StatusNoContent)
 	s.do("DELETE", silencedPath+"/linux:disk", "").refuses(http.StatusNotFound, codeNotFound, "not found")
@@ -113,7 +117,7 @@ func TestSilencedSeesItsNamespaceOnly(t *testing.T) {
 	s.do("POST", silencedPath, `{"check":"x"}`, who...).is(http.StatusForbidden)
 }
 
-// TestSilencedOfATeam has roles that are limited to what is labelled as the team's own.
+// TestSilencedOfATeam has roles that are limited to the team's own label.
 func TestSilencedOfATeam(t *testing.T) {
 	s := newServer(t, nil)
 	s.grant("red", "default", resource.Rule{Verbs: []string{"*"}, Resources: []string{"silenced"}, LabelSelector: "team == red"})
@@ -142,7 +146,7 @@ func TestSilencedOfATeam(t *testing.T) {
 	}
 }
 
-// TestSilencedExpires has no keeper: what has expired is gone without one.
+// TestSilencedExpires has no keeper: expired silences are gone without one.
 func TestSilencedExpires(t *testing.T) {
 	s := newServer(t, nil)
 	s.do("POST", silencedPath, `{"check":"disk","expire":60,"reason":"first"}`).is(http.StatusCreated)
@@ -175,7 +179,7 @@ func TestSilencedBounds(t *testing.T) {
 		def, most         time.Duration
 		body              string
 		want              int
-		endsIn, beginsOff int64 // in seconds from begin; 0 is never
+		endsIn, beginsOff int64 // in seconds from begin; 0 means never
 	}{
 		{"neither", 0, 0, `{"check":"c"}`, 201, 0, 0},
 		{"neither, for long", 0, 0, `{"check":"c","expire":999999999}`, 201, 999999999, 0},
@@ -209,7 +213,7 @@ func TestSilencedBounds(t *testing.T) {
 	}
 }
 
-// TestSilencedAreReadable stores what a client is never shown: a silence is as it was stored.
+// TestSilencedAreReadable: the API shows a silence without a creator and times as it is stored.
 func TestSilencedAreReadable(t *testing.T) {
 	s := newServer(t, nil)
 	one := &resource.Silenced{Metadata: resource.ObjectMeta{Namespace: "default", Name: "*:c"}, Check: "c", Expire: -1}

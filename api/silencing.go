@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// previewListed is how many events a preview names, and previewSpans how many times.
+	// previewListed bounds the events in a preview, and previewSpans the times.
 	previewListed = 100
 	previewSpans  = 5
 )
 
-// silencePreview is what a silence would do.
+// silencePreview is the effect that a silence would have.
 type silencePreview struct {
-	Events   int            `json:"events"`   // how many events it silences now
-	Failing  int            `json:"failing"`  // how many of them fail
-	Entities int            `json:"entities"` // how many entities they have
-	Holds    bool           `json:"holds"`    // it silences at this moment
-	Spans    []previewSpan  `json:"spans"`    // the next times in which it silences
+	Events   int            `json:"events"`   // number of events it silences now
+	Failing  int            `json:"failing"`  // number of failing ones
+	Entities int            `json:"entities"` // number of their entities
+	Holds    bool           `json:"holds"`    // it applies at this moment
+	Spans    []previewSpan  `json:"spans"`    // the next times at which it applies
 	Listed   []previewEvent `json:"listed"`   // the first of the events; failing events come first
 }
 
@@ -45,9 +45,9 @@ type previewEvent struct {
 	Silenced []string `json:"silenced"` // names of the silences that silence it already
 }
 
-var incidents, _ = selector.Parse("", "event.is_incident == true") // it is ours, and good
+var incidents, _ = selector.Parse("", "event.is_incident == true") // a constant, and valid
 
-// preview answers what a silence that is not there yet would be about, of what the user may see.
+// preview answers with the events and times of a silence that does not exist yet, as far as the user may see them.
 func (s *silences) preview(w *response, r *request) error {
 	one := new(resource.Silenced)
 	if err := s.api.decode(w, r, one); err != nil {
@@ -79,7 +79,8 @@ func (s *silences) preview(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	out := silencePreview{Events: all.Len(), Failing: failing.Len(), Holds: rule.Holds(now), Spans: []previewSpan{}, Listed: []previewEvent{}}
+	out := silencePreview{Events: all.Len(), Failing: failing.Len(), Holds: rule.Holds(now), Spans: []previewSpan{},
+		Listed: []previewEvent{}}
 	last := ""
 	for key := range all.Keys() { // they are in order
 		if key.Entity != last {
@@ -105,7 +106,7 @@ func (s *silences) preview(w *response, r *request) error {
 	return w.object(&out)
 }
 
-// list adds events of a page that fail, or those that do not.
+// list adds the failing events of a page, or the others.
 func (p *silencePreview) list(page *state.Page, failing bool) error {
 	if len(p.Listed) >= previewListed {
 		return nil
@@ -117,7 +118,8 @@ func (p *silencePreview) list(page *state.Page, failing bool) error {
 		}
 		if read++; ev.IsIncident() == failing {
 			p.Listed = append(p.Listed, previewEvent{
-				Entity: ev.Entity.Metadata.Name, Check: ev.Check.Metadata.Name, Status: ev.Check.Status, Silenced: append([]string{}, ev.Check.Silenced...),
+				Entity: ev.Entity.Metadata.Name, Check: ev.Check.Metadata.Name, Status: ev.Check.Status,
+				Silenced: append([]string{}, ev.Check.Silenced...),
 			})
 		}
 		if len(p.Listed) >= previewListed || read >= 2*previewListed {
@@ -130,11 +132,11 @@ func (p *silencePreview) list(page *state.Page, failing bool) error {
 // acknowledgement says that its user works on an event.
 type acknowledgement struct {
 	Comment string            `json:"comment"`
-	Expire  int64             `json:"expire"` // seconds after which it ends, even if nothing was resolved; 0 is never
+	Expire  int64             `json:"expire"` // seconds until it ends, resolved or not; 0 means never
 	Labels  map[string]string `json:"labels"` // of the silence
 }
 
-// ackName is the silence that acknowledges an event.
+// ackName returns the name of the silence that acknowledges an event.
 func ackName(key state.Key) string {
 	return resource.SilencedName(resource.EntitySubscription(key.Entity), key.Check)
 }
@@ -148,7 +150,7 @@ func (s *silences) acknowledge(w *response, r *request) error {
 	return w.written(r, http.StatusCreated, err)
 }
 
-// ack silences an event that fails until it is resolved. It takes the place of an acknowledgement that is there.
+// ack silences a failing event until it resolves. It replaces an existing acknowledgement.
 func (s *silences) ack(ctx context.Context, t *act, key state.Key, said *acknowledgement) error {
 	if said.Comment == "" {
 		return invalid("comment must not be empty")
@@ -176,7 +178,7 @@ func (s *silences) ack(ctx context.Context, t *act, key state.Key, said *acknowl
 	if err := s.putAck(ctx, t, one); err != nil {
 		return err
 	}
-	// It may have been resolved meanwhile, by a result that knew of no acknowledgement.
+	// A result may have resolved the event before the acknowledgement existed.
 	if err := s.failing(t.user, key); err != nil {
 		mine := func(there *resource.Silenced) bool { return there.Acknowledgement && there.Begin == one.Begin }
 		gone := config.DeleteIf(ctx, s.api.opts.Config, s.Kind, key.Namespace, name, mine)
@@ -188,7 +190,7 @@ func (s *silences) ack(ctx context.Context, t *act, key state.Key, said *acknowl
 	return nil
 }
 
-// putAck writes an acknowledgement, unless a silence that is none is there.
+// putAck writes an acknowledgement, unless another silence has its name.
 func (s *silences) putAck(ctx context.Context, t *act, one *resource.Silenced) error {
 	err := config.Create(ctx, s.api.opts.Config, s.Kind, one)
 	if !errors.Is(err, config.ErrExists) {
@@ -201,7 +203,8 @@ func (s *silences) putAck(ctx context.Context, t *act, one *resource.Silenced) e
 		case !s.mine(t, old):
 			return nil, taken(t)
 		case !old.Acknowledgement:
-			return nil, &apiError{status: http.StatusConflict, code: codeExists, message: fmt.Sprintf("it is silenced already, by %s", name)}
+			return nil, &apiError{status: http.StatusConflict, code: codeExists,
+				message: fmt.Sprintf("it is silenced already, by %s", name)}
 		}
 		return one, nil
 	}
@@ -209,7 +212,7 @@ func (s *silences) putAck(ctx context.Context, t *act, one *resource.Silenced) e
 	return err
 }
 
-// failing refuses what is no incident of an event that a user may see.
+// failing refuses an event that does not fail or that the user may not see.
 func (s *silences) failing(user *auth.Identity, key state.Key) error {
 	name := key.Entity + "/" + key.Check
 	permit := s.api.opts.Auth.Permit(user, auth.Attributes{Verb: "get", Resource: "events", Namespace: key.Namespace, Name: name})
@@ -224,7 +227,8 @@ func (s *silences) failing(user *auth.Identity, key state.Key) error {
 		return errNotFound
 	}
 	if !ev.IsIncident() {
-		return &apiError{status: http.StatusConflict, code: codePrecondition, message: fmt.Sprintf("%s does not fail: there is nothing to acknowledge", name)}
+		return &apiError{status: http.StatusConflict, code: codePrecondition,
+			message: fmt.Sprintf("%s does not fail: there is nothing to acknowledge", name)}
 	}
 	return nil
 }
@@ -244,10 +248,10 @@ func (s *silences) unack(ctx context.Context, t *act, key state.Key) error {
 
 // purgeRequest asks for the deletion of the silences of entities that are gone.
 type purgeRequest struct {
-	DryRun bool `json:"dry_run"` // only name them
+	DryRun bool `json:"dry_run"` // only list them
 }
 
-// purgeReport names silences that were deleted, or would be, and those that are not the user's to delete.
+// purgeReport lists silences that were deleted, or would be, and counts those that the user may not delete.
 type purgeReport struct {
 	Silences []purgedSilence `json:"silences"`
 	Denied   int             `json:"denied"`
@@ -275,7 +279,8 @@ func (s *silences) purge(w *response, r *request) error {
 	out := purgeReport{Silences: []purgedSilence{}}
 	for one := range silence.Orphans(s.api.opts.Config.Snapshot(), namespace) {
 		m := &one.Metadata
-		permit := s.api.opts.Auth.Permit(r.user, auth.Attributes{Verb: "delete", Resource: "silenced", Namespace: m.Namespace, Name: m.Name})
+		permit := s.api.opts.Auth.Permit(r.user, auth.Attributes{Verb: "delete", Resource: "silenced",
+			Namespace: m.Namespace, Name: m.Name})
 		if permit.Denied() || !permit.Selector().Match(fieldsOf(one, s.show)) {
 			out.Denied++
 			continue

@@ -16,7 +16,7 @@ const (
 	ackPath     = "/api/lapwing/v1/namespaces/default/events/web2/disk/ack"
 )
 
-// is_silenced lists the silenced events.
+// silencedEvents lists the silenced events.
 func (s *server) silencedEvents() string {
 	s.t.Helper()
 	var events []resource.Event
@@ -89,7 +89,8 @@ func TestSilencePreview(t *testing.T) {
 		return p
 	}
 	p := f(`{"label_selector":"region == eu"}`, "3 2 3 true 1")
-	if len(p.Listed) != 3 || p.Listed[0].Entity != "web2" || p.Listed[0].Status != 2 || p.Listed[2].Entity != "web0" || p.Spans[0].Ends != 0 {
+	if len(p.Listed) != 3 || p.Listed[0].Entity != "web2" || p.Listed[0].Status != 2 ||
+		p.Listed[2].Entity != "web0" || p.Spans[0].Ends != 0 {
 		t.Errorf("%+v", p)
 	}
 	f(`{"check":"disk"}`, "6 4 6 true 1")
@@ -129,7 +130,8 @@ func TestAcknowledge(t *testing.T) {
 	ack(`{"comment":"on it"}`).is(http.StatusCreated)
 	const name = "entity:web2:disk"
 	got := s.silence(name)
-	if !got.Acknowledgement || !got.ExpireOnResolve || !got.PassResolve || got.Reason != "on it" || got.Creator != admin || got.ExpireAt != 0 {
+	if !got.Acknowledgement || !got.ExpireOnResolve || !got.PassResolve || got.Reason != "on it" ||
+		got.Creator != admin || got.ExpireAt != 0 {
 		t.Errorf("made %+v", got)
 	}
 	if got := s.silencedEvents(); got != "web2 "+name {
@@ -188,7 +190,8 @@ func TestAcknowledgeNeedsRights(t *testing.T) {
 func TestPurgeSilences(t *testing.T) {
 	s := newServer(t, nil)
 	s.events(2)
-	for _, body := range []string{`{"subscription":"entity:web1"}`, `{"subscription":"entity:gone","check":"a"}`, `{"subscription":"entity:gone"}`, `{"check":"a"}`, `{"subscription":"linux"}`} {
+	for _, body := range []string{`{"subscription":"entity:web1"}`, `{"subscription":"entity:gone","check":"a"}`,
+		`{"subscription":"entity:gone"}`, `{"check":"a"}`, `{"subscription":"linux"}`} {
 		s.do("POST", silencedPath, body).is(http.StatusCreated)
 	}
 	const want = `{"silences":[{"namespace":"default","name":"entity:gone:*"},{"namespace":"default","name":"entity:gone:a"}],"denied":0}`
@@ -196,7 +199,8 @@ func TestPurgeSilences(t *testing.T) {
 		t.Errorf("dry run: %s", a.body)
 	}
 	s.grant("looker", "default", resource.Rule{Verbs: []string{"list"}, Resources: []string{"silenced"}})
-	if a := s.do("POST", purgePath, `{}`, "Authorization", "Bearer "+s.user("lou", "looker")).is(http.StatusOK); strings.TrimSpace(a.body) != `{"silences":[],"denied":2}` {
+	if a := s.do("POST", purgePath, `{}`, "Authorization",
+		"Bearer "+s.user("lou", "looker")).is(http.StatusOK); strings.TrimSpace(a.body) != `{"silences":[],"denied":2}` {
 		t.Errorf("without rights: %s", a.body)
 	}
 	if a := s.do("POST", strings.Replace(purgePath, "default", "-", 1), `{}`).is(http.StatusOK); strings.TrimSpace(a.body) != want {

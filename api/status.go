@@ -27,7 +27,7 @@ type Member struct {
 	Name string
 	Err  string // why it is not healthy
 
-	Draining bool // it sends its agents to other backends, which is no illness
+	Draining bool // it sends its agents to other backends, which is healthy
 }
 
 func (a *API) serveStatus() {
@@ -46,7 +46,7 @@ func (a *API) serveStatus() {
 	}})
 }
 
-// health answers 200 whatever the health is: the table is the answer.
+// health always answers 200: the status is in the table.
 func (a *API) health(w *response, r *request) error {
 	if t := r.FormValue("timeout"); t != "" {
 		if _, err := strconv.Atoi(t); err != nil {
@@ -84,7 +84,8 @@ type clusterHeader struct {
 func answerHealth(w *response, status int, h Health) error {
 	out := healthAnswer{ClusterHealth: []memberHealth{}, Header: clusterHeader{h.ClusterID, h.MemberID, h.Term}}
 	for _, m := range h.Members {
-		out.ClusterHealth = append(out.ClusterHealth, memberHealth{m.ID, strconv.FormatUint(m.ID, 16), m.Name, m.Err, m.Err == "", m.Draining})
+		out.ClusterHealth = append(out.ClusterHealth,
+			memberHealth{m.ID, strconv.FormatUint(m.ID, 16), m.Name, m.Err, m.Err == "", m.Draining})
 	}
 	body, err := encode(out)
 	if err != nil {
@@ -94,7 +95,7 @@ func answerHealth(w *response, status int, h Health) error {
 	return nil
 }
 
-// aloneHealth is for a backend without a cluster.
+// aloneHealth returns the health of a backend without a cluster.
 func (a *API) aloneHealth(context.Context) Health {
 	name, err := os.Hostname()
 	if err != nil {
@@ -118,7 +119,8 @@ func (a *API) ready(w *response, _ *request) error {
 		return nil
 	}
 	if since, _, sessions := a.opts.Drain.Draining(); !since.IsZero() {
-		text := fmt.Sprintf("draining since %s: agents are sent to other backends, %d are left\n", since.UTC().Format(time.RFC3339), sessions)
+		text := fmt.Sprintf("draining since %s: agents are sent to other backends, %d are left\n",
+			since.UTC().Format(time.RFC3339), sessions)
 		w.text(http.StatusServiceUnavailable, text)
 		return nil
 	}
@@ -126,7 +128,7 @@ func (a *API) ready(w *response, _ *request) error {
 	return nil
 }
 
-// versionAnswer is the version of the backend and of its API. Its fields are in the order of their names.
+// versionAnswer is the version of the backend and of its API. Its fields are in alphabetical order.
 type versionAnswer struct {
 	APIGroups map[string]string `json:"api_groups"`
 	Etcd      map[string]string `json:"etcd"` // empty versions: clients read them, and there is no etcd

@@ -7,7 +7,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestMetricsAuth: with the switch, /metrics wants a user who may get metrics, also while the backend starts.
+// TestMetricsAuth: with the switch, /metrics needs a user who may get metrics, also while the backend starts.
 func TestMetricsAuth(t *testing.T) {
 	open := newServer(t, nil)
 	open.do("GET", "/metrics", "", "Authorization", "").is(200)
@@ -23,7 +23,7 @@ func TestMetricsAuth(t *testing.T) {
 	s.do("GET", "/health", "", "Authorization", "").is(200)
 }
 
-// TestAnswersWithTokensAreNotStored: neither browsers nor proxies may keep them, right or wrong.
+// TestAnswersWithTokensAreNotStored: browsers and proxies may not store them, successes and failures.
 func TestAnswersWithTokensAreNotStored(t *testing.T) {
 	s := newServer(t, nil)
 	for _, tc := range [][2]string{

@@ -18,13 +18,12 @@ import (
 
 const (
 	streamType = "text/event-stream"
-	// tailBuffer is how many updates may wait for the goroutine that sorts them into the backlog, which never waits for
+	// tailBuffer is how many updates may wait for the goroutine that adds them to the backlog, which never waits for
 	// the client.
 	tailBuffer = 4096
-	// streamTimeout is how long a client may let the connection be stuck.
+	// streamTimeout is how long a write to a client may block.
 	streamTimeout = 10 * time.Second
-	// cursorEvery is how often a stream's place is noted. What changed since the last time is sent again to a client that
-	// resumes.
+	// cursorEvery is how often a stream's position is noted. A client that resumes gets later changes again.
 	cursorEvery = time.Second
 )
 
@@ -36,13 +35,13 @@ func (a *API) serveStream() {
 }
 
 // streamEvents sends every current event, then "synced", then every change, as server-sent events. A check that changes
-// several times while the client is busy is sent once, as it then is. With a comment every 15 s the client sees that the
-// connection lives, and we see that the client may still listen.
+// several times while the client is busy is sent once, in its newest state. A comment every 15 s shows the client that
+// the connection lives, and shows us that the client still reads.
 //
-// A client that was cut off and sends the last id it got as Last-Event-ID gets what has changed since, and then "synced". If
-// that is not known any more it gets "reset", and all current events.
+// A client that reconnects with its last id as Last-Event-ID gets the changes since then, and then "synced". If that id
+// is no longer known it gets "reset", and all current events.
 //
-// With selectors, or a role that is limited by labels, an event that is not selected any more is sent as a deletion.
+// With selectors, or a role that is limited by labels, an event that no longer matches is sent as a deletion.
 func (a *API) streamEvents(w *response, r *request) error {
 	p := pageOf(r)
 	if p.err != nil {
@@ -56,7 +55,7 @@ func (a *API) streamEvents(w *response, r *request) error {
 	defer a.metrics.streams.Dec()
 
 	attributes := streamAccess.attributes(r)
-	// The tail is open before the current events are read, so that no change falls between the two.
+	// Open the tail before reading the current events, so that no change falls between the two.
 	tail := a.opts.State.Tail(tailBuffer)
 	backlog := newBacklog(a.backlog)
 	defer a.trackBacklog(backlog, tail)()
@@ -96,8 +95,8 @@ func (a *API) streamEvents(w *response, r *request) error {
 	return err
 }
 
-// stillMay says whether a stream may go on: its user is still one, and its roles say the same as at its beginning. If they
-// have changed the client has to come again, and gets what it may see then.
+// stillMay reports whether a stream may go on: its user still exists, and the roles give the same permission as at the
+// start. If they have changed, the client must reconnect, and gets what it may see then.
 func (a *API) stillMay(r *request, at auth.Attributes) bool {
 	if !a.opts.Auth.Active(r.user) {
 		return false
@@ -106,7 +105,7 @@ func (a *API) stillMay(r *request, at auth.Attributes) bool {
 	return now.Whole() == r.permit.Whole() && slices.Equal(now.Labels(), r.permit.Labels()) && !now.Denied()
 }
 
-// lastEventID is where a client was cut off; "" if it begins anew.
+// lastEventID returns the position of a client that reconnects, or "" for a new one.
 func lastEventID(r *request) string {
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
 		return id
@@ -114,10 +113,10 @@ func lastEventID(r *request) string {
 	return r.URL.Query().Get("last_event_id")
 }
 
-// errStreamOver ends a stream whose client has gone.
+// errStreamOver ends a stream whose client has disconnected.
 var errStreamOver = errors.New("live stream is over")
 
-// openStream says whether one more stream may start.
+// openStream reports whether one more stream may start.
 func (a *API) openStream() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,9 +134,9 @@ type eventStream struct {
 	control  *http.ResponseController
 	gone     <-chan struct{}
 	buf      bytes.Buffer
-	id       string             // of what has been sent; the next message carries it
+	id       string             // of the last message; the next message carries it
 	selector *selector.Selector // nil for all
-	shown    map[eventKey]bool  // with a selector: what the client has got and not lost again
+	shown    map[eventKey]bool  // with a selector: the events that the client has now
 	unknown  bool               // with a selector: the client may have more
 }
 
@@ -145,15 +144,15 @@ type eventStream struct {
 func newEventStream(a *API, w *response, r *request) *eventStream {
 	w.Header().Set("Content-Type", streamType)
 	w.Header().Set("Cache-Control", "no-cache")
-	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back
+	w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx holds events back
 	w.WriteHeader(http.StatusOK)
 	return &eventStream{api: a, w: w, control: http.NewResponseController(w), gone: r.Context().Done()}
 }
 
-// begin brings the client up to date: from where it was cut off, if that is known, or from the start. now is a moment before
-// which nothing is in the backlog.
+// begin brings the client up to date: from its last position, if known, or from the start. now is a position before
+// everything in the backlog.
 func (s *eventStream) begin(ctx context.Context, namespace, last string, now state.Cursor) error {
-	if err := s.flush(); err != nil { // the header, in case there are none
+	if err := s.flush(); err != nil { // the header, in case there are no events
 		return err
 	}
 	resumed := false
@@ -176,7 +175,7 @@ func (s *eventStream) begin(ctx context.Context, namespace, last string, now sta
 	return s.flush()
 }
 
-// resume sends what has changed since a client was cut off, and says whether that is known.
+// resume sends the changes since a client's last position, and reports whether that is known.
 func (s *eventStream) resume(namespace, last string) (bool, error) {
 	since, err := state.ParseCursor(last)
 	if err != nil {
@@ -195,7 +194,7 @@ func (s *eventStream) resume(namespace, last string) (bool, error) {
 	return true, nil
 }
 
-// current sends all events there are.
+// current sends all current events.
 func (s *eventStream) current(ctx context.Context, namespace string) error {
 	query := state.Query{Namespace: namespace, Selector: s.selector, Limit: eventChunk}
 	for {
@@ -221,7 +220,7 @@ func (s *eventStream) current(ctx context.Context, namespace string) error {
 	}
 }
 
-// changes sends what is in the backlog.
+// changes sends the events in the backlog.
 func (s *eventStream) changes(b *backlog) error {
 	keys, cursor, ended, overflow := b.take()
 	if overflow {
@@ -234,7 +233,7 @@ func (s *eventStream) changes(b *backlog) error {
 			return err
 		}
 	}
-	if cursor != nil { // an event without data, of which clients keep the id alone
+	if cursor != nil { // an event without data: clients keep only its id
 		s.buf.WriteString("id: " + cursor.String() + "\n\n")
 	}
 	err := s.flush()
@@ -245,7 +244,7 @@ func (s *eventStream) changes(b *backlog) error {
 	return errStreamOver
 }
 
-// change sends what has become of an event.
+// change sends the present state of an event.
 func (s *eventStream) change(k eventKey) error {
 	ev, err := s.api.opts.State.Event(k.namespace, k.entity, k.check)
 	if errors.Is(err, state.ErrNotFound) {
@@ -260,7 +259,7 @@ func (s *eventStream) change(k eventKey) error {
 	return s.event(ev)
 }
 
-// deleted says that an event is gone, unless the client has never had it.
+// deleted sends the deletion of an event, unless the client has never had it.
 func (s *eventStream) deleted(k eventKey) error {
 	if s.selector != nil {
 		if !s.shown[k] && !s.unknown {
@@ -306,7 +305,7 @@ func (s *eventStream) message(name string, data []byte) {
 	s.buf.WriteString("\n\n")
 }
 
-// flushFull sends what has gathered when it is much.
+// flushFull sends the buffer when it is large.
 func (s *eventStream) flushFull() error {
 	if s.buf.Len() < sendAt {
 		return nil
@@ -314,7 +313,7 @@ func (s *eventStream) flushFull() error {
 	return s.flush()
 }
 
-// flush sends what has gathered, unless the stream is over.
+// flush sends the buffer, unless the stream is over.
 func (s *eventStream) flush() error {
 	select {
 	case <-s.gone:
@@ -330,7 +329,7 @@ func (s *eventStream) flush() error {
 		err = s.control.Flush()
 	}
 	if err != nil {
-		return errStreamOver // a client that cannot be written to is as good as gone
+		return errStreamOver // treat a client that cannot be written to as disconnected
 	}
 	return nil
 }
@@ -338,18 +337,18 @@ func (s *eventStream) flush() error {
 // eventKey names an event.
 type eventKey struct{ namespace, entity, check string }
 
-// backlog is the events that have changed and that a stream has not yet sent, each once.
+// backlog has the events that have changed and that a stream has not yet sent, each once.
 type backlog struct {
 	limit int
-	ready chan struct{} // capacity 1: there is something to take
+	ready chan struct{} // capacity 1: signals that there is something to take
 
 	mu         sync.Mutex // guards the fields below
 	keys       []eventKey
-	waiting    map[eventKey]struct{} // the same
-	cursor     state.Cursor          // all changes until then are among the keys, or were taken; nil if it was told
+	waiting    map[eventKey]struct{} // the same as a set
+	cursor     state.Cursor          // all changes until here are in keys or taken; nil if sent
 	told       string                // the last cursor that was taken
-	since      time.Time             // when the oldest of them came
-	taken      int                   // how many were taken last and are not all sent
+	since      time.Time             // when the oldest of keys came
+	taken      int                   // number of events that were taken last and are not all sent
 	takenSince time.Time             // when the oldest of those came
 	overflow   bool
 	ended      bool
@@ -359,8 +358,8 @@ func newBacklog(limit int) *backlog {
 	return &backlog{limit: limit, ready: make(chan struct{}, 1), waiting: map[eventKey]struct{}{}}
 }
 
-// fill adds the updates of a namespace, or of all for "", until the tail ends or the backlog is full. Now and then it notes
-// the moment until which the backlog has them all.
+// fill adds the updates of a namespace, or of all for "", until the tail ends or the backlog is full. Regularly it
+// notes the position until which the backlog has them all.
 func (b *backlog) fill(tail *state.Tail, namespace string, now func() state.Cursor) {
 	tick := time.NewTicker(cursorEvery)
 	defer tick.Stop()
@@ -375,7 +374,7 @@ func (b *backlog) fill(tail *state.Tail, namespace string, now func() state.Curs
 				return
 			}
 		case <-tick.C:
-			// Whatever was folded by then waits in the tail at the latest now.
+			// Everything folded before this is in the tail by now.
 			cursor := now()
 			for range len(tail.C) {
 				if u, ok := <-tail.C; ok && !b.addUpdate(u, namespace) {
@@ -394,7 +393,7 @@ func (b *backlog) addUpdate(u state.Update, namespace string) (room bool) {
 	return b.add(eventKey{u.Namespace, u.Entity, u.Check})
 }
 
-// note has the stream tell the client of a moment, if it is a new one.
+// note makes the stream send a position to the client, if it is new.
 func (b *backlog) note(c state.Cursor) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -450,14 +449,14 @@ func (b *backlog) take() (keys []eventKey, cursor state.Cursor, ended, overflow 
 	return keys, cursor, b.ended, b.overflow
 }
 
-// sent notes that what was taken is on its way to the client.
+// sent notes that the taken events are on their way to the client.
 func (b *backlog) sent() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.taken = 0
 }
 
-// depth is how many events are not sent, and since when the oldest of them has waited.
+// depth returns how many events are not sent, and since when the oldest of them has waited.
 func (b *backlog) depth() (n int, since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// listener reads a live stream. Messages come as "event default/a/c 2" with the check's status, "delete default/a/c",
+// listener reads a live stream. Messages are "event default/a/c 2" with the check's status, "delete default/a/c",
 // "synced", "overflow", "beat" and, at the end, "end".
 type listener struct {
 	t      testing.TB
@@ -91,7 +91,8 @@ func (l *listener) read(lines *bufio.Scanner) {
 				l.c <- err.Error()
 				return
 			}
-			l.c <- fmt.Sprintf("event %s/%s/%s %d", ev.Entity.Metadata.Namespace, ev.Entity.Metadata.Name, ev.Check.Metadata.Name, ev.Check.Status)
+			l.c <- fmt.Sprintf("event %s/%s/%s %d", ev.Entity.Metadata.Namespace, ev.Entity.Metadata.Name,
+				ev.Check.Metadata.Name, ev.Check.Status)
 		case ok && name == "delete":
 			var k struct{ Namespace, Entity, Check string }
 			if err := json.Unmarshal([]byte(data), &k); err != nil {
@@ -111,7 +112,7 @@ func (l *listener) read(lines *bufio.Scanner) {
 	l.c <- "end"
 }
 
-// next is the next message but beats.
+// next returns the next message except beats.
 func (l *listener) next() string {
 	l.t.Helper()
 	timeout := time.After(time.Minute)
@@ -249,7 +250,7 @@ func TestStreamEndsWithItsClient(t *testing.T) {
 	s.streams.Wait()
 }
 
-// TestStreamMissesNoChange writes while streams begin: each must end up with the newest of every event.
+// TestStreamMissesNoChange writes while streams begin: each must end up with the newest version of every event.
 func TestStreamMissesNoChange(t *testing.T) {
 	s := newServer(t, nil)
 	const entities, rounds = 10, 20
@@ -285,7 +286,7 @@ func TestStreamMissesNoChange(t *testing.T) {
 			if e%2 == 1 {
 				want = "delete"
 			}
-			// A stream that began after the deletion has not heard of the event.
+			// A stream that began after the deletion has not seen the event.
 			if got := seen[fmt.Sprintf("default/e%d/c", e)]; got != want && !(want == "delete" && got == "") {
 				t.Errorf("the last of e%d is %q, want %q", e, got, want)
 			}
@@ -296,7 +297,7 @@ func TestStreamMissesNoChange(t *testing.T) {
 func TestStreamThatIsTooSlowIsEnded(t *testing.T) {
 	s := newServer(t, nil)
 	s.backlog = 3
-	// The client reads nothing until the sockets' buffers are full; output makes them full soon.
+	// The client reads nothing until the sockets' buffers are full; large output fills them soon.
 	fat := strings.Repeat("x", 400_000)
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", s.url+"/api/lapwing/v1/namespaces/-/events/stream", nil)
 	req.Header.Set("Authorization", "Bearer "+s.token)
@@ -311,7 +312,7 @@ func TestStreamThatIsTooSlowIsEnded(t *testing.T) {
 		}
 		s.do("PUT", fmt.Sprintf("%s/e%d/c", eventsPath, i), `{"check":{"output":"`+fat+`"}}`).is(201)
 	}
-	// Now it reads again, and hears of the overflow.
+	// Now it reads again, and gets the overflow.
 	l := &listener{t: t, c: make(chan string, 10_000), ids: make(chan string, 10_000)}
 	go l.read(bufio.NewScanner(resp.Body))
 	var got []string
@@ -326,7 +327,7 @@ func TestStreamThatIsTooSlowIsEnded(t *testing.T) {
 	}
 }
 
-// overflowed says whether the backlog of a stream has more than it may.
+// overflowed reports whether the backlog of a stream is over its limit.
 func (a *API) overflowed() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -415,7 +416,7 @@ func TestBacklogMetrics(t *testing.T) {
 
 var _ State = (*state.State)(nil)
 
-// waitID returns the next id of the stream that is not the given one.
+// waitID returns the next id of the stream that differs from not.
 func (l *listener) waitID(not string) string {
 	l.t.Helper()
 	timeout := time.After(time.Minute)
@@ -461,7 +462,7 @@ func TestStreamResumes(t *testing.T) {
 	second.wants("event default/d/x 1")
 	second.cancel()
 
-	// What is not known any more, or never was, begins anew.
+	// An unknown position begins anew.
 	for _, id := range []string{"nonsense", "1", "zzzzzz.zzzzzz"} {
 		anew := s.follow(path+"?last_event_id="+id, s.token, "")
 		anew.wants("reset", "event default/a/x 2", "event default/b/x 1", "event default/d/x 1", "synced")

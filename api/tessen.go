@@ -8,8 +8,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// serveTessen adds the switch for the reports that Sensu sends about its users. It can be read and set, since clients and
-// dumps do; there are no reports.
+// serveTessen adds the switch for Sensu's reports about its users. Clients and dumps read and set it; there are no
+// reports.
 func (a *API) serveTessen() {
 	a.route(core+"tessen", access{resource: "tessen"}, methods{http.MethodGet: a.tessen, http.MethodPut: a.putTessen})
 }
@@ -34,13 +34,14 @@ func (a *API) putTessen(w *response, r *request) error {
 		}
 		return w.tagged(r, c)
 	}
-	// There is always one to compare with: the default, if none was written.
+	// There is always a value to compare with: the default, if none was written.
 	if err := config.Create(r.Context(), a.opts.Config, config.Tessen, a.tessenConfig()); err != nil && !errors.Is(err, config.ErrExists) {
 		return err
 	}
-	_, err := config.Update(r.Context(), a.opts.Config, config.Tessen, "", resource.TessenName, func(old *resource.TessenConfig) (*resource.TessenConfig, error) {
-		return c, r.precondition(old)
-	})
+	_, err := config.Update(r.Context(), a.opts.Config, config.Tessen, "", resource.TessenName,
+		func(old *resource.TessenConfig) (*resource.TessenConfig, error) {
+			return c, r.precondition(old)
+		})
 	if err != nil {
 		return err
 	}

@@ -13,12 +13,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// Traces has what became of events. *trace.Store is one.
+// Traces has what happened to events. *trace.Store implements it.
 type Traces interface {
 	Of(namespace, entity, check string, limit int) ([]trace.Outcome, error)
 }
 
-// Draft are definitions that a simulation uses in place of those of the same names, or beside them.
+// Draft has definitions that a simulation adds to the existing ones. They replace those of the same names.
 type Draft struct {
 	Handlers  []*resource.Handler     `json:"handlers"`
 	Filters   []*resource.EventFilter `json:"filters"`
@@ -27,11 +27,11 @@ type Draft struct {
 }
 
 const (
-	tracePage    = 20 // events, unless the client asks for another number
+	tracePage    = 20 // default number of events
 	tracePageMax = 1000
 	// simulations is how many run at a time.
 	simulations = 2
-	// simulationTime bounds one.
+	// simulationTime is the time limit of one.
 	simulationTime = 10 * time.Second
 )
 
@@ -39,11 +39,11 @@ func (a *API) serveTrace() {
 	item := func(r *request) string { return r.PathValue("entity") + "/" + r.PathValue("check") }
 	a.route(ours+"namespaces/{namespace}/events/{entity}/{check}/trace", access{resource: "events", name: item, labels: true},
 		methods{http.MethodGet: a.listTrace})
-	// Who may simulate follows from what is asked for: the event, and each draft.
+	// The rights to simulate depend on the request: on the event, and on each draft.
 	a.route(ours+"namespaces/{namespace}/pipelines/simulate", access{open: true}, methods{http.MethodPost: a.simulate})
 }
 
-// listTrace lists the newest events of a check that are traced, with what became of them. Like a history it outlives the
+// listTrace lists the newest traced events of a check, with what happened to them. Like a history it outlives the
 // event, and a role that is limited by labels reaches it only through the event.
 func (a *API) listTrace(w *response, r *request) error {
 	if r.permit.Selector() != nil {
@@ -72,23 +72,23 @@ func (a *API) listTrace(w *response, r *request) error {
 	return list.finish()
 }
 
-// simulation is a dry run that is asked for.
+// simulation is a request for a dry run.
 type simulation struct {
-	// Event is tried, or, if that is null, the newest event of Check on Entity.
+	// Event is simulated. If it is null, the newest event of Check on Entity is.
 	Event  *resource.Event `json:"event"`
 	Entity string          `json:"entity"`
 	Check  string          `json:"check"`
 	Draft
-	// RunCommands has mutators that are commands run. Otherwise they are left out, and what they would make is not known.
+	// RunCommands also runs mutators that are commands. Otherwise they are skipped, and their output is unknown.
 	RunCommands bool `json:"run_commands"`
 }
 
-// simulated is what would become of an event.
+// simulated is what would happen to an event.
 type simulated struct {
 	Deliveries []trace.Delivery `json:"deliveries"`
 }
 
-// simulate says what would become of an event. Nothing is handed over to anything.
+// simulate answers what would happen to an event. Nothing is sent to handlers.
 func (a *API) simulate(w *response, r *request) error {
 	namespace := r.PathValue("namespace")
 	var req simulation
@@ -124,7 +124,7 @@ func (a *API) simulate(w *response, r *request) error {
 	return w.object(&out)
 }
 
-// simulatedEvent is the event that is to be tried.
+// simulatedEvent returns the event to simulate.
 func (a *API) simulatedEvent(r *request, namespace string, req *simulation) (*resource.Event, error) {
 	name := req.Entity + "/" + req.Check
 	if req.Event != nil {
@@ -163,8 +163,8 @@ func (a *API) simulatedEvent(r *request, namespace string, req *simulation) (*re
 	return ev, nil
 }
 
-// maySimulate refuses drafts to those who might not make them real: a script reads events, and a command runs as the
-// backend.
+// maySimulate refuses drafts of users who may not store them: a script reads events, and a command runs with the
+// backend's rights.
 func (a *API) maySimulate(r *request, namespace string, req *simulation) error {
 	may := func(plural, name string) bool {
 		for _, verb := range [...]string{"create", "update"} {
@@ -217,7 +217,7 @@ func (a *API) maySimulate(r *request, namespace string, req *simulation) error {
 		errs = append(errs, errDenied)
 	}
 	if len(errs) > 0 {
-		// Only the first denial is answered; whether there is one does not depend on the order.
+		// Only the first denial is answered. The order does not change whether there is one.
 		for _, err := range errs {
 			if errors.Is(err, errDenied) {
 				return err

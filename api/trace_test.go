@@ -14,7 +14,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// pastEvents are traces by entity/check, and the limits that were asked for.
+// pastEvents are traces by entity/check, and the requested limits.
 type pastEvents struct {
 	events map[string][]trace.Outcome
 	limits []int
@@ -88,7 +88,8 @@ func (l *letters) ids() (ids []string) {
 func TestTrace(t *testing.T) {
 	past := &pastEvents{events: map[string][]trace.Outcome{"default/web1/disk": {{
 		Event: "0-7-0", Namespace: "default", Entity: "web1", Check: "disk", Status: 2, Incident: true, Received: 5,
-		Deliveries: []trace.Delivery{{Header: delivery.Header{ID: "0-7-0/mail"}, Verdict: trace.Filtered, Steps: []trace.Step{{Kind: trace.StepFilter, Name: "hours", Verdict: trace.Deny}}}},
+		Deliveries: []trace.Delivery{{Header: delivery.Header{ID: "0-7-0/mail"}, Verdict: trace.Filtered,
+			Steps: []trace.Step{{Kind: trace.StepFilter, Name: "hours", Verdict: trace.Deny}}}},
 	}}}}
 	s := newServer(t, func(o *Options) { o.Trace = past })
 	const path = "/api/lapwing/v1/namespaces/default/events/web1/disk/trace"
@@ -109,7 +110,7 @@ func TestTrace(t *testing.T) {
 		t.Errorf("limits %v, want %v", past.limits, want)
 	}
 
-	// Somebody who sees only some events sees only their traces.
+	// A user who sees only some events sees only their traces.
 	token := s.user("eve", "eu")
 	s.grant("eu", "", resource.Rule{Verbs: []string{"get"}, Resources: []string{"events"}, LabelSelector: "region == eu"})
 	for _, tc := range []struct {
@@ -118,7 +119,8 @@ func TestTrace(t *testing.T) {
 	}{{"web1", "eu", http.StatusOK}, {"web2", "us", http.StatusNotFound}, {"web3", "", http.StatusNotFound}} {
 		if tc.region != "" {
 			body := fmt.Sprintf(`{"entity":{"metadata":{"name":%q,"labels":{"region":%q}}},"check":{"metadata":{"name":"disk"},"interval":10,"status":2}}`, tc.entity, tc.region)
-			if a := s.do(http.MethodPut, "/api/core/v2/namespaces/default/events/"+tc.entity+"/disk", body); a.status != http.StatusCreated {
+			if a := s.do(http.MethodPut, "/api/core/v2/namespaces/default/events/"+tc.entity+"/disk",
+				body); a.status != http.StatusCreated {
 				t.Fatalf("%d %s", a.status, a.body)
 			}
 		}
@@ -178,7 +180,7 @@ func TestSimulate(t *testing.T) {
 	f(s.token, `{"entity":"web1","check":"disk","filters":[null]}`, http.StatusBadRequest)
 	f(s.token, `{"entity":"web1","check":"disk","filters":[{"metadata":{"name":"hours","namespace":"other"},"action":"allow","expressions":["true"]}]}`, http.StatusBadRequest)
 
-	// Who only sees events may ask about the definitions that there are, and not about others or with commands.
+	// A user who only sees events may simulate with the stored definitions, and not with drafts or commands.
 	nobody := s.user("nobody")
 	f(nobody, `{"entity":"web1","check":"disk"}`, http.StatusForbidden)
 	viewer := s.user("viewer", "viewers")
@@ -196,8 +198,9 @@ func TestDeadLetters(t *testing.T) {
 	fill := func() {
 		l.list = nil
 		for i, handler := range []string{"mail", "mail", "pager", "pager", "mail"} {
-			l.list = append(l.list, delivery.DeadLetter{ID: fmt.Sprint("id", i), Namespace: []string{"default", "default", "default", "default", "other"}[i],
-				Handler: handler, Entity: "web1", Check: "disk", Reason: "given up", Attempts: 3, Event: &resource.Event{Timestamp: 1}})
+			l.list = append(l.list, delivery.DeadLetter{ID: fmt.Sprint("id", i),
+				Namespace: []string{"default", "default", "default", "default", "other"}[i],
+				Handler:   handler, Entity: "web1", Check: "disk", Reason: "given up", Attempts: 3, Event: &resource.Event{Timestamp: 1}})
 		}
 	}
 	const path = "/api/lapwing/v1/namespaces/default/deadletters"

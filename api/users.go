@@ -12,7 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// users serves the users who may sign in. A password goes in and never comes out; a user is disabled, never deleted.
+// users serves users. A password is written and never read; a user is disabled, never deleted.
 type users struct {
 	kind[resource.User]
 }
@@ -37,7 +37,7 @@ func (a *API) serveUsers() {
 	a.route(one+"/groups/{group}", item, methods{http.MethodPut: u.join, http.MethodDelete: u.leave})
 }
 
-// userView is a user without its password.
+// userView returns a user without its password.
 func userView(u *resource.User) any {
 	return resource.User{Username: u.Username, Groups: u.Groups, Disabled: u.Disabled}
 }
@@ -115,10 +115,11 @@ func (u *users) put(w *response, r *request) error {
 
 // change updates the user of the path.
 func (u *users) change(w *response, r *request, status int, change func(*resource.User)) error {
-	_, err := config.Update(r.Context(), u.api.opts.Config, u.Kind, "", r.PathValue("name"), func(user *resource.User) (*resource.User, error) {
-		change(user)
-		return user, nil
-	})
+	_, err := config.Update(r.Context(), u.api.opts.Config, u.Kind, "", r.PathValue("name"),
+		func(user *resource.User) (*resource.User, error) {
+			change(user)
+			return user, nil
+		})
 	if err != nil {
 		return err
 	}
@@ -153,14 +154,14 @@ func (u *users) leaveAll(w *response, r *request) error {
 	return u.change(w, r, http.StatusNoContent, func(user *resource.User) { user.Groups = nil })
 }
 
-// passwords is the body of requests that set one.
+// passwords is the body of requests that set a password.
 type passwords struct {
-	Password string `json:"password"`      // the present one
-	New      string `json:"password_new"`  // of change_password
-	Hash     string `json:"password_hash"` // of the new one, for the others
+	Password string `json:"password"`      // the present password
+	New      string `json:"password_new"`  // the new password, for change_password
+	Hash     string `json:"password_hash"` // of the new password, for the others
 }
 
-// replacePassword is how Sensu's client changes a password, which it hashes itself.
+// replacePassword changes a password in the way of Sensu's client, which hashes it itself.
 func (u *users) replacePassword(w *response, r *request) error {
 	return u.setPassword(w, r, true, func(p *passwords) resource.User { return resource.User{PasswordHash: p.Hash} })
 }
@@ -169,12 +170,13 @@ func (u *users) changePassword(w *response, r *request) error {
 	return u.setPassword(w, r, true, func(p *passwords) resource.User { return resource.User{Password: p.New} })
 }
 
-// resetPassword is for administrators. A thief may have the old password, so the user's sign-ins end.
+// resetPassword is for administrators. It ends the user's sign-ins, because the old password may be stolen.
 func (u *users) resetPassword(w *response, r *request) error {
 	return u.setPassword(w, r, false, func(p *passwords) resource.User { return resource.User{PasswordHash: p.Hash} })
 }
 
-// setPassword gives the user of the path what fresh makes of the body. Who sets their own must know the present one.
+// setPassword sets the password of the user of the path to what fresh makes of the body. Users who set their own must
+// send the present one.
 func (u *users) setPassword(w *response, r *request, knows bool, fresh func(*passwords) resource.User) error {
 	var body passwords
 	if err := u.api.decode(w, r, &body); err != nil {
@@ -204,7 +206,7 @@ func (u *users) setPassword(w *response, r *request, knows bool, fresh func(*pas
 	})
 }
 
-// wrongPassword is the refusal of a change by a client that does not know the present password.
+// wrongPassword refuses a change by a client that does not know the present password.
 func wrongPassword(err error, user string) error {
 	if errors.Is(err, auth.ErrCredentials) {
 		return invalid("%swrong password for user %s", resourceInvalid, user)
@@ -212,7 +214,7 @@ func wrongPassword(err error, user string) error {
 	return notNow(err)
 }
 
-// notNow makes an answer of the errors that say that a password was not looked at.
+// notNow returns the answer for errors that prevented a check of the password.
 func notNow(err error) error {
 	var guessing *auth.GuessingError
 	switch {
@@ -224,7 +226,7 @@ func notNow(err error) error {
 	return err
 }
 
-// upsert writes what define makes of the present object, which is nil if there is none.
+// upsert writes the result of define for the present object, which is nil if there is none.
 func upsert[T any](ctx context.Context, s *config.Store, k config.Kind[T], namespace, name string, define func(old *T) (*T, error)) error {
 	for {
 		_, err := config.Update(ctx, s, k, namespace, name, define)

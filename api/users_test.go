@@ -13,7 +13,7 @@ import (
 
 const usersPath = "/api/core/v2/users"
 
-// signs wants a sign-in to be answered with a status.
+// signs expects a status for a sign-in.
 func (s *server) signs(user, password string, status int) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+"/auth", nil)
@@ -52,11 +52,13 @@ func TestUsers(t *testing.T) {
 		`{"username":"A b","password":"correct horse"}`: "username cannot contain spaces or special characters",
 		`{"username":"bob","password":"seven77"}`:       "password length must be at least 8 characters",
 		`{"username":"bob"}`:                            "a password or its hash is required",
-		`{"username":"bob","password":"correct horse","password_hash":"` + hashOf(t, "another one") + `"}`: "hashed password does not the match the cleartext password, only one of those should be provided",
+		`{"username":"bob","password":"correct horse","password_hash":"` + hashOf(t, "another one") +
+			`"}`: "hashed password does not the match the cleartext password, only one of those should be provided",
 	} {
 		post(body).refuses(http.StatusBadRequest, codeInvalid, want)
 	}
-	post(`{"username":"bob","password":"correct horse","password_hash":"` + hashOf(t, "correct horse") + `","disabled":true}`).is(http.StatusCreated)
+	post(`{"username":"bob","password":"correct horse","password_hash":"` + hashOf(t, "correct horse") +
+		`","disabled":true}`).is(http.StatusCreated)
 	s.signs("bob", "correct horse", 401)
 	s.do("PUT", usersPath+"/bob/reinstate", "").is(http.StatusCreated)
 	s.signs("bob", "correct horse", 200)
@@ -141,16 +143,17 @@ func TestPasswords(t *testing.T) {
 	s.signs("alice", "third one", 200)
 	s.signs("alice", "second one", 401)
 
-	// What is one's own is not for everybody, and all else of one's own is not for oneself.
+	// The paths for the own user are not for other users, and the own user's rights end there.
 	change(own, "admin/password", `{"password":"`+password+`","password_hash":"HASH"}`).is(http.StatusForbidden)
 	change(own, "alice/reset_password", `{"password_hash":"HASH"}`).is(http.StatusForbidden)
-	s.do("PUT", usersPath+"/alice", `{"username":"alice","password":"correct horse","groups":["cluster-admins"]}`, own...).is(http.StatusForbidden)
+	s.do("PUT", usersPath+"/alice", `{"username":"alice","password":"correct horse","groups":["cluster-admins"]}`,
+		own...).is(http.StatusForbidden)
 	s.do("PUT", usersPath+"/alice/groups/cluster-admins", "", own...).is(http.StatusForbidden)
 	s.do("DELETE", usersPath+"/alice", "", own...).is(http.StatusForbidden)
 	s.do("GET", usersPath+"/alice", "", own...).is(http.StatusOK)
 	s.do("GET", usersPath, "", own...).is(http.StatusForbidden)
 
-	// An administrator needs no present password, and ends the user's sessions.
+	// An administrator needs no present password, and ends the user's sign-ins.
 	id, err := s.users.Password(t.Context(), "alice", "third one")
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +165,8 @@ func TestPasswords(t *testing.T) {
 	s.now.Add(2)
 	change(nil, "alice/reset_password", `{"password_hash":"HASH"}`).is(http.StatusCreated)
 	s.signs("alice", "second one", 200)
-	s.do("POST", "/auth/token", `{"refresh_token":"`+tokens.Refresh+`"}`, "Authorization", "Bearer "+tokens.Access).is(http.StatusUnauthorized)
+	s.do("POST", "/auth/token", `{"refresh_token":"`+tokens.Refresh+`"}`, "Authorization",
+		"Bearer "+tokens.Access).is(http.StatusUnauthorized)
 	change(nil, "nobody/reset_password", `{"password_hash":"HASH"}`).is(http.StatusNotFound)
 	change(nil, "nobody/password", `{"password":"x","password_hash":"HASH"}`).is(http.StatusNotFound)
 	change(nil, "alice/reset_password", `{}`).
@@ -170,7 +174,7 @@ func TestPasswords(t *testing.T) {
 	change(nil, "alice/reset_password", `{`).is(http.StatusBadRequest)
 }
 
-// TestSameUserAgain is a definition that is applied again and again: it must not sign anybody out.
+// TestSameUserAgain applies a definition repeatedly: it must not sign the user out.
 func TestSameUserAgain(t *testing.T) {
 	s := newServer(t, nil)
 	body := `{"username":"alice","password_hash":"` + hashOf(t, password) + `"}`
@@ -216,7 +220,8 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 		s.do("PUT", usersPath+"/alice/change_password", `{"password":"guess`+string(rune('a'+i))+`","password_new":"third one"}`,
 			"Authorization", "Bearer "+token).is(http.StatusBadRequest)
 	}
-	a := s.do("PUT", usersPath+"/alice/change_password", `{"password":"one more","password_new":"third one"}`, "Authorization", "Bearer "+token)
+	a := s.do("PUT", usersPath+"/alice/change_password", `{"password":"one more","password_new":"third one"}`,
+		"Authorization", "Bearer "+token)
 	if a.is(http.StatusTooManyRequests); a.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Waiting answers in place of the API while the backend starts or cannot start: 503 with the reason at once. /health has its
-// table as ever, but with 503 too, because programs take a 200 for a backend that serves.
+// Waiting serves in place of the API while the backend starts or cannot start: it answers 503 with the reason at once.
+// /health has its usual table, but with 503 too, because programs take a 200 for a backend that serves.
 func Waiting(reason func() error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out, err := &response{ResponseWriter: w}, reason()
@@ -18,7 +18,8 @@ func Waiting(reason func() error) http.Handler {
 		}
 		name, _ := os.Hostname()
 		m := Member{ID: xxhash.Sum64String(name), Name: name, Err: err.Error()}
-		if err := answerHealth(out, http.StatusServiceUnavailable, Health{ClusterID: m.ID, MemberID: m.ID, Members: []Member{m}}); err != nil {
+		if err := answerHealth(out, http.StatusServiceUnavailable,
+			Health{ClusterID: m.ID, MemberID: m.ID, Members: []Member{m}}); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
 	})

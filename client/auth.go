@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// renewAhead is how long before their end tokens are renewed, so that a request does not arrive too late.
+// renewAhead is how long before they end tokens are renewed: a request must arrive before the end.
 const renewAhead = 10 * time.Second
 
-// expire says that the access token ends soon. A token whose end is not known does not.
+// expire reports whether the access token ends soon; false if its end is not known.
 func (t Tokens) expire(now time.Time) bool {
 	return t.ExpiresAt != 0 && !now.Add(renewAhead).Before(time.Unix(t.ExpiresAt, 0))
 }
@@ -21,18 +21,18 @@ func (t Tokens) expire(now time.Time) bool {
 // credential is what one request sends as its Authorization.
 type credential struct {
 	header    string
-	access    string // the access token in it, if any
+	access    string // the access token in authorization, if any
 	renewable bool
 }
 
-// Tokens returns the present pair; it is zero before the first sign-in.
+// Tokens returns the present pair, or zero before the first sign-in.
 func (c *Client) Tokens() Tokens {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.tokens
 }
 
-// Login trades Options.Username and Password for tokens, which the client uses from then on.
+// Login trades Options.Username and Password for tokens. The client uses them from then on.
 func (c *Client) Login(ctx context.Context) (Tokens, error) {
 	basic := base64.StdEncoding.EncodeToString([]byte(c.opts.Username + ":" + c.opts.Password))
 	return c.trade(ctx, "sign in", request{method: http.MethodGet, path: "/auth"}, "Basic "+basic)
@@ -65,7 +65,7 @@ func (c *Client) Renew(ctx context.Context) (Tokens, error) {
 	return c.Tokens(), nil
 }
 
-// Logout signs the present tokens out on the server and forgets them.
+// Logout ends the sign-in on the server and drops the tokens.
 func (c *Client) Logout(ctx context.Context) error {
 	t := c.Tokens()
 	if t.AccessToken == "" {
@@ -86,7 +86,7 @@ func (c *Client) Logout(ctx context.Context) error {
 	return nil
 }
 
-// credential returns what a request has to send, renewing tokens that are about to expire.
+// credential returns the credential for a request. It renews tokens that are about to expire.
 func (c *Client) credential(ctx context.Context) (credential, error) {
 	if c.opts.APIKey != "" {
 		return credential{header: "Key " + c.opts.APIKey}, nil
@@ -110,8 +110,8 @@ func (c *Client) bearer(t Tokens) credential {
 	}
 }
 
-// renew replaces stale by tokens that the server takes. One caller at a time does it; the others find that
-// the tokens are no longer the ones they found stale.
+// renew replaces the stale credential with one that the server accepts. One caller at a time renews; the others see
+// that the tokens have changed in the meantime.
 func (c *Client) renew(ctx context.Context, stale credential) (credential, error) {
 	select {
 	case c.renewing <- struct{}{}:
@@ -136,8 +136,8 @@ func (c *Client) renew(ctx context.Context, stale credential) (credential, error
 	}
 	var err error
 	if t.RefreshToken != "" {
-		// The issuer named in the token is not asked, as Sensu's client would: it is the name that some proxy saw,
-		// perhaps without TLS, and tokens should only go where the user sent us.
+		// Sensu's client would send them to the issuer named in the token. That is a name some proxy saw, perhaps
+		// without TLS, and tokens should only go where the user sent us.
 		if t, err = c.refresh(ctx, t); err == nil {
 			return c.bearer(t), nil
 		}
@@ -157,7 +157,7 @@ func (c *Client) refresh(ctx context.Context, old Tokens) (Tokens, error) {
 	return c.trade(ctx, "renew tokens", r, "Bearer "+old.AccessToken)
 }
 
-// trade sends a request that is answered with a new pair of tokens, and adopts it.
+// trade sends a request whose answer is a new pair of tokens, and uses them from then on.
 func (c *Client) trade(ctx context.Context, step string, r request, authorization string) (Tokens, error) {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()

@@ -16,21 +16,21 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// authServer is the seam for credentials: a transport that hands out tokens which last five minutes, takes each
-// refresh token once, and records what it was asked. It runs inside a synctest bubble.
+// authServer is a transport that issues tokens which last five minutes, accepts each refresh token once, and records
+// its requests. It runs inside a synctest bubble.
 type authServer struct {
 	mu      sync.Mutex
 	calls   []string
 	issued  int
 	expires map[string]time.Time // by access token
-	refresh string               // the only one that is good
+	refresh string               // the only valid one
 	broken  bool                 // refuses every refresh
 	reply   string               // instead of tokens
 	skew    time.Duration        // how far its clock is ahead
 }
 
 func (s *authServer) RoundTrip(req *http.Request) (*http.Response, error) {
-	time.Sleep(time.Millisecond) // the bubble's time: other requests come while this one is under way
+	time.Sleep(time.Millisecond) // the bubble's time: other requests come during this one
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	authorization := req.Header.Get("Authorization")
@@ -93,7 +93,7 @@ func (s *authServer) client(t *testing.T, opts Options) *Client {
 	return c
 }
 
-// took checks and forgets the calls so far.
+// took checks the calls so far and clears them.
 func (s *authServer) took(t *testing.T, want ...string) {
 	t.Helper()
 	s.mu.Lock()
@@ -165,7 +165,7 @@ func TestRenewAfterRefusal(t *testing.T) {
 		must(t, list(c))
 		s.took(t, "GET /auth "+basic, listChecks+" Bearer a1")
 
-		// The server's clock is ahead: the token has expired for it, not for us. The body must be sent again.
+		// The server's clock is ahead: the token has expired there, and not here. The body must be sent again.
 		s.skew = time.Hour
 		err := Put(t.Context(), c, Namespaces, "", "dev", &resource.Namespace{Name: "dev"})
 		if !errors.Is(err, ErrUnauthenticated) || !strings.Contains(err.Error(), `put namespaces "dev": invalid credentials`) {
@@ -176,7 +176,7 @@ func TestRenewAfterRefusal(t *testing.T) {
 			`POST /auth/token Bearer a1 {"refresh_token":"r1"}`,
 			`PUT /api/core/v2/namespaces/dev Bearer a2 {"name":"dev"}`)
 
-		// A session that the server forgot: the password is used again.
+		// The server forgot the sign-in: the password is used again.
 		s.skew, s.expires, s.broken = 0, nil, true
 		must(t, list(c))
 		s.took(t, listChecks+" Bearer a2", `POST /auth/token Bearer a2 {"refresh_token":"r2"}`, "GET /auth "+basic, listChecks+" Bearer a3")
@@ -227,7 +227,7 @@ func TestRenewUsesTokensOfAnotherProcess(t *testing.T) {
 		must(t, list(s.client(t, opts)))
 		s.took(t, listChecks+" Bearer a1")
 
-		// What the other saved has expired too: renew it, not ours.
+		// The tokens that the other process saved have expired too: renew those, not ours.
 		time.Sleep(time.Hour)
 		must(t, list(s.client(t, opts)))
 		s.took(t, `POST /auth/token Bearer a1 {"refresh_token":"r1"}`, listChecks+" Bearer a2")

@@ -1,14 +1,15 @@
-// Package client speaks lapwing's HTTP API, which is Sensu Go 6's with additions. The command line, the load
+// Package client calls lapwing's HTTP API, which is Sensu Go 6's with additions. The command line, the doctor, the load
 // generator and tests use it.
 //
-// Resources are read and written through functions that take a Kind, such as
+// Resources are read and written by functions that take a Kind:
 //
 //	check, err := client.Get(ctx, c, client.Checks, "default", "cpu")
 //
-// A Client signs in by itself when it has a name and password, and renews its tokens before they expire. It is
-// safe for concurrent use. Answers of status 400 and above come back as *Error.
+// A Client signs in when it has a name and a password, and renews its tokens before they expire. It is safe for
+// concurrent use. Answers of status 400 and above are returned as *Error. It does not save tokens (Options.OnTokens
+// does) and does not retry requests, except once with new tokens.
 //
-// The types of other requests and answers are in types.gen.go, which is generated from the OpenAPI document of the API.
+// The types of other requests and answers are in types.gen.go, generated from the API's OpenAPI document.
 package client
 
 //go:generate go run ../internal/apigen
@@ -31,18 +32,18 @@ import (
 // DefaultTimeout limits a request when Options.Timeout is zero.
 const DefaultTimeout = 15 * time.Second
 
-// maxIdle is how many connections are kept for later. The usual 2 would have a client that does several things at the same time
-// open and close connections all the time.
+// maxIdle is how many idle connections are kept. With the usual 2, a client with several concurrent requests would open
+// and close connections all the time.
 const maxIdle = 16
 
-// silenceLimit is how long a live stream may say nothing. The server sends a comment every 15 s.
+// silenceLimit is how long a live stream may be silent. The server sends a comment every 15 s.
 const silenceLimit = 45 * time.Second
 
-// ErrNoCredentials is returned when a request needs an identity and Options held none.
+// ErrNoCredentials is returned when a request needs credentials and Options had none.
 var ErrNoCredentials = errors.New("no credentials: neither API key nor tokens nor username and password are set")
 
-// Options say where the API is and as whom to use it. Of several credentials, an API key wins over tokens, and
-// tokens over username and password; the latter are used again when tokens can no longer be renewed.
+// Options say where the API is and which credentials to use. An API key is used before tokens, and tokens before
+// username and password. Username and password are used again when tokens can no longer be renewed.
 type Options struct {
 	// URL of the API, such as https://lapwing.example:8080. A path is kept as a prefix.
 	URL string
@@ -51,17 +52,17 @@ type Options struct {
 	Tokens             Tokens
 	APIKey             string
 
-	// OnTokens, if set, is called with every new pair of tokens, so that they can be saved: the old refresh
-	// token is worthless from then on.
+	// OnTokens, if set, is called with every new pair of tokens. The caller must save them: the old refresh token no
+	// longer works.
 	OnTokens func(Tokens)
 
-	// BeforeRefresh, if set, is called before tokens are renewed. It returns the newest tokens that were saved,
-	// which are used instead when they differ, and a function that is called after OnTokens. Processes that
-	// share saved tokens take turns here: the server ends a sign-in whose refresh token is sent twice.
+	// BeforeRefresh, if set, is called before tokens are renewed. It returns the newest saved tokens, which are used
+	// instead if they differ, and a function that is called after OnTokens. It lets processes that share saved tokens
+	// take turns: the server ends a sign-in whose refresh token is sent twice.
 	BeforeRefresh func() (newest Tokens, done func())
 
-	// OnWarning, if set, is called with each text of an answer's Warning header, and the path of the request: what the user should
-	// know although the request was done.
+	// OnWarning, if set, is called with each text of an answer's Warning header and the path of the request. The
+	// request was done, but the user should know the text.
 	OnWarning func(path, text string)
 
 	// TLSConfig is for https URLs. Default: the system's roots. Unused when HTTPClient is set.
@@ -73,19 +74,19 @@ type Options struct {
 	// UserAgent names the program. Default: "lapwing".
 	UserAgent string
 
-	// HTTPClient sends the requests. Default: one of the client's own that honours the proxy environment. It
-	// should have no Timeout, which would also end live streams.
+	// HTTPClient sends the requests. Default: a client that uses the proxy environment. It should have no Timeout,
+	// which would also end live streams.
 	HTTPClient *http.Client
 }
 
 // Client is a connection to one API.
 type Client struct {
 	opts    Options
-	base    string // URL without a slash at the end
+	base    string // URL without a trailing slash
 	http    *http.Client
 	silence time.Duration // see silenceLimit
 
-	// renewing is held (by a value in it) while tokens are renewed, so that concurrent requests renew once.
+	// renewing holds a value while tokens are renewed, so that concurrent requests renew once.
 	renewing chan struct{}
 
 	mu     sync.Mutex // guards tokens
@@ -127,7 +128,7 @@ func New(opts Options) (*Client, error) {
 	return c, nil
 }
 
-// Close releases idle connections. The client can be used on.
+// Close closes idle connections. The client can still be used.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // request is one call of the API.
@@ -135,7 +136,7 @@ type request struct {
 	method string
 	path   string // encoded
 	query  url.Values
-	header http.Header // beyond the usual ones
+	header http.Header // in addition to the usual headers
 	in     any         // encoded as the JSON body, unless nil
 	out    any         // decoded from the JSON answer, unless nil; a *[]byte gets its bytes
 	public bool        // needs no credentials
@@ -152,7 +153,7 @@ func (c *Client) do(ctx context.Context, r request) (http.Header, error) {
 	defer resp.Body.Close()
 	switch out := r.out.(type) {
 	case nil:
-		// Read to the end, or the connection could not be used again.
+		// Read to the end: otherwise the connection could not be reused.
 		_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20))
 	case *[]byte:
 		*out, err = io.ReadAll(resp.Body)
@@ -170,8 +171,8 @@ func (c *Client) do(ctx context.Context, r request) (http.Header, error) {
 	return resp.Header, nil
 }
 
-// send sends a request with credentials and returns its answer if it is a success; the caller closes the body.
-// Credentials that the server no longer takes are renewed once, since its clock may differ from ours.
+// send sends a request with credentials and returns a successful answer; the caller closes its body. If the server
+// refuses the credentials, it renews them once: the server's clock may differ from ours.
 func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	var cred credential
 	if !r.public {
@@ -198,7 +199,7 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	}
 }
 
-// roundTrip sends a request once, as it is.
+// roundTrip sends a request once, unchanged.
 func (c *Client) roundTrip(ctx context.Context, r request, authorization string) (*http.Response, error) {
 	var body []byte
 	if r.in != nil {
@@ -231,7 +232,7 @@ func (c *Client) withTimeout(ctx context.Context) (context.Context, context.Canc
 	return context.WithTimeoutCause(ctx, c.opts.Timeout, &timeoutError{c.base, c.opts.Timeout})
 }
 
-// timeoutError is the cause of a request's end when its time is up.
+// timeoutError is the cause when a request ends by its timeout.
 type timeoutError struct {
 	url   string
 	after time.Duration
@@ -241,12 +242,12 @@ func (e *timeoutError) Error() string {
 	return fmt.Sprintf("no answer from %s within %v", e.url, e.after)
 }
 
-// Timeout is what net.Error asks.
+// Timeout implements net.Error.
 func (e *timeoutError) Timeout() bool { return true }
 
 func (e *timeoutError) Unwrap() error { return context.DeadlineExceeded }
 
-// because replaces an error that only says that ctx ended by the reason why it did.
+// because replaces an error that only says that ctx ended with the cause of that end.
 func because(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if cause == nil || cause == ctx.Err() || errors.As(err, new(*Error)) {

@@ -70,7 +70,8 @@ func TestNamesAreChecked(t *testing.T) {
 	f(Delete(ctx, c, Checks, "default", ""), `delete checks in namespace "default": the name is empty`)
 	f(Delete(ctx, c, Checks, "", "cpu"), `delete checks "cpu": the namespace is empty`)
 	f(Delete(ctx, c, Events, "default", "srv1"), `delete events "srv1" in namespace "default": the name "srv1" is not of the form ENTITY/CHECK`)
-	f(Put(ctx, c, Events, "default", "/cpu", &resource.Event{}), `put events "/cpu" in namespace "default": the name "/cpu" is not of the form ENTITY/CHECK`)
+	f(Put(ctx, c, Events, "default", "/cpu", &resource.Event{}),
+		`put events "/cpu" in namespace "default": the name "/cpu" is not of the form ENTITY/CHECK`)
 	f(Post(ctx, c, Checks, "", &resource.CheckConfig{}), `create checks: the namespace is empty`)
 }
 
@@ -146,7 +147,7 @@ func TestAnswerThatIsNotJSON(t *testing.T) {
 	}
 }
 
-// pager serves n namespaces, in pages if asked to.
+// pager serves n namespaces, in pages if the request asks for pages.
 func pager(n int, queries *[]string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		*queries = append(*queries, r.URL.RawQuery)
@@ -254,7 +255,8 @@ func TestTimeout(t *testing.T) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
 		})
-		c, err := New(Options{URL: "http://lapwing.test/", APIKey: "k", HTTPClient: &http.Client{Transport: hang}, Timeout: 3 * time.Second})
+		c, err := New(Options{URL: "http://lapwing.test/", APIKey: "k", HTTPClient: &http.Client{Transport: hang},
+			Timeout: 3 * time.Second})
 		must(t, err)
 		start := time.Now()
 		err = list(c)
@@ -307,7 +309,8 @@ func TestPublicEndpoints(t *testing.T) {
 	}
 	h, err := c.Health(t.Context())
 	must(t, err)
-	if len(h.ClusterHealth) != 1 || h.ClusterHealth[0] != (MemberHealth{MemberID: 1<<64 - 1, Name: "b1", Healthy: true}) || h.Header.ClusterID != 1<<63+1 {
+	if len(h.ClusterHealth) != 1 || h.ClusterHealth[0] != (MemberHealth{MemberID: 1<<64 - 1, Name: "b1",
+		Healthy: true}) || h.Header.ClusterID != 1<<63+1 {
 		t.Errorf("got %+v", h)
 	}
 	if err := c.Ready(t.Context()); err == nil || err.Error() != "ask whether ready: the API returned: 503 Service Unavailable" {

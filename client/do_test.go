@@ -31,7 +31,7 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// TestConditions has a server that knows one tag.
+// TestConditions uses a server that knows one tag.
 func TestConditions(t *testing.T) {
 	var got string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {

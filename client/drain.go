@@ -11,8 +11,8 @@ import (
 
 const drainPath = "/api/lapwing/v1/drain"
 
-// Drain has the agents of the server leave it for others, spread over a time in whole seconds, and refuses those that come,
-// until Undrain or a new start of the server. It returns at once.
+// Drain makes the server send its agents to other backends, spread over a time in whole seconds, and refuse new ones.
+// This ends with Undrain or a restart of the server. Drain returns at once.
 func (c *Client) Drain(ctx context.Context, over time.Duration) (*resource.Drain, error) {
 	d := new(resource.Drain)
 	seconds := int64(over / time.Second)
@@ -23,7 +23,7 @@ func (c *Client) Drain(ctx context.Context, over time.Duration) (*resource.Drain
 	return d, nil
 }
 
-// Draining says whether the server sends its agents away, and how many are left.
+// Draining returns whether the server is sending its agents away, and how many are left.
 func (c *Client) Draining(ctx context.Context) (*resource.Drain, error) {
 	d := new(resource.Drain)
 	if _, err := c.do(ctx, request{method: http.MethodGet, path: drainPath, out: d}); err != nil {
@@ -32,7 +32,7 @@ func (c *Client) Draining(ctx context.Context) (*resource.Drain, error) {
 	return d, nil
 }
 
-// Undrain has the server take agents again.
+// Undrain makes the server accept agents again.
 func (c *Client) Undrain(ctx context.Context) error {
 	if _, err := c.do(ctx, request{method: http.MethodDelete, path: drainPath}); err != nil {
 		return fmt.Errorf("end drain: %w", err)

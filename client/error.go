@@ -20,13 +20,13 @@ var (
 // Error is a refusal by the server.
 type Error struct {
 	Status  int    // HTTP
-	Code    int    // Sensu's, such as 2 for not found; 0 when the server gave none
+	Code    int    // Sensu's, for example 2 for not found; 0 if the server sent none
 	Message string // never empty
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// Is tells which of the Err values e stands for.
+// Is reports whether target is the Err value of e's status.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case ErrUnauthenticated:
@@ -43,8 +43,8 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// readError makes an Error of an answer and closes its body. The body is JSON with a message and a code, in
-// either case, or text; anything else, such as a proxy's web page, is not worth showing.
+// readError makes an Error from an answer and closes its body. The body is text, or JSON with a message and a code,
+// with keys in either case. Any other body, for example a proxy's web page, is left out.
 func readError(resp *http.Response) *Error {
 	defer resp.Body.Close()
 	e := &Error{Status: resp.StatusCode, Message: "the API returned: " + resp.Status}

@@ -13,12 +13,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Kind says where resources of Go type T are found, by the kind's row in resource.Kinds. The same kind with another T,
-// such as json.RawMessage, is made by conversion: Kind[json.RawMessage](Checks).
+// Kind adds Go type T to a row of resource.Kinds. A conversion gives the same kind with another T:
+// Kind[json.RawMessage](Checks).
 type Kind[T any] struct{ *resource.Kind }
 
-// The kinds that callers name. Entities and events are redacted when they are encoded, so to put one back that holds
-// secrets use Kind[json.RawMessage].
+// The kinds that callers use by name. Encoding redacts entities and events. To put one back without losing its secrets,
+// use Kind[json.RawMessage].
 var (
 	Namespaces          = kindOf[resource.Namespace]()
 	ClusterRoles        = kindOf[resource.ClusterRole]()
@@ -46,11 +46,11 @@ var (
 
 func kindOf[T any]() Kind[T] { return Kind[T]{resource.KindFor[T]()} }
 
-// EventName is the name under which functions of this package know the event of an entity's check.
+// EventName returns the name of a check's event on an entity, for the functions of this package.
 func EventName(entity, check string) string { return entity + "/" + check }
 
-// Path returns the encoded path of the named resource, or with no name that of the collection. For namespaced
-// kinds, a collection in namespace "" is that of all namespaces.
+// Path returns the encoded path of the named resource, or of the collection if name is "". For a namespaced kind,
+// namespace "" means the collection of all namespaces.
 func (k Kind[T]) Path(namespace, name string) string {
 	var b strings.Builder
 	b.WriteString(k.Prefix())
@@ -71,7 +71,7 @@ func (k Kind[T]) Path(namespace, name string) string {
 	return b.String()
 }
 
-// escape encodes a path segment. Names of only dots are legal, and must not look like steps in a path.
+// escape encodes a path segment. A name of only dots is legal, and must not look like a step in a path.
 func escape(segment string) string {
 	if segment == "." || segment == ".." {
 		return strings.ReplaceAll(segment, ".", "%2E")
@@ -79,7 +79,7 @@ func escape(segment string) string {
 	return url.PathEscape(segment)
 }
 
-// check refuses names that would address something else than one resource.
+// check refuses names that would not address exactly one resource.
 func (k Kind[T]) check(namespace, name string) error {
 	switch {
 	case k.Namespaced && namespace == "":
@@ -94,7 +94,7 @@ func (k Kind[T]) check(namespace, name string) error {
 	return nil
 }
 
-// describe names a resource, or with no name a collection, in errors.
+// describe returns a resource, or a collection if name is "", for error texts.
 func (k Kind[T]) describe(namespace, name string) string {
 	s := k.Plural
 	if name != "" {
@@ -106,22 +106,22 @@ func (k Kind[T]) describe(namespace, name string) string {
 	return s
 }
 
-// ListOptions narrow a list.
+// ListOptions limit a list.
 type ListOptions struct {
-	// ChunkSize is how many resources are asked for in one request. 0 asks for all of them at once.
+	// ChunkSize is how many resources one request asks for. 0 means all at once.
 	ChunkSize int
 
 	FieldSelector string
 	LabelSelector string
 
-	// Entity lists only this entity's events. For Events alone.
+	// Entity lists only this entity's events. Only for Events.
 	Entity string
 
-	// Check and Subscription list only the entries that silence them. For Silences alone, and not both.
+	// Check and Subscription list only silences of that check or subscription. Only for Silences, and not both.
 	Check, Subscription string
 }
 
-// All iterates over the resources of a kind, in the order of namespace and name, fetching as it goes. Namespace ""
+// All iterates over the resources of a kind, ordered by namespace and name, and fetches them as it goes. Namespace ""
 // means all of them. It ends after the first error.
 func All[T any](ctx context.Context, c *Client, k Kind[T], namespace string, opts ListOptions) iter.Seq2[*T, error] {
 	return func(yield func(*T, error) bool) {
@@ -170,7 +170,7 @@ func All[T any](ctx context.Context, c *Client, k Kind[T], namespace string, opt
 	}
 }
 
-// List returns what All iterates over.
+// List returns the resources of All.
 func List[T any](ctx context.Context, c *Client, k Kind[T], namespace string, opts ListOptions) ([]T, error) {
 	list := []T{}
 	for item, err := range All(ctx, c, k, namespace, opts) {
@@ -188,7 +188,7 @@ func Get[T any](ctx context.Context, c *Client, k Kind[T], namespace, name strin
 	return item, err
 }
 
-// GetTagged is Get, and returns the entity tag by which PutIf finds whether the resource is still the same.
+// GetTagged is Get, but also returns the entity tag. PutIf uses it to detect changes.
 func GetTagged[T any](ctx context.Context, c *Client, k Kind[T], namespace, name string) (*T, string, error) {
 	item := new(T)
 	header, err := one(ctx, c, k, request{method: http.MethodGet, out: item}, namespace, name)
@@ -198,7 +198,7 @@ func GetTagged[T any](ctx context.Context, c *Client, k Kind[T], namespace, name
 	return item, header.Get("Etag"), nil
 }
 
-// Post creates a resource; it is an error (ErrExists) if there is one of that name.
+// Post creates a resource. It fails with ErrExists if there is one of that name.
 func Post[T any](ctx context.Context, c *Client, k Kind[T], namespace string, item *T) error {
 	if k.Namespaced && namespace == "" {
 		return fmt.Errorf("create %s: the namespace is empty", k.Plural)
@@ -215,8 +215,8 @@ func Put[T any](ctx context.Context, c *Client, k Kind[T], namespace, name strin
 	return PutIf(ctx, c, k, namespace, name, "", item)
 }
 
-// PutIf is Put, but fails with ErrPrecondition if the resource no longer has the entity tag. An empty tag stands for
-// any. Sensu Go does not look at tags here.
+// PutIf is Put, but fails with ErrPrecondition if the resource no longer has the entity tag. An empty tag matches any.
+// Sensu Go ignores tags here.
 func PutIf[T any](ctx context.Context, c *Client, k Kind[T], namespace, name, tag string, item *T) error {
 	r := request{method: http.MethodPut, in: item}
 	if tag != "" {
@@ -228,7 +228,7 @@ func PutIf[T any](ctx context.Context, c *Client, k Kind[T], namespace, name, ta
 	return nil
 }
 
-// Patch changes the named resource by a JSON merge patch (RFC 7386). Users, events and silences cannot be patched.
+// Patch changes the named resource with a JSON merge patch (RFC 7386). Users, events and silences cannot be patched.
 func Patch[T any](ctx context.Context, c *Client, k Kind[T], namespace, name string, patch any) error {
 	r := request{
 		method: http.MethodPatch,
@@ -246,7 +246,7 @@ func Delete[T any](ctx context.Context, c *Client, k Kind[T], namespace, name st
 	return DeleteWith(ctx, c, k, namespace, name, nil)
 }
 
-// DeleteWith is Delete with query parameters, which say what is to go along.
+// DeleteWith is Delete with query parameters, which say what else to delete.
 func DeleteWith[T any](ctx context.Context, c *Client, k Kind[T], namespace, name string, query url.Values) error {
 	if _, err := one(ctx, c, k, request{method: http.MethodDelete, query: query}, namespace, name); err != nil {
 		return fmt.Errorf("delete %s: %w", k.describe(namespace, name), err)

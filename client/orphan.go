@@ -11,7 +11,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// OrphanOptions says which orphans are meant.
+// OrphanOptions selects orphans.
 type OrphanOptions struct {
 	Missing   string        // entity or check; "" for either
 	OlderThan time.Duration // whole seconds
@@ -25,7 +25,7 @@ func (o *OrphanOptions) query() url.Values {
 	return q
 }
 
-// Orphans lists the events of a namespace, or of all for "", whose entity or check is not defined any more.
+// Orphans lists the events whose entity or check is gone, in a namespace or, for "", in all.
 func (c *Client) Orphans(ctx context.Context, namespace string, opts OrphanOptions) (found []resource.Orphan, err error) {
 	if _, err := c.do(ctx, request{method: http.MethodGet, path: orphansPath(namespace), query: opts.query(), out: &found}); err != nil {
 		return nil, fmt.Errorf("list orphans: %w", err)
@@ -33,7 +33,7 @@ func (c *Client) Orphans(ctx context.Context, namespace string, opts OrphanOptio
 	return found, nil
 }
 
-// DeleteOrphans removes them, and returns how many there were. With resolve, those that fail are resolved first.
+// DeleteOrphans deletes orphans and returns how many there were. With resolve, failing ones are resolved first.
 func (c *Client) DeleteOrphans(ctx context.Context, namespace string, opts OrphanOptions, resolve bool) (n int, err error) {
 	q := opts.query()
 	if resolve {

@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// Version asks for the versions of the server, which may be a Sensu, and of its API. It needs no credentials.
+// Version returns the versions of the server, which may be a Sensu backend, and of its API. It needs no credentials.
 func (c *Client) Version(ctx context.Context) (*ServerVersion, error) {
 	v := new(ServerVersion)
 	if _, err := c.do(ctx, request{method: http.MethodGet, path: "/version", out: v, public: true}); err != nil {
@@ -15,7 +15,7 @@ func (c *Client) Version(ctx context.Context) (*ServerVersion, error) {
 	return v, nil
 }
 
-// Health asks for the health of the cluster. It needs no credentials.
+// Health returns the health of the cluster. It needs no credentials.
 func (c *Client) Health(ctx context.Context) (*Health, error) {
 	h := new(Health)
 	if _, err := c.do(ctx, request{method: http.MethodGet, path: "/health", out: h, public: true}); err != nil {
@@ -24,7 +24,7 @@ func (c *Client) Health(ctx context.Context) (*Health, error) {
 	return h, nil
 }
 
-// ClusterID asks for the identity of the cluster.
+// ClusterID returns the identity of the cluster.
 func (c *Client) ClusterID(ctx context.Context) (string, error) {
 	var id string
 	if err := c.Do(ctx, http.MethodGet, "/api/core/v2/cluster/id", nil, &id); err != nil {
@@ -33,7 +33,7 @@ func (c *Client) ClusterID(ctx context.Context) (string, error) {
 	return id, nil
 }
 
-// GrantAPIKey makes a key for a user and returns the path of the key, the last segment of which is the secret.
+// GrantAPIKey makes an API key for a user and returns its path. The last segment is the secret.
 func (c *Client) GrantAPIKey(ctx context.Context, username string) (location string, err error) {
 	in := map[string]any{"metadata": map[string]any{}, "username": username}
 	header, err := c.Exchange(ctx, http.MethodPost, APIKeys.Path("", ""), in, nil)
@@ -43,7 +43,7 @@ func (c *Client) GrantAPIKey(ctx context.Context, username string) (location str
 	return header.Get("Location"), nil
 }
 
-// Ready returns nil when the server takes requests. It needs no credentials.
+// Ready returns nil when the server accepts requests. It needs no credentials.
 func (c *Client) Ready(ctx context.Context) error {
 	if _, err := c.do(ctx, request{method: http.MethodGet, path: "/ready", public: true}); err != nil {
 		return fmt.Errorf("ask whether ready: %w", err)

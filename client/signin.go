@@ -12,21 +12,21 @@ import (
 
 const signInPath = "/api/enterprise/authentication/v2/oidc/"
 
-// BrowserSignIn is a sign-in on the pages of an OpenID Connect provider, in a browser that comes back to a callback. What
-// comes back is of no use without the BrowserSignIn that it was begun with.
+// BrowserSignIn is a sign-in on the pages of an OpenID Connect provider. The browser returns to a callback URL. Only
+// the BrowserSignIn that began the sign-in can finish it.
 type BrowserSignIn struct {
 	client                    *Client
 	provider, callback, state string
 	verifier                  string
 }
 
-// SignInWithBrowser begins a sign-in. The provider may be "" if there is only one; the callback is a URL of this host, such
-// as http://127.0.0.1:8000/callback.
+// SignInWithBrowser begins a sign-in. The provider may be "" if there is only one. The callback is a URL of this host,
+// for example http://127.0.0.1:8000/callback.
 func (c *Client) SignInWithBrowser(provider, callback string) *BrowserSignIn {
 	return &BrowserSignIn{client: c, provider: provider, callback: callback, state: rand.Text(), verifier: rand.Text() + rand.Text()}
 }
 
-// URL is where the browser goes.
+// URL returns the URL that the browser must open.
 func (b *BrowserSignIn) URL() string {
 	digest := sha256.Sum256([]byte(b.verifier))
 	q := url.Values{
@@ -38,11 +38,10 @@ func (b *BrowserSignIn) URL() string {
 	return b.client.base + signInPath + "authorize?" + q.Encode()
 }
 
-// Answers says whether what came to the callback answers this sign-in.
+// Answers reports whether a query at the callback belongs to this sign-in.
 func (b *BrowserSignIn) Answers(q url.Values) bool { return q.Get("state") == b.state }
 
-// Finish takes the query with which the browser came to the callback, and trades it for tokens, which the client uses from
-// then on.
+// Finish trades the query of the browser's request to the callback for tokens. The client uses them from then on.
 func (b *BrowserSignIn) Finish(ctx context.Context, q url.Values) (Tokens, error) {
 	switch {
 	case !b.Answers(q):

@@ -7,7 +7,8 @@ import (
 	"io"
 )
 
-// sseLimit is the largest line, and the largest event, that is read. Events of checks are a thousand times smaller.
+// sseLimit is the longest line, and the largest event, in bytes, that is read. Check events are a thousand times
+// smaller.
 const sseLimit = 64 << 20
 
 var errEventTooLarge = errors.New("event in stream is too large")
@@ -20,16 +21,15 @@ type sseReader struct {
 	r     *bufio.Reader
 	limit int
 	begun bool
-	// A line may end with CR, LF or both. After CR the line is complete, and waiting for the byte behind it would
-	// delay the event; so a LF there is skipped when it comes.
+	// A line may end with CR, LF or both. After CR the line is complete, and waiting for the next byte would delay the
+	// event. So a LF there is skipped when it arrives.
 	skipLF bool
 	line   []byte
 	name   []byte
 	data   []byte
 
 	nextID []byte // of the event that is being read
-	// id is what the server said last to be asked for on a new connection. Events without data, which are not
-	// returned, can set it too.
+	// id is the position to ask for on a new connection. Events without data, which are not returned, can set it too.
 	id string
 }
 
@@ -37,8 +37,8 @@ func newSSEReader(r io.Reader) *sseReader {
 	return &sseReader{r: bufio.NewReaderSize(r, 64<<10), limit: sseLimit}
 }
 
-// next returns the next event. The data is overwritten by the following call. An event cut off by the end of the
-// stream is dropped, and the error is that of the stream, io.EOF at its regular end.
+// next returns the next event. The next call overwrites the data. An event cut off by the end of the stream is dropped.
+// The error is that of the stream, io.EOF at its regular end.
 func (s *sseReader) next() (name string, data []byte, err error) {
 	s.name, s.data = s.name[:0], s.data[:0]
 	hasData := false
@@ -79,7 +79,7 @@ func (s *sseReader) next() (name string, data []byte, err error) {
 	}
 }
 
-// readLine returns the next line without its end; it is overwritten by the following call.
+// readLine returns the next line without its end. The next call overwrites it.
 func (s *sseReader) readLine() ([]byte, error) {
 	s.line = s.line[:0]
 	for {

@@ -57,8 +57,8 @@ func TestSSEDoesNotWaitBehindCR(t *testing.T) {
 		w.Close()
 	}()
 	s := newSSEReader(r)
-	// A pipe's write returns only when it was read, so waiting for the second write would be a deadlock only if
-	// the first event needed it.
+	// A pipe's write returns only after it was read. So waiting for the second write would be a deadlock only if the
+	// first event needed it.
 	for _, want := range []string{"x", "y"} {
 		if _, data, err := s.next(); err != nil || string(data) != want {
 			t.Fatalf("got %q, error %v, want %q", data, err, want)
@@ -88,7 +88,7 @@ func TestSSEBrokenConnection(t *testing.T) {
 	}
 }
 
-// naiveSSE reads a whole stream in the plainest way the standard allows.
+// naiveSSE reads a whole stream in the simplest way that the standard allows.
 func naiveSSE(in string) []sseEvent {
 	lines := regexp.MustCompile("\r\n|\r|\n").Split(strings.TrimPrefix(in, "\xef\xbb\xbf"), -1)
 	var events []sseEvent
@@ -127,7 +127,8 @@ func FuzzSSE(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		want := naiveSSE(string(in))
-		for _, r := range []io.Reader{bytes.NewReader(in), iotest.OneByteReader(bytes.NewReader(in)), iotest.HalfReader(bytes.NewReader(in))} {
+		for _, r := range []io.Reader{bytes.NewReader(in), iotest.OneByteReader(bytes.NewReader(in)),
+			iotest.HalfReader(bytes.NewReader(in))} {
 			got, err := readSSE(r)
 			if err != io.EOF || !reflect.DeepEqual(got, want) {
 				t.Fatalf("got %q, error %v, want %q", got, err, want)

@@ -13,18 +13,18 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// ErrOverflow ends a stream whose reader was slower than the events. Reading again starts with the current ones.
+// ErrOverflow ends a stream whose reader was slower than the events. A new stream begins with the current events.
 var ErrOverflow = errors.New("the live stream ran ahead of its reader")
 
 // StreamType says what a StreamEvent reports.
 type StreamType string
 
-// The types of stream events. Others are reserved, and skipped.
+// The types of stream events. Other types are skipped.
 const (
 	StreamEventPut    StreamType = "event"  // an event is current, or has changed
 	StreamEventDelete StreamType = "delete" // an event was deleted
 	StreamSynced      StreamType = "synced" // every event that was current at the start has been sent
-	StreamReset       StreamType = "reset"  // the position is not known any more: all current events follow
+	StreamReset       StreamType = "reset"  // the position is no longer known: all current events follow
 )
 
 const streamOverflow = "overflow"
@@ -39,29 +39,29 @@ type StreamEvent struct {
 	// Event is set when Type is StreamEventPut.
 	Event *resource.Event
 
-	// Data is the JSON as it came. It is overwritten after the callback's return.
+	// Data is the JSON as it arrived. It is overwritten after the callback returns.
 	Data json.RawMessage
 }
 
-// StreamOptions narrow a stream.
+// StreamOptions limit a stream.
 type StreamOptions struct {
 	FieldSelector string
 	LabelSelector string
 
-	// Position, if set, is where the stream was, in the server's words: empty at first, and kept up to date. A stream that
-	// begins with one that is not empty only brings what has changed since, before StreamSynced, if the server still knows.
-	// If it does not, StreamReset comes first.
+	// Position, if set, holds the server's name for the stream's position. It is empty at first, and the stream keeps
+	// it up to date. A stream that begins with a position brings only changes since then, before StreamSynced, if the
+	// server still knows it. If not, StreamReset comes first.
 	Position *string
 }
 
 // Stream calls f with every current event of a namespace ("" = all), then once with StreamSynced, then with every
-// change as it happens. It only returns with an error: f's own, ctx's, ErrOverflow, or what broke the
-// connection; io.ErrUnexpectedEOF if the server ended it.
+// change as it happens. It returns only with an error: f's, ctx's, ErrOverflow, or that of the connection;
+// io.ErrUnexpectedEOF if the server ended it.
 func (c *Client) Stream(ctx context.Context, namespace string, f func(StreamEvent) error) error {
 	return c.StreamWith(ctx, namespace, StreamOptions{}, f)
 }
 
-// StreamWith is Stream with options. What is selected no more is reported as deleted.
+// StreamWith is Stream with options. An event that no longer matches is reported as deleted.
 func (c *Client) StreamWith(ctx context.Context, namespace string, opts StreamOptions, f func(StreamEvent) error) error {
 	if namespace == "" {
 		namespace = "-"
@@ -87,7 +87,7 @@ func (c *Client) StreamWith(ctx context.Context, namespace string, opts StreamOp
 		query:  query,
 		header: http.Header{
 			"Accept": {"text/event-stream"},
-			// A compressing proxy would hold events back until it has a block of them.
+			// A compressing proxy would hold events back until it has a full block.
 			"Accept-Encoding": {"identity"},
 		},
 	})
@@ -125,7 +125,7 @@ func (c *Client) StreamWith(ctx context.Context, namespace string, opts StreamOp
 		if !known {
 			continue
 		}
-		// f may take its time: only the server's silence counts.
+		// f may be slow: only the server's silence counts.
 		silent.Stop()
 		if err := f(ev); err != nil {
 			return err

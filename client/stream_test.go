@@ -88,7 +88,7 @@ func TestStreamEnds(t *testing.T) {
 	}
 }
 
-// TestStreamSilence sends comments, then nothing: the stream must last through the first and end at the second.
+// TestStreamSilence sends comments, then nothing: the stream must survive the comments and end in the silence.
 func TestStreamSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

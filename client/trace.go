@@ -12,7 +12,7 @@ import (
 
 const ours = "/api/lapwing/v1/namespaces/"
 
-// Trace asks what became of the newest events of a check; the newest comes first.
+// Trace returns what happened to the newest events of a check, newest first.
 func (c *Client) Trace(ctx context.Context, namespace, entity, check string, limit int) ([]Outcome, error) {
 	var out []Outcome
 	path := ours + escape(namespace) + "/events/" + escape(entity) + "/" + escape(check) + "/trace?limit=" + strconv.Itoa(limit)
@@ -22,8 +22,8 @@ func (c *Client) Trace(ctx context.Context, namespace, entity, check string, lim
 	return out, nil
 }
 
-// Simulate asks what would become of an event; nothing is sent to handlers. Without an event it takes the newest event of
-// the check on the entity. Definitions in the simulation replace definitions of the same names in the backend.
+// Simulate returns what would happen to an event; nothing is sent to handlers. Without an event it uses the newest
+// event of the check on the entity. Definitions in the simulation replace definitions of the same names in the backend.
 func (c *Client) Simulate(ctx context.Context, namespace string, s *Simulation) ([]Delivery, error) {
 	var out Simulated
 	if err := c.Do(ctx, http.MethodPost, ours+escape(namespace)+"/pipelines/simulate", s, &out); err != nil {
@@ -39,7 +39,7 @@ func deadLetters(namespace string) string {
 	return ours + escape(namespace) + "/deadletters"
 }
 
-// DeadLetters lists the dead letters of a namespace, or of all if it is "", and of a handler, unless that is "".
+// DeadLetters lists the dead letters of a namespace and a handler. "" means all.
 func (c *Client) DeadLetters(ctx context.Context, namespace, handler string) iter.Seq2[*DeadLetter, error] {
 	return func(yield func(*DeadLetter, error) bool) {
 		q := url.Values{"limit": {"1000"}}
@@ -67,7 +67,7 @@ func (c *Client) DeadLetters(ctx context.Context, namespace, handler string) ite
 	}
 }
 
-// DeadLetter gets one dead letter with its event.
+// DeadLetter returns one dead letter with its event.
 func (c *Client) DeadLetter(ctx context.Context, namespace, id string) (*DeadLetter, error) {
 	out := new(DeadLetter)
 	if err := c.Do(ctx, http.MethodGet, deadLetters(namespace)+"/"+escape(id), nil, out); err != nil {
@@ -76,7 +76,7 @@ func (c *Client) DeadLetter(ctx context.Context, namespace, id string) (*DeadLet
 	return out, nil
 }
 
-// RedriveDeadLetters has them handed over once more, and returns how many there were.
+// RedriveDeadLetters delivers dead letters once more, and returns how many there were.
 func (c *Client) RedriveDeadLetters(ctx context.Context, namespace string, which DeadLetterChoice) (int, error) {
 	var out DeadLetterCount
 	if err := c.Do(ctx, http.MethodPost, deadLetters(namespace)+"/redrive", which, &out); err != nil {
@@ -85,7 +85,7 @@ func (c *Client) RedriveDeadLetters(ctx context.Context, namespace string, which
 	return out.Count, nil
 }
 
-// DeleteDeadLetters forgets them, and returns how many there were.
+// DeleteDeadLetters deletes dead letters, and returns how many there were.
 func (c *Client) DeleteDeadLetters(ctx context.Context, namespace string, which DeadLetterChoice) (int, error) {
 	n := 0
 	for _, id := range which.IDs {

@@ -12,21 +12,21 @@ import (
 // Acknowledgement says that its user works on an event.
 type Acknowledgement struct {
 	Comment string `json:"comment,omitempty"`
-	// seconds after which it ends, even if nothing was resolved; 0 is never
+	// seconds until it ends, resolved or not; 0 means never
 	Expire int64             `json:"expire,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"` // of the silence
 }
 
-// Attempt is one try to hand an event over.
+// Attempt is one attempt to deliver an event.
 type Attempt struct {
 	At     int64  `json:"at"` // Unix milliseconds
 	Millis int64  `json:"millis"`
 	Result string `json:"result"` // Result is ok, failed, timeout or error.
-	// Status is the exit status of a command, or that of an HTTP answer.
+	// Status is the exit status of a command, or the status of an HTTP answer.
 	Status int    `json:"status,omitempty"`
 	Output string `json:"output,omitempty"`
 	Error  string `json:"error,omitempty"`
-	// Next is when the next attempt is due, Unix milliseconds; 0 if there is none.
+	// Next is when the next attempt is due, Unix milliseconds; 0 if none is.
 	Next int64 `json:"next,omitempty"`
 }
 
@@ -52,7 +52,7 @@ type AuditEntry struct {
 	Changes   []AuditChange `json:"changes,omitempty"`
 }
 
-// BulkObject is one of the objects that a bulk request selects.
+// BulkObject is one of the selected objects of a bulk request.
 type BulkObject struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -60,34 +60,36 @@ type BulkObject struct {
 	Error     string `json:"error,omitempty"`
 }
 
-// BulkReport says what a bulk action has done.
+// BulkReport is the result of a bulk action.
 type BulkReport struct {
 	Resource string `json:"resource"`
 	Action   string `json:"action"`
 	DryRun   bool   `json:"dry_run"`
 	Matched  int    `json:"matched"` // objects selected so far
-	Done     int    `json:"done"`    // or would be, in a dry run
-	Denied   int    `json:"denied"`  // by roles
+	Done     int    `json:"done"`    // in a dry run, the number that would be done
+	Denied   int    `json:"denied"`  // denied by roles
 	Failed   int    `json:"failed"`
 	Finished bool   `json:"finished"`
-	// Objects are the first of those that were denied or failed, and in a dry run of those it would be done to.
+	// Objects lists the first objects that were denied or failed, and in a dry run also those that the action would
+	// change.
 	Objects []BulkObject `json:"objects"`
 }
 
 // BulkRequest says what to do to which objects.
 type BulkRequest struct {
 	Resource string `json:"resource,omitempty"` // plural
-	// delete; label; of events also resolve, silence, acknowledge and unacknowledge
+	// delete, label; events: resolve, silence, acknowledge, unacknowledge
 	Action        string `json:"action,omitempty"`
 	LabelSelector string `json:"label_selector,omitempty"`
 	FieldSelector string `json:"field_selector,omitempty"`
-	// All must be set to do it to all objects: without a selector.
+	// All must be set to act on all objects, without a selector.
 	All    bool `json:"all,omitempty"`
 	DryRun bool `json:"dry_run,omitempty"`
-	// AtMost, unless 0, refuses to begin if more objects are selected.
-	AtMost int                `json:"at_most,omitempty"`
-	Labels map[string]*string `json:"labels,omitempty"` // Labels are what label sets; null removes one.
-	// Of silence; of acknowledge the first and the last, which is its comment.
+	// AtMost, unless 0, refuses to start if more objects are selected.
+	AtMost int `json:"at_most,omitempty"`
+	// Labels are the labels for the action label; null removes one.
+	Labels map[string]*string `json:"labels,omitempty"`
+	// Expire and the fields up to Reason are for the action silence; acknowledge uses Expire and Reason.
 	Expire          int64  `json:"expire,omitempty"`
 	ExpireOnResolve bool   `json:"expire_on_resolve,omitempty"`
 	Reason          string `json:"reason,omitempty"`
@@ -98,10 +100,10 @@ type CanIAnswer struct {
 	Allowed bool     `json:"allowed"`
 	User    string   `json:"user"`
 	Groups  []string `json:"groups"`
-	// Binding and Role are what allows it; null if nothing does.
+	// Binding and Role allow it; they are null if nothing does.
 	Binding *CanIBinding `json:"binding"`
 	Role    *CanIRole    `json:"role"`
-	// LabelSelectors are set if it is allowed only for objects that one of them selects.
+	// LabelSelectors are set if it is allowed only for objects that match one of them.
 	LabelSelectors []string `json:"label_selectors,omitempty"`
 }
 
@@ -139,9 +141,9 @@ type ClusterMembers struct {
 	Members []ClusterMember `json:"members"`
 }
 
-// DeadLetter is a delivery that could not be handed over. It is not tried again unless a user asks for it.
+// DeadLetter is a delivery that failed for good. Only a user can have it tried again.
 type DeadLetter struct {
-	ID        string `json:"id"` // names it in its namespace
+	ID        string `json:"id"` // unique in its namespace
 	Namespace string `json:"namespace"`
 	Handler   string `json:"handler"`
 	Pipeline  string `json:"pipeline,omitempty"`
@@ -149,33 +151,33 @@ type DeadLetter struct {
 	Entity    string `json:"entity"`
 	Check     string `json:"check"`
 	Status    uint32 `json:"status"`
-	// Reason is why it was given up, and Output what the last attempt said.
+	// Reason is why it was given up, and Output the output of the last attempt.
 	Reason   string `json:"reason"`
 	Output   string `json:"output,omitempty"`
 	Attempts int    `json:"attempts"`
-	First    int64  `json:"first"` // when the first attempt was, Unix milliseconds
-	Last     int64  `json:"last"`  // and the last
-	// Event is the event that was to be handled. Lists do not have it, nor has a letter whose event cannot be read.
+	First    int64  `json:"first"` // time of the first attempt, Unix milliseconds
+	Last     int64  `json:"last"`  // time of the last attempt
+	// Event is the event to handle. It is missing in lists, and if the stored event cannot be read.
 	Event *resource.Event `json:"event,omitempty"`
 }
 
-// DeadLetterChoice says which dead letters are meant: one of its fields must be set.
+// DeadLetterChoice selects dead letters: one of its fields must be set.
 type DeadLetterChoice struct {
 	IDs     []string `json:"ids,omitempty"`
 	Handler string   `json:"handler,omitempty"`
 	All     bool     `json:"all,omitempty"`
 }
 
-// DeadLetterCount is how many dead letters a request was about.
+// DeadLetterCount is how many dead letters a request changed.
 type DeadLetterCount struct {
 	Count int `json:"count"`
 }
 
-// Delivery is what became of one event in one workflow. The header and Event are the same in all reports on a
-// delivery; of the rest, the newest counts (see Merge).
+// Delivery reports on one event in one workflow. Header and Event are the same in all reports on a delivery; of the
+// rest the newest counts (see Merge).
 type Delivery struct {
-	// ID is the event's ID, a slash, and the rest of the way: the handler, or pipeline, workflow and handler. Receivers
-	// recognise repeats by it.
+	// ID is the event's ID, a slash, and the route: the handler, or pipeline, workflow and handler. Receivers recognise
+	// repeats by it.
 	ID string `json:"id"`
 	// EventID is the event's place in the log, the same for all deliveries of the event.
 	Event string `json:"event"`
@@ -183,27 +185,27 @@ type Delivery struct {
 	Namespace string `json:"namespace"`
 	Entity    string `json:"entity"`
 	Check     string `json:"check"`
-	// Status is the check's, and Incident and Resolution what the event was to the pair.
+	// Status is the check's status. Incident and Resolution say what the event was for its pair.
 	Status     uint32 `json:"status"`
 	Incident   bool   `json:"incident,omitempty"`
 	Resolution bool   `json:"resolution,omitempty"`
-	// Received is when this backend received the event, Unix milliseconds; 0 if that is not known.
+	// Received is when this backend received the event, Unix milliseconds; 0 if unknown.
 	Received int64 `json:"received"`
 	// Pipeline and Workflow are "" if the event names the handler itself; Handler is "" if there is none.
 	Pipeline string  `json:"pipeline,omitempty"`
 	Workflow string  `json:"workflow,omitempty"`
 	Handler  string  `json:"handler,omitempty"`
 	Verdict  Verdict `json:"verdict"`
-	// Reason is the verdict in words for people, without the verdict itself: which filter, which silence, which error.
+	// Reason explains the verdict to people, without repeating it: which filter, which silence, which error.
 	Reason string `json:"reason,omitempty"`
-	// Into is the ID of the delivery that a folded one went out with.
+	// Into is the ID of the delivery that a merged one went out with.
 	Into     string    `json:"into,omitempty"`
 	Steps    []Step    `json:"steps,omitempty"`
 	Attempts []Attempt `json:"attempts,omitempty"`
-	// Updated is when the latest of this happened, Unix milliseconds. Default when it is recorded.
+	// Updated is when the latest of this happened, Unix milliseconds. Default: when it is recorded.
 	Updated int64 `json:"updated"`
-	// Repeats is how many later events of the check came to the same end in the same way, and Last when the last of
-	// them was received, Unix milliseconds. A Store sets them.
+	// Repeats is how many later events of the check ended in the same way, and Last when the last of them was received,
+	// Unix milliseconds. A Store sets both.
 	Repeats int   `json:"repeats,omitempty"`
 	Last    int64 `json:"last,omitempty"`
 }
@@ -220,8 +222,7 @@ type DependencyReport struct {
 
 // DrainRequest says how to drain.
 type DrainRequest struct {
-	// how long all agents have to leave; default 30 seconds
-	OverSeconds *int64 `json:"over_seconds,omitempty"`
+	OverSeconds *int64 `json:"over_seconds,omitempty"` // seconds for all agents to leave; default 30
 }
 
 // Health is the state of the backends of a cluster.
@@ -241,12 +242,12 @@ type MemberHealth struct {
 	Draining    bool   `json:"Draining,omitempty"` // it sends its agents to other backends
 }
 
-// OrphanReport says what was removed.
+// OrphanReport says how many orphans were deleted.
 type OrphanReport struct {
 	Removed int `json:"removed"`
 }
 
-// Outcome is what became of one event in all its workflows.
+// Outcome is the result of one event in all its workflows.
 type Outcome struct {
 	Event      string `json:"event"`
 	Namespace  string `json:"namespace"`
@@ -274,7 +275,7 @@ type PreviewSpan struct {
 	Ends   int64 `json:"ends"`
 }
 
-// PurgeReport names silences that were deleted, or would be, and those that are not the user's to delete.
+// PurgeReport lists silences that were deleted, or would be, and counts those that the user may not delete.
 type PurgeReport struct {
 	Silences []PurgedSilence `json:"silences"`
 	Denied   int             `json:"denied"`
@@ -282,7 +283,7 @@ type PurgeReport struct {
 
 // PurgeRequest asks for the deletion of the silences of entities that are gone.
 type PurgeRequest struct {
-	DryRun bool `json:"dry_run,omitempty"` // only name them
+	DryRun bool `json:"dry_run,omitempty"` // only list them
 }
 
 // PurgedSilence is the name of a silence that was deleted, or would be.
@@ -313,7 +314,7 @@ type Relationship struct {
 	Circular bool `json:"circular,omitempty"`
 }
 
-// ServerVersion is the version of the backend and of its API. Its fields are in the order of their names.
+// ServerVersion is the version of the backend and of its API. Its fields are in alphabetical order.
 type ServerVersion struct {
 	APIGroups map[string]string `json:"api_groups"`
 	// empty versions: clients read them, and there is no etcd
@@ -334,25 +335,25 @@ type SignInOption struct {
 	Title string `json:"title"`
 }
 
-// SilencePreview is what a silence would do.
+// SilencePreview is the effect that a silence would have.
 type SilencePreview struct {
-	Events   int           `json:"events"`   // how many events it silences now
-	Failing  int           `json:"failing"`  // how many of them fail
-	Entities int           `json:"entities"` // how many entities they have
-	Holds    bool          `json:"holds"`    // it silences at this moment
-	Spans    []PreviewSpan `json:"spans"`    // the next times in which it silences
+	Events   int           `json:"events"`   // number of events it silences now
+	Failing  int           `json:"failing"`  // number of failing ones
+	Entities int           `json:"entities"` // number of their entities
+	Holds    bool          `json:"holds"`    // it applies at this moment
+	Spans    []PreviewSpan `json:"spans"`    // the next times at which it applies
 	// the first of the events; failing events come first
 	Listed []PreviewEvent `json:"listed"`
 }
 
-// Simulated is what would become of an event.
+// Simulated is what would happen to an event.
 type Simulated struct {
 	Deliveries []Delivery `json:"deliveries"`
 }
 
-// Simulation is a dry run that is asked for.
+// Simulation is a request for a dry run.
 type Simulation struct {
-	// Event is tried, or, if that is null, the newest event of Check on Entity.
+	// Event is simulated. If it is null, the newest event of Check on Entity is.
 	Event     json.RawMessage   `json:"event,omitempty"`
 	Entity    string            `json:"entity,omitempty"`
 	Check     string            `json:"check,omitempty"`
@@ -360,15 +361,14 @@ type Simulation struct {
 	Filters   []json.RawMessage `json:"filters,omitempty"`
 	Mutators  []json.RawMessage `json:"mutators,omitempty"`
 	Pipelines []json.RawMessage `json:"pipelines,omitempty"`
-	// RunCommands has mutators that are commands run. Otherwise they are left out, and what they would make is not
-	// known.
+	// RunCommands also runs mutators that are commands. Otherwise they are skipped, and their output is unknown.
 	RunCommands bool `json:"run_commands,omitempty"`
 }
 
-// StateChange is what a check changed to. Those of a check are its history over days; the history in an event is
-// that of its last 21 results.
+// StateChange is a change of a check's state. The changes of a check are its history over days; the history in an
+// event has the last 21 results.
 type StateChange struct {
-	Time     time.Time `json:"time"`     // when the backend got the event
+	Time     time.Time `json:"time"`     // when the backend received the event
 	Executed int64     `json:"executed"` // Unix seconds
 	Status   uint32    `json:"status"`
 	State    string    `json:"state"` // passing, failing, flapping or deleted
@@ -377,11 +377,11 @@ type StateChange struct {
 	Output   string    `json:"output"`  // its beginning
 }
 
-// Step is what one part of a workflow said.
+// Step is the result of one part of a workflow.
 type Step struct {
 	Kind string `json:"kind"`
 	Name string `json:"name,omitempty"`
-	// Expression is the one that decided, if there are several.
+	// Expression is the expression that decided, if there are several.
 	Expression string  `json:"expression,omitempty"`
 	Verdict    string  `json:"verdict,omitempty"`
 	Error      string  `json:"error,omitempty"`
@@ -396,13 +396,13 @@ type Tokens struct {
 	RefreshToken string `json:"refresh_token"`
 }
 
-// Value is a name that an expression looked at, and its value.
+// Value is a name that an expression read, and its value.
 type Value struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// Verdict is what became of an event in one workflow.
+// Verdict is the result of an event in one workflow.
 type Verdict string
 
 // The values of Verdict.

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Author is on whose behalf definitions are written.
+// Author is the user who writes a definition.
 type Author struct {
 	User    string
 	Remote  string // address of the client
@@ -17,13 +17,13 @@ type Author struct {
 
 type authorKey struct{}
 
-// WithAuthor makes writes with the context the author's. Those without are the backend's own, such as the entities that
-// agents register, and are not reported to Written.
+// WithAuthor returns a context whose writes are the author's. Writes without an author are the backend's own, for
+// example entities that agents register. They are not reported to Options.Written.
 func WithAuthor(ctx context.Context, a Author) context.Context {
 	return context.WithValue(ctx, authorKey{}, a)
 }
 
-// AuthorOf is the author whose writes those with the context are; false if they are the backend's own.
+// AuthorOf returns the author of writes with ctx, or false if they are the backend's own.
 func AuthorOf(ctx context.Context) (Author, bool) {
 	a, ok := ctx.Value(authorKey{}).(Author)
 	return a, ok
@@ -33,11 +33,11 @@ func AuthorOf(ctx context.Context) (Author, bool) {
 type Write struct {
 	Author
 	Kind, Namespace, Name string
-	Old, New              []byte // JSON; nil if it was not there before, or is not there any more
+	Old, New              []byte // JSON; nil if the definition did not exist before, or is deleted
 	Revision              uint64
 }
 
-// authored says whether a write is to be reported: then it has to know what it replaces.
+// authored reports whether a write must be reported. Then the value it replaces is needed.
 func (s *Store) authored(ctx context.Context) bool {
 	_, ok := AuthorOf(ctx)
 	return ok && s.opts.Written != nil
@@ -55,7 +55,7 @@ func (s *Store) written(ctx context.Context, kind, namespace, name string, old, 
 	})
 }
 
-// replace writes a value over whatever there is, and returns that.
+// replace writes a value and returns the value it replaced.
 func (s *Store) replace(ctx context.Context, key string, value []byte) (old []byte, revision uint64, err error) {
 	for {
 		entry, err := s.bucket.Get(ctx, key)

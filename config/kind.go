@@ -8,23 +8,22 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Kind is one kind of definition, whose objects are of Go type T. Its names are those of the kind's row in
-// resource.Kinds. The kinds below are the only ones.
+// Kind adds Go type T to a row of resource.Kinds. The kinds below are the only ones.
 type Kind[T any] struct {
 	id  int
 	row *resource.Kind
 }
 
-// String is the kind's name in the bucket, in roles and in the audit log, such as "checks".
+// String returns the kind's name in the bucket, in roles and in the audit log, for example "checks".
 func (k Kind[T]) String() string { return k.row.Role }
 
-// Cluster says that objects of this kind belong to no namespace.
+// Cluster reports whether objects of this kind belong to no namespace.
 func (k Kind[T]) Cluster() bool { return !k.row.Namespaced }
 
-// Key is the namespace and name of an object of this kind.
+// Key returns the namespace and name of an object of this kind.
 func (k Kind[T]) Key(obj *T) (namespace, name string) { return k.row.Key(obj) }
 
-// Meta is the metadata of an object of this kind; nil for kinds that have none.
+// Meta returns the metadata of an object of this kind, or nil for kinds without metadata.
 func (k Kind[T]) Meta(obj *T) *resource.ObjectMeta { return k.row.Meta(obj) }
 
 // The kinds of definitions.
@@ -44,23 +43,23 @@ var (
 	Pipelines           = kindOf[resource.Pipeline]()
 	Aggregates          = kindOf[resource.Aggregate]()
 	FallbackPipelines   = kindOf[resource.FallbackPipeline]()
-	Tessen              = kindOf[resource.TessenConfig]() // it has one object, resource.TessenName
+	Tessen              = kindOf[resource.TessenConfig]() // one object, resource.TessenName
 	Entities            = kindOf[resource.EntityConfig]()
 	Silences            = kindOf[resource.Silenced]()
 	APIKeys             = kindOf[resource.APIKey]()
 	AuthProviders       = kindOf[resource.AuthProvider]()
-	// Package auth keeps these two; users do not define them.
+	// Package auth writes these two; users do not.
 	Sessions  = kindOf[resource.Session]()
 	Standings = kindOf[resource.Standing]()
 )
 
-// kindInfo is what the watcher needs of a kind without its type.
+// kindInfo has what the watcher needs of a kind, without its Go type.
 type kindInfo struct {
 	name   string
 	decode func([]byte) (any, error)
 }
 
-// kinds is filled while the variables above are initialised, and only read afterwards.
+// kinds is filled while the variables above are initialised, and only read after that.
 var kinds []kindInfo
 
 func kindOf[T any]() Kind[T] {
@@ -75,7 +74,7 @@ func kindOf[T any]() Kind[T] {
 	return k
 }
 
-// KindNames are the names of all kinds of definitions.
+// KindNames returns the names of all kinds of definitions.
 func KindNames() []string {
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
@@ -93,8 +92,9 @@ func kindByName(name string) int {
 	return -1
 }
 
-// bucketKey is an object's key in the bucket: kind.namespace.name. The bucket allows few characters, and a dot
-// separates, so all but letters, digits, "-" and "_" are written as =XX. A kind without namespaces has "=" there.
+// bucketKey returns an object's key in the bucket: kind.namespace.name. The bucket allows few characters, and the dot
+// separates. So every byte except letters, digits, "-" and "_" is written as =XX. A kind without namespaces has "="
+// there.
 func bucketKey(kind, namespace, name string) string {
 	if namespace == "" {
 		return kind + ".=." + escape(name)

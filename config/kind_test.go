@@ -6,11 +6,11 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestKindsAreStored fails for a row of resource.Kinds without a kind of definition here.
+// TestKindsAreStored fails for a row of resource.Kinds without a kind here.
 func TestKindsAreStored(t *testing.T) {
 	for _, k := range resource.Kinds {
 		stored := kindByName(k.Role) >= 0
-		if k.Type == "Event" { // the log has them
+		if k.Type == "Event" { // events are in the log
 			if stored {
 				t.Error("events are stored as definitions")
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// requireWorking makes sure that definitions can still be written.
+// requireWorking fails unless definitions can still be written.
 func requireWorking(t *testing.T, s *config.Store) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -38,7 +38,7 @@ func TestTooLargeDefinition(t *testing.T) {
 	requireWorking(t, s)
 }
 
-// A long name in any request ended the broker's only connection.
+// A long name in any request used to end the broker's only connection.
 func TestTooLongName(t *testing.T) {
 	s, _ := start(t, t.TempDir())
 	long := strings.Repeat("n", 5000)
@@ -60,7 +60,7 @@ func TestTooLongName(t *testing.T) {
 		t.Errorf("update: got %.200v", err)
 	}
 	requireWorking(t, s)
-	// The longest that resource takes, with every byte escaped.
+	// The longest valid name, with every byte escaped.
 	longest := &resource.Silenced{Metadata: resource.ObjectMeta{
 		Namespace: strings.Repeat(".", 255), Name: strings.Repeat(".", 262) + ":" + strings.Repeat(":", 255),
 	}}

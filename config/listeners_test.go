@@ -27,7 +27,7 @@ func (e stored) Created() time.Time              { return time.Now() }
 func (e stored) Delta() uint64                   { return 0 }
 func (e stored) Operation() jetstream.KeyValueOp { return jetstream.KeyValuePut }
 
-// watched is a store without a broker; the test brings what the watcher would.
+// watched returns a store without a broker. The test feeds it in place of the watcher.
 func watched() *Store {
 	s := &Store{advanced: make(chan struct{}), listeners: map[int]func(Change){}}
 	s.metrics = newMetrics(nil, s)
@@ -35,8 +35,8 @@ func watched() *Store {
 	return s
 }
 
-// TestWritesWaitForListeners holds a listener up: the write that it hears of must not return before it does, although the
-// snapshot holds the write.
+// TestWritesWaitForListeners blocks a listener: its write must not return before the listener does, although the
+// snapshot already has the write.
 func TestWritesWaitForListeners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := watched()
@@ -65,7 +65,7 @@ func TestWritesWaitForListeners(t *testing.T) {
 	})
 }
 
-// TestWriteNeedNotWaitForever: a listener that hangs holds up writes, and each still ends with its context.
+// TestWriteNeedNotWaitForever: a hanging listener delays writes, and each still ends with its context.
 func TestWriteNeedNotWaitForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := watched()

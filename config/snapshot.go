@@ -10,13 +10,13 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Snapshot is all definitions at one moment. It never changes; neither may the objects it hands out.
+// Snapshot has all definitions at one moment. It never changes, and callers must not change the objects it returns.
 type Snapshot struct {
 	revision uint64
 	trees    []*iradix.Tree[any] // by kind id; keys are namespace, NUL, name
 }
 
-// Empty is a snapshot without definitions.
+// Empty returns a snapshot without definitions.
 func Empty() *Snapshot {
 	sn := &Snapshot{trees: make([]*iradix.Tree[any], len(kinds))}
 	for i := range sn.trees {
@@ -25,8 +25,7 @@ func Empty() *Snapshot {
 	return sn
 }
 
-// With is a copy of a snapshot with one more object, which replaces one of the same name. Tests use it where there is
-// no store.
+// With returns a copy of a snapshot with obj in it. Tests use it when there is no store.
 func With[T any](sn *Snapshot, k Kind[T], obj *T) *Snapshot {
 	namespace, name := k.Key(obj)
 	next := &Snapshot{revision: sn.revision + 1, trees: slices.Clone(sn.trees)}
@@ -34,7 +33,7 @@ func With[T any](sn *Snapshot, k Kind[T], obj *T) *Snapshot {
 	return next
 }
 
-// Revision grows with every change.
+// Revision returns the snapshot's revision, which grows with every change.
 func (sn *Snapshot) Revision() uint64 { return sn.revision }
 
 func treeKey(namespace, name string) []byte {
@@ -44,12 +43,12 @@ func treeKey(namespace, name string) []byte {
 	return append(k, name...)
 }
 
-// Get finds one object. The namespace of a cluster-wide kind is "".
+// Get returns one object. The namespace of a cluster-wide kind is "".
 func Get[T any](sn *Snapshot, k Kind[T], namespace, name string) (*T, bool) {
 	return Lookup(sn, k, treeKey(namespace, name))
 }
 
-// Lookup is Get for hot callers, which make no strings for it: key is the namespace, a NUL and the name.
+// Lookup is Get without allocations for the key: key is the namespace, a NUL and the name.
 func Lookup[T any](sn *Snapshot, k Kind[T], key []byte) (*T, bool) {
 	v, ok := sn.trees[k.id].Get(key)
 	if !ok {
@@ -63,14 +62,14 @@ func List[T any](sn *Snapshot, k Kind[T], namespace string) iter.Seq[*T] {
 	return ListAfter(sn, k, namespace, "", "")
 }
 
-// ListAfter is List from just behind the given object on, which need not exist. With afterName "" it begins at the start.
+// ListAfter is List from after the given object on, which need not exist. With afterName "" it begins at the start.
 func ListAfter[T any](sn *Snapshot, k Kind[T], namespace, afterNamespace, afterName string) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		sn.each(k.id, namespace, afterNamespace, afterName, func(obj any) bool { return yield(obj.(*T)) })
 	}
 }
 
-// ListAny is List for any kind. It yields nothing of kinds that are no definitions.
+// ListAny is List for a row of resource.Kinds. It yields nothing for kinds that are not stored here.
 func ListAny(sn *Snapshot, k *resource.Kind, namespace string) iter.Seq[any] {
 	return func(yield func(any) bool) {
 		if id := kindByName(k.Role); id >= 0 {
@@ -79,7 +78,7 @@ func ListAny(sn *Snapshot, k *resource.Kind, namespace string) iter.Seq[any] {
 	}
 }
 
-// HasAny reports whether an object of any kind is there.
+// HasAny reports whether an object exists, for a row of resource.Kinds.
 func HasAny(sn *Snapshot, k *resource.Kind, namespace, name string) bool {
 	id := kindByName(k.Role)
 	if id < 0 {
@@ -118,8 +117,8 @@ func (sn *Snapshot) each(id int, namespace, afterNamespace, afterName string, yi
 	}
 }
 
-// Same reports whether two snapshots share their objects of a kind. False may mean equal objects, too.
+// Same reports whether two snapshots share their objects of a kind. If false, the objects may still be equal.
 func Same[T any](a, b *Snapshot, k Kind[T]) bool { return a.trees[k.id] == b.trees[k.id] }
 
-// Len is the number of objects of a kind in all namespaces.
+// Len returns the number of objects of a kind in all namespaces.
 func Len[T any](sn *Snapshot, k Kind[T]) int { return sn.trees[k.id].Len() }

@@ -1,12 +1,13 @@
-// Package config holds what users define (checks, handlers, entities, users, roles) as one immutable snapshot.
+// Package config stores what users define (checks, handlers, entities, users, roles) and gives it to readers as one
+// immutable snapshot. Package api writes most definitions; intake, schedule, pipeline, auth and others read them.
 //
-// Definitions live in a bucket of the broker, one JSON document each, and are written with compare-and-swap on the
-// document's revision. Every backend watches the bucket into its snapshot, which readers take with one atomic load;
-// the event path reads nothing else. A write returns once the local snapshot holds it and the listeners (OnChange) have
-// been called with it. So its writer can read it back, and whatever listeners derive from it is up to date.
+// Definitions are in a bucket of the broker, one JSON document each, and are written with compare-and-swap on the
+// document's revision. Every backend watches the bucket and keeps a snapshot of it, which readers get with one atomic
+// load. The event path reads nothing else. A write returns after the local snapshot has it and the listeners (OnChange)
+// have been called with it. So the writer can read it back, and everything that listeners derive from it is up to date.
 //
 // resource.Kinds has the names of the kinds; a Kind here adds the Go type. The package checks neither rights nor
-// definitions: package api does, and most writes come from there.
+// definitions: package api does.
 package config
 
 import (
@@ -31,7 +32,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Errors of the writes.
+// Errors of writes.
 var (
 	ErrExists   = errors.New("resource already exists")
 	ErrNotFound = errors.New("not found")
@@ -46,7 +47,7 @@ const (
 // Options wires a Store. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
 type Options struct {
 	Broker *broker.Broker
-	// Written is called for each write that has an author, before the write returns.
+	// Written is called for each write with an author, before the write returns.
 	Written func(context.Context, Write)
 	// TombstoneGrace is how long the mark of a deleted definition stays in the bucket.
 	TombstoneGrace time.Duration
@@ -58,10 +59,10 @@ type Options struct {
 type Change struct {
 	Kind, Namespace, Name string
 	Deleted               bool
-	Revision              uint64 // of the snapshot with it
+	Revision              uint64 // of the snapshot with this change
 }
 
-// Store is the bucket of definitions and the snapshot of it.
+// Store keeps the bucket of definitions and its snapshot.
 type Store struct {
 	opts    Options
 	log     *slog.Logger
@@ -71,16 +72,16 @@ type Store struct {
 
 	bucket   jetstream.KeyValue
 	mark     *broker.Mark
-	secrets  map[string]struct{} // keys of secrets; the watcher's own, like the next
-	complete bool                // all that was stored at the start is loaded
+	secrets  map[string]struct{} // keys of secrets; only the watcher uses it, and the next two fields
+	complete bool                // everything that was stored at the start is loaded
 	stream   jetstream.Stream    // of the bucket
-	loading  uint64              // the revision that the initial load brings
-	outage   broker.Outage       // of the broker's store
+	loading  uint64              // the revision that the initial load reaches
+	outage   broker.Outage       // times when the broker's store does not answer
 	snapshot atomic.Pointer[Snapshot]
 
 	mu        sync.Mutex    // guards the fields below
-	told      uint64        // the listeners have heard of all changes up to this revision
-	advanced  chan struct{} // closed when told advances
+	notified  uint64        // the listeners have been called with all changes up to this revision
+	advanced  chan struct{} // closed when notified advances
 	listeners map[int]func(Change)
 	nextID    int
 
@@ -148,7 +149,7 @@ func New(opts Options) (*Store, error) {
 	return s, nil
 }
 
-// Start opens the bucket and returns once the snapshot holds all that is in it.
+// Start opens the bucket and returns when the snapshot has everything in it.
 func (s *Store) Start(ctx context.Context) error {
 	bucket, err := s.opts.Broker.JetStream().CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
 		Bucket:      bucketName,
@@ -183,10 +184,10 @@ func (s *Store) Start(ctx context.Context) error {
 	return nil
 }
 
-// loadPause is how long no definition must have come while they are loaded for the load to count as stuck.
+// loadPause is how long the initial load may bring no definition before it counts as stuck.
 const loadPause = time.Minute
 
-// waitLoaded waits for the end of the load, for as long as definitions go on coming.
+// waitLoaded waits for the end of the initial load, for as long as definitions arrive.
 func (s *Store) waitLoaded(ctx context.Context, loaded <-chan struct{}) error {
 	stuck := time.NewTimer(loadPause)
 	defer stuck.Stop()
@@ -200,7 +201,8 @@ func (s *Store) waitLoaded(ctx context.Context, loaded <-chan struct{}) error {
 		case <-advanced:
 			stuck.Reset(loadPause)
 		case <-stuck.C:
-			return fmt.Errorf("load config: no definition came from the broker for %s (newest revision %d)", loadPause, s.Snapshot().Revision())
+			return fmt.Errorf("load config: no definition came from the broker for %s (newest revision %d)",
+				loadPause, s.Snapshot().Revision())
 		case <-ctx.Done():
 			return fmt.Errorf("load config: %w", ctx.Err())
 		}
@@ -220,8 +222,8 @@ func (s *Store) Stop() error {
 	return nil
 }
 
-// openStream finds the bucket's stream and its newest revision. The newest one may have been the deletion of something, of
-// which the bucket has nothing any more; the snapshot's revision must not go back for that.
+// openStream finds the bucket's stream and its newest revision. That revision may be a deletion whose tombstone is
+// gone. The snapshot's revision must still not go back below it.
 func (s *Store) openStream(ctx context.Context) (err error) {
 	if s.stream, err = s.opts.Broker.JetStream().Stream(ctx, "KV_"+bucketName); err != nil {
 		return fmt.Errorf("open stream of config bucket: %w", err)
@@ -230,13 +232,13 @@ func (s *Store) openStream(ctx context.Context) (err error) {
 	return nil
 }
 
-// Snapshot is the newest snapshot.
+// Snapshot returns the newest snapshot.
 func (s *Store) Snapshot() *Snapshot { return s.snapshot.Load() }
 
-// OnChange calls f for every change from now on, in order, after the snapshot holds it and before the write of the change
-// returns. f runs on the watcher's goroutine, so all writes wait for it: it must not block, and must not write a definition
-// or take a lock that is held during a write of one. What takes longer is left to a goroutine that f wakes; writes do not
-// wait for that. cancel ends it.
+// OnChange calls f for every later change, in order, after the snapshot has it and before its write returns. f runs on
+// the watcher's goroutine, and all writes wait for it. So f must not block, write a definition, or take a lock that is
+// held during such a write. Slow work belongs in a goroutine that f wakes; writes do not wait for that. cancel ends the
+// calls.
 func (s *Store) OnChange(f func(Change)) (cancel func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,7 +252,7 @@ func (s *Store) OnChange(f func(Change)) (cancel func()) {
 	}
 }
 
-// watch applies updates to the snapshot, as many at a time as are waiting: while 18,000 agents register, it is
+// watch applies updates to the snapshot, all that are waiting at a time: when 18,000 agents register, the snapshot is
 // swapped once per burst and not once per agent.
 func (s *Store) watch(loaded chan struct{}) {
 	defer close(s.done)
@@ -276,8 +278,8 @@ func (s *Store) watch(loaded chan struct{}) {
 	}
 }
 
-// apply swaps in a snapshot with the entries and tells the listeners. It says whether the mark that ends the initial load
-// was among the entries.
+// apply swaps in a snapshot with the entries and calls the listeners. It reports whether the entries had the mark that
+// ends the initial load.
 func (s *Store) apply(entries []jetstream.KeyValueEntry) (initialDone bool) {
 	old := s.snapshot.Load()
 	next := &Snapshot{revision: old.revision, trees: append([]*iradix.Tree[any](nil), old.trees...)}
@@ -330,7 +332,7 @@ func (s *Store) apply(entries []jetstream.KeyValueEntry) (initialDone bool) {
 		}
 	}
 	s.metrics.changes.Add(float64(len(changes)))
-	// Noted before a writer hears of it: what was acknowledged is in the note.
+	// Before the writers return: an acknowledged write must be counted.
 	if s.complete = s.complete || initialDone; s.complete {
 		s.mark.Holds(next.revision, s.live(next))
 	}
@@ -338,9 +340,9 @@ func (s *Store) apply(entries []jetstream.KeyValueEntry) (initialDone bool) {
 	return initialDone
 }
 
-// swap makes a snapshot the newest, tells the listeners, and then releases the writers that wait for it. A listener that
-// waits for a writer would stop the store even if writers were released first: the listeners run on the goroutine that
-// brings the next write.
+// swap makes a snapshot the newest, calls the listeners, and then releases the writers that wait for it. Releasing
+// writers first would not help a listener that waits for a writer: the listeners run on the goroutine that brings the
+// next write.
 func (s *Store) swap(next *Snapshot, changes []Change) {
 	s.mu.Lock()
 	s.snapshot.Store(next)
@@ -358,7 +360,7 @@ func (s *Store) swap(next *Snapshot, changes []Change) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.told = next.revision
+	s.notified = next.revision
 	close(s.advanced)
 	s.advanced = make(chan struct{})
 }
@@ -371,7 +373,7 @@ func (s *Store) countSecret(e jetstream.KeyValueEntry) {
 	}
 }
 
-// live is how many keys of the bucket hold something.
+// live returns how many keys of the bucket have a value.
 func (s *Store) live(sn *Snapshot) uint64 {
 	n := len(s.secrets)
 	for _, t := range sn.trees {
@@ -385,13 +387,13 @@ func (s *Store) unusable(key string, err error) {
 	s.log.Error("stored definition cannot be used", "key", key, "err", err)
 }
 
-// wait returns once the snapshot is at the revision and the listeners have heard of it.
+// wait returns when the snapshot is at the revision and the listeners have been called with it.
 func (s *Store) wait(ctx context.Context, revision uint64) error {
 	s.outage.Answered()
 	for {
 		s.mu.Lock()
 		advanced := s.advanced
-		reached := s.told >= revision
+		reached := s.notified >= revision
 		s.mu.Unlock()
 		if reached {
 			return nil
@@ -404,7 +406,7 @@ func (s *Store) wait(ctx context.Context, revision uint64) error {
 	}
 }
 
-// Create writes an object that must not exist yet; ErrExists if it does.
+// Create writes an object that must not exist yet: it fails with ErrExists if it does.
 func Create[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
 	key, value, err := encode(s, k, obj)
 	if err != nil {
@@ -422,7 +424,7 @@ func Create[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
 	return s.wait(ctx, rev)
 }
 
-// Put writes an object whether it exists or not.
+// Put writes an object, whether it exists or not.
 func Put[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
 	key, value, err := encode(s, k, obj)
 	if err != nil {
@@ -443,13 +445,13 @@ func Put[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
 	return s.wait(ctx, rev)
 }
 
-// Delete removes an object; ErrNotFound if there is none.
+// Delete deletes an object. It fails with ErrNotFound if there is none.
 func Delete[T any](ctx context.Context, s *Store, k Kind[T], namespace, name string) error {
 	return DeleteIf(ctx, s, k, namespace, name, nil)
 }
 
-// DeleteIf is Delete for an object that meant says yes to. It fails with ErrNotFound too if meant says no. Without meant, the
-// object need not even be readable.
+// DeleteIf is Delete for an object for which meant returns true. It fails with ErrNotFound too if meant returns false.
+// With a nil meant, the object need not be readable.
 func DeleteIf[T any](ctx context.Context, s *Store, k Kind[T], namespace, name string, meant func(*T) bool) error {
 	var asked func(value []byte) (bool, error)
 	if meant != nil {
@@ -464,12 +466,12 @@ func DeleteIf[T any](ctx context.Context, s *Store, k Kind[T], namespace, name s
 	return s.delete(ctx, k.String(), namespace, name, asked)
 }
 
-// DeleteAny is Delete for an object of any kind.
+// DeleteAny is Delete for a row of resource.Kinds.
 func DeleteAny(ctx context.Context, s *Store, k *resource.Kind, namespace, name string) error {
 	return s.delete(ctx, k.Role, namespace, name, nil)
 }
 
-// delete deletes an object if meant, unless nil, says yes to its present value.
+// delete deletes an object if meant is nil or returns true for its present value.
 func (s *Store) delete(ctx context.Context, kind, namespace, name string, meant func(value []byte) (bool, error)) error {
 	key := bucketKey(kind, namespace, name)
 	if len(key) > maxKey {
@@ -492,7 +494,7 @@ func (s *Store) delete(ctx context.Context, kind, namespace, name string, meant 
 				return fmt.Errorf("delete %s: %w", key, ErrNotFound)
 			}
 		}
-		// The bucket's own Delete does not return the mark's revision, which is needed to wait for it.
+		// The bucket's own Delete does not return the tombstone's revision, which we must wait for.
 		mark := &nats.Msg{Subject: "$KV." + bucketName + "." + key, Header: nats.Header{"KV-Operation": {"DEL"}}}
 		ack, err := s.opts.Broker.JetStream().PublishMsg(ctx, mark, jetstream.WithExpectLastSequencePerSubject(entry.Revision()))
 		if wrongRevision(err) {
@@ -506,8 +508,9 @@ func (s *Store) delete(ctx context.Context, kind, namespace, name string, meant 
 	}
 }
 
-// Update changes an object by compare-and-swap: change gets a copy of the present one and returns what to write, and is
-// called again when another write came between. ErrNotFound if there is none; an error of change ends it.
+// Update changes an object by compare-and-swap. change gets a copy of the present object and returns the new one; it is
+// called again if another write came first. Update fails with ErrNotFound if there is no object, and with change's
+// error.
 func Update[T any](ctx context.Context, s *Store, k Kind[T], namespace, name string, change func(old *T) (*T, error)) (*T, error) {
 	key := bucketKey(k.String(), namespace, name)
 	if len(key) > maxKey {
@@ -548,7 +551,7 @@ func Update[T any](ctx context.Context, s *Store, k Kind[T], namespace, name str
 	}
 }
 
-// Secret returns the cluster-wide random secret of that name, which the first caller makes.
+// Secret returns the cluster-wide random secret of that name. The first call makes it.
 func (s *Store) Secret(ctx context.Context, name string, size int) ([]byte, error) {
 	key := bucketKey(secretKind, "", name)
 	for {
@@ -567,7 +570,7 @@ func (s *Store) Secret(ctx context.Context, name string, size int) ([]byte, erro
 	}
 }
 
-// failed names a write that failed, and has the store repaired if it has not answered for long.
+// failed wraps the error of a write, and has the broker's store repaired if it has not answered for long.
 func (s *Store) failed(step, key string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = errors.Join(err, s.opts.Broker.TimedOut(&s.outage))
@@ -577,11 +580,11 @@ func (s *Store) failed(step, key string, err error) error {
 	return fmt.Errorf("%s %s: %w", step, key, err)
 }
 
-// maxKey is the longest key, in bytes. The broker closes a connection that names a much longer subject, and some of its
-// subjects have a prefix before the key. Names that resource takes give shorter keys, even if all their bytes are escaped.
+// maxKey is the longest key, in bytes. The broker closes a connection that sends a much longer subject, and some of its
+// subjects have a prefix before the key. Valid names give shorter keys, even if every byte is escaped.
 const maxKey = 3 << 10
 
-// encode returns the key and the value of an object, or why it cannot be stored.
+// encode returns the key and the value of an object, or the reason why it cannot be stored.
 func encode[T any](s *Store, k Kind[T], obj *T) (key string, value []byte, err error) {
 	namespace, name := k.Key(obj)
 	if name == "" || !k.Cluster() && namespace == "" {

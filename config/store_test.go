@@ -122,10 +122,11 @@ func TestConcurrentUpdatesLoseNothing(t *testing.T) {
 	for range writers {
 		wg.Go(func() {
 			for range each {
-				if _, err := config.Update(t.Context(), s, config.Checks, "default", "n", func(c *resource.CheckConfig) (*resource.CheckConfig, error) {
-					c.Timeout++
-					return c, nil
-				}); err != nil {
+				if _, err := config.Update(t.Context(), s, config.Checks, "default", "n",
+					func(c *resource.CheckConfig) (*resource.CheckConfig, error) {
+						c.Timeout++
+						return c, nil
+					}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
 )
 
-// Stored describes the bucket's stream to those who read its files without the broker.
+// Stored describes the bucket's stream to programs that read its files without the broker.
 func Stored() blocks.Stream {
 	return blocks.Stream{
 		Name: streamName, Subject: "$KV." + bucketName + ".", Keyed: true, Valid: validStored,
@@ -16,7 +16,7 @@ func Stored() blocks.Stream {
 	}
 }
 
-// validStored reports what is wrong with a stored message, as far as a glance shows. Its checksum does not say where its key ends.
+// validStored returns an error if a stored message is visibly damaged. Its checksum does not cover where the key ends.
 func validStored(key, headers, message []byte) error {
 	kind, _, _, err := parseBucketKey(string(key))
 	switch {

@@ -9,22 +9,22 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A deleted definition leaves a mark in the bucket, a tombstone, so that every watcher learns of the deletion. Marks are
-// small, but a week of short-lived hosts leaves hundreds of thousands, which a start would have to read.
+// A deleted definition leaves a tombstone in the bucket, so that every watcher learns of the deletion. Tombstones are
+// small, but a week of short-lived hosts leaves hundreds of thousands, which every start would have to read.
 //
-// The store removes each mark some time after it was made. A watcher that is connected has seen it by then, and one that
-// connects later needs no marks: it starts from what is there. A watcher that loses its connection for longer than
-// TombstoneGrace must load the bucket anew. Only the mark goes: a definition that was made again under the name has a
-// later revision, which the removal does not reach.
+// The store removes each tombstone some time after it was made. A connected watcher has seen it by then. A watcher that
+// connects later needs none: it starts from what exists. A watcher that loses its connection for longer than
+// TombstoneGrace must load the bucket anew. Only the tombstone goes: a definition made again under the same name has a
+// later revision, which the removal does not touch.
 
 const (
-	// tombstonePause is the least time between two removals, so that they do not hold up writes.
+	// tombstonePause is the least time between two removals, so that they do not delay writes.
 	tombstonePause = 2 * time.Millisecond
-	// tombstoneRetry is the pause after a removal that failed.
+	// tombstoneRetry is the pause after a failed removal.
 	tombstoneRetry = 10 * time.Second
 )
 
-// tombstone is a mark in the bucket.
+// tombstone is the mark of one deletion in the bucket.
 type tombstone struct {
 	key      string
 	revision uint64
@@ -48,7 +48,7 @@ func (ts *tombstones) add(t tombstone) {
 	}
 }
 
-// first is the oldest one.
+// first returns the oldest tombstone.
 func (ts *tombstones) first() (t tombstone, ok bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -58,7 +58,7 @@ func (ts *tombstones) first() (t tombstone, ok bool) {
 	return ts.queue[0], true
 }
 
-// removed forgets the oldest one.
+// removed drops the oldest tombstone.
 func (ts *tombstones) removed() {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -74,7 +74,7 @@ func (ts *tombstones) len() int {
 	return len(ts.queue)
 }
 
-// removeTombstones removes marks when their time has come, one after the other.
+// removeTombstones removes tombstones when they are due, one after the other.
 func (s *Store) removeTombstones(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

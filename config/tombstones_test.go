@@ -10,7 +10,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// bucket is what the broker has of the definitions.
+// bucket is the broker's bucket of definitions.
 type bucket struct {
 	t      *testing.T
 	broker *broker.Broker
@@ -52,7 +52,7 @@ func (b *bucket) messages() uint64 {
 	return stream.CachedInfo().State.Msgs
 }
 
-// waitForMessages waits until the bucket has so many messages.
+// waitForMessages waits until the bucket has want messages.
 func (b *bucket) waitForMessages(want uint64) {
 	b.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -73,7 +73,7 @@ func host(name string) *resource.EntityConfig {
 	}}
 }
 
-// TestTheBucketShrinks makes and deletes entities and sign-in sessions: the bucket ends with what is there.
+// TestTheBucketShrinks makes and deletes entities and sign-ins: only the existing ones stay in the bucket.
 func TestTheBucketShrinks(t *testing.T) {
 	b := openBucket(t, t.TempDir(), time.Nanosecond)
 	ctx := t.Context()
@@ -107,8 +107,8 @@ func TestTheBucketShrinks(t *testing.T) {
 	}
 }
 
-// TestTombstonesOfBefore opens a bucket with marks, keeps them for their time, and then removes them. What was made again
-// under a name stays, and revisions do not go back.
+// TestTombstonesOfBefore opens a bucket with tombstones, keeps them for their time, and then removes them. A definition
+// made again under the same name stays, and revisions do not go back.
 func TestTombstonesOfBefore(t *testing.T) {
 	dir := t.TempDir()
 	b := openBucket(t, dir, 0)

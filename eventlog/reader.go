@@ -76,7 +76,11 @@ func (r *Reader) Next(ctx context.Context) (seq uint64, msg []byte, err error) {
 		r.log.followed(r.p, r.last)
 	}
 	for {
-		m, ok, err := r.await(ctx)
+		next := r.nextLive
+		if r.stored != nil {
+			next = r.nextStored
+		}
+		m, ok, err := next(ctx)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -87,34 +91,35 @@ func (r *Reader) Next(ctx context.Context) (seq uint64, msg []byte, err error) {
 	}
 }
 
-// await waits for a message of the stream or of the writer. It returns false when it has changed from one to the
-// other.
-func (r *Reader) await(ctx context.Context) (m message, ok bool, err error) {
-	if r.stored != nil {
-		if r.next > r.stored.last {
-			r.finish(ctx)
-			return m, false, nil
-		}
-		select {
-		case m = <-r.stored.messages:
-		case <-ctx.Done():
-			return m, false, ctx.Err()
-		case <-r.stored.closed:
-			return m, false, ErrClosed
-		}
-		if m.seq > r.stored.last { // the last ones are missing
-			r.finish(ctx)
-			return m, false, nil
-		}
-		return m, true, nil
+// nextStored waits for a message of the stream. It returns false at the end of what is to be read there.
+func (r *Reader) nextStored(ctx context.Context) (m message, ok bool, err error) {
+	if r.next > r.stored.last {
+		r.finish(ctx)
+		return m, false, nil
 	}
+	select {
+	case m = <-r.stored.messages:
+	case <-ctx.Done():
+		return m, false, ctx.Err()
+	case <-r.stored.closed:
+		return m, false, ErrClosed
+	}
+	if m.seq > r.stored.last { // the stream has no message up to last any more
+		r.finish(ctx)
+		return m, false, nil
+	}
+	return m, true, nil
+}
+
+// nextLive waits for a message of the writer. It returns false when messages before that one must be looked for in the stream.
+func (r *Reader) nextLive(ctx context.Context) (m message, ok bool, err error) {
 	if m, ok = r.p.oldest(ctx, r.next); !ok {
 		return m, false, ctx.Err()
 	}
 	if m.seq == r.next {
 		return m, true, nil
 	}
-	// Another process wrote the missing messages.
+	// Another writer wrote the messages before this one, or they are lost: a repair leaves gaps, at the end too.
 	if r.stored, err = r.read(ctx, m.seq-1); err == nil {
 		return m, false, nil
 	}
@@ -142,8 +147,9 @@ func (r *Reader) Stop() {
 	}
 }
 
-// finish ends the reading of the stream.
+// finish ends the reading of the stream. Messages up to its last one that have not come are lost.
 func (r *Reader) finish(ctx context.Context) {
+	r.next = max(r.next, r.stored.last+1)
 	r.stored.stop()
 	if info := r.stored.consumer.CachedInfo(); info != nil { // otherwise the broker drops the consumer itself, minutes later
 		_ = r.log.js.DeleteConsumer(ctx, info.Stream, info.Name)

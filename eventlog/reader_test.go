@@ -175,6 +175,52 @@ func TestMessagesOfAnotherWriter(t *testing.T) {
 	}
 }
 
+// TestLostMessagesAreSkipped loses the last messages of the log and some in between, as a repair may. The reader goes on
+// with the others, and with new ones.
+func TestLostMessagesAreSkipped(t *testing.T) {
+	b, err := broker.New(broker.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l, err := eventlog.New(eventlog.Options{Broker: b, Dir: t.TempDir(), Origin: "one", Partitions: 1, FlushInterval: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = l.Stop(), b.Stop() })
+	for n := range 6 {
+		put(t, l, fmt.Sprint("message ", n+1))
+	}
+	stream, err := b.JetStream().Stream(t.Context(), "EVENTLOG_0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, lost := range []uint64{2, 5, 6} {
+		if err := stream.DeleteMsg(t.Context(), lost); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := follower{t: t}
+	stop := f.follow(l, 1)
+	f.wait(4)
+	put(t, l, "message 7")
+	put(t, l, "message 8")
+	f.wait(8)
+	stop()
+	var got []string
+	for _, body := range f.got {
+		got = append(got, string(body))
+	}
+	if want := []string{"message 1", "message 3", "message 4", "message 7", "message 8"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // TestFollowedLogIsNotKeptInMemory: JetStream reuses one block's buffer while new messages are not read from the
 // stream.
 func TestFollowedLogIsNotKeptInMemory(t *testing.T) {

@@ -9,58 +9,60 @@ import (
 // AggregateAPIVersion is the version of aggregates in wrapped resources.
 const AggregateAPIVersion = "lapwing/v1"
 
-// Marks of an aggregate's events: labels of the check, and an annotation of the event.
+// Names of the labels of the check and of the event's annotation that mark an event as an aggregate's.
 const (
 	AggregateLabel      = "lapwing.io/aggregate"       // the name of the aggregate
 	AggregateGroupLabel = "lapwing.io/aggregate-group" // the value that the members have in common
 	AggregateAnnotation = "lapwing.io/aggregate"       // an AggregateCount in JSON
 )
 
-// Aggregate is a check that the backend makes of other checks' newest results: it fails if too many of them do.
+// Aggregate is a check that the backend computes from the newest results of other checks: it fails if too many of them
+// fail.
 type Aggregate struct {
 	Metadata ObjectMeta `json:"metadata"`
-	// LabelSelector and FieldSelector say which events of its namespace are its members; both must hold. An aggregate's own
-	// events are not among them.
+	// LabelSelector and FieldSelector select the members among the events of the namespace. An event must match both.
+	// Events of the aggregate itself are never members.
 	LabelSelector string `json:"label_selector,omitempty"`
 	FieldSelector string `json:"field_selector,omitempty"`
-	// GroupBy is a field, as in selectors, such as event.entity.labels.rack. There is a result for each of its values.
+	// GroupBy is a field as in selectors, for example event.entity.labels.rack. Each of its values has a result of its
+	// own.
 	GroupBy string `json:"group_by,omitempty"`
-	// Failing is a field selector for the members that count as failing. Default: those that are not OK.
+	// Failing is a field selector for the members that count as failing. Default: the members that are not OK.
 	Failing string `json:"failing,omitempty"`
 	// IgnoreSilenced leaves silenced members out.
 	IgnoreSilenced bool `json:"ignore_silenced,omitempty"`
-	// Warning and Critical are from when on the result is 1 and 2.
+	// Warning and Critical are the thresholds for the statuses 1 and 2.
 	Warning  *AggregateThreshold `json:"warning,omitempty"`
 	Critical *AggregateThreshold `json:"critical,omitempty"`
-	// MinMembers is how many members there must be. With fewer the result is FewStatus, default 3.
+	// MinMembers is the least number of members. With fewer, the result is FewStatus, default 3.
 	MinMembers uint32  `json:"min_members,omitempty"`
 	FewStatus  *uint32 `json:"few_status,omitempty"`
 	Interval   uint32  `json:"interval"` // seconds
-	// Result is what the events look like.
+	// Result describes the events that the aggregate makes.
 	Result AggregateResult `json:"result"`
-	// Author is the user who said what the aggregate is; its members are events that the author may list. The server sets it. Nil in
-	// definitions from before there were authors: those have all events of the namespace.
+	// Author is the user who wrote the definition. Members are only events that the author may list. The server sets
+	// it. It is nil in definitions of older releases: their members are all events of the namespace.
 	Author *Author `json:"author,omitempty"`
 }
 
-// AggregateThreshold is reached by a share of the members, or by a number of them, whichever is first.
+// AggregateThreshold is reached at a share of the members or at a number of them, whichever comes first.
 type AggregateThreshold struct {
 	Percent float64 `json:"percent,omitempty"`
 	Count   uint32  `json:"count,omitempty"`
 }
 
-// AggregateResult is the events that an aggregate makes. They are of a proxy entity.
+// AggregateResult describes the events that an aggregate makes. They belong to a proxy entity.
 type AggregateResult struct {
-	Entity string `json:"entity,omitempty"` // default the aggregate's name; with groups the value follows, after a dash
+	Entity string `json:"entity,omitempty"` // default the aggregate's name; with GroupBy, a dash and the value follow
 	Check  string `json:"check,omitempty"`  // default "aggregate"
-	// Labels and Annotations are the check's.
+	// Labels and Annotations of the check.
 	Labels      map[string]string   `json:"labels,omitempty"`
 	Annotations map[string]string   `json:"annotations,omitempty"`
 	Handlers    []string            `json:"handlers,omitempty"`
 	Pipelines   []ResourceReference `json:"pipelines,omitempty"`
 }
 
-// AggregateCount is what an aggregate found, of one group if it has groups.
+// AggregateCount is what an aggregate counted, in one group if it has groups.
 type AggregateCount struct {
 	Group   string  `json:"group,omitempty"`
 	Members int     `json:"members"`
@@ -68,7 +70,7 @@ type AggregateCount struct {
 	Percent float64 `json:"percent"`
 }
 
-// AggregateEvaluation is what an aggregate would say now, of one group if it has groups.
+// AggregateEvaluation is what an aggregate would report now, for one group if it has groups.
 type AggregateEvaluation struct {
 	AggregateCount
 	Entity string `json:"entity"`
@@ -77,7 +79,7 @@ type AggregateEvaluation struct {
 	Output string `json:"output"`
 }
 
-// EntityName is the entity of an aggregate's events.
+// EntityName returns the entity of the aggregate's events.
 func (a *Aggregate) EntityName() string {
 	if a.Result.Entity != "" {
 		return a.Result.Entity
@@ -85,7 +87,7 @@ func (a *Aggregate) EntityName() string {
 	return a.Metadata.Name
 }
 
-// CheckName is the check of an aggregate's events.
+// CheckName returns the check of the aggregate's events.
 func (a *Aggregate) CheckName() string {
 	if a.Result.Check != "" {
 		return a.Result.Check
@@ -93,10 +95,10 @@ func (a *Aggregate) CheckName() string {
 	return "aggregate"
 }
 
-// maxAggregateInterval is a day.
+// maxAggregateInterval is a day, in seconds.
 const maxAggregateInterval = 86400
 
-// Validate returns the reason why a is not acceptable, if it is not. Whether the selectors can be parsed is asked elsewhere.
+// Validate returns the reason why a is not acceptable, or nil. It does not parse the selectors: package api does.
 func (a *Aggregate) Validate() error {
 	if err := checkName(a.Metadata.Name); err != nil {
 		return fmt.Errorf("aggregate name %w", err)
@@ -151,7 +153,7 @@ func (t *AggregateThreshold) validate(name string) error {
 	return nil
 }
 
-// Reached says whether so many of the members are enough.
+// Reached reports whether the number of failing members reaches the threshold.
 func (t *AggregateThreshold) Reached(failing, members int) bool {
 	if t == nil || failing == 0 {
 		return false

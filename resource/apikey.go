@@ -2,7 +2,8 @@ package resource
 
 import "errors"
 
-// APIKey lets programs act as a user. What they send is not kept: Hash is its SHA-256, and the name follows from that.
+// APIKey lets a program act as a user. The key itself is not stored: Hash is its SHA-256, and the name is derived from
+// the hash.
 type APIKey struct {
 	Metadata  ObjectMeta `json:"metadata"`
 	Username  string     `json:"username"`
@@ -10,7 +11,7 @@ type APIKey struct {
 	CreatedAt int64      `json:"created_at"`     // Unix seconds
 }
 
-// Validate returns the reason why k is not acceptable, if it is not.
+// Validate returns the reason why k is not acceptable, or nil.
 func (k *APIKey) Validate() error {
 	if k.Metadata.Namespace != "" {
 		return errors.New("api key cannot have a namespace")
@@ -21,10 +22,10 @@ func (k *APIKey) Validate() error {
 	return nil
 }
 
-// Session is what is kept of a sign-in from its first refresh on, or from its logout. It is no resource of the API.
+// Session is the stored record of a sign-in, from its first refresh or its logout on. The API does not serve it.
 type Session struct {
 	ID      string `json:"id"`
 	User    string `json:"user"`
-	Current string `json:"current,omitempty"` // id of the refresh token that can be traded next; "" when the session has ended
-	Until   int64  `json:"until"`             // Unix seconds; none of its tokens is good any more then
+	Current string `json:"current,omitempty"` // id of the next refresh token; "" when the sign-in has ended
+	Until   int64  `json:"until"`             // Unix seconds, when the last of its tokens ends
 }

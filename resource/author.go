@@ -1,16 +1,17 @@
 package resource
 
-// Author is the user who said what a definition is. The server sets it when the definition is written. What such a definition
-// reads of events is limited to what its author may read. Definitions from before authors were kept have none.
+// Author is the user who wrote a definition. The server sets it on every write. Such a definition reads only events
+// that its author may read. Definitions of older releases have none.
 type Author struct {
 	User string `json:"user"`
-	// Provider and ProviderType name the directory or OpenID Connect provider that vouches for the user; empty for a user of lapwing's own.
+	// Provider and ProviderType name the directory or OpenID Connect provider that vouches for the user. They are empty
+	// for lapwing's own users.
 	Provider     string `json:"provider,omitempty"`
 	ProviderType string `json:"provider_type,omitempty"`
 }
 
-// Standing is what a provider last said of one of its users: the groups that count for definitions of that user while the user is
-// not signed in. It is no resource of the API.
+// Standing is a provider's last answer about one of its users. Its groups apply to the user's definitions while the
+// user is not signed in. The API does not serve it.
 type Standing struct {
 	ID           string   `json:"id"`
 	User         string   `json:"user"`

@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// AuthAPIVersion is the API version of what signs people in.
+// AuthAPIVersion is the API version of authentication providers.
 const AuthAPIVersion = "authentication/v2"
 
 // Types of AuthProvider.
@@ -20,8 +20,8 @@ const (
 	OIDCType = "oidc"
 )
 
-// AuthProvider is a place that knows people whom lapwing does not know itself. Directory is set for the types ldap and ad,
-// OIDC for oidc. Its JSON is wrapped, as it travels: {type, api_version, metadata, spec}.
+// AuthProvider is a directory or an OpenID Connect provider whose users may sign in. Directory is set for the types
+// ldap and ad, OIDC for oidc. Its JSON is always wrapped: {type, api_version, metadata, spec}.
 type AuthProvider struct {
 	Type      string
 	Metadata  ObjectMeta
@@ -29,22 +29,22 @@ type AuthProvider struct {
 	OIDC      *OIDC
 }
 
-// Directory is a directory asked by LDAP: people sign in with the names and passwords that it knows.
+// Directory is an LDAP directory: its people sign in with their names and passwords there.
 type Directory struct {
 	// Servers are asked in order until one knows the user.
 	Servers []DirectoryServer `json:"servers"`
-	// AllowedGroups are those of a user's groups that count. Empty for all.
+	// AllowedGroups limits which of a user's groups count. Empty means all.
 	AllowedGroups []string `json:"allowed_groups"`
-	// GroupsPrefix and UsernamePrefix, with a colon behind them, stand before the names of groups and users.
+	// GroupsPrefix and UsernamePrefix are put before the names of groups and users, with a colon between.
 	GroupsPrefix   string `json:"groups_prefix"`
 	UsernamePrefix string `json:"username_prefix"`
 }
 
-// DirectoryServer is where a directory is, and how its people and groups are found.
+// DirectoryServer says where a directory is, and how to find its people and groups.
 type DirectoryServer struct {
 	Host string `json:"host"`
 	Port int    `json:"port"`
-	// Security is tls, starttls or insecure. Insecure accepts any certificate.
+	// Security is tls, starttls or insecure. With insecure any certificate is accepted.
 	Security       string            `json:"security"`
 	Insecure       bool              `json:"insecure"`
 	TrustedCAFile  string            `json:"trusted_ca_file"`
@@ -53,22 +53,23 @@ type DirectoryServer struct {
 	Binding        *DirectoryBinding `json:"binding"` // nil for anonymous searches
 	GroupSearch    DirectorySearch   `json:"group_search"`
 	UserSearch     DirectorySearch   `json:"user_search"`
-	// DefaultUPNDomain, of an Active Directory, has people bind by their principal names; it is behind names without one.
+	// DefaultUPNDomain, for Active Directory only, makes people bind by their principal names. It is appended to names
+	// without a domain.
 	DefaultUPNDomain string `json:"default_upn_domain,omitempty"`
-	// IncludeNestedGroups adds the groups that the groups are in.
+	// IncludeNestedGroups adds the groups that contain the user's groups.
 	IncludeNestedGroups bool `json:"include_nested_groups,omitempty"`
 }
 
-// DirectoryBinding is the account that searches.
+// DirectoryBinding is the account that searches the directory.
 type DirectoryBinding struct {
 	UserDN   string `json:"user_dn"`
 	Password string `json:"password"`
 }
 
-// DirectorySearch says which entries are people or groups, and which attributes tell them apart.
+// DirectorySearch says which entries are people or groups, and which of their attributes to read.
 type DirectorySearch struct {
 	BaseDN        string `json:"base_dn"`
-	Attribute     string `json:"attribute"` // people: that of the name signed in with; groups: that with the members
+	Attribute     string `json:"attribute"` // for people the sign-in name, for groups the members
 	NameAttribute string `json:"name_attribute"`
 	ObjectClass   string `json:"object_class"`
 }
@@ -80,13 +81,13 @@ type OIDC struct {
 	ClientSecret     string   `json:"client_secret"`
 	RedirectURI      string   `json:"redirect_uri"`
 	AdditionalScopes []string `json:"additional_scopes"`
-	// DisableOfflineAccess has no refresh token asked for; sessions then end with the token that began them.
+	// DisableOfflineAccess requests no refresh token. A sign-in then ends with the provider's first token.
 	DisableOfflineAccess bool   `json:"disable_offline_access"`
 	GroupsClaim          string `json:"groups_claim"`
 	GroupsPrefix         string `json:"groups_prefix"`
 	UsernameClaim        string `json:"username_claim"` // "" for sub
 	UsernamePrefix       string `json:"username_prefix"`
-	Provider             string `json:"provider,omitempty"` // what people call it
+	Provider             string `json:"provider,omitempty"` // the provider's name for users
 }
 
 // authProviderJSON is the JSON of an AuthProvider.
@@ -97,7 +98,7 @@ type authProviderJSON struct {
 	Spec       json.RawMessage `json:"spec"`
 }
 
-// MarshalJSON writes p wrapped, with its secrets: use Redacted for those who may read it.
+// MarshalJSON writes p wrapped, with its secrets. For users who may only read, use Redacted.
 func (p AuthProvider) MarshalJSON() ([]byte, error) {
 	var spec []byte
 	var err error
@@ -150,7 +151,7 @@ func (p *AuthProvider) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// complete fills in the defaults.
+// complete fills in the defaults of the provider's type.
 func (s *DirectoryServer) complete(typ string) {
 	fill := func(field *string, value string) {
 		if *field == "" {
@@ -178,7 +179,7 @@ func (s *DirectoryServer) complete(typ string) {
 	fill(&s.UserSearch.NameAttribute, "cn")
 }
 
-// Validate returns the reason why p is not acceptable, if it is not.
+// Validate returns the reason why p is not acceptable, or nil.
 func (p *AuthProvider) Validate() error {
 	err := checkChars(p.Metadata.Name, func(c byte) bool { return isWord(c) || c == '.' || c == '-' })
 	switch {
@@ -233,7 +234,7 @@ func (s *DirectoryServer) validate() error {
 		{"group_search.name_attribute", s.GroupSearch.NameAttribute},
 		{"group_search.object_class", s.GroupSearch.ObjectClass},
 	} {
-		// They become parts of a filter, where other characters would have a meaning of their own.
+		// The names become parts of a filter, in which other characters have a meaning.
 		if checkChars(name.value, func(c byte) bool { return isWord(c) || c == '-' || c == '.' || c == ';' }) != nil {
 			return fmt.Errorf("%s must be the name of an attribute or class, not %q", name.field, name.value)
 		}
@@ -247,7 +248,7 @@ func (o *OIDC) validate() error {
 	case err != nil || server.Host == "":
 		return fmt.Errorf("server must be an absolute URL, not %q", o.Server)
 	case server.Scheme != "https" && (server.Scheme != "http" || !isLoopback(server.Hostname())):
-		return errors.New("server must be an https URL: its answers say who somebody is")
+		return errors.New("server must be an https URL: its answers say who a user is")
 	case o.ClientID == "":
 		return errors.New("client_id must be set")
 	case o.ClientSecret == Redacted:
@@ -267,7 +268,7 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// clone is a copy of p whose secrets can be changed.
+// clone returns a copy of p whose secrets can be changed.
 func (p *AuthProvider) clone() *AuthProvider {
 	out := *p
 	if p.OIDC != nil {
@@ -288,7 +289,7 @@ func (p *AuthProvider) clone() *AuthProvider {
 	return &out
 }
 
-// Redacted is p as its readers may see it: its secrets are Redacted.
+// Redacted returns p with Redacted in place of its secrets.
 func (p *AuthProvider) Redacted() *AuthProvider {
 	out := p.clone()
 	if o := out.OIDC; o != nil && o.ClientSecret != "" {
@@ -304,8 +305,8 @@ func (p *AuthProvider) Redacted() *AuthProvider {
 	return out
 }
 
-// WithSecrets is p, which was read from what Redacted shows, with the secrets of old. They are put only where they go to
-// the same place as before, so that nobody gets to know one by having it sent elsewhere.
+// WithSecrets returns p, which may hold placeholders of Redacted, with the secrets of old. A secret is filled in only
+// where it goes to the same place as before. Otherwise a user could read it by having it sent elsewhere.
 func (p *AuthProvider) WithSecrets(old *AuthProvider) *AuthProvider {
 	out := p.clone()
 	if o, was := out.OIDC, old.OIDC; o != nil && was != nil && o.ClientSecret == Redacted &&
@@ -329,7 +330,7 @@ func (p *AuthProvider) WithSecrets(old *AuthProvider) *AuthProvider {
 	return out
 }
 
-// binds is all that decides who gets the password of the binding.
+// binds returns every setting that decides where the binding's password is sent.
 func (s *DirectoryServer) binds() [6]string {
 	return [6]string{
 		s.Host, strconv.Itoa(s.Port), s.Security, strconv.FormatBool(s.Insecure), s.TrustedCAFile, s.Binding.UserDN,

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// typicalEvent is what a Sensu agent sends for a check with 799 bytes of output, as the load generator's are.
+// typicalEvent returns an event of a Sensu agent for a check with 799 bytes of output, like the load generator's.
 func typicalEvent(tb testing.TB) *Event {
 	tb.Helper()
 	for _, f := range readFrames(tb, "protobuf") {
@@ -24,7 +24,7 @@ func typicalEvent(tb testing.TB) *Event {
 	return nil
 }
 
-// What one event costs the event path, in each encoding:
+// The cost of one event on the event path, in each encoding:
 //
 //	go test ./resource -run '^$' -bench Event -benchmem -count 6 | tee new.txt && benchstat old.txt new.txt
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// boundEvent is a valid event that the tests of bounds break.
+// boundEvent returns a valid event. The tests of bounds break it.
 func boundEvent() *Event {
 	return &Event{
 		Entity: &Entity{EntityClass: "agent", Metadata: ObjectMeta{Name: "web-1", Namespace: "default"}},
@@ -14,7 +14,7 @@ func boundEvent() *Event {
 	}
 }
 
-// The numbers of an event are bounded, whether it is looked at decoded or encoded.
+// The numbers of an event are bounded, in the decoded and in the encoded event.
 func TestEventBounds(t *testing.T) {
 	const huge = math.MaxInt64
 	tests := []struct {
@@ -27,14 +27,18 @@ func TestEventBounds(t *testing.T) {
 			"check is invalid: check ttl 9223372036854776 is out of bounds, it must be between -315360000 and 315360000"},
 		{"largest ttl", func(e *Event) { e.Check.TTL = 10 * year }, ""},
 		{"negative ttl", func(e *Event) { e.Check.TTL = -1 }, ""},
-		{"smallest ttl", func(e *Event) { e.Check.TTL = math.MinInt64 }, "check is invalid: check ttl -9223372036854775808 is out of bounds, …"},
-		{"interval", func(e *Event) { e.Check.Interval = math.MaxUint32 }, "check is invalid: check interval 4294967295 is out of bounds, …"},
+		{"smallest ttl", func(e *Event) { e.Check.TTL = math.MinInt64 },
+			"check is invalid: check ttl -9223372036854775808 is out of bounds, …"},
+		{"interval", func(e *Event) { e.Check.Interval = math.MaxUint32 },
+			"check is invalid: check interval 4294967295 is out of bounds, …"},
 		{"timeout", func(e *Event) { e.Check.Timeout = math.MaxUint32 }, "check is invalid: check timeout 4294967295 is out of bounds, …"},
-		{"executed", func(e *Event) { e.Check.Executed = huge }, "check is invalid: check executed 9223372036854775807 is out of bounds, …"},
+		{"executed", func(e *Event) { e.Check.Executed = huge },
+			"check is invalid: check executed 9223372036854775807 is out of bounds, …"},
 		{"executed in milliseconds", func(e *Event) { e.Check.Executed = 1763800000000 }, ""},
 		{"issued", func(e *Event) { e.Check.Issued = -huge }, "check is invalid: check issued -9223372036854775807 is out of bounds, …"},
 		{"last ok", func(e *Event) { e.Check.LastOK = huge }, "check is invalid: check last_ok 9223372036854775807 is out of bounds, …"},
-		{"occurrences", func(e *Event) { e.Check.Occurrences = huge }, "check is invalid: check occurrences 9223372036854775807 is out of bounds, …"},
+		{"occurrences", func(e *Event) { e.Check.Occurrences = huge },
+			"check is invalid: check occurrences 9223372036854775807 is out of bounds, …"},
 		{"watermark", func(e *Event) { e.Check.OccurrencesWatermark = huge },
 			"check is invalid: check occurrences_watermark 9223372036854775807 is out of bounds, …"},
 		{"history", func(e *Event) { e.Check.History = []CheckHistory{{Executed: 1}, {Executed: huge}} },
@@ -42,10 +46,12 @@ func TestEventBounds(t *testing.T) {
 		{"output size", func(e *Event) { e.Check.MaxOutputSize = huge },
 			"check is invalid: check max_output_size 9223372036854775807 is out of bounds, it must be between 0 and 1099511627776"},
 		{"duration", func(e *Event) { e.Check.Duration = math.NaN() }, "check is invalid: check duration NaN is out of bounds, …"},
-		{"hook duration", func(e *Event) { e.Check.Hooks = []Hook{{Duration: math.Inf(1)}} }, "check is invalid: hook duration +Inf is out of bounds, …"},
+		{"hook duration", func(e *Event) { e.Check.Hooks = []Hook{{Duration: math.Inf(1)}} },
+			"check is invalid: hook duration +Inf is out of bounds, …"},
 		{"hook executed", func(e *Event) { e.Check.Hooks = []Hook{{Executed: huge}} },
 			"check is invalid: hook executed 9223372036854775807 is out of bounds, …"},
-		{"last seen", func(e *Event) { e.Entity.LastSeen = huge }, "entity is invalid: entity last_seen 9223372036854775807 is out of bounds, …"},
+		{"last seen", func(e *Event) { e.Entity.LastSeen = huge },
+			"entity is invalid: entity last_seen 9223372036854775807 is out of bounds, …"},
 		{"timestamp", func(e *Event) { e.Timestamp = math.MinInt64 }, "event timestamp -9223372036854775808 is out of bounds, …"},
 		{"subscription", func(e *Event) { e.Check.Subscriptions = []string{strings.Repeat("s", 263)} },
 			"check is invalid: subscription must not be longer than 262 bytes, it has 263"},
@@ -111,9 +117,11 @@ func TestDefinitionBounds(t *testing.T) {
 		{"begin", &Silenced{Metadata: good, Check: "c", Begin: math.MaxInt64}, "begin 9223372036854775807 is out of bounds, …"},
 		{"expire_at", &Silenced{Metadata: good, Check: "c", ExpireAt: math.MaxInt64}, "expire_at 9223372036854775807 is out of bounds, …"},
 		{"remind", &Silenced{Metadata: good, Check: "c", Remind: math.MaxInt64}, "remind 9223372036854775807 is out of bounds, …"},
-		{"handler timeout", &Handler{Metadata: good, Type: "set", Timeout: math.MaxUint32}, "handler timeout 4294967295 is out of bounds, …"},
+		{"handler timeout", &Handler{Metadata: good, Type: "set", Timeout: math.MaxUint32},
+			"handler timeout 4294967295 is out of bounds, …"},
 		{"hook timeout", &HookConfig{Metadata: good, Command: "c", Timeout: math.MaxUint32}, "hook timeout 4294967295 is out of bounds, …"},
-		{"mutator timeout", &Mutator{Metadata: good, Command: "c", Timeout: math.MaxUint32}, "mutator timeout 4294967295 is out of bounds, …"},
+		{"mutator timeout", &Mutator{Metadata: good, Command: "c", Timeout: math.MaxUint32},
+			"mutator timeout 4294967295 is out of bounds, …"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { requireReason(t, tt.v, tt.want) })

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// CheckConfig is a check as users define it and as it travels in a check request.
+// CheckConfig is a check as users define it and as check requests carry it.
 type CheckConfig struct {
 	Command                string               `json:"command,omitempty" pb:"1"`
 	Handlers               []string             `json:"handlers" pb:"3"`
@@ -37,17 +37,17 @@ type CheckConfig struct {
 	Pipelines              []ResourceReference  `json:"pipelines" pb:"32"`
 	OutputMetricThresholds []MetricThreshold    `json:"output_metric_thresholds,omitempty" pb:"33"`
 	Subdues                []TimeWindowRepeated `json:"subdues,omitempty" pb:"34"`
-	// DependsOn is lapwing's own: while something in it fails, the check's incidents are not handled. See Dependency.
+	// DependsOn is lapwing's own: while a dependency fails, the check's incidents are not handled. See Dependency.
 	DependsOn []string `json:"depends_on,omitempty"`
-	// TTLStatus is lapwing's own: the status of a missing result; 0 is 1.
+	// TTLStatus is lapwing's own: the status of a missing result. 0 means 1.
 	TTLStatus uint32 `json:"ttl_status,omitempty"`
-	// TTLWithoutKeepalive is lapwing's own: a missing result is told also while the entity's keepalive fails.
+	// TTLWithoutKeepalive is lapwing's own: missing results are reported even while the entity's keepalive fails.
 	TTLWithoutKeepalive bool `json:"ttl_without_keepalive,omitempty"`
-	// FallbackPipeline names pipelines that the check's events go to one after the other, as each fails.
+	// FallbackPipeline names pipelines for the check's events: the next is tried when the one before fails.
 	FallbackPipeline *ResourceReference `json:"fallback_pipeline,omitempty"`
 }
 
-// Check is a check inside an event: its configuration at the time, its result, and what the fold made of it.
+// Check is a check inside an event: its configuration at the time, its result, and the state that the fold added.
 type Check struct {
 	Command                string               `json:"command,omitempty" pb:"1"`
 	Handlers               []string             `json:"handlers" pb:"3"`
@@ -96,8 +96,7 @@ type Check struct {
 	ExtendedAttributes     []byte               `json:"-" pb:"99"`
 }
 
-// CheckOf returns the check that an event about a run of config carries, without any result. It shares config's slices and
-// maps.
+// CheckOf returns the check of an event about a run of config, without a result. It shares config's slices and maps.
 func CheckOf(config *CheckConfig) *Check {
 	return &Check{
 		Command:                config.Command,
@@ -152,19 +151,19 @@ type CheckRequest struct {
 	Secrets    []string             `json:"secrets,omitempty" pb:"6"`
 }
 
-// AssetList is the assets of one hook.
+// AssetList lists the assets of one hook.
 type AssetList struct {
 	Assets []Asset `json:"assets" pb:"1"`
 }
 
-// ProxyRequests selects the entities that a check is run for, and how the requests are spread.
+// ProxyRequests selects the entities that a check runs for, and says how the requests are spread over the interval.
 type ProxyRequests struct {
 	EntityAttributes []string `json:"entity_attributes" pb:"1"`
 	Splay            bool     `json:"splay" pb:"2"`
 	SplayCoverage    uint32   `json:"splay_coverage" pb:"3"` // percent
 }
 
-// HookConfig is a command an agent runs after a check, as users define it.
+// HookConfig is a command that an agent runs after a check, as users define it.
 type HookConfig struct {
 	Metadata      ObjectMeta `json:"metadata" pb:"1,always"`
 	Command       string     `json:"command,omitempty" pb:"2"`
@@ -173,7 +172,7 @@ type HookConfig struct {
 	RuntimeAssets []string   `json:"runtime_assets" pb:"5"`
 }
 
-// Hook is a hook's result inside an event. In JSON the configuration's fields stand beside the result's.
+// Hook is a hook's result inside an event. In JSON its configuration and its result are one object.
 type Hook struct {
 	HookConfig `pb:"1,always"`
 	Duration   float64 `json:"duration,omitempty" pb:"2"` // seconds
@@ -200,7 +199,7 @@ type Asset struct {
 	Headers  map[string]string `json:"headers" pb:"9"`
 }
 
-// AssetVariable is the name of the variable that tells commands the directory of an asset.
+// AssetVariable returns the environment variable that holds the directory of an asset.
 func AssetVariable(name string) string {
 	return strings.ToUpper(notAlphanumeric.ReplaceAllString(name, "_")) + "_PATH"
 }
@@ -232,13 +231,13 @@ type TimeWindowDays struct {
 	Saturday  []TimeWindowTimeRange `json:"saturday,omitempty" pb:"8"`
 }
 
-// TimeWindowTimeRange is a range on a 12-hour clock, such as 3:04PM.
+// TimeWindowTimeRange is a range on a 12-hour clock, for example 3:04PM.
 type TimeWindowTimeRange struct {
 	Begin string `json:"begin" pb:"1"`
 	End   string `json:"end" pb:"2"`
 }
 
-// TimeWindowRepeated is a period (RFC 3339 ends) that may recur.
+// TimeWindowRepeated is a period that may recur. Its ends are in RFC 3339.
 type TimeWindowRepeated struct {
 	Begin  string   `json:"begin" pb:"1"`
 	End    string   `json:"end" pb:"2"`

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// leastSecret is the length from which a secret is looked for in texts of others. Shorter ones would be found everywhere.
+	// leastSecret is the shortest secret, in bytes, that is searched for in texts. Shorter ones would match everywhere.
 	leastSecret = 4
-	// leastPlain is the same for values that are hidden though nothing says that they are secrets, such as MODE=fast.
+	// leastPlain is the same for values that may not be secrets, for example of MODE=fast.
 	leastPlain = 6
 )
 
-// Conceal puts placeholders in the place of secrets that a server or a command repeats: as they are, escaped for URLs, HTML or JSON,
-// or in base64, in which logins are sent.
+// Conceal replaces secrets in a text of a server or a command with placeholders. It finds secrets written as they are,
+// escaped for URLs, HTML or JSON, and in base64, as logins are sent.
 func Conceal(text string, secrets []string) string {
 	found := spellingsIn(text, secrets)
 	if found == nil {
@@ -32,16 +32,16 @@ func Conceal(text string, secrets []string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// ConcealCut is Conceal for a text whose end is cut off. What may be the beginning of a secret at its end is left out.
+// ConcealCut is Conceal for a text whose end was cut off. It also drops the beginning of a secret at the end.
 func ConcealCut(text string, secrets []string) string {
 	return Conceal(text[:wholeUntil(text, secrets)], secrets)
 }
 
-// maxOverlaps is how often wholeUntil steps back over a secret before it gives up all of the text.
+// maxOverlaps is how often wholeUntil steps back over a secret before it drops the whole text.
 const maxOverlaps = 16
 
-// wholeUntil is where the longest beginning of a secret at the end of a text begins. A whole secret that reaches into it is not cut in
-// two: that would leave its beginning.
+// wholeUntil returns where the longest beginning of a secret at the end of a text starts. It steps back over a whole
+// secret that overlaps it: a cut there would show the beginning of that secret.
 func wholeUntil(text string, secrets []string) int {
 	at := len(text)
 	for _, s := range secrets {
@@ -69,12 +69,12 @@ func wholeUntil(text string, secrets []string) int {
 	return 0
 }
 
-// overlap is the length of the longest end of a text that begins a spelling, and is not all of it. It is the search of Knuth, Morris
-// and Pratt: others wrote the text, so it must not take longer for some texts.
+// overlap returns the length of the longest end of a text that is a proper prefix of a spelling. It is the search of
+// Knuth, Morris and Pratt, because the text is not trusted: no text may make the search slow.
 func overlap(text, spelling string) int {
 	text = text[max(0, len(text)-len(spelling)+1):]
 	spelling = spelling[:len(text)]
-	back := make([]int, len(spelling)) // the longest beginning that ends here too
+	back := make([]int, len(spelling)) // the longest prefix that also ends here
 	n := 0
 	for i := 1; i < len(spelling); i++ {
 		for n > 0 && spelling[i] != spelling[n] {
@@ -97,10 +97,10 @@ func overlap(text, spelling string) int {
 	return n
 }
 
-// maxErrorText is how much of an error's text ConcealError leaves, in bytes: others may have written it.
+// maxErrorText is the longest error text, in bytes, that ConcealError returns. Part of the text may not be ours.
 const maxErrorText = 4 << 10
 
-// ConcealError is Conceal for the text of an error. What the error is stays known.
+// ConcealError is Conceal for the text of an error. errors.Is and errors.As still work.
 func ConcealError(err error, secrets []string) error {
 	if err == nil {
 		return nil
@@ -124,7 +124,7 @@ type concealedError struct {
 func (e *concealedError) Error() string { return e.text }
 func (e *concealedError) Unwrap() error { return e.err }
 
-// spellings are the ways in which a secret may be written; none if it is too short to be looked for.
+// spellings returns the ways to write a secret; none if the secret is too short to search for.
 func spellings(s string) []string {
 	if len(s) < leastSecret {
 		return nil
@@ -132,7 +132,7 @@ func spellings(s string) []string {
 	return append(escaped(s), inBase64(s)...)
 }
 
-// escaped are the ways that leave letters and digits as they are.
+// escaped returns the spellings that keep letters and digits as they are.
 func escaped(s string) []string {
 	out := []string{s, url.QueryEscape(s), url.PathEscape(s), html.EscapeString(s), strings.ReplaceAll(s, "/", `\/`)}
 	if quoted, err := json.Marshal(s); err == nil && utf8.ValidString(s) {
@@ -149,8 +149,9 @@ func inBase64(s string) []string {
 	return out
 }
 
-// spellingsIn are the spellings of secrets that are in a text, the longest first. Most secrets are not in it, and there may be
-// thousands, the lines of a variable: so it first looks for a part that all spellings of a sort have.
+// spellingsIn returns the spellings of secrets that occur in a text, the longest first. There may be thousands of
+// secrets, the lines of a variable, and most do not occur. So it first searches for a part that several spellings
+// share.
 func spellingsIn(text string, secrets []string) []string {
 	var out []string
 	add := func(spellings []string) {
@@ -168,7 +169,7 @@ func spellingsIn(text string, secrets []string) []string {
 		if strings.Contains(text, longestWord(s)) {
 			add(escaped(s))
 		}
-		// The ways of base64 differ in two characters, which are in no word, and in the padding.
+		// The variants of base64 differ in two characters, which no word has, and in the padding.
 		buf = base64.RawStdEncoding.AppendEncode(buf[:0], []byte(s))
 		if strings.Contains(text, longestWord(string(buf))) {
 			add(inBase64(s))
@@ -178,7 +179,7 @@ func spellingsIn(text string, secrets []string) []string {
 	return out
 }
 
-// longestWord is the longest part of s that has only letters and digits; "" if there is none.
+// longestWord returns the longest part of s that has only letters and digits, or "".
 func longestWord(s string) string {
 	from, to := 0, 0
 	for begin, i := 0, 0; i <= len(s); i++ {
@@ -193,10 +194,10 @@ func longestWord(s string) string {
 	return s[from:to]
 }
 
-// SecretTexts are the secrets that the handler's definition holds, as servers and commands may repeat them.
+// SecretTexts returns the secrets of the handler's definition, as servers and commands may repeat them.
 func (h *Handler) SecretTexts() []string { return secretTexts(h.withOwnSecrets()) }
 
-// SecretTexts are the secrets that the mutator's definition holds, as commands and scripts may repeat them.
+// SecretTexts returns the secrets of the mutator's definition, as commands and scripts may repeat them.
 func (m *Mutator) SecretTexts() []string { return secretTexts(m.withOwnSecrets()) }
 
 func secretTexts(own secretive) (out []string) {
@@ -204,10 +205,10 @@ func secretTexts(own secretive) (out []string) {
 	return out
 }
 
-// SecretFile is a file with a secret that a handler sends, and the name of the user whose password it is, if it is one.
+// SecretFile is a file with a secret that a handler sends. User is the login name if the secret is a password.
 type SecretFile struct{ Name, User string }
 
-// Texts are the secrets in what the file holds, as servers may repeat them.
+// Texts returns the secrets in the file's content, as servers may repeat them.
 func (f SecretFile) Texts(content string) []string {
 	if webURL(content) {
 		return hookParts(content)
@@ -215,7 +216,7 @@ func (f SecretFile) Texts(content string) []string {
 	return loginParts(f.User, content)
 }
 
-// urlParts are the secrets of a URL: the login, the path, and of path and query the parts that may be tokens.
+// urlParts returns the secrets of a URL: the login, the path, and the parts of path and query that may be tokens.
 func urlParts(link string) (out []string) {
 	u, err := url.Parse(link)
 	if err != nil {
@@ -226,7 +227,7 @@ func urlParts(link string) (out []string) {
 		out = append(out, loginTexts(u.User.String())...)
 		out = append(out, loginParts(u.User.Username(), password)...)
 	}
-	// With its slash: a word of the answer may be the name of a path.
+	// With its slash: without it, the path could be any word of the answer.
 	if whole := strings.TrimRight(u.EscapedPath(), "/"); len(whole) > leastPlain {
 		out = append(out, whole)
 	}
@@ -248,10 +249,10 @@ func urlParts(link string) (out []string) {
 	return out
 }
 
-// leastHook is the length from which the last part of an incoming webhook's path is taken for its token, even without digits.
+// leastHook is the shortest last part of an incoming webhook's path that is taken for a token even without digits.
 const leastHook = 8
 
-// hookParts are urlParts, and the end of the path: services tell by it which webhook they do not know.
+// hookParts returns urlParts and the end of the path: services repeat it when they do not know the webhook.
 func hookParts(link string) []string {
 	out := urlParts(link)
 	if u, err := url.Parse(link); err == nil {
@@ -262,7 +263,7 @@ func hookParts(link string) []string {
 	return out
 }
 
-// loginParts are a password, or a token if there is no user, and how it is sent with the user's name: in base64 by HTTP and SMTP.
+// loginParts returns a password, or a token if there is no user, and the login in base64, as HTTP and SMTP send it.
 func loginParts(user, password string) []string {
 	if user == "" || password == "" {
 		return []string{password}
@@ -270,7 +271,7 @@ func loginParts(user, password string) []string {
 	return []string{password, user + ":" + password, "\x00" + user + "\x00" + password}
 }
 
-// headerParts are the value of a header, what follows its scheme, and the login that this may be.
+// headerParts returns the value of a header, the part after its scheme, and the login that this part may be.
 func headerParts(value string) []string {
 	out := []string{value}
 	scheme, rest, ok := strings.Cut(value, " ")
@@ -284,17 +285,18 @@ func headerParts(value string) []string {
 	return out
 }
 
-// usualVariables are no secrets, and their values are in many a text.
+// usualVariables are no secrets. Their values occur in many texts.
 var usualVariables = []string{"PATH", "LD_LIBRARY_PATH", "CPATH", "HOME", "LANG", "LC_ALL", "TZ"}
 
-// variableParts are the value of NAME=value and the secrets in it. Short values of names that say nothing of a secret may be any word.
+// variableParts returns the value of NAME=value and the secrets in it. A short value is left out unless its name is a
+// secret's: it could be any word.
 func variableParts(text string) []string {
 	name, value, _ := strings.Cut(text, "=")
 	if slices.Contains(usualVariables, name) || len(value) < leastPlain && !SecretName(name) {
 		return nil
 	}
 	out := append(secretsWithin(value), value)
-	if strings.Contains(value, "\n") { // a key, of which a command may print a line
+	if strings.Contains(value, "\n") { // a key; a command may print one of its lines
 		for line := range strings.Lines(value) {
 			if line = strings.TrimSpace(line); len(line) >= leastToken {
 				out = append(out, line)

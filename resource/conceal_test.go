@@ -9,10 +9,11 @@ import (
 	"testing"
 )
 
-// TestConceal has others repeat secrets in the spellings in which they got them, and in their own.
+// TestConceal checks answers that repeat secrets as sent, and in other spellings.
 func TestConceal(t *testing.T) {
 	h := &Handler{
-		EnvVars: []string{"TOKEN=t0k3", "PIN=123", "MODE=fast", "HIDDEN=some text", "PATH=/usr/local/bin", "KEY=-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0\nabc=\n", "DB=pg://u:p%40ss-word@h/x"},
+		EnvVars: []string{"TOKEN=t0k3", "PIN=123", "MODE=fast", "HIDDEN=some text", "PATH=/usr/local/bin",
+			"KEY=-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0\nabc=\n", "DB=pg://u:p%40ss-word@h/x"},
 		Webhook: &HandlerWebhook{
 			URL:         "https://me:link%2Fpass@example.com/in/abc123?k=q-value",
 			Headers:     map[string]string{"X-Anything": `he"ad<er`, "Accept": "text/html", "Authorization": "Bearer b3ar3r"},
@@ -61,7 +62,7 @@ func TestConceal(t *testing.T) {
 	}
 }
 
-// TestConcealCut has texts that end in a part of a secret.
+// TestConcealCut has texts that end inside a secret.
 func TestConcealCut(t *testing.T) {
 	secrets := []string{"hush-token", "kenny-secret", "n*other", "aaaa", "me:hush/pass", strings.Repeat("long-key ", 1000)}
 	f := func(text, want string) {
@@ -72,7 +73,7 @@ func TestConcealCut(t *testing.T) {
 	}
 	f("", "")
 	f("x hush-toke", "x ")
-	f("x hush-token", "x ") // the beginning of kenny-secret is in it
+	f("x hush-token", "x ") // it contains the beginning of kenny-secret
 	f("x hush-token ", "x REDACTED ")
 	f("x hush-token hush-to", "x REDACTED ")
 	f("kenny-secret n%2A", "REDACTED ")
@@ -84,7 +85,7 @@ func TestConcealCut(t *testing.T) {
 	f("long-key long-kex", "long-key long-kex")
 }
 
-// TestConcealManySecrets: the secrets that are not in a text cost little, because each answer of a server is looked through.
+// TestConcealManySecrets: secrets that are not in a text cost little, because every answer of a server is searched.
 func TestConcealManySecrets(t *testing.T) {
 	answer := strings.Repeat("an answer ", 400)
 	secrets := manyLines().SecretTexts()
@@ -95,7 +96,8 @@ func TestConcealManySecrets(t *testing.T) {
 		t.Errorf("%g allocations for %d secrets that are not in the text", n, len(secrets))
 	}
 	line := secrets[len(secrets)-1]
-	for _, text := range []string{line, base64.StdEncoding.EncodeToString([]byte(line)), base64.RawURLEncoding.EncodeToString([]byte(line))} {
+	for _, text := range []string{line, base64.StdEncoding.EncodeToString([]byte(line)),
+		base64.RawURLEncoding.EncodeToString([]byte(line))} {
 		if got := Conceal(answer+text+answer, secrets); got != answer+Redacted+answer {
 			t.Errorf("%s is not found", text)
 		}
@@ -111,7 +113,7 @@ func manyLines() *Handler {
 	return &Handler{EnvVars: []string{"KEYS=" + key.String()}}
 }
 
-// BenchmarkConcealManySecrets is what an answer costs if a variable has 2,000 lines.
+// BenchmarkConcealManySecrets measures an answer for a variable of 2,000 lines.
 func BenchmarkConcealManySecrets(b *testing.B) {
 	h, answer := manyLines(), strings.Repeat("an answer ", 400)
 	b.ReportAllocs()
@@ -120,10 +122,11 @@ func BenchmarkConcealManySecrets(b *testing.B) {
 	}
 }
 
-// BenchmarkConceal is what an answer of a server costs beside the request.
+// BenchmarkConceal measures the search of one answer.
 func BenchmarkConceal(b *testing.B) {
 	h := &Handler{Webhook: &HandlerWebhook{
-		URL: "https://hooks.example.com/services/T00000000/B00000000/abcdefghijklmnopqrstuvwx", Headers: map[string]string{"X-Api-Key": "0123456789abcdef"},
+		URL:     "https://hooks.example.com/services/T00000000/B00000000/abcdefghijklmnopqrstuvwx",
+		Headers: map[string]string{"X-Api-Key": "0123456789abcdef"},
 	}}
 	for name, answer := range map[string]string{"ok": "ok", "4KiB": strings.Repeat("an answer ", 400)} {
 		b.Run(name, func(b *testing.B) {
@@ -135,7 +138,7 @@ func BenchmarkConceal(b *testing.B) {
 	}
 }
 
-// BenchmarkRedactVariables is part of the JSON of each event.
+// BenchmarkRedactVariables measures a part of the JSON of each event.
 func BenchmarkRedactVariables(b *testing.B) {
 	vars := []string{"RACK=r1", "MODE=fast", "URL=https://example.com/x", "DB_PASSWORD=abc"}
 	b.ReportAllocs()

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// maxDelay bounds, in seconds, everything that a handler can be told to wait.
+	// maxDelay bounds, in seconds, every wait in a handler's definition.
 	maxDelay       = 30 * 24 * 3600
 	maxConcurrency = 1024
 	maxGroupFields = 16
 )
 
-// validateDelivery is about when and how often the handler is tried, and what goes out together.
+// validateDelivery checks when and how often the handler is tried, and what goes out together.
 func (h *Handler) validateDelivery() error {
 	if h.Concurrency > maxConcurrency {
 		return fmt.Errorf("concurrency must be at most %d", maxConcurrency)

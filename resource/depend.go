@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// DependsOnAnnotation is what agents and checks without a definition say in place of depends_on: the same texts, separated by
-// commas or blanks.
+// DependsOnAnnotation is the annotation that means the same as depends_on for agents and checks without a definition.
+// Its dependencies are separated by commas or blanks.
 const DependsOnAnnotation = "lapwing.io/depends-on"
 
 // maxDependencies bounds a list of dependencies.
 const maxDependencies = 100
 
-// Dependency is something on which a check depends, or all checks of an entity do.
+// Dependency is something that a check, or every check of an entity, depends on.
 type Dependency struct {
-	Entity string // "" is the entity of the event
-	Check  string // "" is any check of the entity
+	Entity string // "" means the event's own entity
+	Check  string // "" means any check of the entity
 }
 
 // ParseDependency reads one of the forms "check", "entity/check" and "entity/".
@@ -38,7 +38,7 @@ func ParseDependency(text string) (Dependency, error) {
 	return d, nil
 }
 
-// String is the form that ParseDependency reads.
+// String returns the form that ParseDependency reads.
 func (d Dependency) String() string {
 	if d.Entity == "" {
 		return d.Check
@@ -46,7 +46,8 @@ func (d Dependency) String() string {
 	return d.Entity + "/" + d.Check
 }
 
-// AnnotatedDependencies are those in an annotation. Texts that are no dependency are left out: nobody is there to be told.
+// AnnotatedDependencies returns the dependencies in an annotation. Invalid texts are left out: there is no request to
+// answer with an error.
 func AnnotatedDependencies(annotations map[string]string) []Dependency {
 	text := annotations[DependsOnAnnotation]
 	if text == "" {

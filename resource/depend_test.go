@@ -37,7 +37,7 @@ func TestAnnotatedDependencies(t *testing.T) {
 	}
 }
 
-// TestDependsOnIsOurs keeps what stock agents and clients get as it was.
+// TestDependsOnIsOurs checks that stock agents and clients see no new field.
 func TestDependsOnIsOurs(t *testing.T) {
 	meta := ObjectMeta{Namespace: "default", Name: "a"}
 	c := CheckConfig{Metadata: meta, Interval: 1, DependsOn: []string{"r1/ping"}}

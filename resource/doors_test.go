@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestDots has names that a URL takes for a directory come with definitions and with events, as an agent encodes them.
+// TestDots checks names that a URL takes for a directory, in definitions and in events as agents encode them.
 func TestDots(t *testing.T) {
 	for _, name := range []string{".", ".."} {
 		good := ObjectMeta{Namespace: "default", Name: "n"}
@@ -49,8 +49,10 @@ func TestDots(t *testing.T) {
 // TestScheduleBounds has checks that would run all the time, or never.
 func TestScheduleBounds(t *testing.T) {
 	for spec, want := range map[string]string{
-		"@every 1ns": "out of bounds", "@every 999ms": "out of bounds", "CRON_TZ=UTC @every 0s": "out of bounds", "@every -5s": "out of bounds",
-		"@every 100000h": "out of bounds", "@every x": "is invalid", "@every 1s": "", "@every 90m": "", "TZ=UTC @every 87600h": "", "@daily": "",
+		"@every 1ns": "out of bounds", "@every 999ms": "out of bounds", "CRON_TZ=UTC @every 0s": "out of bounds",
+		"@every -5s":     "out of bounds",
+		"@every 100000h": "out of bounds", "@every x": "is invalid", "@every 1s": "", "@every 90m": "",
+		"TZ=UTC @every 87600h": "", "@daily": "",
 	} {
 		c := &CheckConfig{Metadata: ObjectMeta{Namespace: "default", Name: "n"}, Cron: spec}
 		err := c.Validate()
@@ -66,7 +68,8 @@ func TestScheduleBounds(t *testing.T) {
 		{20, 101, "check high_flap_threshold 101 is out of bounds, it must be between 0 and 100"},
 		{4294967295, 0, "check low_flap_threshold 4294967295 is out of bounds, it must be between 0 and 100"},
 	} {
-		c := &CheckConfig{Metadata: ObjectMeta{Namespace: "default", Name: "n"}, Interval: 1, LowFlapThreshold: tt.low, HighFlapThreshold: tt.high}
+		c := &CheckConfig{Metadata: ObjectMeta{Namespace: "default", Name: "n"}, Interval: 1,
+			LowFlapThreshold: tt.low, HighFlapThreshold: tt.high}
 		requireReason(t, c, tt.want)
 	}
 }

@@ -9,7 +9,7 @@ const (
 	EntityBackendClass = "backend"
 )
 
-// Entity is something that is watched: a host with an agent, or a proxy for something without one.
+// Entity is a thing that is watched: a host with an agent, or a proxy for something without one.
 type Entity struct {
 	EntityClass        string         `json:"entity_class" pb:"1"`
 	System             System         `json:"system" pb:"3,always"`
@@ -23,7 +23,7 @@ type Entity struct {
 	Metadata           ObjectMeta     `json:"metadata" pb:"14,always"`
 	SensuAgentVersion  string         `json:"sensu_agent_version" pb:"15"`
 	KeepaliveHandlers  []string       `json:"keepalive_handlers,omitempty" pb:"16"`
-	DependsOn          []string       `json:"depends_on,omitempty"` // lapwing's own: of all its checks; see Dependency
+	DependsOn          []string       `json:"depends_on,omitempty"` // lapwing's own; see Dependency
 	TTL                int64          `json:"ttl,omitempty"`        // lapwing's own; see EntityConfig
 }
 
@@ -37,9 +37,9 @@ type EntityConfig struct {
 	Deregistration    Deregistration `json:"deregistration" pb:"6,always"`
 	KeepaliveHandlers []string       `json:"keepalive_handlers,omitempty" pb:"7"`
 	Redact            []string       `json:"redact,omitempty" pb:"8"`
-	DependsOn         []string       `json:"depends_on,omitempty"` // lapwing's own: of all its checks; see Dependency
-	// TTL is lapwing's own: after so many seconds without a result an entity without an agent is removed with its events; 0 is
-	// the backend's default, and negative never.
+	DependsOn         []string       `json:"depends_on,omitempty"` // lapwing's own; see Dependency
+	// TTL is lapwing's own: an entity without an agent is removed with its events after this many seconds without a
+	// result. 0 means the backend's default, negative means never.
 	TTL int64 `json:"ttl,omitempty"`
 }
 
@@ -77,8 +77,8 @@ func EntityStateOf(e *Entity) *EntityState {
 	}
 }
 
-// JoinEntity puts the two halves of an entity together. State may be nil, for an entity nobody has reported yet. The
-// result shares the maps and slices of both.
+// JoinEntity returns an entity made of its two halves. State may be nil, for an entity without reports yet. The result
+// shares the maps and slices of both.
 func JoinEntity(config *EntityConfig, state *EntityState) *Entity {
 	e := &Entity{
 		Metadata:          config.Metadata,
@@ -100,7 +100,7 @@ func JoinEntity(config *EntityConfig, state *EntityState) *Entity {
 	return e
 }
 
-// EntitySubscription is the subscription that only the named entity has.
+// EntitySubscription returns the subscription that only the named entity has.
 func EntitySubscription(name string) string { return "entity:" + name }
 
 // AddEntitySubscription returns subs with the named entity's own subscription. It never changes subs' array.
@@ -112,7 +112,7 @@ func AddEntitySubscription(subs []string, name string) []string {
 	return append(slices.Clip(subs), own)
 }
 
-// System is what an agent knows of its host.
+// System describes an agent's host.
 type System struct {
 	Hostname        string    `json:"hostname,omitempty" pb:"1"`
 	OS              string    `json:"os,omitempty" pb:"2"`
@@ -147,7 +147,7 @@ type Process struct {
 	Name string `json:"name" pb:"1"`
 }
 
-// Deregistration names the handler to tell when an entity goes away.
+// Deregistration names the handler for the event about an entity's removal.
 type Deregistration struct {
 	Handler string `json:"handler,omitempty" pb:"1"`
 }

@@ -2,7 +2,7 @@ package resource
 
 import "github.com/google/uuid"
 
-// Event is what an agent, a user or a deadline reports: the result of a check, metrics, or both, about an entity.
+// Event reports the result of a check, metrics, or both, about an entity. Agents, users and deadlines make events.
 type Event struct {
 	Timestamp int64               `json:"timestamp,omitempty" pb:"1"` // Unix seconds
 	Entity    *Entity             `json:"entity,omitempty" pb:"2"`
@@ -29,7 +29,7 @@ func (e *Event) HasMetrics() bool { return e.Metrics != nil }
 // IsIncident reports whether e's check is not OK.
 func (e *Event) IsIncident() bool { return e.Check != nil && e.Check.Status != 0 }
 
-// IsResolution reports whether e's check is OK and was not at the result before. The history must end with e's own.
+// IsResolution reports whether e's check is OK and was not OK before. The history must end with e's own result.
 func (e *Event) IsResolution() bool {
 	if e.Check == nil || e.Check.Status != 0 {
 		return false
@@ -38,10 +38,10 @@ func (e *Event) IsResolution() bool {
 	return len(h) >= 2 && h[len(h)-2].Status != 0
 }
 
-// IsSilenced reports whether silences apply to e's check.
+// IsSilenced reports whether a silence applies to e's check.
 func (e *Event) IsSilenced() bool { return e.Check != nil && len(e.Check.Silenced) > 0 }
 
-// Metrics are points with the names of the handlers they go to.
+// Metrics has points and the names of the handlers they go to.
 type Metrics struct {
 	Handlers []string      `json:"handlers" pb:"1"`
 	Points   []MetricPoint `json:"points" pb:"2"`
@@ -61,7 +61,7 @@ type MetricTag struct {
 	Value string `json:"value,omitempty" pb:"2"`
 }
 
-// MetricThreshold turns metric values into a check status, in the agent.
+// MetricThreshold makes a check status from metric values. The agent applies it.
 type MetricThreshold struct {
 	Name       string                `json:"name" pb:"1"`
 	Tags       []MetricThresholdTag  `json:"tags" pb:"2"`
@@ -75,7 +75,7 @@ type MetricThresholdTag struct {
 	Value string `json:"value" pb:"2"`
 }
 
-// MetricThresholdRule is a range outside which Status applies. Empty bounds are open.
+// MetricThresholdRule is a range outside which Status applies. An empty bound is open.
 type MetricThresholdRule struct {
 	Min    string `json:"min" pb:"1"`
 	Max    string `json:"max" pb:"2"`

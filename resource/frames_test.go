@@ -142,7 +142,7 @@ func TestJSONFrames(t *testing.T) {
 			if err := again.UnmarshalProto(encoded); err != nil {
 				t.Fatal(err)
 			}
-			// Protobuf has no empty lists, only missing ones: they are equal once encoded.
+			// Protobuf has no empty lists, only missing ones. Both encode the same.
 			if !bytes.Equal(again.AppendProto(nil), encoded) {
 				t.Errorf("protobuf round trip\n got %+v\nwant %+v", again, m)
 			}

@@ -31,7 +31,7 @@ func FuzzEventProto(f *testing.F) {
 		}
 		requirePeek(t, encoded, &e)
 
-		// Foreign bytes must look the same to a view and to the decoder, unless the view refuses them.
+		// A view and the decoder must read the same from any bytes, unless the view refuses them.
 		view, err := PeekEvent(b)
 		if err != nil {
 			return
@@ -51,7 +51,7 @@ func FuzzEventProto(f *testing.F) {
 	})
 }
 
-// requireSameVerdict makes sure that the rules for what is encoded are those for what is decoded.
+// requireSameVerdict fails unless the rules for encoded and decoded events agree.
 func requireSameVerdict(t *testing.T, b []byte, e *Event) {
 	t.Helper()
 	want, got := e.Validate(), encoded(b).Validate()

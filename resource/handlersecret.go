@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// secrets calls f for each secret of the handler that is set. URLs come before what is sent to them, so f may change them.
+// secrets calls f for each secret of the handler that is set. URLs come before the secrets sent to them, so f may
+// change a URL first.
 func (h *Handler) secrets(f func(s *secret)) {
 	text := func(name string, value *string, c cover, to string) {
 		if *value != "" {
 			f(&secret{name: name, text: value, cover: c, to: to})
 		}
 	}
-	// A link has the name that readers see, so a placeholder in one to another server stands for nothing.
+	// A link is named by the URL that readers see. So a placeholder in a link to another server matches no secret.
 	link := func(name string, value *string, c cover, to string) {
 		if hidden := c.hide(*value); hidden != *value || strings.Contains(*value, Redacted) {
 			f(&secret{name: name + " " + hidden, text: value, cover: c, to: to})
@@ -29,7 +30,7 @@ func (h *Handler) secrets(f func(s *secret)) {
 		link("webhook.url", &w.URL, hookURL, w.TLS.peer())
 		to := w.URL + w.URLFile + w.TLS.peer()
 		headers("webhook.", to, w.Headers, f)
-		text("webhook.body", &w.Body, templateText, "") // users who change the URL see it as well
+		text("webhook.body", &w.Body, templateText, "") // users who change the URL see it too
 		login("webhook", &w.HandlerAuth, to)
 	}
 	if s := h.Slack; s != nil {
@@ -66,7 +67,7 @@ func (h *Handler) secrets(f func(s *secret)) {
 	}
 }
 
-// peer is all that decides which server is taken for the right one.
+// peer returns every setting that decides which server is accepted.
 func (t *HandlerTLS) peer() string {
 	if t == nil {
 		return ""
@@ -74,7 +75,7 @@ func (t *HandlerTLS) peer() string {
 	return fmt.Sprintf(" %q %q %t", t.CAFile, t.ServerName, t.InsecureSkipVerify)
 }
 
-// withOwnSecrets is a copy of h whose secrets can be changed.
+// withOwnSecrets returns a copy of h whose secrets can be changed.
 func (h *Handler) withOwnSecrets() *Handler {
 	out := *h
 	out.EnvVars = slices.Clone(h.EnvVars)
@@ -105,15 +106,15 @@ func (h *Handler) withOwnSecrets() *Handler {
 	return &out
 }
 
-// Redacted is h as it is shown to users who may read but not change it: placeholders stand for its secrets.
+// Redacted returns h as users see it who may read but not change it: with placeholders for its secrets.
 func (h *Handler) Redacted() *Handler {
 	out := h.withOwnSecrets()
 	out.secrets(func(s *secret) { *s.text = s.hide(*s.text) })
 	return out
 }
 
-// WithSecrets is h, which may have placeholders, with the secrets of old in their place; old is nil for a new handler. It fails for
-// a placeholder that stands for nothing, and for one whose secret would be sent elsewhere than before.
+// WithSecrets returns h with the secrets of old in place of h's placeholders; old is nil for a new handler. It fails if
+// a placeholder has no secret, or if its secret would be sent elsewhere than before.
 func (h *Handler) WithSecrets(old *Handler) (*Handler, error) {
 	out := h.withOwnSecrets()
 	var before secretive
@@ -123,7 +124,7 @@ func (h *Handler) WithSecrets(old *Handler) (*Handler, error) {
 	return out, keepSecrets(out, before)
 }
 
-// SecretFiles are the files with secrets that the handler names.
+// SecretFiles returns the files with secrets that the handler names.
 func (h *Handler) SecretFiles() []string {
 	var out []string
 	h.files(func(f SecretFile) { out = append(out, f.Name) }, func(t *HandlerTLS) {
@@ -136,14 +137,14 @@ func (h *Handler) SecretFiles() []string {
 	return out
 }
 
-// SecretTextFiles are those of the SecretFiles whose text the handler sends.
+// SecretTextFiles returns the SecretFiles whose text the handler sends.
 func (h *Handler) SecretTextFiles() []SecretFile {
 	var out []SecretFile
 	h.files(func(f SecretFile) { out = append(out, f) }, func(*HandlerTLS) {})
 	return out
 }
 
-// files calls text for each file whose text is sent, and keys for each setting of TLS.
+// files calls text for each file whose text is sent, and keys for each TLS setting.
 func (h *Handler) files(text func(SecretFile), keys func(*HandlerTLS)) {
 	add := func(t *HandlerTLS, files ...SecretFile) {
 		for _, f := range files {

@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// TestPlaceholdersBesideChanges: a text with a placeholder for one secret, and another secret that is shown, is not stored. An older
-// release showed such texts.
+// TestPlaceholdersBesideChanges: a text is not stored if it has a placeholder for one secret and shows another secret.
+// An older release showed such texts.
 func TestPlaceholdersBesideChanges(t *testing.T) {
 	old := &Handler{Alertmanager: &HandlerAlertmanager{URLs: []string{"https://a:one@am.example/x"}}}
-	for _, url := range []string{"https://REDACTED@am.example/x", "https://REDACTED@am.example/REDACTED?new=1", "https://am.example/REDACTED/y"} {
+	for _, url := range []string{"https://REDACTED@am.example/x", "https://REDACTED@am.example/REDACTED?new=1",
+		"https://am.example/REDACTED/y"} {
 		h := &Handler{Alertmanager: &HandlerAlertmanager{URLs: []string{url}}}
 		if got, err := h.WithSecrets(old); err == nil {
 			t.Errorf("%s is stored as %s", url, got.Alertmanager.URLs)
@@ -22,14 +23,14 @@ func TestPlaceholdersBesideChanges(t *testing.T) {
 	if got, err := c.WithSecrets(&CheckConfig{EnvVars: []string{"DB=pg://u:pw@h/x"}}); err == nil {
 		t.Errorf("stored as %s", got.EnvVars)
 	}
-	// What is stored already can be stored again.
+	// A stored text can be stored again.
 	odd := &Handler{Alertmanager: &HandlerAlertmanager{URLs: []string{"https://REDACTED@am.example/x"}}}
 	if got, err := odd.WithSecrets(odd); err != nil || got.Alertmanager.URLs[0] != odd.Alertmanager.URLs[0] {
 		t.Errorf("%v, %v", got.Alertmanager.URLs, err)
 	}
 }
 
-// TestSecretsThatLookTheSame: two URLs that differ only in what is hidden keep their own secrets.
+// TestSecretsThatLookTheSame: two URLs that differ only in the hidden part keep their own secrets.
 func TestSecretsThatLookTheSame(t *testing.T) {
 	urls := func(urls ...string) *Handler { return &Handler{Alertmanager: &HandlerAlertmanager{URLs: urls}} }
 	const one, two = "https://a:one@am.example/x", "https://a:two@am.example/x"
@@ -51,7 +52,7 @@ func TestSecretsThatLookTheSame(t *testing.T) {
 	}
 }
 
-// TestManySecretsThatLookTheSame changes as many variables of a check as a request has room for.
+// TestManySecretsThatLookTheSame changes as many variables of a check as fit in a request.
 func TestManySecretsThatLookTheSame(t *testing.T) {
 	const many = 60_000
 	for _, text := range []string{"pw=", "a=REDACTED pw=", "a=pw="} {
@@ -68,7 +69,7 @@ func TestManySecretsThatLookTheSame(t *testing.T) {
 	}
 }
 
-// TestBuildsKeepTheirHeaders: a build whose header is a placeholder gets its own header, wherever it stands.
+// TestBuildsKeepTheirHeaders: a build whose header is a placeholder keeps its own header at any index.
 func TestBuildsKeepTheirHeaders(t *testing.T) {
 	build := func(name, login, token string) *AssetBuild {
 		return &AssetBuild{URL: "https://" + login + "h.example/" + name, Headers: map[string]string{"Authorization": token}}
@@ -99,8 +100,8 @@ func TestBuildsKeepTheirHeaders(t *testing.T) {
 		build("new", "", Redacted), shown[1])
 }
 
-// TestPlaceholdersThatAreWords: a variable whose name says nothing of a secret may have the placeholder as a word, as long as it does not
-// stand for a secret.
+// TestPlaceholdersThatAreWords: a variable without a secret's name may have the placeholder as a word, if it replaces
+// no secret.
 func TestPlaceholdersThatAreWords(t *testing.T) {
 	f := func(variable string, old []string, taken bool) {
 		t.Helper()
@@ -125,12 +126,14 @@ func TestPlaceholdersThatAreWords(t *testing.T) {
 		f("MASK=REDACTED too", append(old, "MASK=REDACTED"), true)
 		f("PASSWORD=REDACTED", old, false)
 		for _, text := range []string{
-			"https://hc-ping.com/REDACTED", "https://hooks.slack.com/REDACTED", "pg://REDACTED@h/x", "https://h/x?REDACTED", "REDACTED@tcp(db:3306)/x",
-			"host=h password=REDACTED", `{"token": "REDACTED"}`, "Authorization: REDACTED", "see https://api.telegram.org/REDACTED/sendMessage", "https://REDACTED",
+			"https://hc-ping.com/REDACTED", "https://hooks.slack.com/REDACTED", "pg://REDACTED@h/x",
+			"https://h/x?REDACTED", "REDACTED@tcp(db:3306)/x",
+			"host=h password=REDACTED", `{"token": "REDACTED"}`, "Authorization: REDACTED",
+			"see https://api.telegram.org/REDACTED/sendMessage", "https://REDACTED",
 		} {
 			f("MASK="+text, old, false)
 		}
 	}
-	// Where a secret was, the placeholder may stand for it.
+	// In the place of a secret, the placeholder may mean the secret.
 	f("PING=REDACTED", []string{"PING=https://hc-ping.com/3f1c8a52-6d1e-4f0e-9d51-0a7be31c9d11"}, false)
 }

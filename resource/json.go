@@ -11,15 +11,15 @@ import (
 	"github.com/google/uuid"
 )
 
-// This file holds the JSON shapes that struct tags alone cannot give. The types below have the fields of the resource
-// but none of its methods, so a whole event is one pass of encoding/json, whatever is inside it.
+// This file has the JSON shapes that struct tags alone cannot give. The types below have the fields of the resource
+// without its methods. So encoding/json writes a whole event in one pass.
 type (
 	checkJSON       Check
 	checkConfigJSON CheckConfig
 	entityJSON      Entity
 )
 
-// eventJSON is the JSON of an Event, with its keys in the order that clients see from Sensu.
+// eventJSON is the JSON of an Event. Its keys have the same order as Sensu's.
 type eventJSON struct {
 	Check     *checkJSON          `json:"check,omitempty"`
 	Entity    *entityJSON         `json:"entity,omitempty"`
@@ -65,7 +65,7 @@ func (e *Event) shape() (*eventJSON, error) {
 	return out, nil
 }
 
-// UnmarshalJSON accepts an id that is missing, null or "" for none.
+// UnmarshalJSON takes an id that is missing, null or "" for no id.
 func (e *Event) UnmarshalJSON(b []byte) error {
 	in := eventJSON{
 		Check:     (*checkJSON)(e.Check),
@@ -103,8 +103,8 @@ func (e *Event) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// MarshalJSON writes empty lists where clients do not take null, and placeholders for the values of secret environment variables.
-// Protobuf keeps them.
+// MarshalJSON writes empty lists where clients reject null, and placeholders for the values of secret environment
+// variables. Protobuf keeps the values.
 func (c Check) MarshalJSON() ([]byte, error) { return json.Marshal(c.shape()) }
 
 func (c *Check) shape() *checkJSON {
@@ -116,7 +116,7 @@ func (c *Check) shape() *checkJSON {
 	return &out
 }
 
-// MarshalJSON writes empty lists where clients do not take null, and completes references to pipelines.
+// MarshalJSON writes empty lists where clients reject null, and completes references to pipelines.
 func (c CheckConfig) MarshalJSON() ([]byte, error) {
 	out := checkConfigJSON(c)
 	out.Handlers = notNil(out.Handlers)
@@ -133,7 +133,7 @@ func (c CheckConfig) MarshalJSON() ([]byte, error) {
 	return json.Marshal((*checkConfigJSON)(&out))
 }
 
-// What a reference to a pipeline says, or means when it says nothing.
+// The API version and the type of a reference to a pipeline, also if it names neither.
 const (
 	pipelineType       = "Pipeline"
 	pipelineAPIVersion = "core/v2"
@@ -166,10 +166,10 @@ func (h *HookList) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Redacted stands in JSON for the values of labels and annotations that are nobody's business.
+// Redacted replaces secret values in JSON, for example of labels and annotations.
 const Redacted = "REDACTED"
 
-// defaultRedact are the keys to redact when an entity names none, as redactKey returns them.
+// defaultRedact are the redacted keys of an entity that names none, as redactKey returns them.
 var defaultRedact = []string{
 	"password", "passwd", "pass", "apikey", "apitoken", "accesskey", "secretkey", "privatekey", "secret",
 }
@@ -212,8 +212,8 @@ func redact(m map[string]string, secret []string) map[string]string {
 	return out
 }
 
-// redactKey makes different spellings of a key equal: API-Key, api_key and apikey. Only keys that have other
-// characters than letters and digits lose their digits.
+// redactKey makes different spellings of a key equal: API-Key, api_key and apikey. It drops digits too, but only from
+// keys with other characters than letters and digits.
 func redactKey(key string) string {
 	key = strings.ToLower(key)
 	plain := func(r rune) bool { return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' }
@@ -228,7 +228,7 @@ func redactKey(key string) string {
 	}, key)
 }
 
-// UnmarshalJSON splits entries such as "get,list".
+// UnmarshalJSON also splits entries like "get,list".
 func (r *Rule) UnmarshalJSON(b []byte) error {
 	type plain Rule
 	if err := json.Unmarshal(b, (*plain)(r)); err != nil {
@@ -251,7 +251,7 @@ func splitAll(list []string) []string {
 	return out
 }
 
-// UnmarshalJSON accepts types in lower case.
+// UnmarshalJSON also accepts types in lower case.
 func (r *RoleRef) UnmarshalJSON(b []byte) error {
 	type plain RoleRef
 	if err := json.Unmarshal(b, (*plain)(r)); err != nil {
@@ -261,7 +261,7 @@ func (r *RoleRef) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// UnmarshalJSON accepts types in lower case.
+// UnmarshalJSON also accepts types in lower case.
 func (s *Subject) UnmarshalJSON(b []byte) error {
 	type plain Subject
 	if err := json.Unmarshal(b, (*plain)(s)); err != nil {

@@ -250,7 +250,8 @@ func TestRBACJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if binding.RoleRef.Type != "Role" || binding.Subjects[0].Type != "Group" || binding.Subjects[1].Type != "User" || binding.Subjects[2].Type != "" {
+	if binding.RoleRef.Type != "Role" || binding.Subjects[0].Type != "Group" || binding.Subjects[1].Type != "User" ||
+		binding.Subjects[2].Type != "" {
 		t.Errorf("got %+v", binding)
 	}
 }

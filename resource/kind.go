@@ -6,38 +6,38 @@ import (
 	"slices"
 )
 
-// API groups with their versions, beside AggregateAPIVersion and AuthAPIVersion.
+// API groups with their versions. AggregateAPIVersion and AuthAPIVersion are two more.
 const (
 	CoreV2 = "core/v2"
 	CoreV3 = "core/v3"
-	// internalGroup is of kinds that have no path in the API.
+	// internalGroup has the kinds without a path in the API.
 	internalGroup = "internal/v1"
 )
 
-// Kind is what several parts of the program know of one kind of resource. Kinds has a row for each.
+// Kind describes one kind of resource to every package that works on all kinds. Kinds has a row for each.
 type Kind struct {
-	Type  string   // as wrapped resources name it, such as "CheckConfig"
-	Types []string // the names that wrapped resources have in place of Type, where one kind has several
+	Type  string   // the type in wrapped resources, for example "CheckConfig"
+	Types []string // the types in wrapped resources instead of Type, for a kind with several
 	Group string   // API group and version
-	// Plural is the last segment of the path of its collection, such as "checks".
+	// Plural is the last path segment of its collection, for example "checks".
 	Plural string
-	// Role is how rules of roles, the store of definitions and the audit log call the kind. Default: Plural.
+	// Role is the kind's name in roles' rules, in the store of definitions and in the audit log. Default: Plural.
 	Role string
-	// Command is the name of its command in the command-line client, "" if it has none.
+	// Command is the name of its command in the command-line client, or "" if it has none.
 	Command string
 
 	Namespaced bool
-	Singleton  bool   // there is one object, at the path of the collection
-	Paired     bool   // a name is two segments of a path
-	Wrapped    bool   // its objects travel as {type, api_version, metadata, spec}, as they do in files
+	Singleton  bool   // there is one object, at the collection's path
+	Paired     bool   // a name is two path segments
+	Wrapped    bool   // its objects travel as {type, api_version, metadata, spec}, as in files
 	NameField  string // the field with the name, for kinds without metadata
 
-	// Prune is the place of the kind in the order in which prune deletes; 0 says that prune deletes none.
+	// Prune is the kind's place in the order in which prune deletes. 0 means that prune never deletes it.
 	Prune int
-	// Clear is the place of the kind in the order in which the contents of a namespace are deleted. A namespaced
-	// definition without a place does not keep its namespace from being deleted, and is deleted with it.
+	// Clear is the kind's place in the order in which a namespace is emptied. A namespaced definition without a place
+	// does not prevent the deletion of its namespace, and is deleted with it.
 	Clear int
-	// Migrate is the place of the kind in the order in which a migration sends. Unmigrated says why it has none.
+	// Migrate is the kind's place in the order in which a migration sends. Unmigrated says why it has none.
 	Migrate    int
 	Unmigrated string
 
@@ -46,10 +46,10 @@ type Kind struct {
 	name   func(obj any) string
 }
 
-// New makes an empty object of the kind. Its methods decode and validate it.
+// New returns an empty object of the kind. Its methods decode and validate it.
 func (k *Kind) New() any { return reflect.New(k.goType).Interface() }
 
-// Meta is the metadata of an object of the kind; nil if the kind has none.
+// Meta returns the metadata of an object of the kind, or nil if the kind has none.
 func (k *Kind) Meta(obj any) *ObjectMeta {
 	if k.meta == nil {
 		return nil
@@ -60,7 +60,7 @@ func (k *Kind) Meta(obj any) *ObjectMeta {
 // HasMeta reports whether objects of the kind have metadata, and so labels.
 func (k *Kind) HasMeta() bool { return k.meta != nil }
 
-// Key is the namespace and the name of an object of the kind.
+// Key returns the namespace and the name of an object of the kind.
 func (k *Kind) Key(obj any) (namespace, name string) {
 	if k.meta == nil {
 		return "", k.name(obj)
@@ -69,13 +69,14 @@ func (k *Kind) Key(obj any) (namespace, name string) {
 	return m.Namespace, m.Name
 }
 
-// Internal reports whether the kind has no path in the API: the backend keeps it for itself.
+// Internal reports whether the kind has no path in the API, because only the backend uses it.
 func (k *Kind) Internal() bool { return k.Group == internalGroup }
 
-// FullName is the name that no other kind has, such as "core/v2.CheckConfig".
+// FullName returns the kind's unique name, for example "core/v2.CheckConfig".
 func (k *Kind) FullName() string { return k.Group + "." + k.Type }
 
-// Prefix is the path below which the API serves the kind's group. Sensu's commercial edition has groups of its own.
+// Prefix returns the path under which the API serves the kind's group. Groups of Sensu's commercial edition have a
+// prefix of their own.
 func (k *Kind) Prefix() string {
 	switch k.Group {
 	case CoreV2, CoreV3, AggregateAPIVersion:
@@ -168,13 +169,13 @@ var Kinds = []*Kind{
 		Kind{Type: "Standing", Group: internalGroup, Plural: "standings", Unmigrated: "it lasts only as long as a sign-in"}),
 }
 
-// labelled makes the row of a kind whose objects have metadata.
+// labelled makes the row of a kind with metadata.
 func labelled[T any](meta func(*T) *ObjectMeta, k Kind) *Kind {
 	k.meta = func(obj any) *ObjectMeta { return meta(obj.(*T)) }
 	return row[T](k)
 }
 
-// named makes the row of a kind whose objects have a name and no metadata.
+// named makes the row of a kind with a name and without metadata.
 func named[T any](name func(*T) string, k Kind) *Kind {
 	k.name = func(obj any) string { return name(obj.(*T)) }
 	return row[T](k)
@@ -188,8 +189,7 @@ func row[T any](k Kind) *Kind {
 	return &k
 }
 
-// KindFor is the row of the kind whose objects are of Go type T. It panics if there is none, since that is a mistake
-// in the program.
+// KindFor returns the row of the kind with Go type T. It panics if there is none: that is a mistake in the program.
 func KindFor[T any]() *Kind {
 	for _, k := range Kinds {
 		if k.goType == reflect.TypeFor[T]() {
@@ -199,7 +199,7 @@ func KindFor[T any]() *Kind {
 	panic(fmt.Sprintf("resource: Kinds has no row for %s", reflect.TypeFor[T]()))
 }
 
-// MetaOf is the metadata of an object of any kind; nil if it has none.
+// MetaOf returns the metadata of an object of any kind, or nil if it has none.
 func MetaOf(obj any) *ObjectMeta {
 	for _, k := range Kinds {
 		if reflect.PointerTo(k.goType) == reflect.TypeOf(obj) {
@@ -209,7 +209,7 @@ func MetaOf(obj any) *ObjectMeta {
 	return nil
 }
 
-// FindKind finds the row of the kind that wrapped resources name so.
+// FindKind returns the row of a group and type, as wrapped resources have them.
 func FindKind(group, typ string) (*Kind, bool) {
 	for _, k := range Kinds {
 		if k.Group == group && (k.Type == typ || slices.Contains(k.Types, typ)) {

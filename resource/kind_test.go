@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestKinds looks for rows of the table that contradict one another, or say too little.
+// TestKinds looks for rows of the table that contradict one another or are incomplete.
 func TestKinds(t *testing.T) {
 	taken := map[string]string{}
 	once := func(k *Kind, what string) {
@@ -39,7 +39,7 @@ func TestKinds(t *testing.T) {
 			t.Errorf("%s needs a place in Migrate, or a reason in Unmigrated", k.FullName())
 		}
 		if _, ok := k.New().(interface{ Validate() error }); !ok && !k.Internal() && k.Type != "TessenConfig" {
-			t.Errorf("%s cannot validate itself", k.FullName()) // any TessenConfig is good
+			t.Errorf("%s cannot validate itself", k.FullName()) // any TessenConfig is valid
 		}
 		if found, ok := FindKind(k.Group, k.Type); !ok || found != k {
 			t.Errorf("FindKind(%s, %s) finds %v", k.Group, k.Type, found)

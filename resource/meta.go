@@ -1,6 +1,6 @@
 package resource
 
-// ObjectMeta names a resource and carries what people attach to it.
+// ObjectMeta has a resource's name, namespace, labels and annotations.
 type ObjectMeta struct {
 	Name        string            `json:"name,omitempty" pb:"1"`
 	Namespace   string            `json:"namespace,omitempty" pb:"2"`
@@ -9,7 +9,7 @@ type ObjectMeta struct {
 	CreatedBy   string            `json:"created_by,omitempty" pb:"5"`
 }
 
-// ResourceReference points at another resource, such as a pipeline, by name, kind and API version.
+// ResourceReference refers to another resource, for example a pipeline, by name, type and API version.
 type ResourceReference struct {
 	Name       string `json:"name" pb:"1"`
 	Type       string `json:"type" pb:"2"`

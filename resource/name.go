@@ -1,11 +1,10 @@
 package resource
 
-// Name is what a definition is called: unique among those of its type. It is a pair and not a joined text, which different pairs
-// could share.
+// Name is a definition's key among those of its type. It is a pair because different pairs could join to the same text.
 type Name struct{ Namespace, Name string }
 
-// NameOf is the name in an object's metadata.
+// NameOf returns the name in an object's metadata.
 func NameOf(m *ObjectMeta) Name { return Name{m.Namespace, m.Name} }
 
-// String is for messages: namespace/name.
+// String returns namespace/name, for messages.
 func (n Name) String() string { return n.Namespace + "/" + n.Name }

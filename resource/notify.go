@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// The structs of this file are lapwing's own: handlers that need no command. Fields called templates are Go templates over
-// the event (docs/handlers.md). A field called ..._file names a file that holds what else stands in the definition itself;
-// it is read at each attempt.
+// The structs of this file are lapwing's own: handlers that need no command. Fields called templates are Go templates
+// over the event (docs/handlers.md). A field called ..._file names a file with the value of the field without that
+// suffix; it is read at each attempt.
 
-// HandlerTLS is how a handler makes sure whom it talks to, and shows who it is.
+// HandlerTLS says which servers a handler trusts, and which certificate it presents.
 type HandlerTLS struct {
 	CAFile             string `json:"ca_file,omitempty"`   // PEM; default the system's authorities
 	CertFile           string `json:"cert_file,omitempty"` // PEM
@@ -33,21 +33,21 @@ type HandlerAuth struct {
 	TokenFile    string `json:"token_file,omitempty"`
 }
 
-// HandlerStream is the connection, kept open, of a tcp_stream handler to its socket.
+// HandlerStream holds the lasting connections of a tcp_stream handler to its socket.
 type HandlerStream struct {
 	TLS         *HandlerTLS `json:"tls,omitempty"`         // nil means none
-	Separator   string      `json:"separator,omitempty"`   // behind each event; default a line feed
+	Separator   string      `json:"separator,omitempty"`   // written after each event; default a line feed
 	Connections uint32      `json:"connections,omitempty"` // default 1
 }
 
-// HandlerSlack is a channel of Slack, or of what understands the same: by the URL of an incoming webhook, or by a token and
+// HandlerSlack is a channel of Slack, or of a compatible service: by the URL of an incoming webhook, or by a token and
 // the channel's name.
 type HandlerSlack struct {
 	URL       string      `json:"url,omitempty"`
 	URLFile   string      `json:"url_file,omitempty"`
 	Token     string      `json:"token,omitempty"`
 	TokenFile string      `json:"token_file,omitempty"`
-	APIURL    string      `json:"api_url,omitempty"` // where tokens are for; default https://slack.com/api
+	APIURL    string      `json:"api_url,omitempty"` // API for tokens; default https://slack.com/api
 	Channel   string      `json:"channel,omitempty"` // template
 	Username  string      `json:"username,omitempty"`
 	IconURL   string      `json:"icon_url,omitempty"`
@@ -57,34 +57,34 @@ type HandlerSlack struct {
 	TLS       *HandlerTLS `json:"tls,omitempty"`
 }
 
-// HandlerPagerDuty is a service of PagerDuty, or of what understands its Events API v2.
+// HandlerPagerDuty is a service of PagerDuty, or of a service compatible with its Events API v2.
 type HandlerPagerDuty struct {
 	RoutingKey     string `json:"routing_key,omitempty"`
 	RoutingKeyFile string `json:"routing_key_file,omitempty"`
 	URL            string `json:"url,omitempty"`       // default https://events.pagerduty.com/v2/enqueue
-	DedupKey       string `json:"dedup_key,omitempty"` // template; what belongs to one incident
+	DedupKey       string `json:"dedup_key,omitempty"` // template; the same for all events of an incident
 	Summary        string `json:"summary,omitempty"`   // template
 	Component      string `json:"component,omitempty"` // template
 	Group          string `json:"group,omitempty"`     // template
 	Class          string `json:"class,omitempty"`     // template
 	Link           string `json:"link,omitempty"`      // template of a URL
-	// Severities are critical, error, warning or info by status; "default" is for those not named.
+	// Severities maps statuses to critical, error, warning or info; "default" is for statuses not listed.
 	Severities map[string]string `json:"severities,omitempty"`
 	TLS        *HandlerTLS       `json:"tls,omitempty"`
 }
 
-// HandlerEmail is recipients of mail and the server that takes it.
+// HandlerEmail has the recipients of mail and the server that sends it.
 type HandlerEmail struct {
 	Host         string            `json:"host"`
 	Port         uint32            `json:"port,omitempty"`     // default 465 with tls, 25 with none, else 587
-	Security     string            `json:"security,omitempty"` // starttls, which is the default, tls, opportunistic or none
+	Security     string            `json:"security,omitempty"` // starttls (default), tls, opportunistic or none
 	Auth         string            `json:"auth,omitempty"`     // plain, login or cram-md5; default what the server offers
 	Username     string            `json:"username,omitempty"`
 	Password     string            `json:"password,omitempty"`
 	PasswordFile string            `json:"password_file,omitempty"`
-	Hello        string            `json:"hello,omitempty"` // how to greet; default the host's name
+	Hello        string            `json:"hello,omitempty"` // name in the SMTP greeting; default the host's name
 	From         string            `json:"from"`
-	To           []string          `json:"to"`           // templates; each gives one address or more
+	To           []string          `json:"to"`           // templates; each gives one or more addresses
 	Cc           []string          `json:"cc,omitempty"` // templates
 	Subject      string            `json:"subject,omitempty"`
 	Text         string            `json:"text,omitempty"`    // template
@@ -93,13 +93,13 @@ type HandlerEmail struct {
 	TLS          *HandlerTLS       `json:"tls,omitempty"`
 }
 
-// HandlerAlertmanager is the Alertmanagers, all of one cluster, that get each alert.
+// HandlerAlertmanager has the Alertmanagers, all of one cluster, that get each alert.
 type HandlerAlertmanager struct {
 	URLs        []string          `json:"urls"`
-	Labels      map[string]string `json:"labels,omitempty"`      // templates; beside those that every alert has
+	Labels      map[string]string `json:"labels,omitempty"`      // templates; added to the labels of every alert
 	Annotations map[string]string `json:"annotations,omitempty"` // templates
 	Link        string            `json:"link,omitempty"`        // template of a URL: the alert's generator
-	Expire      uint32            `json:"expire,omitempty"`      // seconds after which an alert that nobody renews ends; default a day
+	Expire      uint32            `json:"expire,omitempty"`      // seconds until an alert ends unless renewed; default a day
 	TLS         *HandlerTLS       `json:"tls,omitempty"`
 	HandlerAuth
 }
@@ -108,9 +108,9 @@ type HandlerAlertmanager struct {
 type HandlerGraphite struct {
 	Host     string      `json:"host"`
 	Port     uint32      `json:"port,omitempty"`      // default 2003
-	Protocol string      `json:"protocol,omitempty"`  // tcp, which is the default and stays connected, or udp
-	Prefix   *string     `json:"prefix,omitempty"`    // template, in front of the names of points; default sensu and the entity's name
-	DropTags bool        `json:"drop_tags,omitempty"` // names without the points' tags
+	Protocol string      `json:"protocol,omitempty"`  // tcp (default), which stays connected, or udp
+	Prefix   *string     `json:"prefix,omitempty"`    // template before point names; default sensu and the entity
+	DropTags bool        `json:"drop_tags,omitempty"` // write names without the points' tags
 	TLS      *HandlerTLS `json:"tls,omitempty"`       // nil means none
 }
 
@@ -121,7 +121,7 @@ type HandlerInflux struct {
 	RetentionPolicy string            `json:"retention_policy,omitempty"` // version 1
 	Org             string            `json:"org,omitempty"`              // version 2
 	Bucket          string            `json:"bucket,omitempty"`           // version 2
-	Tags            map[string]string `json:"tags,omitempty"`             // templates; on every point
+	Tags            map[string]string `json:"tags,omitempty"`             // templates; added to every point
 	TLS             *HandlerTLS       `json:"tls,omitempty"`
 	HandlerAuth
 }
@@ -357,7 +357,7 @@ func webURL(s string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
-// labelName says whether Prometheus takes s for the name of a label.
+// labelName reports whether Prometheus accepts s as the name of a label.
 func labelName(s string) bool {
 	return s != "" && checkChars(s, isWord) == nil && (s[0] < '0' || s[0] > '9')
 }
@@ -378,19 +378,20 @@ func firstError(errs ...error) error {
 // maxTemplate is the size of a template in bytes.
 const maxTemplate = 64 << 10
 
-// TemplateFuncs are the names of the functions that templates have beside Go's own.
+// TemplateFuncs are the names of the functions that templates have in addition to Go's own.
 var TemplateFuncs = []string{
-	"contains", "date", "default", "duration", "hasPrefix", "hasSuffix", "join", "lines", "lower", "mrkdwn", "replace", "severity", "toJson",
+	"contains", "date", "default", "duration", "hasPrefix", "hasSuffix", "join", "lines", "lower", "mrkdwn",
+	"replace", "severity", "toJson",
 	"trim", "trunc", "upper", "Hostname", "UnixTime", "UUIDFromBytes",
 }
 
-// goFuncs are those of Go itself.
+// goFuncs are Go's own functions.
 var goFuncs = []string{
 	"and", "call", "html", "index", "slice", "js", "len", "not", "or", "print", "printf", "println", "urlquery",
 	"eq", "ge", "gt", "le", "lt", "ne",
 }
 
-// checkTemplates refuses templates that do not parse. They come as names and texts in turns.
+// checkTemplates refuses templates that do not parse. Names and texts alternate.
 func checkTemplates(of string, namesAndTexts ...string) error {
 	known := map[string]any{}
 	for _, name := range slices.Concat(goFuncs, TemplateFuncs) {

@@ -26,17 +26,20 @@ func TestNotifyValidate(t *testing.T) {
 	f(`{"type":"tcp_stream","socket":{"host":"h","port":1},"stream":{"tls":{},"separator":"\n","connections":4}}`, "")
 	f(`{"type":"tcp_stream"}`, "tcp_stream handlers need a socket with host and port")
 	f(`{"type":"tcp_stream","socket":{"host":"h","port":1},"stream":{"connections":65}}`, "stream connections must not be more than 64")
-	f(`{"type":"tcp_stream","socket":{"host":"h","port":1},"stream":{"tls":{"cert_file":"c"}}}`, "tls cert_file and key_file must come together")
+	f(`{"type":"tcp_stream","socket":{"host":"h","port":1},"stream":{"tls":{"cert_file":"c"}}}`,
+		"tls cert_file and key_file must come together")
 
 	f(`{"type":"webhook","webhook":{"url":"https://h/x","body":"{{.Name}}","content_type":"text/plain","token":"t"}}`, "")
 	f(`{"type":"webhook","webhook":{"url_file":"/f"}}`, "")
 	f(`{"type":"webhook","webhook":{"url":"https://h/x","url_file":"/f"}}`, "webhook handlers need a valid url")
 	f(`{"type":"webhook","webhook":{"url":"https://h/x","body":"{{.Name"}}`, "webhook body is no valid template: ")
 	f(`{"type":"webhook","webhook":{"url":"https://h/x","body":"{{env \"HOME\"}}"}}`, "webhook body is no valid template: ")
-	f(`{"type":"webhook","webhook":{"url":"https://h/x","body":"`+strings.Repeat("x", maxTemplate+1)+`"}}`, "webhook body must not be longer than")
+	f(`{"type":"webhook","webhook":{"url":"https://h/x","body":"`+strings.Repeat("x", maxTemplate+1)+`"}}`,
+		"webhook body must not be longer than")
 	f(`{"type":"webhook","webhook":{"url":"https://h/x","password":"p"}}`, "a password needs a username")
 	f(`{"type":"webhook","webhook":{"url":"https://h/x","username":"u","token":"t"}}`, "username and token exclude each other")
-	f(`{"type":"webhook","webhook":{"url":"https://h/x","username":"u","password":"p","password_file":"f"}}`, "password and password_file exclude each other")
+	f(`{"type":"webhook","webhook":{"url":"https://h/x","username":"u","password":"p","password_file":"f"}}`,
+		"password and password_file exclude each other")
 	f(`{"type":"webhook","webhook":{"url":"https://h/x","token":"t","token_file":"f"}}`, "token and token_file exclude each other")
 
 	f(`{"type":"slack","slack":{"url":"https://h/x"}}`, "")
@@ -75,11 +78,15 @@ func TestNotifyValidate(t *testing.T) {
 	f(`{"type":"alertmanager","alertmanager":{"urls":[]}}`, "alertmanager handlers need urls")
 	f(`{"type":"alertmanager","alertmanager":{"urls":["h"]}}`, "alertmanager handlers need valid urls")
 	f(`{"type":"alertmanager","alertmanager":{"urls":["http://h"],"labels":{"a-b":"x"}}}`, `alertmanager label "a-b" is not a valid name`)
-	f(`{"type":"alertmanager","alertmanager":{"urls":["http://h"],"annotations":{"1a":"x"}}}`, `alertmanager annotation "1a" is not a valid name`)
-	f(`{"type":"alertmanager","alertmanager":{"urls":["http://h"],"annotations":{"a":"{{"}}}`, "alertmanager annotation a is no valid template")
+	f(`{"type":"alertmanager","alertmanager":{"urls":["http://h"],"annotations":{"1a":"x"}}}`,
+		`alertmanager annotation "1a" is not a valid name`)
+	f(`{"type":"alertmanager","alertmanager":{"urls":["http://h"],"annotations":{"a":"{{"}}}`,
+		"alertmanager annotation a is no valid template")
 	f(`{"type":"alertmanager","alertmanager":{"urls":["http://h"],"labels":{"a":"{{"}}}`, "alertmanager label a is no valid template")
-	f(`{"type":"alertmanager","alertmanager":{"urls":["http://h"],"expire":4000000000}}`, "alertmanager expire must not be more than a year")
-	f(`{"type":"alertmanager","alertmanager":{"urls":["http://h"`+strings.Repeat(`,"http://h"`, 16)+`]}}`, "alertmanager urls must not be more than 16")
+	f(`{"type":"alertmanager","alertmanager":{"urls":["http://h"],"expire":4000000000}}`,
+		"alertmanager expire must not be more than a year")
+	f(`{"type":"alertmanager","alertmanager":{"urls":["http://h"`+strings.Repeat(`,"http://h"`, 16)+`]}}`,
+		"alertmanager urls must not be more than 16")
 
 	f(`{"type":"graphite","graphite":{"host":"h","prefix":"","drop_tags":true}}`, "")
 	f(`{"type":"graphite"}`, "graphite handlers need a host")
@@ -95,12 +102,13 @@ func TestNotifyValidate(t *testing.T) {
 	f(`{"type":"influx","influx":{"url":"tcp://h:1"}}`, "influx handlers need a valid url")
 	f(`{"type":"influx","influx":{"url":"udp://h"}}`, "influx handlers over udp need a port")
 	f(`{"type":"influx","influx":{"url":"http://h"}}`, "influx handlers need a database (version 1) or a bucket (version 2)")
-	f(`{"type":"influx","influx":{"url":"http://h","database":"d","bucket":"b"}}`, "influx handlers need a database (version 1) or a bucket (version 2)")
+	f(`{"type":"influx","influx":{"url":"http://h","database":"d","bucket":"b"}}`,
+		"influx handlers need a database (version 1) or a bucket (version 2)")
 	f(`{"type":"influx","influx":{"url":"http://h","database":"d","tags":{"a":"{{"}}}`, "influx tag a is no valid template")
 	f(`{"type":"influx","influx":{"url":"http://h","database":"d","tags":{"":"a"}}}`, "influx tags need names")
 }
 
-// TestHandlerTypes makes sure that each type of the list is known, and says what it needs.
+// TestHandlerTypes checks that each type of the list is known and names what it requires.
 func TestHandlerTypes(t *testing.T) {
 	for _, kind := range HandlerTypes {
 		err := (&Handler{Metadata: ObjectMeta{Name: "x", Namespace: "default"}, Type: kind}).Validate()

@@ -6,17 +6,17 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// This file looks into encoded resources without decoding them: an event passes through the backend with its encoding
-// as it came, and only a few of its fields are needed on the way. Nothing here allocates; the bytes returned are part
-// of the argument.
+// This file reads single fields of encoded resources without decoding the rest. The backend keeps an event in the
+// encoding in which it came and needs only a few of its fields. Nothing here allocates; returned bytes are part of the
+// argument.
 //
-// What is seen here is what UnmarshalProto would decode. Protobuf allows a message's sub-message to come in several
-// pieces, which decoders merge; no agent does that, and here it is an error, so that nobody can show one name to a
-// view and another to the decoder.
+// The result is always what UnmarshalProto would decode. Protobuf allows a sub-message in several pieces, which
+// decoders merge. No agent sends that, and here it is an error: otherwise a sender could show one name to a view and
+// another to the decoder.
 
 var errRepeated = errors.New("sub-message given twice")
 
-// EventView is what PeekEvent sees of an Event.
+// EventView has the fields of an Event that PeekEvent reads.
 type EventView struct {
 	Timestamp int64
 	Sequence  int64
@@ -26,10 +26,10 @@ type EventView struct {
 	Entity, Check, Metrics []byte
 
 	meta   []byte
-	broken error // of the first reference to a pipeline that is none
+	broken error // of the first invalid reference to a pipeline
 }
 
-// CheckView is what PeekCheck sees of a Check.
+// CheckView has the fields of a Check that PeekCheck reads.
 type CheckView struct {
 	Name, Namespace, ProxyEntityName              []byte
 	Status                                        uint32
@@ -42,7 +42,7 @@ type CheckView struct {
 	rules ruled
 }
 
-// ruled is what only a check's rules are about.
+// ruled has the fields of a check that only validation needs.
 type ruled struct {
 	publish                        bool
 	cron, format, requests, subdue []byte
@@ -52,13 +52,13 @@ type ruled struct {
 	broken                         error  // of the first member of a list that breaks a rule
 }
 
-// EntityView is what PeekEntity sees of an Entity.
+// EntityView has the fields of an Entity that PeekEntity reads.
 type EntityView struct {
 	Name, Namespace, Class []byte
 	LastSeen               int64
 }
 
-// PeekEvent looks into the protobuf encoding of an Event. Whether it is valid its views say.
+// PeekEvent reads the protobuf encoding of an Event. To validate it, validate the views.
 func PeekEvent(b []byte) (EventView, error) {
 	var view EventView
 	for len(b) > 0 {
@@ -95,7 +95,7 @@ func PeekEvent(b []byte) (EventView, error) {
 	return view, nil
 }
 
-// PeekCheck looks into the protobuf encoding of a Check.
+// PeekCheck reads the protobuf encoding of a Check.
 func PeekCheck(b []byte) (CheckView, error) {
 	var view CheckView
 	var meta []byte
@@ -175,7 +175,7 @@ func PeekCheck(b []byte) (CheckView, error) {
 	return view, nil
 }
 
-// PeekEntity looks into the protobuf encoding of an Entity.
+// PeekEntity reads the protobuf encoding of an Entity.
 func PeekEntity(b []byte) (EntityView, error) {
 	var view EntityView
 	var meta []byte
@@ -246,7 +246,7 @@ func peekMeta(b []byte) (name, namespace []byte, err error) {
 	return name, namespace, nil
 }
 
-// AppendEventWithoutEntity appends an encoded Event to dst, all fields of it but the entity.
+// AppendEventWithoutEntity appends the fields of an encoded Event to dst, except the entity.
 func AppendEventWithoutEntity(dst, event []byte) ([]byte, error) {
 	for b := event; len(b) > 0; {
 		f, n, err := nextField("Event", b)
@@ -268,7 +268,7 @@ type rawField struct {
 	v   []byte
 }
 
-// nextField reads the field at the start of b, and returns its length too.
+// nextField returns the field at the start of b, and its length.
 func nextField(message string, b []byte) (rawField, int, error) {
 	var f rawField
 	tag, n := protowire.ConsumeVarint(b)
@@ -296,7 +296,7 @@ func nextField(message string, b []byte) (rawField, int, error) {
 	return f, size + n, nil
 }
 
-// setOnce takes a sub-message that may come only once. An empty one is not nil.
+// setOnce stores a sub-message that may come only once. An empty one is stored as not nil.
 func setOnce(dst *[]byte, f rawField) error {
 	if *dst != nil {
 		return errRepeated
@@ -305,7 +305,7 @@ func setOnce(dst *[]byte, f rawField) error {
 	return nil
 }
 
-// PeekOutput is the output in the protobuf encoding of an Event; nil if there is none.
+// PeekOutput returns the check output in the protobuf encoding of an Event, or nil if there is none.
 func PeekOutput(event []byte) []byte {
 	view, err := PeekEvent(event)
 	if err != nil {

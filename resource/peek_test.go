@@ -50,7 +50,7 @@ func requirePeek(t *testing.T, b []byte, e *Event) {
 		}
 		c := e.Check
 		want := CheckView{
-			Name:            got.Name, // compared below: nil or empty does not matter
+			Name:            got.Name, // compared below, where nil equals empty
 			Namespace:       got.Namespace,
 			ProxyEntityName: got.ProxyEntityName,
 			Status:          c.Status,
@@ -69,7 +69,7 @@ func requirePeek(t *testing.T, b []byte, e *Event) {
 			RoundRobin:      c.RoundRobin,
 			IsSilenced:      c.IsSilenced,
 			OutputLen:       len(c.Output),
-			rules:           got.rules, // whoever compares what Validate says compares them
+			rules:           got.rules, // the tests of Validate compare them
 		}
 		if !reflect.DeepEqual(got, want) || string(got.Name) != c.Metadata.Name ||
 			string(got.Namespace) != c.Metadata.Namespace || string(got.ProxyEntityName) != c.ProxyEntityName {

@@ -7,19 +7,18 @@ import (
 	"strings"
 )
 
-// EventFilter lets events through to a handler, or keeps them from it, when all its expressions hold for them.
+// EventFilter lets an event pass to a handler, or keeps it back, if all its expressions are true for the event.
 type EventFilter struct {
 	Metadata      ObjectMeta      `json:"metadata"`
 	Action        string          `json:"action"` // allow or deny
 	Expressions   []string        `json:"expressions"`
-	When          *TimeWindowWhen `json:"when,omitempty"` // when it counts; see docs/filters.md
+	When          *TimeWindowWhen `json:"when,omitempty"` // when the filter applies; see docs/filters.md
 	RuntimeAssets []string        `json:"runtime_assets"`
-	// Author is set by the server and not shown. The expressions look up only events that the author may read.
+	// Author is set by the server and not shown. The expressions read only events that the author may read.
 	Author *Author `json:"author,omitempty"`
 }
 
-// Validate returns the reason why f is not acceptable, if it is not. Whether the expressions can be parsed is asked
-// elsewhere.
+// Validate returns the reason why f is not acceptable, or nil. It does not parse the expressions: package api does.
 func (f *EventFilter) Validate() error {
 	if err := checkName(f.Metadata.Name); err != nil {
 		return fmt.Errorf("filter name %w", err)
@@ -39,21 +38,21 @@ func (f *EventFilter) Validate() error {
 	return nil
 }
 
-// Mutator makes of an event what a handler gets: by a command, or by a script in this process.
+// Mutator turns an event into the handler's input, by a command or by a script in this process.
 type Mutator struct {
 	Metadata      ObjectMeta `json:"metadata"`
-	Type          string     `json:"type,omitempty"` // pipe, which is the default, or javascript
+	Type          string     `json:"type,omitempty"` // pipe (default) or javascript
 	Command       string     `json:"command,omitempty"`
 	Eval          string     `json:"eval,omitempty"` // the body of a function
 	Timeout       uint32     `json:"timeout"`        // seconds
 	EnvVars       []string   `json:"env_vars"`
 	RuntimeAssets []string   `json:"runtime_assets"`
 	Secrets       []Secret   `json:"secrets"`
-	// Author is set by the server and not shown. The script looks up only events that the author may read.
+	// Author is set by the server and not shown. The script reads only events that the author may read.
 	Author *Author `json:"author,omitempty"`
 }
 
-// Validate returns the reason why m is not acceptable, if it is not.
+// Validate returns the reason why m is not acceptable, or nil.
 func (m *Mutator) Validate() error {
 	if err := checkName(m.Metadata.Name); err != nil {
 		return fmt.Errorf("mutator name %w", err)
@@ -85,13 +84,13 @@ func (m *Mutator) Validate() error {
 	return checkEnvVars(m.EnvVars)
 }
 
-// Pipeline is ways from an event to handlers, each with filters and a mutator of its own.
+// Pipeline has workflows: ways from an event to handlers.
 type Pipeline struct {
 	Metadata  ObjectMeta         `json:"metadata"`
 	Workflows []PipelineWorkflow `json:"workflows"`
 }
 
-// PipelineWorkflow is one of those ways.
+// PipelineWorkflow is one way from an event to a handler, with its own filters and mutator.
 type PipelineWorkflow struct {
 	Name    string               `json:"name"`
 	Filters []*ResourceReference `json:"filters,omitempty"`
@@ -99,7 +98,7 @@ type PipelineWorkflow struct {
 	Handler *ResourceReference   `json:"handler"`
 }
 
-// Validate returns the reason why p is not acceptable, if it is not. What it refers to need not exist.
+// Validate returns the reason why p is not acceptable, or nil. The resources it refers to need not exist.
 func (p *Pipeline) Validate() error {
 	if err := checkName(p.Metadata.Name); err != nil {
 		return fmt.Errorf("name %w", err)
@@ -138,7 +137,7 @@ func (w *PipelineWorkflow) validate() error {
 	return w.Handler.validate("handler", "handling", "Handler")
 }
 
-// validate refuses references that are not to a resource of the only type that can do what is wanted.
+// validate refuses a reference to any other type than typ.
 func (r *ResourceReference) validate(role, doing, typ string) error {
 	switch {
 	case r.Name == "":
@@ -155,8 +154,7 @@ func (r *ResourceReference) validate(role, doing, typ string) error {
 	return nil
 }
 
-// FallbackPipeline is pipelines in the order in which an event is given to them: to the first, and to the next when the one
-// before could not hand it over.
+// FallbackPipeline lists pipelines in order. An event goes to the first, and to the next one when that fails.
 type FallbackPipeline struct {
 	Metadata  ObjectMeta           `json:"metadata"`
 	Pipelines []*ResourceReference `json:"pipelines"`
@@ -165,7 +163,7 @@ type FallbackPipeline struct {
 // maxFallbacks bounds the pipelines of a FallbackPipeline.
 const maxFallbacks = 16
 
-// Validate returns the reason why f is not acceptable, if it is not. What it refers to need not exist.
+// Validate returns the reason why f is not acceptable, or nil. The pipelines it refers to need not exist.
 func (f *FallbackPipeline) Validate() error {
 	if err := checkName(f.Metadata.Name); err != nil {
 		return fmt.Errorf("name %w", err)
@@ -193,7 +191,7 @@ func (f *FallbackPipeline) Validate() error {
 	return nil
 }
 
-// checkFallback is for a check that names a FallbackPipeline, which it may in place of pipelines.
+// checkFallback checks a check's reference to a FallbackPipeline. A check has either that or pipelines.
 func checkFallback(ref *ResourceReference, pipelines []ResourceReference) error {
 	switch {
 	case ref == nil:
@@ -204,7 +202,7 @@ func checkFallback(ref *ResourceReference, pipelines []ResourceReference) error 
 	return ref.validate("fallback_pipeline", "falling back for", "FallbackPipeline")
 }
 
-// Validate returns the reason why h is not acceptable, if it is not.
+// Validate returns the reason why h is not acceptable, or nil.
 func (h *HookConfig) Validate() error {
 	if err := checkName(h.Metadata.Name); err != nil {
 		return fmt.Errorf("hook name %w", err)
@@ -230,7 +228,7 @@ func (h *HookConfig) Validate() error {
 // minSHA512 is the length of a SHA-512 checksum in hexadecimal digits.
 const minSHA512 = 128
 
-// Validate returns the reason why a is not acceptable, if it is not. With builds it needs no archive of its own.
+// Validate returns the reason why a is not acceptable, or nil. An asset with builds needs no archive of its own.
 func (a *Asset) Validate() error {
 	if err := checkAssetName(a.Metadata.Name); err != nil {
 		return err
@@ -264,7 +262,7 @@ func checkArchive(url, sha512 string) error {
 	return nil
 }
 
-// checkAssetNames is for the assets that something needs at run time.
+// checkAssetNames checks the assets that something needs at run time.
 func checkAssetNames(names []string) error {
 	for _, name := range names {
 		if err := checkAssetName(name); err != nil {
@@ -274,14 +272,15 @@ func checkAssetNames(names []string) error {
 	return nil
 }
 
-// hookTypes are the results that hooks may be for, beside exit statuses.
+// hookTypes are the results that hooks may be for, in addition to exit statuses.
 var hookTypes = []string{"ok", "warning", "critical", "unknown", "non-zero"}
 
-// Validate returns the reason why h is not acceptable, if it is not. Definitions of checks may come with others, as they
-// may in Sensu.
+// Validate returns the reason why h is not acceptable, or nil. A check's definition may have types that are refused
+// here, as in Sensu.
 func (h *HookList) Validate() error {
 	if !slices.Contains(hookTypes, h.Type) && !exitStatus(h.Type) {
-		return fmt.Errorf("hook type %q is not valid, it must be an exit status from 0 to 255 or one of %s", h.Type, strings.Join(hookTypes, ", "))
+		return fmt.Errorf("hook type %q is not valid, it must be an exit status from 0 to 255 or one of %s", h.Type,
+			strings.Join(hookTypes, ", "))
 	}
 	if len(h.Hooks) == 0 || slices.Contains(h.Hooks, "") {
 		return fmt.Errorf("hooks of type %s must not be empty", h.Type)
@@ -289,7 +288,7 @@ func (h *HookList) Validate() error {
 	return nil
 }
 
-// exitStatus says whether s is 0 to 255, in its shortest form.
+// exitStatus reports whether s is 0 to 255 in its shortest form.
 func exitStatus(s string) bool {
 	if s == "" || len(s) > 3 || len(s) > 1 && s[0] == '0' {
 		return false
@@ -304,8 +303,7 @@ func exitStatus(s string) bool {
 	return n <= 255
 }
 
-// TessenConfig is whether what Sensu reports about its users is to be reported. lapwing keeps the answer for clients that ask
-// for it, and never reports anything.
+// TessenConfig is whether to report usage to Sensu. lapwing stores it for clients that ask, and never reports anything.
 type TessenConfig struct {
 	OptOut bool `json:"opt_out"`
 }

@@ -34,7 +34,8 @@ func TestMutator(t *testing.T) {
 	requireReason(t, &Mutator{Metadata: meta, Type: "javascript", Command: "x"}, `"command" used with javascript mutator, should be "eval"`)
 	requireReason(t, &Mutator{Metadata: meta, Type: "pipe", Eval: "x"}, `"eval" used with pipe mutator, should be "command"`)
 	requireReason(t, &Mutator{Metadata: meta, Command: "x", EnvVars: []string{"A"}}, "environment variables must be of the form FOO=BAR")
-	requireReason(t, &Mutator{Metadata: ObjectMeta{Name: "a b", Namespace: "n"}, Command: "x"}, "mutator name cannot contain spaces or special characters")
+	requireReason(t, &Mutator{Metadata: ObjectMeta{Name: "a b", Namespace: "n"}, Command: "x"},
+		"mutator name cannot contain spaces or special characters")
 	requireReason(t, &Mutator{Metadata: ObjectMeta{Name: "a"}, Command: "x"}, "namespace must be set")
 }
 
@@ -46,15 +47,20 @@ func TestPipeline(t *testing.T) {
 		want     string
 	}{
 		{PipelineWorkflow{Name: "w", Handler: handler}, ""},
-		{PipelineWorkflow{Name: "w", Handler: handler, Mutator: ref("m", "Mutator", "core/v2"), Filters: []*ResourceReference{ref("f", "EventFilter", "core/v2")}}, ""},
+		{PipelineWorkflow{Name: "w", Handler: handler, Mutator: ref("m", "Mutator", "core/v2"),
+			Filters: []*ResourceReference{ref("f", "EventFilter", "core/v2")}}, ""},
 		{PipelineWorkflow{Handler: handler}, "workflow name must not be empty"},
 		{PipelineWorkflow{Name: "w"}, "workflow handler must be set"},
 		{PipelineWorkflow{Name: "w", Handler: ref("", "Handler", "core/v2")}, "workflow handler name must not be empty"},
 		{PipelineWorkflow{Name: "w", Handler: ref("h", "", "core/v2")}, "workflow handler type must be set"},
 		{PipelineWorkflow{Name: "w", Handler: ref("h", "Handler", "")}, "workflow handler api_version must be set"},
-		{PipelineWorkflow{Name: "w", Handler: ref("h", "Mutator", "core/v2")}, "workflow handler resource type not capable of handling events: core/v2.Mutator"},
-		{PipelineWorkflow{Name: "w", Handler: handler, Mutator: ref("m", "Handler", "core/v2")}, "workflow mutator resource type not capable of mutating events: core/v2.Handler"},
-		{PipelineWorkflow{Name: "w", Handler: handler, Filters: []*ResourceReference{ref("f", "EventFilter", "core/v3")}}, "workflow filter resource type not capable of filtering events: core/v3.EventFilter"},
+		{PipelineWorkflow{Name: "w", Handler: ref("h", "Mutator", "core/v2")},
+			"workflow handler resource type not capable of handling events: core/v2.Mutator"},
+		{PipelineWorkflow{Name: "w", Handler: handler, Mutator: ref("m", "Handler", "core/v2")},
+			"workflow mutator resource type not capable of mutating events: core/v2.Handler"},
+		{PipelineWorkflow{Name: "w", Handler: handler,
+			Filters: []*ResourceReference{ref("f", "EventFilter", "core/v3")}},
+			"workflow filter resource type not capable of filtering events: core/v3.EventFilter"},
 		{PipelineWorkflow{Name: "w", Handler: handler, Filters: []*ResourceReference{nil}}, "workflow filter must be set"},
 	} {
 		requireReason(t, &Pipeline{Metadata: meta, Workflows: []PipelineWorkflow{tc.workflow}}, tc.want)
@@ -91,7 +97,8 @@ func TestAsset(t *testing.T) {
 	requireReason(t, &Asset{Metadata: ObjectMeta{Name: "sensu/disk-1.0_x:y", Namespace: "n"}, URL: "http://x", Sha512: sum}, "")
 	requireReason(t, &Asset{Metadata: meta, Builds: []*AssetBuild{{URL: "http://x", Sha512: sum}}}, "")
 	requireReason(t, &Asset{Metadata: ObjectMeta{Namespace: "n"}, URL: "http://x", Sha512: sum}, "name cannot be empty")
-	requireReason(t, &Asset{Metadata: ObjectMeta{Name: "a b", Namespace: "n"}, URL: "http://x", Sha512: sum}, "name may only contain letters, forward slashes, underscores, dashes and numbers")
+	requireReason(t, &Asset{Metadata: ObjectMeta{Name: "a b", Namespace: "n"}, URL: "http://x", Sha512: sum},
+		"name may only contain letters, forward slashes, underscores, dashes and numbers")
 	requireReason(t, &Asset{Metadata: ObjectMeta{Name: "a"}, URL: "http://x", Sha512: sum}, "namespace must be set")
 	requireReason(t, &Asset{Metadata: meta, Sha512: sum}, "URL cannot be empty")
 	requireReason(t, &Asset{Metadata: meta, URL: "http://x"}, "SHA-512 checksum cannot be empty")
@@ -100,7 +107,7 @@ func TestAsset(t *testing.T) {
 	requireReason(t, &Asset{Metadata: meta, Builds: []*AssetBuild{nil}}, "SHA-512 checksum cannot be empty")
 }
 
-// TestUnsetFields is what clients get of fields that nobody set.
+// TestUnsetFields checks the JSON of fields that are not set.
 func TestUnsetFields(t *testing.T) {
 	for want, v := range map[string]any{
 		`{"metadata":{},"action":"","expressions":null,"runtime_assets":null}`:             EventFilter{},

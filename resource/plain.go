@@ -2,8 +2,8 @@ package resource
 
 import "reflect"
 
-// Plain returns what encoding/json makes v's JSON of. It encodes as v does, in one pass; what MarshalJSON returns is read
-// again by its caller, which counts in long lists. Whatever has no such form is returned as it is.
+// Plain returns the value that encoding/json actually encodes for v. It saves a pass, which matters in long lists:
+// encoding/json reads the output of MarshalJSON again. A value without such a form is returned unchanged.
 func Plain(v any) any {
 	switch v := v.(type) {
 	case *Event:
@@ -16,8 +16,7 @@ func Plain(v any) any {
 	return v
 }
 
-// DropEmptyLists makes all empty lists of a definition absent, as they are after Sensu has stored them: readers see null,
-// whichever of the two was sent.
+// DropEmptyLists makes all empty lists of a definition nil, as Sensu's store does: readers see null for both.
 func DropEmptyLists(definition any) { dropEmptyLists(reflect.ValueOf(definition)) }
 
 func dropEmptyLists(v reflect.Value) {

@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// This file is what the generated code in pb.gen.go leans on.
+// This file has the functions that the generated code in pb.gen.go calls.
 
-// closeMessage puts the length of the sub-message b[start:] into the byte left for it before start. Longer messages
-// are moved to make room: that costs less than computing the size of every message first.
+// closeMessage writes the length of the sub-message b[start:] into the byte reserved before start. It moves a longer
+// message to make room: that is cheaper than computing the size of every message first.
 func closeMessage(b []byte, start int) []byte {
 	n := len(b) - start
 	if n < 0x80 {
@@ -26,7 +26,7 @@ func closeMessage(b []byte, start int) []byte {
 	return b
 }
 
-// sortedKeys appends m's keys to keys, which should be empty, in order: encodings of equal messages are equal.
+// sortedKeys appends m's keys in order to keys, which should be empty. Equal messages then have equal encodings.
 func sortedKeys[V any](keys []string, m map[string]V) []string {
 	for k := range m {
 		keys = append(keys, k)
@@ -87,8 +87,8 @@ func mergeStringEntry(m *map[string]string, b []byte) error {
 	return nil
 }
 
-// repeats counts the elements of a list whose first value is at the start of b, so that the list is made in its final
-// size. Elements further on, after other fields, are not seen.
+// repeats counts the elements of a list whose first value is at the start of b, so that the list is allocated once. It
+// does not see elements after other fields.
 func repeats(tag uint64, b []byte) int {
 	for count := 1; ; count++ {
 		n := protowire.ConsumeFieldValue(protowire.Number(tag>>3), protowire.BytesType, b)
@@ -104,10 +104,10 @@ func repeats(tag uint64, b []byte) int {
 	}
 }
 
-// errFieldNumber is a field numbered 0, or beyond what protobuf allows.
+// errFieldNumber is for a field numbered 0, or above protobuf's limit.
 var errFieldNumber = errors.New("invalid field number")
 
-// codeFieldNumber stands for errFieldNumber among protowire's negative lengths.
+// codeFieldNumber encodes errFieldNumber among protowire's negative lengths.
 const codeFieldNumber = -1000
 
 // skipField returns the length of the value of an unknown field, or a negative error code.

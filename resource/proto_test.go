@@ -10,16 +10,17 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// messages has every message that frames are made of; the others are inside these.
+// messages has every message of the frames; the other messages are parts of these.
 var messages = []protoMessage{new(Event), new(CheckRequest), new(EntityConfig), new(EntityState)}
 
 // jsonOnly are lapwing's own fields of Sensu's messages. They never travel as protobuf.
 var jsonOnly = map[string]bool{
-	"CheckConfig.DependsOn": true, "CheckConfig.FallbackPipeline": true, "CheckConfig.TTLStatus": true, "CheckConfig.TTLWithoutKeepalive": true,
-	"Entity.DependsOn": true, "Entity.TTL": true, "EntityConfig.DependsOn": true, "EntityConfig.TTL": true,
+	"CheckConfig.DependsOn": true, "CheckConfig.FallbackPipeline": true, "CheckConfig.TTLStatus": true,
+	"CheckConfig.TTLWithoutKeepalive": true,
+	"Entity.DependsOn":                true, "Entity.TTL": true, "EntityConfig.DependsOn": true, "EntityConfig.TTL": true,
 }
 
-// fill sets every field under v to something that is not zero, lists and maps to several elements. Fields in jsonOnly stay
+// fill sets every field of v to a value that is not zero, lists and maps to several elements. Fields in jsonOnly stay
 // as they are.
 func fill(v reflect.Value, seed *int) {
 	*seed++
@@ -76,7 +77,7 @@ func TestProtoRoundTripOfEveryField(t *testing.T) {
 			if !reflect.DeepEqual(got.Interface(), full.Interface()) {
 				t.Errorf("round trip\n got %+v\nwant %+v", got.Interface(), full.Interface())
 			}
-			// A message can be cut anywhere without harm; that it is noticed is tested elsewhere.
+			// A message may be cut anywhere without a panic. Other tests check that the cut is an error.
 			for i := 0; i < len(encoded); i += 1 + len(encoded)/500 {
 				_ = got.Interface().(protoMessage).UnmarshalProto(encoded[:i])
 			}
@@ -136,7 +137,8 @@ func TestUnmarshalProto(t *testing.T) {
 			Event{Timestamp: 5}},
 		{"wrong wire type", "\x0a\x01x", Event{}},
 		{"last scalar counts", "\x08\x01\x08\x02", Event{Timestamp: 2}},
-		{"pieces of a message are merged", "\x22\x03\x0a\x01a" + "\x22\x03\x0a\x01b", Event{Metrics: &Metrics{Handlers: []string{"a", "b"}}}},
+		{"pieces of a message are merged", "\x22\x03\x0a\x01a" + "\x22\x03\x0a\x01b",
+			Event{Metrics: &Metrics{Handlers: []string{"a", "b"}}}},
 		{"empty bytes", "\x32\x00", Event{}},
 		{"invalid UTF-8", "\x1a\x05\xd2\x01\x02\xff\xfe", Event{Check: &Check{Output: "\xff\xfe"}}},
 		{"long varint", "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", Event{Timestamp: -1}},
@@ -195,7 +197,7 @@ func TestUnmarshalProtoCopies(t *testing.T) {
 	}
 }
 
-// Newer core types have fields that we do not know; some carry messages. See that they are passed over.
+// Newer core types have fields that we do not know; some are messages. They must be skipped.
 func TestUnmarshalProtoNewerFields(t *testing.T) {
 	b := (&Check{Status: 2}).AppendProto(nil)
 	b = protowire.AppendTag(b, 49, protowire.BytesType)

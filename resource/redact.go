@@ -2,10 +2,10 @@ package resource
 
 import "slices"
 
-// Redacts says that JSON has the value of a label or annotation with this key as Redacted.
+// Redacts reports whether JSON shows Redacted instead of the value of a label or annotation with this key.
 func (e *Entity) Redacts(key string) bool { return redacts(e.Redact, key) }
 
-// Redacts says the same of the entity that has this configuration.
+// Redacts is Entity.Redacts for the entity with this configuration.
 func (c *EntityConfig) Redacts(key string) bool { return redacts(c.Redact, key) }
 
 func redacts(own []string, key string) bool {

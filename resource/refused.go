@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TooLargeError says that something is refused because it is larger than what can be stored at once.
+// TooLargeError refuses something that is larger than can be stored at once.
 type TooLargeError struct {
-	What        string // such as "event" or "definition checks/disk"
+	What        string // for example "event" or "definition checks/disk"
 	Size, Limit int    // bytes
 }
 
@@ -15,12 +15,12 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("%s has %d bytes, more than the %d bytes that can be stored", e.What, e.Size, e.Limit)
 }
 
-// QuotaError says that something is refused because a quota of its agent or namespace is used up.
+// QuotaError refuses something because its agent or namespace has used up a quota.
 type QuotaError struct {
 	Quota string // the name of the flag without its dashes
-	Who   string // such as "agent web-1" or "namespace default"
+	Who   string // for example "agent web-1" or "namespace default"
 	Limit int64
-	After time.Duration // when to try again; 0 if room comes only when something is deleted
+	After time.Duration // when to try again; 0 if only a deletion makes room
 }
 
 func (e *QuotaError) Error() string {

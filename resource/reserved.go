@@ -1,7 +1,7 @@
 package resource
 
-// BackendEntity is the entity of the backend's events about itself, in each namespace. Only the backend reports for it: agents and
-// most users could otherwise resolve its alarms.
+// BackendEntity is the entity of the backend's own events, in each namespace. Only the backend reports for it:
+// otherwise agents and most users could resolve its alarms.
 const BackendEntity = "lapwing-backend"
 
 // AboutBackend reports whether an event is about BackendEntity.

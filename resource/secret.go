@@ -8,37 +8,38 @@ import (
 	"strings"
 )
 
-// secret is a text of a definition that is shown only to users who may change the definition.
+// secret is a text of a definition that only users who may change the definition see.
 type secret struct {
-	name string // of the field, for messages; with what tells several of a field apart
+	name string // of the field, for messages; with more where a field has several secrets
 	text *string
 	cover
-	// to is where the text is sent. A text that is kept must not be sent elsewhere.
+	// to is where the text is sent. A stored secret must not be sent elsewhere.
 	to string
 }
 
-// cover is how one sort of text is hidden.
+// cover hides one sort of text.
 type cover struct {
-	// hide returns the text with placeholders for its secrets. It leaves a text alone that it has returned.
+	// hide returns the text with placeholders for its secrets. It leaves its own output unchanged.
 	hide func(text string) string
-	// parts are the secrets in the text, as servers and commands may repeat them.
+	// parts returns the secrets in the text, as servers and commands may repeat them.
 	parts func(text string) []string
-	// words says that a placeholder may be a word of the text. Then it stands for nothing where no secret would be hidden.
+	// words says that a placeholder may be a word of the text. Where no secret would be hidden, it is no placeholder
+	// then.
 	words bool
 }
 
 // The sorts of texts with secrets.
 var (
 	wholeText       = cover{hideText, headerParts, false}          // a token, the value of a header
-	templateText    = cover{hideText, secretsWithin, false}        // a template that may have a secret in it
-	wholeVariable   = cover{hideVariable, variableParts, false}    // NAME=value, of which the name is shown
-	partsOfVariable = cover{hideInVariable, variableSecrets, true} // NAME=value, of which secrets in the value are hidden
+	templateText    = cover{hideText, secretsWithin, false}        // a template that may contain a secret
+	wholeVariable   = cover{hideVariable, variableParts, false}    // NAME=value; the name is shown
+	partsOfVariable = cover{hideInVariable, variableSecrets, true} // NAME=value; only secrets in the value are hidden
 	endpoint        = cover{hideURL, urlParts, false}              // a URL that the backend sends to
 	hookURL         = cover{hideURL, hookParts, false}             // one that is known to hold a token
 	openPath        = cover{hideLogin, loginsOf, false}            // a URL whose path is no secret
 )
 
-// password is the cover of a user's password.
+// password returns the cover of a user's password.
 func password(user string) cover {
 	return cover{hide: hideText, parts: func(text string) []string { return loginParts(user, text) }}
 }
@@ -48,7 +49,7 @@ func (s *secret) hidden() bool {
 	return strings.Contains(*s.text, Redacted) && s.hide(*s.text) == *s.text
 }
 
-// field is the name without what is shown of a variable.
+// field returns the name without the shown part of a variable.
 func (s *secret) field() string {
 	name, _, _ := strings.Cut(s.name, "=")
 	return name
@@ -56,13 +57,13 @@ func (s *secret) field() string {
 
 func hideText(string) string { return Redacted }
 
-// hideVariable keeps the name of NAME=value.
+// hideVariable hides the value of NAME=value.
 func hideVariable(text string) string {
 	name, _, _ := strings.Cut(text, "=")
 	return name + "=" + Redacted
 }
 
-// hideInVariable keeps the name of NAME=value, and of the value what is no secret.
+// hideInVariable hides only the secrets in the value of NAME=value.
 func hideInVariable(text string) string {
 	name, value, _ := strings.Cut(text, "=")
 	return name + "=" + hideWithin(value)
@@ -73,7 +74,7 @@ func variableSecrets(text string) []string {
 	return secretsWithin(value)
 }
 
-// hideURL keeps scheme and host. Incoming webhooks have their tokens in the path, and so have servers behind a gateway.
+// hideURL keeps scheme and host. The tokens of incoming webhooks are in the path, and so are servers behind a gateway.
 func hideURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -94,14 +95,14 @@ func hideURL(text string) string {
 
 // secretive is a definition with secrets.
 type secretive interface {
-	// secrets calls f for each secret that is set, in the same order each time. f may change it.
+	// secrets calls f for each secret that is set, always in the same order. f may change it.
 	secrets(f func(s *secret))
 }
 
-// keepSecrets puts the secrets of old in the place of the placeholders in obj; old is nil for a new definition. It fails for a
-// placeholder that stands for nothing, for one beside a change, and for one whose secret would be sent elsewhere than before. Secrets
-// that look the same without their secret parts are told apart by their order. If their number has changed, that is not possible either.
-// A placeholder that is only a word, as in MASK=REDACTED, stays.
+// keepSecrets replaces the placeholders in obj with the secrets of old; old is nil for a new definition. It fails if a
+// placeholder has no secret, if the text around it has changed, or if its secret would be sent elsewhere than before.
+// Secrets that look the same without their secret parts are matched by their order; that fails if their number has
+// changed. A placeholder that is only a word, as in MASK=REDACTED, stays.
 func keepSecrets(obj, old secretive) error {
 	type kept struct{ text, to string }
 	before := map[string][]kept{} // in their order
@@ -163,8 +164,8 @@ func variables(vars []string, all bool, f func(s *secret)) {
 	}
 }
 
-// coverOf is how a variable is hidden, false if nothing of it is: all of its value if that is asked for or the name looks secret, else
-// what is secret in the value. A value with a placeholder is one that was hidden.
+// coverOf returns how to hide a variable, and false if it has nothing to hide. It hides the whole value if all is set
+// or the name looks secret, else only the secrets in the value. A value with a placeholder counts as hidden before.
 func coverOf(v string, all bool) (cover, bool) {
 	name, value, ok := strings.Cut(v, "=")
 	switch {
@@ -176,11 +177,11 @@ func coverOf(v string, all bool) (cover, bool) {
 	return partsOfVariable, strings.Contains(value, Redacted) || len(secretSpans(value)) > 0
 }
 
-// headers calls f for the headers that hold secrets: all but a few that are known to hold none. Services choose the names of
-// theirs, so a list of secret ones would never be whole.
+// headers calls f for the headers that hold secrets: all except those in harmlessHeaders. Services choose their own
+// names, so a list of secret headers would never be complete.
 func headers(at, to string, values map[string]string, f func(s *secret)) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		// A placeholder under a harmless name is one that was hidden by another release.
+		// A placeholder under a harmless name was hidden by another release.
 		if value := values[name]; value != "" && (!harmlessHeader(name) || value == Redacted) {
 			f(&secret{name: at + "headers." + name, text: &value, cover: wholeText, to: to})
 			values[name] = value
@@ -190,7 +191,8 @@ func headers(at, to string, values map[string]string, f func(s *secret)) {
 
 // harmlessHeaders are the headers that readers see, in lower case.
 var harmlessHeaders = []string{
-	"accept", "accept-charset", "accept-encoding", "accept-language", "cache-control", "content-encoding", "content-language", "content-type",
+	"accept", "accept-charset", "accept-encoding", "accept-language", "cache-control", "content-encoding",
+	"content-language", "content-type",
 	"pragma", "user-agent", "x-requested-with",
 }
 
@@ -200,7 +202,8 @@ func harmlessHeader(name string) bool { return slices.Contains(harmlessHeaders, 
 var (
 	secretParts = []string{
 		"password", "passwd", "passphrase", "passcode", "apikey", "apitoken", "accesskey", "secretkey", "privatekey", "secret", "token",
-		"credential", "webhook", "sshpass", "dbpass", "rootpass", "userpass", "userpwd", "authkey", "masterkey", "encryptionkey", "signingkey",
+		"credential", "webhook", "sshpass", "dbpass", "rootpass", "userpass", "userpwd", "authkey", "masterkey",
+		"encryptionkey", "signingkey",
 	}
 	secretWords = []string{"pass", "pwd", "pw", "psk", "auth", "authorization", "bearer", "cookie", "key", "jwt", "dsn", "otp", "community"}
 )
@@ -218,7 +221,7 @@ func SecretName(name string) bool {
 	})
 }
 
-// RedactVariables returns vars, or a changed copy if there are secrets among them.
+// RedactVariables returns vars, or a changed copy if vars has secrets.
 func RedactVariables(vars []string) []string {
 	var out []string
 	for i, v := range vars {
@@ -235,7 +238,7 @@ func RedactVariables(vars []string) []string {
 	return out
 }
 
-// server is the part of a URL that says who answers.
+// server returns the part of a URL that says which server answers.
 func server(link string) string {
 	u, err := url.Parse(link)
 	if err != nil {
@@ -244,7 +247,8 @@ func server(link string) string {
 	return u.Scheme + "://" + u.Host
 }
 
-// redacted is a definition with placeholders for its secrets, given a copy of it that owns them; obj itself if it has none.
+// redacted returns a definition with placeholders for its secrets. It changes the copy that own returns; without
+// secrets it returns obj.
 func redacted[T any, P interface {
 	*T
 	secretive
@@ -265,10 +269,10 @@ func (c *CheckConfig) withOwnSecrets() *CheckConfig {
 	return &out
 }
 
-// Redacted is c as it is shown to users who may read but not change it.
+// Redacted returns c as users see it who may read but not change it.
 func (c *CheckConfig) Redacted() *CheckConfig { return redacted(c, c.withOwnSecrets()) }
 
-// WithSecrets is as Handler.WithSecrets.
+// WithSecrets works like Handler.WithSecrets.
 func (c *CheckConfig) WithSecrets(old *CheckConfig) (*CheckConfig, error) {
 	out := c.withOwnSecrets()
 	if old == nil {
@@ -285,10 +289,10 @@ func (m *Mutator) withOwnSecrets() *Mutator {
 	return &out
 }
 
-// Redacted is m as it is shown to users who may read but not change it.
+// Redacted returns m as users see it who may read but not change it.
 func (m *Mutator) Redacted() *Mutator { return redacted(m, m.withOwnSecrets()) }
 
-// WithSecrets is as Handler.WithSecrets.
+// WithSecrets works like Handler.WithSecrets.
 func (m *Mutator) WithSecrets(old *Mutator) (*Mutator, error) {
 	out := m.withOwnSecrets()
 	if old == nil {
@@ -309,7 +313,8 @@ func (a *Asset) secrets(f func(s *secret)) {
 		if b == nil {
 			continue
 		}
-		// A build goes by its URL, as readers see it. By its place it would get the headers of another when one is taken out.
+		// A build is identified by its URL as readers see it. By its index, it would get another build's headers after
+		// one was removed.
 		shown := hideLogin(b.URL)
 		link("builds.url", shown, &b.URL)
 		headers("builds["+shown+"].", server(b.URL), b.Headers, f)
@@ -329,10 +334,10 @@ func (a *Asset) withOwnSecrets() *Asset {
 	return &out
 }
 
-// Redacted is a as it is shown to users who may read but not change it.
+// Redacted returns a as users see it who may read but not change it.
 func (a *Asset) Redacted() *Asset { return redacted(a, a.withOwnSecrets()) }
 
-// WithSecrets is as Handler.WithSecrets.
+// WithSecrets works like Handler.WithSecrets.
 func (a *Asset) WithSecrets(old *Asset) (*Asset, error) {
 	out := a.withOwnSecrets()
 	if old == nil {

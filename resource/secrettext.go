@@ -10,18 +10,18 @@ import (
 // span is a part of a text.
 type span struct{ from, to int }
 
-// hideWithin hides the secrets in a text that people wrote, such as the value of an environment variable, and leaves the rest:
-// in URLs the login, the query and paths that hold a token; the login of a data source name; what follows the name of a secret.
+// hideWithin hides the secrets in a text that people wrote, for example the value of an environment variable: in URLs
+// the login, the query and paths with a token; the login of a data source name; the value after the name of a secret.
 func hideWithin(text string) string { return hideSpans(text, secretSpans) }
 
-// secretsWithin are the secrets that hideWithin hides.
+// secretsWithin returns the secrets that hideWithin hides.
 func secretsWithin(text string) []string { return textsOf(text, secretSpans(text)) }
 
-// anySecret is a text that hideWithin hides wherever it hides a placeholder, and elsewhere leaves.
+// anySecret is a text that hideWithin hides in every place where it hides a placeholder, and leaves elsewhere.
 const anySecret = "!:a1a1a1a1a1a1a1a1a1a1a1a1"
 
-// placeholderOfSecret reports whether a placeholder in a text stands where hideWithin would have put it, which of a strange URL is where
-// hosts stand.
+// placeholderOfSecret reports whether hideWithin would have put the placeholder where it is in a text. In a strange URL
+// that may be the place of the host.
 func placeholderOfSecret(text string) bool {
 	if strings.Contains(text, "://"+Redacted) {
 		return true
@@ -30,11 +30,11 @@ func placeholderOfSecret(text string) bool {
 	return strings.Count(hideWithin(text), anySecret) < strings.Count(text, anySecret)
 }
 
-// hideLogin hides the login and the query of a text that is one URL, of which a template may make one. The path stays: of an asset it
-// tells the version.
+// hideLogin hides the login and the query of a text that is one URL, possibly made by a template. It shows the path: an
+// asset's path has its version.
 func hideLogin(link string) string { return hideSpans(link, loginSpans) }
 
-// loginSpans takes all of the text for the URL: white space is part of it. A text without a scheme may be the rest of one.
+// loginSpans takes the whole text as the URL, with white space. A text without a scheme may be the rest of a URL.
 func loginSpans(link string) []span {
 	if !strings.Contains(link, "://") {
 		return spansOfURL(link, 0, len(link), false)
@@ -44,13 +44,14 @@ func loginSpans(link string) []span {
 
 func toTheEnd(text string, from int) int { return len(text) - from }
 
-// loginsOf are the secrets that hideLogin hides.
+// loginsOf returns the secrets that hideLogin hides.
 func loginsOf(link string) []string { return textsOf(link, loginSpans(link)) }
 
-// ShownURL is a URL as log lines and results may show it: without its login and its query.
+// ShownURL returns a URL for log lines and results: without its login and its query.
 func ShownURL(link string) string { return hideLogin(link) }
 
-// secretSpans are the secrets in a text, in order and apart from each other. Most texts have none of the characters that it looks for.
+// secretSpans returns the secrets in a text, in order and without overlaps. Most texts have none of the characters that
+// it looks for.
 func secretSpans(text string) []span {
 	if !strings.ContainsAny(text, "=:") {
 		return nil
@@ -63,7 +64,7 @@ func secretSpans(text string) []span {
 	return merge(spans)
 }
 
-// merge joins spans that touch. They are sorted by their beginnings.
+// merge joins spans that touch. They must be sorted by their beginnings.
 func merge(spans []span) []span {
 	var out []span
 	for _, s := range spans {
@@ -76,8 +77,8 @@ func merge(spans []span) []span {
 	return out
 }
 
-// hideSpans puts placeholders in the place of what find finds, until it finds nothing else: what is shown can be hidden again and stays
-// the same, by which a placeholder is known.
+// hideSpans puts placeholders in place of the spans that find returns, until find returns no others. So hiding the
+// result again does not change it: this is how a placeholder is recognised.
 func hideSpans(text string, find func(string) []span) string {
 	for range 4 {
 		spans := find(text)
@@ -105,7 +106,7 @@ func replaceSpans(text string, spans []span) string {
 	return b.String()
 }
 
-// textsOf are the texts of spans, and of a login also the password.
+// textsOf returns the texts of spans, and for a login also the password.
 func textsOf(text string, spans []span) []string {
 	var out []string
 	for _, s := range spans {
@@ -114,7 +115,7 @@ func textsOf(text string, spans []span) []string {
 	return out
 }
 
-// loginTexts are a text that may be a login, NAME:PASSWORD, and its password, both as they are and unescaped.
+// loginTexts returns a text that may be a login, NAME:PASSWORD, and its password, both as they are and unescaped.
 func loginTexts(text string) []string {
 	out := []string{text}
 	if _, password, ok := strings.Cut(text, ":"); ok {
@@ -128,11 +129,12 @@ func loginTexts(text string) []string {
 	return out
 }
 
-// maxURLs is how many URLs of a text are looked at; what comes behind is hidden. It bounds the work for texts that agents send.
+// maxURLs is how many URLs of a text are searched; the text after them is hidden. It bounds the work for texts of
+// agents.
 const maxURLs = 16
 
-// urlSpans are the secrets in the URLs of a text; paths says whether tokens in paths are among them, and length how long the URL is
-// that goes on at a place.
+// urlSpans returns the secrets in the URLs of a text. paths says whether to include tokens in paths. length returns the
+// length of the URL that continues at from.
 func urlSpans(text string, paths bool, length func(text string, from int) int) []span {
 	var out []span
 	for at, n := 0, 0; ; n++ {
@@ -151,8 +153,8 @@ func urlSpans(text string, paths bool, length func(text string, from int) int) [
 	return merge(out)
 }
 
-// lengthOfURL is the length of a URL in a text that people wrote, from behind its scheme on. It ends at white space, or at the quote
-// that ends what it stands in.
+// lengthOfURL returns the length of a URL, after its scheme, in a text that people wrote. It ends at white space, or at
+// the closing quote.
 func lengthOfURL(text string, from int) int {
 	rest := text[from:]
 	end := strings.IndexFunc(rest, unicode.IsSpace)
@@ -175,7 +177,7 @@ func isSchemeRune(r rune) bool {
 	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("+-.:", r)
 }
 
-// spansOfURL are the secrets in text[from:to], a URL without its scheme.
+// spansOfURL returns the secrets in text[from:to], a URL without its scheme.
 func spansOfURL(text string, from, to int, paths bool) (out []span) {
 	add := func(from, to int) {
 		if from < to {
@@ -210,7 +212,7 @@ func indexOr(s, chars string, none int) int {
 	return none
 }
 
-// endsInPort reports whether a host has a number behind its last colon, or no colon.
+// endsInPort reports whether a host has a number after its last colon, or no colon.
 func endsInPort(host string) bool {
 	host = host[strings.LastIndexByte(host, ']')+1:]
 	_, port, ok := strings.Cut(host, ":")
@@ -220,8 +222,8 @@ func endsInPort(host string) bool {
 	return !ok || strings.Trim(port, "0123456789") == ""
 }
 
-// tokenSpans are the parts of a URL's path that let one in: all of it at hosts of incoming webhooks, what follows a part called
-// webhooks or hooks, and parts that look like tokens.
+// tokenSpans returns the parts of a URL's path that give access: the whole path at hosts of incoming webhooks,
+// everything after a part called webhooks or hooks, and parts that look like tokens.
 func tokenSpans(host, path string) (out []span) {
 	if strings.Trim(path, "/") == "" {
 		return nil
@@ -245,13 +247,13 @@ func tokenSpans(host, path string) (out []span) {
 	return out
 }
 
-// isHook reports whether part of a URL's host or path says that an incoming webhook follows.
+// isHook reports whether a part of a URL's host or path announces an incoming webhook.
 func isHook(part string) bool {
 	part = strings.ToLower(part)
 	return part == "hook" || part == "hooks" || strings.HasPrefix(part, "webhook") && !strings.Contains(part, "-") && len(part) < 12
 }
 
-// leastToken is the length from which part of a path with letters and digits is taken for a token.
+// leastToken is the shortest part of a path, with letters and digits, that is taken for a token.
 const leastToken = 20
 
 func isToken(part string) bool {
@@ -259,7 +261,8 @@ func isToken(part string) bool {
 		strings.ContainsFunc(part, unicode.IsLetter)
 }
 
-// dataSourceLogin is the login at the beginning of a data source name without a scheme: USER:PASSWORD@tcp(HOST)/NAME.
+// dataSourceLogin returns the login at the beginning of a data source name without a scheme:
+// USER:PASSWORD@tcp(HOST)/NAME.
 func dataSourceLogin(text string) (span, bool) {
 	at := strings.LastIndexByte(text, '@')
 	if at < 0 || strings.Contains(text, "://") || !strings.Contains(text[:at], ":") {
@@ -272,7 +275,7 @@ func dataSourceLogin(text string) (span, bool) {
 	return span{0, at}, true
 }
 
-// namedSpans are the values behind names of secrets: password=x, "token": "x", Authorization: Bearer x.
+// namedSpans returns the values after names of secrets: password=x, "token": "x", Authorization: Bearer x.
 func namedSpans(text string) (out []span) {
 	for i := 0; i < len(text); i++ {
 		if text[i] != '=' && (text[i] != ':' || strings.HasPrefix(text[i:], "://")) {
@@ -288,7 +291,7 @@ func namedSpans(text string) (out []span) {
 		}
 		s := valueAt(text, from)
 		if header := strings.ToLower(name); strings.HasSuffix(header, "authorization") || strings.HasSuffix(header, "cookie") {
-			s = span{from, from + indexOr(text[from:], "\r\n\"'", len(text)-from)} // a scheme, if any, and all behind it
+			s = span{from, from + indexOr(text[from:], "\r\n\"'", len(text)-from)} // a scheme and the rest of the line
 		}
 		if s.from < s.to {
 			out = append(out, s)
@@ -298,7 +301,7 @@ func namedSpans(text string) (out []span) {
 	return out
 }
 
-// nameBefore is the name at the end of a text, without quotes around it.
+// nameBefore returns the name at the end of a text, without quotes.
 func nameBefore(text string) string {
 	text = strings.TrimRight(strings.TrimRight(text, " \t"), `"'\`)
 	return text[len(strings.TrimRightFunc(text, func(r rune) bool {
@@ -306,7 +309,8 @@ func nameBefore(text string) string {
 	})):]
 }
 
-// valueAt is the value that begins at a place: up to the quote that ends it, or else to white space, a semicolon or an ampersand.
+// valueAt returns the value that begins at from. It ends at the closing quote, or at white space, a semicolon or an
+// ampersand.
 func valueAt(text string, from int) span {
 	rest := text[from:]
 	if rest != "" && (rest[0] == '"' || rest[0] == '\'') {
@@ -322,7 +326,7 @@ func valueAt(text string, from int) span {
 	}
 	end := indexOr(rest, " \t\r\n;&", len(rest))
 	switch strings.ToLower(rest[:end]) {
-	case "bearer", "basic", "token", "digest", "apikey": // the scheme of a header, and the secret behind it
+	case "bearer", "basic", "token", "digest", "apikey": // the scheme of a header, and the secret after it
 		if behind := strings.TrimLeft(rest[end:], " \t"); behind != "" {
 			end = len(rest) - len(behind) + indexOr(behind, " \t\r\n;&", len(behind))
 		}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestHideWithin has values of variables with secrets in the forms in which programs take them.
+// TestHideWithin has values of variables with secrets in the forms that programs use.
 func TestHideWithin(t *testing.T) {
 	f := func(text, want string) {
 		t.Helper()
@@ -40,7 +40,8 @@ func TestHideWithin(t *testing.T) {
 	f("u:pw@tcp(db:3306)/x", "REDACTED@tcp(db:3306)/x")
 	f(`see "https://u:pw@host/x" and 'https://h/?k=v' end`, `see "https://REDACTED@host/x" and 'https://h/?REDACTED' end`)
 	for _, plain := range []string{
-		"", "r1", "a:b", "a=b", "/usr/bin:/bin", "12:30", "alpine:3.19@sha256:abc", "mail@example.com", "https://example.com/x", "a=1;b=2", "--warning 80",
+		"", "r1", "a:b", "a=b", "/usr/bin:/bin", "12:30", "alpine:3.19@sha256:abc", "mail@example.com",
+		"https://example.com/x", "a=1;b=2", "--warning 80",
 	} {
 		f(plain, plain)
 	}
@@ -61,14 +62,16 @@ func TestHideLogin(t *testing.T) {
 	f("https://me:hu sh@h/a b.tgz", "https://REDACTED@h/a b.tgz")
 	f(`"https://h/a"b?sig=hush`, `"https://h/a"b?REDACTED`)
 	f("{{ .Annotations.base }}/d?sig=hush", "{{ .Annotations.base }}/d?REDACTED")
-	f(`{{ if .Silenced }}https://h/a{{ else }}https://me:hush@h/b{{ end }}`, `{{ if .Silenced }}https://h/a{{ else }}https://REDACTED@h/b{{ end }}`)
+	f(`{{ if .Silenced }}https://h/a{{ else }}https://me:hush@h/b{{ end }}`,
+		`{{ if .Silenced }}https://h/a{{ else }}https://REDACTED@h/b{{ end }}`)
 	f("https://me:hush@h/a.tgz?b#c", "https://REDACTED@h/a.tgz?REDACTED")
-	for _, plain := range []string{"", "https://h/v1.2/my plugin.tgz", "https://h:8443/{{ .Entity.Name }}/{{ .Check.Name }}", "{{ .Annotations.link }}"} {
+	for _, plain := range []string{"", "https://h/v1.2/my plugin.tgz",
+		"https://h:8443/{{ .Entity.Name }}/{{ .Check.Name }}", "{{ .Annotations.link }}"} {
 		f(plain, plain)
 	}
 }
 
-// TestHideWithinIsLinear has texts that would take very long if the parts of them were looked at again and again.
+// TestHideWithinIsLinear has texts that take very long if their parts are searched repeatedly.
 func TestHideWithinIsLinear(t *testing.T) {
 	for _, part := range []string{"://", "://a/", "://a@", "://a:b", "key=", "key:", `key="`, "key=\\", "a=", "://?", "@", `":`} {
 		text := strings.Repeat(part, 1<<20/len(part))
@@ -81,7 +84,7 @@ func TestHideWithinIsLinear(t *testing.T) {
 	}
 }
 
-// FuzzHideWithin hides what is hidden already, and finds none of the secrets in what it shows.
+// FuzzHideWithin checks that hiding twice is hiding once, and that the result has none of the secrets.
 func FuzzHideWithin(f *testing.F) {
 	f.Add("postgres://u:pw@host/db?x=y")
 	f.Add(`password='a b'; token: "x" u:pw@tcp(h)/x`)

@@ -1,15 +1,17 @@
 package resource
 
-// Silenceable is an event as silences see it: whose result it is of what, how its check is defined, and whether it fails.
+// Silenceable has the parts of an event that silences match: the entity and check of the result, the check's
+// definition, and whether it fails.
 type Silenceable struct {
 	Namespace, Entity, Check string
 	Status                   uint32
 	Config                   *EntityConfig // nil if the entity is not defined
 	Traits                   *Traits
-	Sum                      uint64 // of the traits, as PeekTraits gives it; 0 if it is not known
+	Sum                      uint64 // of the traits, from PeekTraits; 0 if not known
 }
 
-// SilenceableOf is what silences see of an event with a check and an entity, whose definition is given if there is one.
+// SilenceableOf returns the parts of an event that silences match. The event has a check and an entity; cfg is the
+// entity's definition, or nil.
 func SilenceableOf(ev *Event, cfg *EntityConfig) *Silenceable {
 	m := &ev.Entity.Metadata
 	return &Silenceable{

@@ -8,46 +8,46 @@ import (
 	"time"
 )
 
-// Silenced keeps handlers that want it so (filter not_silenced) from events: those of a check, of what has a subscription,
-// or of a check where there is a subscription. Its name follows from the two, see Silenced.DerivedName. One with selectors is
-// of the events that they select, and has a name of its own.
+// Silenced keeps events from handlers that use the filter not_silenced. It silences the events of a check, of a
+// subscription, or of a check with a subscription. Its name is derived from the two, see Silenced.DerivedName. One with
+// selectors silences the events that match them, and has a name of its own.
 type Silenced struct {
 	Metadata        ObjectMeta `json:"metadata"`
-	Expire          int64      `json:"expire"` // seconds from Begin to ExpireAt, if it was given that way
+	Expire          int64      `json:"expire"` // seconds from Begin to ExpireAt, if set by duration
 	ExpireOnResolve bool       `json:"expire_on_resolve"`
 	Creator         string     `json:"creator,omitempty"`
-	Check           string     `json:"check,omitempty"` // "" or "*" is any
+	Check           string     `json:"check,omitempty"` // "" or "*" means any
 	Reason          string     `json:"reason,omitempty"`
-	Subscription    string     `json:"subscription,omitempty"` // "" or "*" is any
+	Subscription    string     `json:"subscription,omitempty"` // "" or "*" means any
 	Begin           int64      `json:"begin"`                  // Unix seconds
-	ExpireAt        int64      `json:"expire_at"`              // Unix seconds; 0 is never
+	ExpireAt        int64      `json:"expire_at"`              // Unix seconds; 0 means never
 
-	// What follows Sensu does not have. Package silence compiles the selectors and windows.
+	// The fields below are lapwing's own. Package silence compiles the selectors and windows.
 	LabelSelector string `json:"label_selector,omitempty"`
 	FieldSelector string `json:"field_selector,omitempty"`
-	// LimitedTo, if not empty, are label selectors: the silence acts on an event only if the event's labels fit one of them. A silence
-	// made by a user whose role is limited by labels has the role's selectors.
+	// LimitedTo, if not empty, has label selectors. The silence applies to an event only if the event's labels match
+	// one of them. The server sets it for a user whose role is limited by labels.
 	LimitedTo []string `json:"limited_to,omitempty"`
-	// Windows, if there are any, are the only times between Begin and ExpireAt in which it counts.
+	// Windows, if set, are the only times between Begin and ExpireAt at which the silence applies.
 	Windows []SilenceWindow `json:"windows,omitempty"`
 	// PassResolve lets resolutions through.
 	PassResolve bool `json:"pass_resolve,omitempty"`
-	// Remind is how many seconds before the end an event tells RemindHandlers of it; 0 is not at all.
+	// Remind is how many seconds before the end RemindHandlers get an event about it. 0 means not at all.
 	Remind         int64    `json:"remind,omitempty"`
 	RemindHandlers []string `json:"remind_handlers,omitempty"` // default DefaultRemindHandler
-	// Acknowledgement says that somebody is at work on the one event that it silences.
+	// Acknowledgement says that a user is at work on the one event that it silences.
 	Acknowledgement bool `json:"acknowledgement,omitempty"`
 }
 
-// SilenceWindow is a time that comes again and again: it begins when Cron or RRule say, of which there is one.
+// SilenceWindow is a time that recurs. Either Cron or RRule says when it begins.
 type SilenceWindow struct {
 	Cron     string `json:"cron,omitempty"`      // five fields, or @daily and the like
-	RRule    string `json:"rrule,omitempty"`     // RFC 5545, counted from the silence's Begin
-	TimeZone string `json:"time_zone,omitempty"` // such as Europe/Berlin; default UTC
+	RRule    string `json:"rrule,omitempty"`     // RFC 5545, starting at the silence's Begin
+	TimeZone string `json:"time_zone,omitempty"` // for example Europe/Berlin; default UTC
 	Duration int64  `json:"duration"`            // seconds
 }
 
-// DefaultRemindHandler is the handler that reminders go to which name none.
+// DefaultRemindHandler gets the reminders of silences without RemindHandlers.
 const DefaultRemindHandler = "silence-reminder"
 
 const (
@@ -57,13 +57,14 @@ const (
 	maxRuleText  = 1 << 10
 )
 
-// Selects says that s is of the events that its selectors select.
+// Selects reports whether s has selectors.
 func (s *Silenced) Selects() bool { return s.LabelSelector != "" || s.FieldSelector != "" }
 
-// anything stands in silences for any subscription or check.
+// anything means any subscription or check.
 const anything = "*"
 
-// DerivedName is the name that s must have: its subscription and check, with "*" for any. One with selectors keeps its own.
+// DerivedName returns the name that s must have: its subscription and check, with "*" for any. One with selectors keeps
+// its own.
 func (s *Silenced) DerivedName() string {
 	if s.Selects() {
 		return s.Metadata.Name
@@ -71,7 +72,7 @@ func (s *Silenced) DerivedName() string {
 	return SilencedName(s.Subscription, s.Check)
 }
 
-// SilencedName is the name of the silence of a subscription, of a check, or of both; "" or "*" is any.
+// SilencedName returns the name of the silence of a subscription, a check, or both; "" or "*" means any.
 func SilencedName(subscription, check string) string {
 	if subscription == "" {
 		subscription = anything
@@ -82,9 +83,8 @@ func SilencedName(subscription, check string) string {
 	return subscription + ":" + check
 }
 
-// Schedule settles when s begins and ends: at once if it says nothing of a beginning, and Expire seconds after that if it says
-// nothing of an end. If s takes the place of old, which may be nil, the end that old had says nothing of that of s when the
-// beginning or the length is another one.
+// Schedule sets when s begins and ends: the default is to begin now, and to end Expire seconds later. s may replace
+// old, which may be nil. If s has another begin or duration than old, an end equal to old's is computed anew.
 func (s *Silenced) Schedule(now time.Time, old *Silenced) error {
 	if s.Begin == 0 {
 		s.Begin = now.Unix()
@@ -101,10 +101,10 @@ func (s *Silenced) Schedule(now time.Time, old *Silenced) error {
 	return nil
 }
 
-// Expired says that s has ended.
+// Expired reports whether s has ended.
 func (s *Silenced) Expired(now time.Time) bool { return s.ExpireAt != 0 && s.ExpireAt <= now.Unix() }
 
-// Validate returns the reason why s is not acceptable, if it is not.
+// Validate returns the reason why s is not acceptable, or nil.
 func (s *Silenced) Validate() error {
 	if err := s.validateOwn(); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (s *Silenced) Validate() error {
 	return nil
 }
 
-// validateSelecting is Validate for one with selectors. Its name has no colon, so that it is never that of another.
+// validateSelecting is Validate for a silence with selectors. Its name has no colon, so it never equals a derived name.
 func (s *Silenced) validateSelecting() error {
 	if s.Subscription != "" || s.Check != "" {
 		return errors.New("selectors stand in the place of check and subscription")
@@ -149,7 +149,7 @@ func (s *Silenced) validateSelecting() error {
 	return nil
 }
 
-// validateOwn looks at what Sensu does not have.
+// validateOwn checks the fields that Sensu does not have.
 func (s *Silenced) validateOwn() error {
 	if s.Remind < 0 {
 		return errors.New("remind must not be negative")

@@ -5,12 +5,12 @@ import (
 	"hash/maphash"
 )
 
-// Traits are what selectors may ask of an event beside its result: how its check is defined, and the labels it brings.
-// Nearly all events of a check have the same.
+// Traits are what selectors can match in an event except for the result: the check's definition and the event's labels.
+// Nearly all events of a check have the same traits.
 type Traits struct {
 	Handlers, RuntimeAssets, Subscriptions, Pipelines []string
 	Publish, RoundRobin                               bool
-	// Named says that the check names the entity that its result is about.
+	// Named says that the check itself names the entity of the result.
 	Named                    bool
 	CheckLabels, EventLabels map[string]string
 }
@@ -24,7 +24,7 @@ func TraitsOf(event []byte) (*Traits, error) {
 	return TraitsOfEvent(&ev), nil
 }
 
-// TraitsOfEvent is TraitsOf for an event that is decoded. They share its lists and maps.
+// TraitsOfEvent is TraitsOf for a decoded event. They share its lists and maps.
 func TraitsOfEvent(ev *Event) *Traits {
 	t := &Traits{EventLabels: ev.Metadata.Labels}
 	c := ev.Check
@@ -40,7 +40,7 @@ func TraitsOfEvent(ev *Event) *Traits {
 	return t
 }
 
-// Sum is the like of the sum of PeekTraits, for traits that are at hand.
+// Sum is like the sum of PeekTraits, for decoded traits.
 func (t *Traits) Sum(seed maphash.Seed) uint64 {
 	var order, sum uint64
 	for i, list := range [...][]string{t.Handlers, t.RuntimeAssets, t.Subscriptions, t.Pipelines} {
@@ -61,9 +61,9 @@ func (t *Traits) Sum(seed maphash.Seed) uint64 {
 	return sum + order
 }
 
-// PeekTraits looks into an encoded event without decoding it. sum stands for its traits: events that differ in them have
-// different sums. Equal traits nearly always have the same one; encoders may write a map in any order, and that makes no
-// difference.
+// PeekTraits reads an encoded event without decoding it. sum is a hash of its traits: events with different traits have
+// different sums. Equal traits nearly always have the same sum. The order of a map's entries, which encoders choose,
+// makes no difference.
 func PeekTraits(seed maphash.Seed, event []byte) (timestamp int64, sum uint64, err error) {
 	for b := event; len(b) > 0; {
 		f, n, err := nextField("Event", b)
@@ -86,9 +86,9 @@ func PeekTraits(seed maphash.Seed, event []byte) (timestamp int64, sum uint64, e
 	return timestamp, sum, nil
 }
 
-// sumCheck adds an encoded check's part of the traits.
+// sumCheck adds the traits of an encoded check.
 func sumCheck(seed maphash.Seed, sum *uint64, check []byte) error {
-	var order uint64 // lists are in order
+	var order uint64 // a list's order counts
 	for b := check; len(b) > 0; {
 		f, n, err := nextField("Check", b)
 		if err != nil {
@@ -116,7 +116,7 @@ func sumCheck(seed maphash.Seed, sum *uint64, check []byte) error {
 	return nil
 }
 
-// sumLabels adds the labels in an encoded ObjectMeta, in whatever order they are. weight tells one map from another.
+// sumLabels adds the labels in an encoded ObjectMeta, in any order. weight distinguishes one map from another.
 func sumLabels(seed maphash.Seed, sum *uint64, meta []byte, weight uint64) error {
 	for b := meta; len(b) > 0; {
 		f, n, err := nextField("ObjectMeta", b)

@@ -7,13 +7,14 @@ import (
 	"testing"
 )
 
-// traitsEvent is an event as agents send them.
+// traitsEvent returns an event as agents send it.
 func traitsEvent() *Event {
 	return &Event{
 		Timestamp: 1_700_000_000,
 		Metadata:  ObjectMeta{Labels: map[string]string{"a": "1", "b": "2", "c": "3"}},
 		Check: &Check{
-			Metadata: ObjectMeta{Name: "disk", Namespace: "default", Labels: map[string]string{"d": "4", "e": "5"}}, Command: "check-disk -w 80",
+			Metadata: ObjectMeta{Name: "disk", Namespace: "default", Labels: map[string]string{"d": "4", "e": "5"}},
+			Command:  "check-disk -w 80",
 			Handlers: []string{"slack", "mail"}, RuntimeAssets: []string{"disk-asset"}, Subscriptions: []string{"linux", "db"},
 			Pipelines: []ResourceReference{{Name: "p", Type: "Pipeline", APIVersion: "core/v2"}}, Publish: true, RoundRobin: true,
 			Interval: 60, Status: 1, Executed: 1_700_000_000, Issued: 1_700_000_000, Output: "80 % used", Duration: 0.25,

@@ -29,7 +29,7 @@ var (
 	errOutputSize        = errors.New("MaxOutputSize must be >= 0")
 )
 
-// text is what rules are about that encoded events are checked by too.
+// text is a string of a definition or the bytes of an encoded event. The rules apply to both.
 type text interface{ string | []byte }
 
 // ValidName reports whether name may name a resource: up to 255 letters, digits, underscores, dots, dashes and colons.
@@ -39,7 +39,7 @@ func isWord(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_'
 }
 
-// checkChars makes sure that s is not empty, not longer than a name may be, and that ok holds for all its bytes.
+// checkChars returns an error if s is empty, longer than MaxName, or has a byte for which ok is false.
 func checkChars[T text](s T, ok func(c byte) bool) error { return checkCharsUpTo(s, MaxName, ok) }
 
 func checkCharsUpTo[T text](s T, limit int, ok func(c byte) bool) error {
@@ -60,7 +60,7 @@ func checkCharsUpTo[T text](s T, limit int, ok func(c byte) bool) error {
 	return nil
 }
 
-// isDots reports whether s means the directory itself, or the one above, in a URL.
+// isDots reports whether s is "." or "..", which have a meaning in URLs.
 func isDots[T text](s T) bool {
 	return (len(s) == 1 || len(s) == 2) && s[0] == '.' && s[len(s)-1] == '.'
 }
@@ -69,12 +69,12 @@ func checkName[T text](s T) error { return checkChars(s, isNameByte) }
 
 func isNameByte(c byte) bool { return isWord(c) || c == '.' || c == '-' || c == ':' }
 
-// checkUsername is for the names of users: lower case only, no colons.
+// checkUsername checks the name of a user: lower case only, no colons.
 func checkUsername(s string) error {
 	return checkChars(s, func(c byte) bool { return isWord(c) && !('A' <= c && c <= 'Z') || c == '.' || c == '-' })
 }
 
-// checkRoleName is for roles and bindings: at most one colon, with something on both sides.
+// checkRoleName checks the name of a role or binding: at most one colon, with text on both sides.
 func checkRoleName(s string) error {
 	if err := checkLength(len(s), MaxName); err != nil {
 		return err
@@ -82,7 +82,7 @@ func checkRoleName(s string) error {
 	return checkSubscriptionName(s)
 }
 
-// checkSubscriptionName is for names with the same colons, which may be the subscription of an entity.
+// checkSubscriptionName checks a name with the same colons, for example an entity's subscription.
 func checkSubscriptionName(s string) error {
 	if err := checkCharsUpTo(s, maxSubscription, isNameByte); err != nil {
 		return err
@@ -93,7 +93,7 @@ func checkSubscriptionName(s string) error {
 	return nil
 }
 
-// Validate returns the reason why e is not acceptable, if it is not.
+// Validate returns the reason why e is not acceptable, or nil.
 func (e *Event) Validate() error {
 	if e.Entity == nil {
 		return errNoEntity
@@ -134,7 +134,7 @@ func checkEventID(id []byte) error {
 	return nil
 }
 
-// Validate returns the reason why e is not acceptable, if it is not.
+// Validate returns the reason why e is not acceptable, or nil.
 func (e *Entity) Validate() error {
 	if err := checkNumbers(number{"entity last_seen", e.LastSeen, boundTime}); err != nil {
 		return err
@@ -142,7 +142,7 @@ func (e *Entity) Validate() error {
 	return validateEntity(&e.Metadata, e.EntityClass, e.DependsOn, e.TTL)
 }
 
-// Validate returns the reason why e is not acceptable, if it is not.
+// Validate returns the reason why e is not acceptable, or nil.
 func (e *EntityConfig) Validate() error {
 	for _, s := range e.Subscriptions {
 		if err := checkLength(len(s), maxSubscription); err != nil {
@@ -171,7 +171,7 @@ func validateEntity(meta *ObjectMeta, class string, dependsOn []string, ttl int6
 	return checkDependencies(dependsOn)
 }
 
-// Validate returns the reason why c is not acceptable, if it is not. Any check of a valid definition passes.
+// Validate returns the reason why c is not acceptable, or nil. Every check of a valid definition is valid.
 func (c *Check) Validate() error {
 	if err := checkName(c.Metadata.Name); err != nil {
 		return fmt.Errorf("check name %w", err)
@@ -206,7 +206,7 @@ func (c *Check) Validate() error {
 	}).validate()
 }
 
-// checkResult is about the numbers of a result, which a definition does not have.
+// checkResult checks the numbers of a result, which a definition does not have.
 func (c *Check) checkResult() error {
 	err := checkNumbers(
 		number{"check executed", c.Executed, boundTime}, number{"check issued", c.Issued, boundTime},
@@ -236,8 +236,8 @@ func (c *Check) checkResult() error {
 	return nil
 }
 
-// Validate returns the reason why c is not acceptable, if it is not. It is as strict as Check.Validate, so that no
-// definition is accepted whose events would all be refused.
+// Validate returns the reason why c is not acceptable, or nil. It is as strict as Check.Validate: otherwise a
+// definition could be accepted whose events are all refused.
 func (c *CheckConfig) Validate() error {
 	if err := checkName(c.Metadata.Name); err != nil {
 		return fmt.Errorf("check name %w", err)
@@ -295,7 +295,7 @@ func checkSchedule(interval uint32, spec string) error {
 	if interval > 0 {
 		return errors.New("must only specify either an interval or a cron schedule")
 	}
-	// The parser takes the blank after a time zone for granted.
+	// The parser requires a blank after a time zone.
 	if !strings.Contains(spec, " ") && (strings.HasPrefix(spec, "TZ=") || strings.HasPrefix(spec, "CRON_TZ=")) {
 		return errors.New("check cron string is invalid: no schedule after the time zone")
 	}
@@ -305,8 +305,8 @@ func checkSchedule(interval uint32, spec string) error {
 	return nil
 }
 
-// checkEvery bounds the time between two runs of a cron schedule that repeats after a duration. Schedules have whole seconds, so
-// anything less would silently mean a second.
+// checkEvery bounds the time between two runs of a cron schedule with "@every". Schedules have whole seconds: a shorter
+// duration would silently mean a second.
 func checkEvery(spec string) error {
 	_, every, ok := strings.Cut(spec, "@every ")
 	if !ok {
@@ -322,7 +322,7 @@ func checkEvery(spec string) error {
 	return nil
 }
 
-// checkRules are the fields whose rules Check and CheckConfig share.
+// checkRules has the fields that Check and CheckConfig both have rules for.
 type checkRules struct {
 	interval, timeout uint32
 	ttl               int64
@@ -339,7 +339,7 @@ type checkRules struct {
 	subdues           []TimeWindowRepeated
 }
 
-// minTTL is the shortest TTL of a check, in seconds. Negative ones mean none.
+// minTTL is the shortest TTL of a check, in seconds. A negative TTL means none.
 const minTTL = 5
 
 func (r *checkRules) validate() error {
@@ -394,7 +394,7 @@ func (r *checkRules) validate() error {
 	return nil
 }
 
-// checkSubscription is given the length of a check's subscription.
+// checkSubscription takes the length of a check's subscription.
 func checkSubscription(length int) error {
 	if length == 0 {
 		return errEmptySubscription
@@ -469,7 +469,7 @@ func checkEnvVars(vars []string) error {
 	return nil
 }
 
-// checkEnvVar is given where the equals sign of a variable is, and its length.
+// checkEnvVar takes the index of a variable's equals sign, and the variable's length.
 func checkEnvVar(equals, length int) error {
 	if equals < 1 || equals == length-1 {
 		return errors.New("environment variables must be of the form FOO=BAR")
@@ -477,7 +477,7 @@ func checkEnvVar(equals, length int) error {
 	return nil
 }
 
-// Validate returns the reason why p is not acceptable, if it is not.
+// Validate returns the reason why p is not acceptable, or nil.
 func (p *ProxyRequests) Validate() error {
 	if p.SplayCoverage > 100 {
 		return errors.New("proxy request splay coverage must be between 0 and 100")
@@ -488,7 +488,7 @@ func (p *ProxyRequests) Validate() error {
 	return nil
 }
 
-// Validate returns the reason why t is not acceptable, if it is not.
+// Validate returns the reason why t is not acceptable, or nil.
 func (t *MetricThreshold) Validate() error {
 	if err := checkName(t.Name); err != nil {
 		return fmt.Errorf("metric threshold name %w", err)
@@ -526,7 +526,7 @@ var repeatPeriods = []string{
 	"sundays", "mondays", "tuesdays", "wednesdays", "thursdays", "fridays", "saturdays",
 }
 
-// Validate returns the reason why t is not acceptable, if it is not.
+// Validate returns the reason why t is not acceptable, or nil.
 func (t *TimeWindowRepeated) Validate() error {
 	begin, err := time.Parse(time.RFC3339, t.Begin)
 	if err != nil {
@@ -547,7 +547,7 @@ func (t *TimeWindowRepeated) Validate() error {
 	return nil
 }
 
-// Validate returns the reason why t is not acceptable, if it is not.
+// Validate returns the reason why t is not acceptable, or nil.
 func (t *TimeWindowWhen) Validate() error {
 	d := &t.Days
 	days := [][]TimeWindowTimeRange{
@@ -566,7 +566,7 @@ func (t *TimeWindowWhen) Validate() error {
 	return nil
 }
 
-// Validate returns the reason why h is not acceptable, if it is not.
+// Validate returns the reason why h is not acceptable, or nil.
 func (h *Handler) Validate() error {
 	if err := checkName(h.Metadata.Name); err != nil {
 		return fmt.Errorf("handler name %w", err)
@@ -606,7 +606,7 @@ func (h *Handler) Validate() error {
 	return checkEnvVars(h.EnvVars)
 }
 
-// Validate returns the reason why n is not acceptable, if it is not.
+// Validate returns the reason why n is not acceptable, or nil.
 func (n *Namespace) Validate() error {
 	if err := checkName(n.Name); err != nil {
 		return fmt.Errorf("namespace name %w", err)
@@ -617,7 +617,7 @@ func (n *Namespace) Validate() error {
 // minPassword is the shortest password, in bytes.
 const minPassword = 8
 
-// Validate returns the reason why u is not acceptable, if it is not. A user needs a password or its hash.
+// Validate returns the reason why u is not acceptable, or nil. A user needs a password or its hash.
 func (u *User) Validate() error {
 	if err := checkUsername(u.Username); err != nil {
 		return fmt.Errorf("username %w", err)
@@ -631,7 +631,7 @@ func (u *User) Validate() error {
 	return nil
 }
 
-// Validate returns the reason why r is not acceptable, if it is not.
+// Validate returns the reason why r is not acceptable, or nil.
 func (r *Role) Validate() error {
 	if err := checkRoleName(r.Metadata.Name); err != nil {
 		return fmt.Errorf("the Role name %w", err)
@@ -642,7 +642,7 @@ func (r *Role) Validate() error {
 	return validateRules("Role", r.Rules)
 }
 
-// Validate returns the reason why r is not acceptable, if it is not.
+// Validate returns the reason why r is not acceptable, or nil.
 func (r *ClusterRole) Validate() error {
 	if err := checkRoleName(r.Metadata.Name); err != nil {
 		return fmt.Errorf("the ClusterRole name %w", err)
@@ -669,7 +669,7 @@ func validateRules(kind string, rules []Rule) error {
 	return nil
 }
 
-// Validate returns the reason why b is not acceptable, if it is not. What it grants need not exist.
+// Validate returns the reason why b is not acceptable, or nil. The role it grants need not exist.
 func (b *RoleBinding) Validate() error {
 	if err := checkRoleName(b.Metadata.Name); err != nil {
 		return fmt.Errorf("the RoleBinding name %w", err)
@@ -680,7 +680,7 @@ func (b *RoleBinding) Validate() error {
 	return validateBinding("RoleBinding", b.RoleRef, b.Subjects)
 }
 
-// Validate returns the reason why b is not acceptable, if it is not. What it grants need not exist.
+// Validate returns the reason why b is not acceptable, or nil. The role it grants need not exist.
 func (b *ClusterRoleBinding) Validate() error {
 	if err := checkRoleName(b.Metadata.Name); err != nil {
 		return fmt.Errorf("the ClusterRoleBinding name %w", err)

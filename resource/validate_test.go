@@ -7,14 +7,14 @@ import (
 
 type validator interface{ Validate() error }
 
-// requireReason fails unless v is refused with exactly the given reason; "" means accepted.
+// requireReason fails unless v is refused for exactly the given reason; "" means accepted.
 func requireReason(t *testing.T, v validator, want string) {
 	t.Helper()
 	var got string
 	if err := v.Validate(); err != nil {
 		got = err.Error()
 	}
-	// What a parser of another package says after our words is its own business.
+	// The text of another package's parser after ours is not compared.
 	if prefix, ok := strings.CutSuffix(want, "…"); ok {
 		if !strings.HasPrefix(got, prefix) || got == prefix {
 			t.Errorf("got %q, want %q", got, want)
@@ -73,7 +73,8 @@ func TestEventValidate(t *testing.T) {
 		{"no entity", func(e *Event) { e.Entity = nil }, "event must contain an entity"},
 		{"nothing in it", func(e *Event) { e.Check = nil }, "event must contain a check or metrics"},
 		{"bad entity", func(e *Event) { e.Entity.Metadata.Name = "" }, "entity is invalid: entity name must not be empty"},
-		{"bad check", func(e *Event) { e.Check.Metadata.Name = "c c" }, "check is invalid: check name cannot contain spaces or special characters"},
+		{"bad check", func(e *Event) { e.Check.Metadata.Name = "c c" },
+			"check is invalid: check name cannot contain spaces or special characters"},
 		{"foreign pipeline", func(e *Event) {
 			e.Pipelines = []ResourceReference{{Name: "p", Type: "Foo", APIVersion: "core/v2"}}
 		}, "pipeline reference is invalid: resource type not capable of acting as a pipeline: core/v2.Foo"},
@@ -166,14 +167,18 @@ func TestCheckRules(t *testing.T) {
 		{"short ttl", func(c *CheckConfig) { c.Interval, c.TTL = 1, 4 }, "minimum ttl is 5 seconds"},
 		{"negative ttl", func(c *CheckConfig) { c.TTL = -1 }, ""},
 		{"assets", func(c *CheckConfig) { c.RuntimeAssets = []string{"sensu/cpu-1.0_x:y"} }, ""},
-		{"asset name", func(c *CheckConfig) { c.RuntimeAssets = []string{"a b"} }, "asset's name may only contain letters, forward slashes, underscores, dashes and numbers"},
+		{"asset name", func(c *CheckConfig) { c.RuntimeAssets = []string{"a b"} },
+			"asset's name may only contain letters, forward slashes, underscores, dashes and numbers"},
 		{"no asset name", func(c *CheckConfig) { c.RuntimeAssets = []string{""} }, "asset's name cannot be empty"},
 		{"subscription", func(c *CheckConfig) { c.Subscriptions = []string{"a", ""} }, "subscriptions cannot be empty strings"},
 		{"proxy entity", func(c *CheckConfig) { c.ProxyEntityName = "router1" }, ""},
-		{"proxy entity name", func(c *CheckConfig) { c.ProxyEntityName = "a b" }, "proxy entity name cannot contain spaces or special characters"},
+		{"proxy entity name", func(c *CheckConfig) { c.ProxyEntityName = "a b" },
+			"proxy entity name cannot contain spaces or special characters"},
 		{"proxy requests", func(c *CheckConfig) { c.ProxyRequests = &ProxyRequests{Splay: true, SplayCoverage: 100} }, ""},
-		{"coverage", func(c *CheckConfig) { c.ProxyRequests = &ProxyRequests{SplayCoverage: 101} }, "proxy request splay coverage must be between 0 and 100"},
-		{"no coverage", func(c *CheckConfig) { c.ProxyRequests = &ProxyRequests{Splay: true} }, "proxy request splay coverage must be greater than 0 if splay is enabled"},
+		{"coverage", func(c *CheckConfig) { c.ProxyRequests = &ProxyRequests{SplayCoverage: 101} },
+			"proxy request splay coverage must be between 0 and 100"},
+		{"no coverage", func(c *CheckConfig) { c.ProxyRequests = &ProxyRequests{Splay: true} },
+			"proxy request splay coverage must be greater than 0 if splay is enabled"},
 		{"metric format", func(c *CheckConfig) { c.OutputMetricFormat = "prometheus_text" }, ""},
 		{"unknown metric format", func(c *CheckConfig) { c.OutputMetricFormat = "xml" }, "output metric format is not valid"},
 		{"flapping", func(c *CheckConfig) { c.LowFlapThreshold, c.HighFlapThreshold = 20, 50 }, ""},
@@ -186,16 +191,20 @@ func TestCheckRules(t *testing.T) {
 		{"output size", func(c *CheckConfig) { c.MaxOutputSize = -1 }, "MaxOutputSize must be >= 0"},
 		{"threshold", threshold(func(*MetricThreshold) {}), ""},
 		{"threshold name", threshold(func(m *MetricThreshold) { m.Name = "" }), "metric threshold name must not be empty"},
-		{"threshold tag", threshold(func(m *MetricThreshold) { m.Tags[0].Name = "a b" }), "metric threshold tag name cannot contain spaces or special characters"},
-		{"threshold tag value", threshold(func(m *MetricThreshold) { m.Tags[0].Value = "" }), "metric threshold tag value must not be empty"},
+		{"threshold tag", threshold(func(m *MetricThreshold) { m.Tags[0].Name = "a b" }),
+			"metric threshold tag name cannot contain spaces or special characters"},
+		{"threshold tag value", threshold(func(m *MetricThreshold) { m.Tags[0].Value = "" }),
+			"metric threshold tag value must not be empty"},
 		{"no threshold rule", threshold(func(m *MetricThreshold) { m.Thresholds = nil }), "metric threshold must have at least one rule"},
 		{"no bound", threshold(func(m *MetricThreshold) { m.Thresholds[0].Max = "" }), "metric threshold rule must have a min or a max"},
 		{"not a number", threshold(func(m *MetricThreshold) { m.Thresholds[0].Min = "low" }), `metric threshold "low" is not a number`},
 		{"subdue", subdue(TimeWindowRepeated{Begin: subdueBegin, End: subdueEnd}), ""},
 		{"subdue begin", subdue(TimeWindowRepeated{Begin: "x", End: subdueEnd}), "subdue 1 invalid: invalid begin time format: …"},
 		{"subdue end", subdue(TimeWindowRepeated{Begin: subdueBegin}), "subdue 1 invalid: invalid end time format: …"},
-		{"subdue order", subdue(TimeWindowRepeated{Begin: subdueEnd, End: subdueBegin}), "subdue 1 invalid: end time must be after begin time"},
-		{"subdue repeat", subdue(TimeWindowRepeated{Begin: subdueBegin, End: subdueEnd, Repeat: []string{"hourly"}}), "subdue 1 invalid: invalid repeat period: hourly"},
+		{"subdue order", subdue(TimeWindowRepeated{Begin: subdueEnd, End: subdueBegin}),
+			"subdue 1 invalid: end time must be after begin time"},
+		{"subdue repeat", subdue(TimeWindowRepeated{Begin: subdueBegin, End: subdueEnd, Repeat: []string{"hourly"}}),
+			"subdue 1 invalid: invalid repeat period: hourly"},
 		{"weekly subdue", func(c *CheckConfig) {
 			c.Subdue = &TimeWindowWhen{Days: TimeWindowDays{Monday: []TimeWindowTimeRange{{Begin: "5:00PM", End: "9:00 am"}}}}
 		}, ""},
@@ -213,13 +222,14 @@ func TestCheckRules(t *testing.T) {
 			if want != "" {
 				want = "check is invalid: " + want
 			}
-			ev := Event{Check: checkOf(config), Entity: &Entity{EntityClass: "proxy", Metadata: ObjectMeta{Name: "e", Namespace: "default"}}}
+			ev := Event{Check: checkOf(config), Entity: &Entity{EntityClass: "proxy",
+				Metadata: ObjectMeta{Name: "e", Namespace: "default"}}}
 			requireReason(t, encoded(ev.AppendProto(nil)), want)
 		})
 	}
 }
 
-// encoded is an event that is looked at through its views.
+// encoded is an event that is validated through its views.
 type encoded []byte
 
 func (e encoded) Validate() error {
@@ -244,7 +254,7 @@ func (e encoded) Validate() error {
 	return check.Validate()
 }
 
-// checkOf returns the check that an agent would put in an event for a definition.
+// checkOf returns the check in an event of an agent for a definition.
 func checkOf(c *CheckConfig) *Check {
 	return &Check{
 		Metadata: c.Metadata, Interval: c.Interval, Cron: c.Cron, Publish: c.Publish, TTL: c.TTL,
@@ -263,7 +273,8 @@ func TestScheduleRules(t *testing.T) {
 		v    validator
 		want string
 	}{
-		{"definition without schedule", &CheckConfig{Metadata: meta}, "check interval must be greater than 0 or a valid cron schedule must be provided"},
+		{"definition without schedule", &CheckConfig{Metadata: meta},
+			"check interval must be greater than 0 or a valid cron schedule must be provided"},
 		{"definition without namespace", &CheckConfig{Interval: 1, Metadata: ObjectMeta{Name: "c"}}, "namespace must be set"},
 		{"check without schedule", &Check{Metadata: meta}, ""},
 		{"published check without schedule", &Check{Publish: true, Metadata: meta}, "check interval must be greater than or equal to 1"},
@@ -293,8 +304,10 @@ func TestBrokenParts(t *testing.T) {
 		{"two names", "\x22\x00\x2a\x00\x2a\x00", "decode Event field 5: sub-message given twice"},
 		{"cut metadata", "\x22\x00\x2a\x01\x0a", "decode ObjectMeta field 1: unexpected EOF"},
 		{"cut pipeline", "\x22\x00\x42\x01\x12", "decode ResourceReference field 2: unexpected EOF"},
-		{"cut proxy requests", "\x1a\x0a\xb2\x02\x03\x0a\x01c\xa2\x01\x01\x10", "check is invalid: decode ProxyRequests field 2: unexpected EOF"},
-		{"cut threshold", "\x1a\x0a\xb2\x02\x03\x0a\x01c\xfa\x02\x01\x0a", "check is invalid: decode MetricThreshold field 1: unexpected EOF"},
+		{"cut proxy requests", "\x1a\x0a\xb2\x02\x03\x0a\x01c\xa2\x01\x01\x10",
+			"check is invalid: decode ProxyRequests field 2: unexpected EOF"},
+		{"cut threshold", "\x1a\x0a\xb2\x02\x03\x0a\x01c\xfa\x02\x01\x0a",
+			"check is invalid: decode MetricThreshold field 1: unexpected EOF"},
 		{"the first of two", "\x1a\x0d\xb2\x02\x03\x0a\x01c\x52\x00\x5a\x00\x52\x01/", "check is invalid: asset's name cannot be empty"},
 	}
 	for _, tt := range tests {
@@ -325,11 +338,15 @@ func TestConfigValidate(t *testing.T) {
 		{"no host", &Handler{Metadata: meta, Type: "tcp", Socket: &HandlerSocket{Port: 1}}, "socket host undefined"},
 		{"no port", &Handler{Metadata: meta, Type: "tcp", Socket: &HandlerSocket{Host: "h"}}, "socket port undefined"},
 		{"no webhook", &Handler{Metadata: meta, Type: "webhook"}, "webhook handlers need a valid url"},
-		{"webhook scheme", &Handler{Metadata: meta, Type: "webhook", Webhook: &HandlerWebhook{URL: "ftp://h/x"}}, "webhook handlers need a valid url"},
-		{"webhook host", &Handler{Metadata: meta, Type: "webhook", Webhook: &HandlerWebhook{URL: "http:///x"}}, "webhook handlers need a valid url"},
-		{"webhook url", &Handler{Metadata: meta, Type: "webhook", Webhook: &HandlerWebhook{URL: "http://h:x/"}}, "webhook handlers need a valid url"},
+		{"webhook scheme", &Handler{Metadata: meta, Type: "webhook", Webhook: &HandlerWebhook{URL: "ftp://h/x"}},
+			"webhook handlers need a valid url"},
+		{"webhook host", &Handler{Metadata: meta, Type: "webhook", Webhook: &HandlerWebhook{URL: "http:///x"}},
+			"webhook handlers need a valid url"},
+		{"webhook url", &Handler{Metadata: meta, Type: "webhook", Webhook: &HandlerWebhook{URL: "http://h:x/"}},
+			"webhook handlers need a valid url"},
 		{"handler namespace", &Handler{Metadata: ObjectMeta{Name: "x"}, Type: "set"}, "namespace must be set"},
-		{"handler environment", &Handler{Metadata: meta, Type: "set", EnvVars: []string{"A"}}, "environment variables must be of the form FOO=BAR"},
+		{"handler environment", &Handler{Metadata: meta, Type: "set", EnvVars: []string{"A"}},
+			"environment variables must be of the form FOO=BAR"},
 
 		{"namespace", &Namespace{Name: "dev"}, ""},
 		{"no namespace name", &Namespace{}, "namespace name must not be empty"},
@@ -349,7 +366,8 @@ func TestConfigValidate(t *testing.T) {
 		{"verb", &Role{Metadata: meta, Rules: []Rule{{Verbs: []string{"fly"}}}}, `the verb "fly" is not valid`},
 
 		{"cluster role", &ClusterRole{Metadata: cluster, Rules: rules}, ""},
-		{"cluster role name", &ClusterRole{Metadata: ObjectMeta{Name: "a:b:c"}}, "the ClusterRole name cannot contain spaces or special characters"},
+		{"cluster role name", &ClusterRole{Metadata: ObjectMeta{Name: "a:b:c"}},
+			"the ClusterRole name cannot contain spaces or special characters"},
 		{"cluster role namespace", &ClusterRole{Metadata: meta, Rules: rules}, "ClusterRole cannot have a namespace"},
 		{"no cluster rule", &ClusterRole{Metadata: cluster}, "a ClusterRole must have at least one rule"},
 
@@ -357,15 +375,20 @@ func TestConfigValidate(t *testing.T) {
 		{"binding name", &RoleBinding{}, "the RoleBinding name must not be empty"},
 		{"binding namespace", &RoleBinding{Metadata: ObjectMeta{Name: "x"}}, "the RoleBinding namespace must be set"},
 		{"no subject", &RoleBinding{Metadata: meta, RoleRef: RoleRef{"Role", "r"}}, "a RoleBinding must have at least one subject"},
-		{"role type", &RoleBinding{Metadata: meta, RoleRef: RoleRef{"Foo", "r"}, Subjects: subjects}, `roleRef type "Foo" is invalid, expected either "ClusterRole" or "Role"`},
-		{"role reference", &RoleBinding{Metadata: meta, RoleRef: RoleRef{"Role", ""}, Subjects: subjects}, "roleRef name for Role is required"},
-		{"subject type", &RoleBinding{Metadata: meta, RoleRef: RoleRef{"Role", "r"}, Subjects: []Subject{{"Foo", "x"}}}, `subject type "Foo" is invalid, expected either "Group" or "User"`},
-		{"subject name", &RoleBinding{Metadata: meta, RoleRef: RoleRef{"Role", "r"}, Subjects: []Subject{{"User", ""}}}, "subject name for User is required"},
+		{"role type", &RoleBinding{Metadata: meta, RoleRef: RoleRef{"Foo", "r"}, Subjects: subjects},
+			`roleRef type "Foo" is invalid, expected either "ClusterRole" or "Role"`},
+		{"role reference", &RoleBinding{Metadata: meta, RoleRef: RoleRef{"Role", ""}, Subjects: subjects},
+			"roleRef name for Role is required"},
+		{"subject type", &RoleBinding{Metadata: meta, RoleRef: RoleRef{"Role", "r"},
+			Subjects: []Subject{{"Foo", "x"}}}, `subject type "Foo" is invalid, expected either "Group" or "User"`},
+		{"subject name", &RoleBinding{Metadata: meta, RoleRef: RoleRef{"Role", "r"},
+			Subjects: []Subject{{"User", ""}}}, "subject name for User is required"},
 
 		{"cluster binding", &ClusterRoleBinding{Metadata: cluster, RoleRef: RoleRef{"ClusterRole", "r"}, Subjects: subjects}, ""},
 		{"cluster binding name", &ClusterRoleBinding{}, "the ClusterRoleBinding name must not be empty"},
 		{"cluster binding namespace", &ClusterRoleBinding{Metadata: meta}, "ClusterRoleBinding cannot have a namespace"},
-		{"no cluster subject", &ClusterRoleBinding{Metadata: cluster, RoleRef: RoleRef{"ClusterRole", "r"}}, "a ClusterRoleBinding must have at least one subject"},
+		{"no cluster subject", &ClusterRoleBinding{Metadata: cluster, RoleRef: RoleRef{"ClusterRole", "r"}},
+			"a ClusterRoleBinding must have at least one subject"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { requireReason(t, tt.v, tt.want) })

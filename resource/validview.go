@@ -6,10 +6,11 @@ import (
 	"math"
 )
 
-// The rules of an event for one that is encoded, as far as its views see it. They are those of Event.Validate, in another order,
-// and allocate only for what few checks have: a cron schedule, thresholds and subdues.
+// This file has the rules of Event.Validate for an encoded event, as far as its views show it. They come in another
+// order. They allocate only for rare parts of a check: a cron schedule, thresholds and subdues.
 
-// Validate returns the reason why an event is not acceptable, if it is not. Its check and its entity have views of their own.
+// Validate returns the reason why an event is not acceptable, or nil. Validate its check and its entity by their own
+// views.
 func (v *EventView) Validate() error {
 	if v.Entity == nil {
 		return errNoEntity
@@ -112,7 +113,7 @@ func (v *CheckView) validate() error {
 	return nil
 }
 
-// member looks at a member of a list that there are rules for, and keeps the first error.
+// member validates one member of a list, and keeps the first error.
 func (r *ruled) member(f rawField) {
 	if r.broken != nil {
 		return
@@ -161,7 +162,7 @@ func validateEncodedPipeline(b []byte) error {
 	return nil
 }
 
-// validateEncodedHistory is for an entry of a check's history.
+// validateEncodedHistory validates an entry of a check's history.
 func validateEncodedHistory(b []byte) error {
 	for len(b) > 0 {
 		f, n, err := nextField("CheckHistory", b)
@@ -178,7 +179,7 @@ func validateEncodedHistory(b []byte) error {
 	return nil
 }
 
-// validateEncodedHook is for the result of a hook.
+// validateEncodedHook validates the result of a hook.
 func validateEncodedHook(b []byte) error {
 	for len(b) > 0 {
 		f, n, err := nextField("Hook", b)
@@ -210,7 +211,7 @@ func validMetricFormat(format []byte) bool {
 	return false
 }
 
-// validateEncodedProxyRequests does not look at the expressions, as ProxyRequests.Validate does not.
+// validateEncodedProxyRequests does not check the expressions; nor does ProxyRequests.Validate.
 func validateEncodedProxyRequests(b []byte) error {
 	var p ProxyRequests
 	for len(b) > 0 {
@@ -229,7 +230,7 @@ func validateEncodedProxyRequests(b []byte) error {
 	return p.Validate()
 }
 
-// validateDecoded is for parts of an event that are not worth rules of their own.
+// validateDecoded decodes and validates rare parts of an event.
 func validateDecoded(b []byte, m interface {
 	UnmarshalProto([]byte) error
 	Validate() error

@@ -80,9 +80,9 @@ type Options struct {
 	IdleTimeout time.Duration
 	// MessageTimeout is how long a message may take from its first byte to its last.
 	MessageTimeout time.Duration
-	// PartialBytes bounds the messages of all agents that are not complete, or are complete and have to wait. At
-	// the bound no more is read of messages over 8 KiB until there is room; TCP holds their agents up. It is at least twice
-	// MaxMessage.
+	// PartialBytes bounds the messages of all agents that are not complete, or are complete and have to wait. At the
+	// bound sessions stop reading messages of 64 KiB and more, and TCP holds their agents up. Shorter messages may use a
+	// quarter more, and those up to 8 KiB are always read. It is at least twice MaxMessage.
 	PartialBytes int64
 	// MaxMessage bounds an agent's message, in bytes.
 	MaxMessage int64

@@ -48,16 +48,18 @@ var aggregateKind = newKind(client.Aggregates, display[aggregate]{
 		{label: "Namespace", text: func(a *aggregate) string { return a.Metadata.Namespace }},
 	},
 	create: []flagField{
-		{flag: "field-selector", field: "field_selector", usage: "fields of the events that are members, such as 'event.check.name == disk'"},
-		{flag: "label-selector", field: "label_selector", usage: "labels of the events that are members, such as 'region == eu'"},
-		{flag: "critical-percent", field: "critical.percent", kind: numberField, usage: "percentage of failing members from which on the result is critical"},
-		{flag: "critical-count", field: "critical.count", kind: numberField, usage: "number of failing members from which on the result is critical"},
-		{flag: "warning-percent", field: "warning.percent", kind: numberField, usage: "percentage of failing members from which on the result is a warning"},
-		{flag: "warning-count", field: "warning.count", kind: numberField, usage: "number of failing members from which on the result is a warning"},
+		{flag: "field-selector", field: "field_selector", usage: "field selector of the members, for example 'event.check.name == disk'"},
+		{flag: "label-selector", field: "label_selector", usage: "label selector of the members, for example 'region == eu'"},
+		{flag: "critical-percent", field: "critical.percent", kind: numberField,
+			usage: "least percentage of failing members for a critical result"},
+		{flag: "critical-count", field: "critical.count", kind: numberField,
+			usage: "least number of failing members for a critical result"},
+		{flag: "warning-percent", field: "warning.percent", kind: numberField, usage: "least percentage of failing members for a warning"},
+		{flag: "warning-count", field: "warning.count", kind: numberField, usage: "least number of failing members for a warning"},
 		{flag: "interval", short: "i", field: "interval", kind: numberField, initial: "60", usage: "seconds between two evaluations"},
-		{flag: "group-by", field: "group_by", usage: "field with a result for each of its values, such as entity.labels.rack"},
-		{flag: "failing", field: "failing", usage: "fields of the members that count as failing (default those that are not OK)"},
-		{flag: "min-members", field: "min_members", kind: numberField, usage: "members there must be; with fewer the result is unknown"},
+		{flag: "group-by", field: "group_by", usage: "field to group by, for example entity.labels.rack; each value has a result of its own"},
+		{flag: "failing", field: "failing", usage: "field selector of the members that count as failing (default members that are not OK)"},
+		{flag: "min-members", field: "min_members", kind: numberField, usage: "least number of members; with fewer the result is unknown"},
 		{flag: "entity", field: "result.entity", usage: "entity of the result (default the aggregate's name)"},
 		{flag: "check", field: "result.check", usage: `check of the result (default "aggregate")`},
 		{flag: "handlers", field: "result.handlers", kind: listField, usage: "handlers of the result, comma separated"},
@@ -86,7 +88,7 @@ func aggregateResult(a *aggregate) string {
 	return name + "/" + a.CheckName()
 }
 
-// threshold shows one like "30% or 5".
+// threshold returns a threshold like "30% or 5".
 func threshold(t *resource.AggregateThreshold) string {
 	var parts []string
 	if t != nil && t.Percent > 0 {
@@ -98,14 +100,14 @@ func threshold(t *resource.AggregateThreshold) string {
 	return strings.Join(parts, " or ")
 }
 
-// evaluateCommand shows what an aggregate finds now.
+// evaluateCommand shows an aggregate's result at this moment.
 func evaluateCommand(k *kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "evaluate NAME",
-		Short:   "show what one aggregate finds now, without making an event of it",
+		Short:   "show the present result of one aggregate, without making an event",
 		Example: "  lapwing aggregate evaluate my-aggregate\n  lapwing aggregate evaluate my-aggregate --format json",
 		Args:    args("NAME"),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			var raw json.RawMessage
 			if err := s.client.Do(ctx, http.MethodGet, k.Path(s.namespace, args[0])+"/evaluation", nil, &raw); err != nil {
 				return hintMissing(k, err)
@@ -118,7 +120,7 @@ func evaluateCommand(k *kind) *cobra.Command {
 	return cmd
 }
 
-func (s *session) showEvaluation(raw json.RawMessage) (shown, error) {
+func (s *invocation) showEvaluation(raw json.RawMessage) (shown, error) {
 	results, err := decode[[]resource.AggregateEvaluation](raw)
 	if err != nil {
 		return nil, err
@@ -128,7 +130,8 @@ func (s *session) showEvaluation(raw json.RawMessage) (shown, error) {
 		{title: "Members", right: true}, {title: "Failing", right: true}, {title: "Percent", right: true},
 	}}
 	for _, r := range *results {
-		t.rows = append(t.rows, []string{r.Entity, r.Check, number(r.Status), fmt.Sprint(r.Members), fmt.Sprint(r.Failing), fmt.Sprintf("%.1f", r.Percent)})
+		t.rows = append(t.rows, []string{r.Entity, r.Check, number(r.Status), fmt.Sprint(r.Members),
+			fmt.Sprint(r.Failing), fmt.Sprintf("%.1f", r.Percent)})
 	}
 	return t, nil
 }

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// fakeAPI is the API as far as the commands see it: sign-in, resources in memory, pages, errors of the shapes that
-// the specification gives, and the live stream. It checks only what a test needs to fail.
+// fakeAPI is the part of the API that the commands use: sign-in, resources in memory, pages, errors in the specified
+// shapes, and the live stream. It checks only what a test needs to fail.
 type fakeAPI struct {
 	url string
 
@@ -28,21 +28,22 @@ type fakeAPI struct {
 	objects map[string]map[string]any // by plural/namespace/name
 	issued  int
 	live    map[string]bool      // access tokens
-	refresh string               // the refresh token that is good
+	refresh string               // the only valid refresh token
 	streams []chan string        // open live streams
 	fixed   map[string]any       // answers by path
-	opened  chan struct{}        // a value for each opened one
+	opened  chan struct{}        // gets a value for each opened stream
 	cut     bool                 // live streams are refused
-	meddle  func(map[string]any) // what somebody else does to an object just before it is next put
+	meddle  func(map[string]any) // called just before an object is next put, as another client's change
 }
 
 func newFakeAPI(t testing.TB, log *os.File) *fakeAPI {
 	a := &fakeAPI{
-		log:     log,
-		objects: map[string]map[string]any{"namespaces//default": {"name": "default"}, "users//admin": {"username": "admin", "disabled": false}},
-		live:    map[string]bool{},
-		fixed:   fixedAnswers(),
-		opened:  make(chan struct{}, 100),
+		log: log,
+		objects: map[string]map[string]any{"namespaces//default": {"name": "default"},
+			"users//admin": {"username": "admin", "disabled": false}},
+		live:   map[string]bool{},
+		fixed:  fixedAnswers(),
+		opened: make(chan struct{}, 100),
 	}
 	srv := httptest.NewServer(a)
 	t.Cleanup(func() {
@@ -136,7 +137,8 @@ func (a *fakeAPI) authorized(r *http.Request) apiError {
 	return apiError{401, 5, "invalid credentials"}
 }
 
-// sub answers for what is below a resource, such as the hooks of a check: it is only written to the log, body and all.
+// sub answers requests below a resource, for example for the hooks of a check. It only writes them to the log, with
+// their body.
 func (a *fakeAPI) sub(r *http.Request, plural, namespace, name string) (any, apiError) {
 	name, _, _ = strings.Cut(name, "/")
 	if a.objects[plural+"/"+namespace+"/"+name] == nil {
@@ -149,7 +151,7 @@ func (a *fakeAPI) sub(r *http.Request, plural, namespace, name string) (any, api
 	return nil, apiError{}
 }
 
-// tag is the entity tag of an object.
+// tag returns the entity tag of an object.
 func tag(object map[string]any) string {
 	data, _ := json.Marshal(object)
 	return fmt.Sprintf("%q", fmt.Sprint(crc32.ChecksumIEEE(data)))
@@ -290,7 +292,7 @@ func meta(object any) map[string]any {
 	return m
 }
 
-// check refuses what the real API would, and fills in what it would.
+// check refuses and fills in what the real API would.
 func (a *fakeAPI) check(plural, namespace, name string, body map[string]any) apiError {
 	if namespace == "" {
 		return apiError{}
@@ -343,7 +345,7 @@ func (a *fakeAPI) list(header http.Header, r *http.Request, plural, namespace st
 	return out
 }
 
-// stream is the live stream: the events that are there, then what send passes on.
+// stream returns the live stream: the present events, then those that send passes on.
 func (a *fakeAPI) stream(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	if err := a.authorized(r); err.status != 0 || a.cut {
@@ -422,7 +424,7 @@ func (a *fakeAPI) endStreams() {
 	a.streams = nil
 }
 
-// fixedAnswers are those that no request changes.
+// fixedAnswers returns the answers that never change.
 func fixedAnswers() map[string]any {
 	id := json.Number("14443217398291624256")
 	header := map[string]any{"cluster_id": id, "member_id": id}
@@ -432,7 +434,8 @@ func fixedAnswers() map[string]any {
 			map[string]any{"MemberID": 255, "MemberIDHex": "ff", "Name": "two", "Err": "no answer", "Healthy": false},
 		}, "Header": header},
 		// The public index of assets.
-		"/api/v1/assets/sensu/disk":                             map[string]any{"versions": []any{version("0.9.0"), version("0.10.1"), version("0.10.0"), version("1.0.0-rc1")}},
+		"/api/v1/assets/sensu/disk": map[string]any{"versions": []any{version("0.9.0"),
+			version("0.10.1"), version("0.10.0"), version("1.0.0-rc1")}},
 		"/api/v1/assets/sensu/disk/0.10.1/release_asset_builds": build("0.10.1", "abc"),
 		"/api/v1/assets/sensu/disk/0.9.0/release_asset_builds":  build("0.9.0", "def"),
 		"/version":                map[string]any{"sensu_backend": "6.12.0"},
@@ -443,10 +446,11 @@ func fixedAnswers() map[string]any {
 	}
 }
 
-// canI lets everybody read.
+// canI allows every user to read.
 func canI(r *http.Request) any {
 	q := r.URL.Query()
-	out := map[string]any{"allowed": q.Get("verb") == "get", "user": cmp.Or(q.Get("as"), "admin"), "groups": q["group"], "binding": nil, "role": nil}
+	out := map[string]any{"allowed": q.Get("verb") == "get", "user": cmp.Or(q.Get("as"), "admin"),
+		"groups": q["group"], "binding": nil, "role": nil}
 	if out["allowed"] == true {
 		out["binding"] = map[string]any{"type": "RoleBinding", "namespace": q.Get("namespace"), "name": "readers"}
 		out["role"] = map[string]any{"type": "ClusterRole", "name": "view"}
@@ -461,7 +465,7 @@ func jsonText(v any) string {
 
 func version(v string) any { return map[string]any{"version": v} }
 
-// build is an asset as the public index hands it out.
+// build returns an asset as the public index has it.
 func build(version, hash string) any {
 	return map[string]any{
 		"type": "Asset", "api_version": "core/v2",

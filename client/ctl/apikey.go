@@ -32,12 +32,12 @@ var apiKeyKind = newKind(client.APIKeys, display[apiKey]{
 func grantAPIKeyCommand(*kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "grant USERNAME",
-		Short: "make an API key with which programs act as a user",
-		Long: `Make an API key with which programs act as a user. The last part of the path that is printed is the key. Keep it:
-the backend may not be able to show it again.`,
+		Short: "make an API key for programs that act as a user",
+		Long: `Make an API key for programs that act as a user. The last part of the printed path is the key. Save it: the backend may
+not be able to show it again.`,
 		Example: "  lapwing api-key grant alice",
 		Args:    args("USERNAME"),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			location, err := s.client.GrantAPIKey(ctx, args[0])
 			if err != nil {
 				return fmt.Errorf("grant API key to %q: %w", args[0], bare(bare(err)))
@@ -51,5 +51,5 @@ the backend may not be able to show it again.`,
 }
 
 func revokeAPIKeyCommand(k *kind) *cobra.Command {
-	return removalCommand(k, "revoke", "end an API key")
+	return removalCommand(k, "revoke", "revoke an API key")
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// lastApplied annotates a resource with what apply made of it last, so that the next apply knows which fields are its
-// own to remove, and which others have set.
+// lastApplied is the annotation with what the last apply wrote to a resource. So the next apply knows which fields it
+// may remove, and which ones others have set.
 const lastApplied = "lapwing.io/last-applied"
 
-// redacted is what the API shows in place of a secret.
+// redacted is the API's placeholder for a secret.
 const redacted = "REDACTED"
 
-// The ways in which apply treats a resource.
+// Results of an apply for one resource.
 const (
 	actionCreate    = "create"
 	actionUpdate    = "update"
@@ -31,7 +31,7 @@ const (
 	actionFailed    = "failed"
 )
 
-// applied is what apply did to a resource, or would do.
+// applied is what apply did to a resource, or would do in a dry run.
 type applied struct {
 	Type       string   `json:"type"`
 	APIVersion string   `json:"api_version"`
@@ -42,16 +42,16 @@ type applied struct {
 	Error      string   `json:"error,omitempty"`
 }
 
-// report is the whole of an apply for programs.
+// report is the JSON report of an apply.
 type report struct {
 	DryRun  bool           `json:"dry_run"`
 	Summary map[string]int `json:"summary"`
 	Results []*applied     `json:"results"`
 }
 
-// applier carries the resources of files to the server.
+// applier writes the resources of files to the server.
 type applier struct {
-	*session
+	*invocation
 	dryRun  bool
 	results []*applied
 }
@@ -65,8 +65,8 @@ func applyCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "apply",
-		Short: "make resources what files say, changing only what differs",
-		Long: `Make resources what files, directories, URLs or standard input say, changing only what differs.
+		Short: "make resources equal to files, changing only the differences",
+		Long: `Make resources equal to files, directories, URLs or standard input. Only differences are sent.
 
 ` + filesHelp + `
 The label ` + managedBy + `: sensuctl is added to each.
@@ -91,11 +91,11 @@ resource that fails does not stop the others; the exit code is then 1.`,
   lapwing apply -f checks.yaml -o json | jq .summary`,
 		Args: args(),
 	}
-	cmd.RunE = run(func(ctx context.Context, s *session, _ []string) error {
+	cmd.RunE = run(func(ctx context.Context, s *invocation, _ []string) error {
 		if output != "" && output != formatJSON {
 			return fmt.Errorf("--output: %q is not json", output)
 		}
-		a := &applier{session: s, dryRun: dryRun}
+		a := &applier{invocation: s, dryRun: dryRun}
 		if err := a.run(ctx, targets, recursive, prune); err != nil {
 			return err
 		}
@@ -103,10 +103,10 @@ resource that fails does not stop the others; the exit code is then 1.`,
 	})
 	f := cmd.Flags()
 	fileFlags(cmd, &targets, &recursive)
-	f.BoolVar(&dryRun, "dry-run", false, "show what would be done, and do nothing")
-	f.BoolVar(&prune, "prune", false, "delete what an earlier apply made and the files no longer hold")
-	f.BoolVar(&showDiff, "diff", false, "show each change (always with --dry-run)")
-	f.StringVarP(&output, "output", "o", "", "json for a result that programs can read")
+	f.BoolVar(&dryRun, "dry-run", false, "show what apply would do, and change nothing")
+	f.BoolVar(&prune, "prune", false, "delete resources that an earlier apply made and that are no longer in the files")
+	f.BoolVar(&showDiff, "diff", false, "show each changed field (always on with --dry-run)")
+	f.StringVarP(&output, "output", "o", "", "output format for programs: json")
 	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{formatJSON}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -120,18 +120,18 @@ func diffCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff",
 		Short: "show what apply would change",
-		Long: `Show what 'lapwing apply' would change, and do nothing. The exit code is 2 if there is something.
+		Long: `Show what 'lapwing apply' would change. Nothing is changed. The exit code is 2 if there is a difference.
 
 ` + filesHelp,
 		Example: `  lapwing diff -r -f config/
   lapwing diff -f checks.yaml -o json`,
 		Args: args(),
 	}
-	cmd.RunE = run(func(ctx context.Context, s *session, _ []string) error {
+	cmd.RunE = run(func(ctx context.Context, s *invocation, _ []string) error {
 		if output != "" && output != formatJSON {
 			return fmt.Errorf("--output: %q is not json", output)
 		}
-		a := &applier{session: s, dryRun: true}
+		a := &applier{invocation: s, dryRun: true}
 		if err := a.run(ctx, targets, recursive, prune); err != nil {
 			return err
 		}
@@ -148,22 +148,22 @@ func diffCommand() *cobra.Command {
 		return nil
 	})
 	fileFlags(cmd, &targets, &recursive)
-	cmd.Flags().BoolVar(&prune, "prune", false, "include what 'apply --prune' would delete")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json for a result that programs can read")
+	cmd.Flags().BoolVar(&prune, "prune", false, "also show what 'apply --prune' would delete")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "output format for programs: json")
 	return cmd
 }
 
 // run applies all objects of the files, and then prunes.
 func (a *applier) run(ctx context.Context, targets []string, recursive, prune bool) error {
-	objects, err := readObjects(ctx, a.session, targets, recursive)
+	objects, err := readObjects(ctx, a.invocation, targets, recursive)
 	if err != nil {
 		return err
 	}
 	seen := map[string]bool{}
 	for _, o := range objects {
-		// Of providers of sign-ins the record would show the secrets.
+		// The record would show the secrets of sign-in providers.
 		if o.kind == eventKind || o.kind == apiKeyKind || o.kind.Group == resource.AuthAPIVersion {
-			return hint(fmt.Errorf("%s %s: it is not a definition that can be applied", o.kind.Type, o.name), "Use 'lapwing create' for it.")
+			return hint(fmt.Errorf("%s %s: apply cannot write this type", o.kind.Type, o.name), "Use 'lapwing create' for it.")
 		}
 		if seen[o.path()] {
 			return fmt.Errorf("%s %s is in the files twice", o.kind.Type, o.name)
@@ -186,10 +186,10 @@ func (a *applier) run(ctx context.Context, targets []string, recursive, prune bo
 	return nil
 }
 
-// refusal reports whether the server answered, so that it makes sense to go on with the next resource.
+// refusal reports whether the server answered. Then apply continues with the next resource.
 func refusal(err error) bool { return errors.As(err, new(*client.Error)) }
 
-// apply makes one resource what its object says.
+// apply makes one resource equal to its object.
 func (a *applier) apply(ctx context.Context, o *object, r *applied) error {
 	for attempt := 1; ; attempt++ {
 		live, tag, err := a.live(ctx, o)
@@ -231,7 +231,7 @@ func (a *applier) apply(ctx context.Context, o *object, r *applied) error {
 	}
 }
 
-// live is the resource as it is on the server, or nil.
+// live returns the resource as it is on the server, or nil.
 func (a *applier) live(ctx context.Context, o *object) (map[string]any, string, error) {
 	raw, tag, err := client.GetTagged(ctx, a.client, o.kind.Kind, o.namespace, o.name)
 	if errors.Is(err, client.ErrNotFound) {
@@ -250,7 +250,7 @@ func (a *applier) live(ctx context.Context, o *object) (map[string]any, string, 
 	return live, tag, nil
 }
 
-// write sends what is to be there.
+// write sends the merged resource.
 func (a *applier) write(ctx context.Context, o *object, live map[string]any, tag string, after map[string]any) error {
 	if live != nil && o.kind.redacted() {
 		return a.replace(ctx, o.kind, o.namespace, o.name, tag, live, after)
@@ -259,7 +259,8 @@ func (a *applier) write(ctx context.Context, o *object, live map[string]any, tag
 	return client.PutIf(ctx, a.client, client.Kind[map[string]any](o.kind.Kind), o.namespace, o.name, tag, &sent)
 }
 
-// merge is the resource that shall be: what is live, without what apply set the last time, and with what the object says.
+// merge returns the resource to write: the live one, without the fields of the last apply, and with the object's
+// fields.
 func (o *object) merge(live map[string]any) (map[string]any, error) {
 	desired := maps.Clone(o.body)
 	if o.hasMetadata() {
@@ -281,7 +282,7 @@ func (o *object) merge(live map[string]any) (map[string]any, error) {
 		return desired, nil
 	}
 	if own := resource.EntitySubscription(o.name); o.kind.redacted() {
-		// The server adds it to every entity.
+		// The server adds this subscription to every entity.
 		list, given := desired["subscriptions"].([]any)
 		there, _ := live["subscriptions"].([]any)
 		if given && slices.Contains(there, any(own)) && !slices.Contains(list, any(own)) {
@@ -290,13 +291,14 @@ func (o *object) merge(live map[string]any) (map[string]any, error) {
 	}
 	var last map[string]any
 	if text, ok := annotationOf(live).(string); ok {
-		// A broken record is as good as none: nothing is removed.
+		// A broken record counts as none: nothing is removed.
 		last, _ = decodeMap([]byte(text))
 	}
 	return threeWay(last, live, desired), nil
 }
 
-// record is what the annotation holds: the object as it is in the files, without what the API hides in entities.
+// record returns the value of the annotation: the object as in the files, without the values that the API hides in
+// entities.
 func (o *object) record() (string, error) {
 	body := maps.Clone(o.body)
 	if o.kind.redacted() {
@@ -321,7 +323,7 @@ func (o *object) record() (string, error) {
 	return string(data), nil
 }
 
-// redacts reports whether the API hides the label or annotation of that key.
+// redacts reports whether the API hides the label or annotation with that key.
 func (o *object) redacts(key string) bool {
 	data, err := json.Marshal(map[string]any{"redact": o.body["redact"]})
 	if err != nil {
@@ -331,7 +333,7 @@ func (o *object) redacts(key string) bool {
 	return err != nil || e.Redacts(key)
 }
 
-// secret reports whether the files set a label or annotation that the server has and hides.
+// secret reports whether the files set a label or annotation that the server hides.
 func (o *object) secret(live map[string]any) bool {
 	for _, field := range []string{"labels", "annotations"} {
 		ours, _ := o.sub("metadata")[field].(map[string]any)
@@ -347,12 +349,12 @@ func (o *object) secret(live map[string]any) bool {
 
 func (o *object) hasMetadata() bool { return o.kind.HasMeta() }
 
-// visible is a resource without what no person wants to see in a diff.
+// visible returns a resource without the fields that a diff should not show.
 func (o *object) visible(body map[string]any) map[string]any {
 	body = maps.Clone(body)
 	delete(body, "password")
 	delete(body, "password_hash")
-	delete(body, "author") // of an aggregate; the server sets it
+	delete(body, "author") // of an aggregate, set by the server
 	meta, ok := body["metadata"].(map[string]any)
 	if !ok {
 		return body
@@ -376,14 +378,14 @@ func annotationOf(body map[string]any) any {
 	return annotations[lastApplied]
 }
 
-// threeWay returns what is live with what is desired, and without what was last applied and is desired no more.
+// threeWay returns live with the fields of desired, and without fields that were in last and are not in desired.
 func threeWay(last, live, desired map[string]any) map[string]any {
 	out := maps.Clone(live)
 	for key, old := range last {
 		if _, still := desired[key]; still {
 			continue
 		}
-		// Of an object only our part goes: others may have added to it.
+		// Of an object remove only our part: others may have added to it.
 		oldMap, oldIs := old.(map[string]any)
 		liveMap, liveIs := live[key].(map[string]any)
 		if oldIs && liveIs {
@@ -407,7 +409,7 @@ func threeWay(last, live, desired map[string]any) map[string]any {
 	return out
 }
 
-// normal is a resource in the shape that the API gives it, so that "cron: ”" is no change to a check without cron.
+// normal returns a resource in the API's shape, so that "cron: ”" is no change to a check without cron.
 func normal(k *kind, body map[string]any) (map[string]any, error) {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -426,8 +428,8 @@ func normal(k *kind, body map[string]any) (map[string]any, error) {
 	return decodeMap(data)
 }
 
-// prune deletes what an earlier apply made and is in the files no longer, in their types and namespaces. What is named by
-// others comes last, so that a namespace is empty by then.
+// prune deletes resources that an earlier apply made and that are no longer in the files, in the types and namespaces
+// of the files. Resources that others refer to come last. So a namespace is empty when its turn comes.
 func (a *applier) prune(ctx context.Context, objects []*object, keep map[string]bool) error {
 	type place struct {
 		kind      *kind
@@ -472,7 +474,7 @@ func (a *applier) prune(ctx context.Context, objects []*object, keep map[string]
 	return nil
 }
 
-// report prints what was done, and fails if something did.
+// report prints what was done, and returns an error if a resource failed.
 func (a *applier) report(asJSON, changes bool) error {
 	counts := map[string]int{}
 	for _, r := range a.results {
@@ -501,7 +503,8 @@ func (a *applier) report(asJSON, changes bool) error {
 // print writes a line for each resource, with its changes below, and the counts.
 func (a *applier) print(changes bool, counts map[string]int) {
 	marks := map[string][2]string{
-		actionCreate: {"+", green}, actionUpdate: {"~", yellow}, actionDelete: {"-", red}, actionUnchanged: {"=", ""}, actionFailed: {"!", red},
+		actionCreate: {"+", green}, actionUpdate: {"~", yellow}, actionDelete: {"-", red}, actionUnchanged: {"=", ""},
+		actionFailed: {"!", red},
 	}
 	for _, r := range a.results {
 		name := r.Name

@@ -35,14 +35,15 @@ func TestThreeWay(t *testing.T) {
 	// Named fields get their value, others stay.
 	f(``, `{"a":1,"b":2}`, `{"a":3}`, `{"a":3,"b":2}`)
 	f(`{"a":1}`, `{"a":1,"b":2}`, `{"a":1}`, `{"a":1,"b":2}`)
-	// What was ours and is no more goes, also if somebody changed it; what was never ours stays.
+	// Fields that were ours and are no longer named go, even if another client changed them. Fields that were never
+	// ours stay.
 	f(`{"a":1}`, `{"a":5,"b":2}`, `{}`, `{"b":2}`)
 	f(`{"a":1}`, `{"b":2}`, `{}`, `{"b":2}`)
 	// Objects are merged, and only our part of them removed.
 	f(`{"m":{"a":1,"b":1}}`, `{"m":{"a":1,"b":1,"c":1}}`, `{"m":{"a":2}}`, `{"m":{"a":2,"c":1}}`)
 	f(`{"m":{"a":1}}`, `{"m":{"a":1,"c":1}}`, `{}`, `{"m":{"c":1}}`)
 	f(`{"m":{"a":1}}`, `{"m":{"a":1}}`, `{}`, `{}`)
-	// Lists are taken as a whole, and so are objects in place of something else.
+	// Lists are replaced as a whole, and so is a value that becomes an object.
 	f(`{"l":[1,2]}`, `{"l":[1,2,3]}`, `{"l":[1]}`, `{"l":[1]}`)
 	f(``, `{"m":null}`, `{"m":{"a":1}}`, `{"m":{"a":1}}`)
 	f(`{"m":{"a":1}}`, `{"m":5}`, `{"m":{"b":1}}`, `{"m":{"b":1}}`)
@@ -58,7 +59,8 @@ func TestChangesBetween(t *testing.T) {
 	}
 	f(`{"a":1,"b":null}`, `{"a":1}`, `null`)
 	f(`{"a":1,"c":"x"}`, `{"a":2,"b":true}`, `[{"path":"a","from":1,"to":2},{"path":"b","from":null,"to":true},{"path":"c","from":"x","to":null}]`)
-	f(`{"m":{"sensu.io/x":"a","y":{"z":1}}}`, `{"m":{"sensu.io/x":"b","y":{"z":2}}}`, `[{"path":"m[\"sensu.io/x\"]","from":"a","to":"b"},{"path":"m.y.z","from":1,"to":2}]`)
+	f(`{"m":{"sensu.io/x":"a","y":{"z":1}}}`, `{"m":{"sensu.io/x":"b","y":{"z":2}}}`,
+		`[{"path":"m[\"sensu.io/x\"]","from":"a","to":"b"},{"path":"m.y.z","from":1,"to":2}]`)
 	f(`{"r":[{"v":1},{"v":2}]}`, `{"r":[{"v":1},{"v":3}]}`, `[{"path":"r[1].v","from":2,"to":3}]`)
 	f(`{"r":[{"v":1}]}`, `{"r":[]}`, `[{"path":"r","from":[{"v":1}],"to":[]}]`)
 	f(`{"n":1}`, `{"n":"1"}`, `[{"path":"n","from":1,"to":"1"}]`)

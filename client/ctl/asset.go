@@ -22,16 +22,17 @@ var assetKind = newKind(client.Assets, display[asset]{
 	split:  assetBuilds,
 	layout: assetInfo,
 	create: []flagField{
-		{flag: "url", short: "u", field: "url", required: true, usage: "where the archive is"},
+		{flag: "url", short: "u", field: "url", required: true, usage: "URL of the archive"},
 		{flag: "sha512", field: "sha512", required: true, usage: "checksum of the archive, in hex"},
-		{flag: "filter", field: "filters", kind: expressionField, usage: "expression over the agent's entity that must hold; can be repeated"},
+		{flag: "filter", field: "filters", kind: expressionField,
+			usage: "expression over the agent's entity that must be true; can be repeated"},
 	},
 	createExamples: `  lapwing asset create check-plugins --url https://example.com/plugins.tar.gz --sha512 4f926bf4328fbad2b9cac873d117f771914f4b837c9c85584c38ccf55a3ef3c2e8d154812246e5dda4a87450576b2c58ad9ab40c9e2edc31b288d066b195b21b --filter 'entity.system.os == "linux"'`,
 	can:            canList | canInfo | canDelete | canCreate | canUpdate,
 	extra:          []func(*kind) *cobra.Command{addAssetCommand, outdatedAssetsCommand},
 })
 
-// assetBuilds makes an asset of each build.
+// assetBuilds returns an asset for each build.
 func assetBuilds(a *asset) []*asset {
 	if len(a.Builds) == 0 {
 		return []*asset{a}
@@ -52,12 +53,13 @@ func assetInfo(a *asset) shown {
 		if len(a.Builds) > 0 {
 			block.lines = append(block.lines, infoLine{"Build", number(i)})
 		}
-		block.lines = append(block.lines, infoLine{"URL", b.URL}, infoLine{"SHA-512 Checksum", b.Sha512}, infoLine{"Filters", commaSpace(b.Filters)})
+		block.lines = append(block.lines, infoLine{"URL", b.URL}, infoLine{"SHA-512 Checksum", b.Sha512},
+			infoLine{"Filters", commaSpace(b.Filters)})
 	}
 	return block
 }
 
-// shortURL leaves out the way to the file: //host/.../file.
+// shortURL returns a URL without its path except for the file: //host/.../file.
 func shortURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || text == "" {

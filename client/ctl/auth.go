@@ -12,13 +12,13 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// authCommand is about who may do what, and the providers of sign-ins.
+// authCommand has the commands about permissions and sign-in providers.
 func authCommand() *cobra.Command {
-	return groupOf("auth", "ask who may do what, and manage providers of sign-ins", "can-i list checks",
+	return groupOf("auth", "show permissions, and manage sign-in providers", "can-i list checks",
 		canICommand(), listCommand(ldapKind), infoCommand(ldapKind), deleteCommand(ldapKind))
 }
 
-// answer is what the server says to a question for permission.
+// answer is the server's answer to a question about a permission.
 type answer client.CanIAnswer
 
 func canICommand() *cobra.Command {
@@ -29,12 +29,12 @@ func canICommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "can-i VERB RESOURCE [NAME]",
-		Short: "ask whether you, or another user, may do something",
-		Long: `Ask whether you, or another user, may do something: VERB is get, list, create, update or delete, and RESOURCE is a name
-as in roles, such as checks. The answer yes names the binding and the role that allow it. The answer no is exit code 2.
+		Short: "show whether you or another user may do something",
+		Long: `Show whether you or another user may do something. VERB is get, list, create, update or delete. RESOURCE is a name as in
+roles, for example checks. The answer yes names the binding and the role that allow it. The exit code for no is 2.
 
-With --as the question is about another user. The groups of --as-group replace the user's own, so you can try a role before
-you bind it.`,
+With --as the question is about another user. The groups of --as-group replace the user's own groups: so you can try a
+role before you bind it.`,
 		Example: `  lapwing auth can-i update checks
   lapwing auth can-i delete events --as alice --namespace production
   lapwing auth can-i get checks cpu --as nobody --as-group ops --format json`,
@@ -44,7 +44,7 @@ you bind it.`,
 			}
 			return args("VERB", "RESOURCE")(cmd, words)
 		},
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			query := url.Values{"verb": {args[0]}, "resource": {resourceWord(args[1])}, "namespace": {s.namespace}}
 			if len(args) > 2 {
 				query.Set("name", args[2])
@@ -76,14 +76,14 @@ you bind it.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.BoolVar(&all, "all-namespaces", false, "ask about all namespaces at once")
-	f.StringVar(&as, "as", "", "ask about this user")
+	f.BoolVar(&all, "all-namespaces", false, "check the permission in all namespaces at once")
+	f.StringVar(&as, "as", "", "user to check instead of yourself")
 	f.StringSliceVar(&groups, "as-group", nil, "ask about members of these groups, comma separated")
 	formatFlag(cmd)
 	return cmd
 }
 
-// resourceWord is the word of roles for what people may call otherwise, such as check or CheckConfig.
+// resourceWord returns the name in roles of a kind that the user may have called check or CheckConfig.
 func resourceWord(word string) string {
 	if k, ok := kindByName(word); ok && !k.Wrapped {
 		return k.Plural
@@ -91,7 +91,7 @@ func resourceWord(word string) string {
 	return word
 }
 
-func (a *answer) show(s *session) error {
+func (a *answer) show(s *invocation) error {
 	if !a.Allowed {
 		_, err := fmt.Fprintln(s.out, "no")
 		return err

@@ -33,7 +33,8 @@ func TestBackendScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"signin": func(ts *testscript.TestScript, _ bool, _ []string) {
-				ts.Check(ts.Exec("lapwing", "configure", "-n", "--url", ts.Getenv("API"), "--username", testbackend.User, "--password", testbackend.Password))
+				ts.Check(ts.Exec("lapwing", "configure", "-n", "--url", ts.Getenv("API"), "--username",
+					testbackend.User, "--password", testbackend.Password))
 			},
 			"exits": exits,
 		},

@@ -17,11 +17,11 @@ import (
 // bonsaiURL is the public index of assets for Sensu.
 const bonsaiURL = "https://bonsai.sensu.io"
 
-// bonsai are the annotations that assets of the index have.
+// bonsai begins the annotations of assets from the index.
 const bonsai = "io.sensu.bonsai."
 
 func bonsaiFlag(cmd *cobra.Command, index *string) {
-	cmd.Flags().StringVar(index, "bonsai-url", bonsaiURL, "index of assets")
+	cmd.Flags().StringVar(index, "bonsai-url", bonsaiURL, "URL of the index of assets")
 }
 
 func addAssetCommand(k *kind) *cobra.Command {
@@ -29,12 +29,12 @@ func addAssetCommand(k *kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add NAMESPACE/NAME[:VERSION]",
 		Short: "create an asset from the public index of assets",
-		Long: `Create an asset from Bonsai, the public index of assets for Sensu. Without a version it is the newest that is no
+		Long: `Create an asset from Bonsai, the public index of assets for Sensu. The default version is the newest one that is not a
 pre-release.`,
 		Example: `  lapwing asset add sensu/check-disk-usage
   lapwing asset add sensu/check-disk-usage:0.7.0 --rename disk-usage`,
 		Args: args("NAMESPACE/NAME[:VERSION]"),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			name, version, _ := strings.Cut(args[0], ":")
 			if owner, rest, ok := strings.Cut(name, "/"); !ok || owner == "" || rest == "" {
 				return fmt.Errorf("%q is not of the form NAMESPACE/NAME[:VERSION]", args[0])
@@ -68,7 +68,7 @@ pre-release.`,
 			return nil
 		}),
 	}
-	cmd.Flags().StringVarP(&rename, "rename", "r", "", "name of the asset here")
+	cmd.Flags().StringVarP(&rename, "rename", "r", "", "name of the asset in lapwing (default its name in the index)")
 	bonsaiFlag(cmd, &index)
 	return cmd
 }
@@ -77,10 +77,10 @@ func outdatedAssetsCommand(k *kind) *cobra.Command {
 	var index string
 	cmd := &cobra.Command{
 		Use:     "outdated",
-		Short:   "list assets of which the public index has a newer version",
+		Short:   "list assets with a newer version in the public index",
 		Example: "  lapwing asset outdated",
 		Args:    args(),
-		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
 			list, err := client.List(ctx, s.client, client.Assets, s.namespace, client.ListOptions{ChunkSize: defaultChunkSize})
 			if err != nil {
 				return err
@@ -106,7 +106,8 @@ func outdatedAssetsCommand(k *kind) *cobra.Command {
 				return err
 			}
 			return s.printPlain(raw, func(json.RawMessage) (shown, error) {
-				t := &table{columns: []column{{title: "Asset Name"}, {title: "Bonsai Asset"}, {title: "Current Version"}, {title: "Latest Version"}}}
+				t := &table{columns: []column{{title: "Asset Name"}, {title: "Bonsai Asset"},
+					{title: "Current Version"}, {title: "Latest Version"}}}
 				for _, a := range outdated {
 					t.rows = append(t.rows, []string{a.Name, a.Bonsai, a.Current, a.Latest})
 				}
@@ -126,8 +127,8 @@ type outdatedAsset struct {
 	Latest  string `json:"latest_version"`
 }
 
-// newestAsset asks the index for the newest version of an asset.
-func (s *session) newestAsset(ctx context.Context, index, name string) (string, error) {
+// newestAsset returns the newest version of an asset in the index.
+func (s *invocation) newestAsset(ctx context.Context, index, name string) (string, error) {
 	data, err := download(ctx, s, index+"/api/v1/assets/"+escapePath(name))
 	if err != nil {
 		return "", fmt.Errorf("get asset %s: %w", name, err)
@@ -147,13 +148,13 @@ func (s *session) newestAsset(ctx context.Context, index, name string) (string, 
 		}
 	}
 	if newest == "" {
-		return "", hint(errors.New("asset "+name+" has no version that is no pre-release"), "Name a version.")
+		return "", hint(errors.New("asset "+name+" has only pre-releases"), "Name a version.")
 	}
 	return newest, nil
 }
 
-// olderVersion reports whether version a comes before b, both of numbers with dots between them; a pre-release, with a dash,
-// comes before its release.
+// olderVersion reports whether version a comes before b. Versions are numbers with dots between; a pre-release, with a
+// dash, comes before its release.
 func olderVersion(a, b string) bool {
 	a, preA, isPreA := strings.Cut(strings.TrimPrefix(a, "v"), "-")
 	b, preB, isPreB := strings.Cut(strings.TrimPrefix(b, "v"), "-")
@@ -176,7 +177,7 @@ func olderVersion(a, b string) bool {
 	return preA < preB
 }
 
-// escapePath encodes a path's segments, and leaves the slashes between them.
+// escapePath encodes a path's segments, but not the slashes between them.
 func escapePath(path string) string {
 	segments := strings.Split(path, "/")
 	for i := range segments {

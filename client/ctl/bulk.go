@@ -13,15 +13,16 @@ import (
 )
 
 const filesHelp = `A file holds resources as "--format yaml" prints them: several YAML documents separated by lines of ---, or JSON
-objects one after the other. Of a directory, the files in it are read, with --recursive also those further down;
-hidden ones are skipped. A resource that names no namespace gets the current one.`
+objects one after the other. For a directory, the files in it are read, with --recursive also those in subdirectories;
+hidden files are skipped. A resource without a namespace gets the current one.`
 
 func createFilesCommand() *cobra.Command {
 	cmd := bulkCommand("create", "create or replace resources from files, directories, URLs or standard input",
-		func(ctx context.Context, s *session, i int, o *object) error {
+		func(ctx context.Context, s *invocation, i int, o *object) error {
 			body := o.sent()
 			if err := client.Put(ctx, s.client, client.Kind[map[string]any](o.kind.Kind), o.namespace, o.name, &body); err != nil {
-				return fmt.Errorf("error putting resource #%d with name %q and namespace %q (%s): %w", i, o.name, o.namespace, o.path(), bare(err))
+				return fmt.Errorf("error putting resource #%d with name %q and namespace %q (%s): %w", i, o.name,
+					o.namespace, o.path(), bare(err))
 			}
 			return nil
 		})
@@ -39,8 +40,8 @@ All files are read before anything is sent. The first error of the server stops;
 }
 
 func deleteFilesCommand() *cobra.Command {
-	cmd := bulkCommand("delete", "delete the resources that files, directories, URLs or standard input name",
-		func(ctx context.Context, s *session, i int, o *object) error {
+	cmd := bulkCommand("delete", "delete the resources in files, directories, URLs or standard input",
+		func(ctx context.Context, s *invocation, i int, o *object) error {
 			if err := client.Delete(ctx, s.client, o.kind.Kind, o.namespace, o.name); err != nil {
 				return fmt.Errorf("error deleting resource %d (%s): %w", i, o.path(), bare(err))
 			}
@@ -56,8 +57,8 @@ The first error stops, also that a resource is not there.`
 	return cmd
 }
 
-// bulkCommand is a command that does something to each object in files, in their order.
-func bulkCommand(use, short string, each func(ctx context.Context, s *session, i int, o *object) error) *cobra.Command {
+// bulkCommand returns a command that calls each for every object in files, in order.
+func bulkCommand(use, short string, each func(ctx context.Context, s *invocation, i int, o *object) error) *cobra.Command {
 	var (
 		targets   []string
 		recursive bool
@@ -66,7 +67,7 @@ func bulkCommand(use, short string, each func(ctx context.Context, s *session, i
 		Use:   use,
 		Short: short,
 		Args:  args(),
-		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
 			objects, err := readObjects(ctx, s, targets, recursive)
 			if err != nil {
 				return err
@@ -83,14 +84,14 @@ func bulkCommand(use, short string, each func(ctx context.Context, s *session, i
 	return cmd
 }
 
-// fileFlags are the flags of commands that read resources.
+// fileFlags adds the flags of commands that read resources from files.
 func fileFlags(cmd *cobra.Command, targets *[]string, recursive *bool) {
 	cmd.Flags().StringSliceVarP(targets, "file", "f", nil, "file, directory, URL, or - for standard input (the default); can be repeated")
-	cmd.Flags().BoolVarP(recursive, "recursive", "r", false, "read directories below directories")
+	cmd.Flags().BoolVarP(recursive, "recursive", "r", false, "also read files in subdirectories")
 }
 
-// readObjects reads and parses all objects. It reports every one that cannot be parsed before it fails.
-func readObjects(ctx context.Context, s *session, targets []string, recursive bool) ([]*object, error) {
+// readObjects reads and parses all objects. It reports every object that it cannot parse before it fails.
+func readObjects(ctx context.Context, s *invocation, targets []string, recursive bool) ([]*object, error) {
 	s.many = true
 	sources, err := readSources(ctx, s, targets, recursive)
 	if err != nil {
@@ -125,12 +126,12 @@ func readObjects(ctx context.Context, s *session, targets []string, recursive bo
 		return nil, hint(failed, "Nothing was sent. Correct them and try again.")
 	}
 	if len(objects) == 0 {
-		return nil, errors.New("there are no resources in what was read")
+		return nil, errors.New("the input has no resources")
 	}
 	return objects, nil
 }
 
-// bare is the cause of a client function's error, without its account of what was asked: the caller gives a better one.
+// bare returns the cause of a client function's error, without the request: the caller names it better.
 func bare(err error) error {
 	if cause := errors.Unwrap(err); cause != nil {
 		return cause

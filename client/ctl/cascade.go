@@ -8,13 +8,13 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// cascade is what is deleted along with an entity, a check or a namespace.
+// cascade says what else to delete with an entity, a check or a namespace.
 type cascade struct {
 	events, silences string
 	all              bool
 }
 
-// flags adds those that a kind has to the command that deletes it.
+// flags adds a kind's cascade flags to its delete command.
 func (c *cascade) flags(cmd *cobra.Command, k *kind, name string) {
 	f := cmd.Flags()
 	switch k.Type {
@@ -23,8 +23,8 @@ func (c *cascade) flags(cmd *cobra.Command, k *kind, name string) {
 		if k.Type == client.Entities.Type {
 			initial = "delete"
 		}
-		f.StringVar(&c.events, "events", "", `what becomes of its events: keep, delete, or resolve what fails and delete (default "`+initial+`")`)
-		f.StringVar(&c.silences, "silences", "", `what becomes of its silences: keep or delete (default "keep")`)
+		f.StringVar(&c.events, "events", "", `events of the deleted object: keep, delete, or resolve (resolve failing events, then delete) (default "`+initial+`")`)
+		f.StringVar(&c.silences, "silences", "", `silences of the deleted object: keep or delete (default "keep")`)
 		cmd.Example += "\n  lapwing " + k.Command + " " + name + " " + k.example + " --events resolve --silences delete"
 		choices := func(names ...string) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)
@@ -32,12 +32,13 @@ func (c *cascade) flags(cmd *cobra.Command, k *kind, name string) {
 		_ = cmd.RegisterFlagCompletionFunc("events", choices("keep", "delete", "resolve"))
 		_ = cmd.RegisterFlagCompletionFunc("silences", choices("keep", "delete"))
 	case client.Namespaces.Type:
-		f.BoolVar(&c.all, "cascade", false, "delete all that is in it too: definitions, entities, events, silences")
+		f.BoolVar(&c.all, "cascade", false, "also delete everything in the namespace: definitions, entities, events, silences")
 		cmd.Example += "\n  lapwing " + k.Command + " " + name + " " + k.example + " --cascade"
 	}
 }
 
-// query is empty unless something was asked for, so that a Sensu backend is not sent what it does not know.
+// query returns the query parameters for the flags that were set. It is empty by default: a Sensu backend does not know
+// them.
 func (c *cascade) query() url.Values {
 	q := url.Values{}
 	if c.events != "" {

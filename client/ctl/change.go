@@ -13,9 +13,9 @@ import (
 
 // change is a field that differs between two versions of a resource.
 type change struct {
-	Path string `json:"path"` // such as metadata.labels.team or rules[0].verbs
-	From any    `json:"from"` // null if it was not there
-	To   any    `json:"to"`   // null if it goes
+	Path string `json:"path"` // for example metadata.labels.team or rules[0].verbs
+	From any    `json:"from"` // null if the field is new
+	To   any    `json:"to"`   // null if the field is removed
 
 	added, removed bool
 }
@@ -32,7 +32,7 @@ func (c *change) write(w io.Writer, color bool) {
 	}
 }
 
-// shortJSON is a value for a person to read, in one line.
+// shortJSON returns a value for people, in one line.
 func shortJSON(v any) string {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
@@ -43,7 +43,7 @@ func shortJSON(v any) string {
 	return printable(strings.TrimSuffix(b.String(), "\n"))
 }
 
-// changesBetween lists the fields that differ, in the order of their paths.
+// changesBetween returns the fields that differ, ordered by path.
 func changesBetween(before, after map[string]any) []change {
 	return diffMaps(nil, "", before, after)
 }
@@ -71,8 +71,8 @@ func diffMaps(out []change, path string, before, after map[string]any) []change 
 	return out
 }
 
-// diffValues compares two values that are both there. Lists of objects are compared one by one if none was added or
-// removed; others are a change as a whole.
+// diffValues compares two values. Lists of objects of the same length are compared object by object; other lists differ
+// as a whole.
 func diffValues(out []change, path string, old, now any) []change {
 	if reflect.DeepEqual(plain(old), plain(now)) {
 		return out
@@ -97,7 +97,7 @@ func allMaps(list []any) bool {
 	return !slices.ContainsFunc(list, func(v any) bool { _, ok := v.(map[string]any); return !ok })
 }
 
-// fieldPath appends a key to a path, quoted if it could be mistaken for a path itself.
+// fieldPath appends a key to a path. It quotes a key that looks like a path.
 func fieldPath(path, key string) string {
 	if key == "" || strings.ContainsAny(key, `.[]" `) {
 		return path + "[" + strconv.Quote(key) + "]"

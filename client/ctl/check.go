@@ -48,7 +48,8 @@ var checkKind = newKind(client.Checks, display[check]{
 		{label: "Hooks", text: func(c *check) string { return hooks(c.CheckHooks) }},
 		{label: "Publish?", text: func(c *check) string { return yesNo(c.Publish) }},
 		{label: "Stdin?", text: func(c *check) string { return yesNo(c.Stdin) }},
-		{label: "Depends On", text: func(c *check) string { return commaSpace(c.DependsOn) }, unset: func(c *check) bool { return len(c.DependsOn) == 0 }},
+		{label: "Depends On", text: func(c *check) string { return commaSpace(c.DependsOn) },
+			unset: func(c *check) bool { return len(c.DependsOn) == 0 }},
 		{label: "Proxy Entity Name", text: func(c *check) string { return c.ProxyEntityName }},
 		{label: "Namespace", text: func(c *check) string { return c.Metadata.Namespace }},
 		{label: "Metric Format", text: func(c *check) string { return c.OutputMetricFormat }},
@@ -62,26 +63,31 @@ var checkKind = newKind(client.Checks, display[check]{
 })
 
 var checkFields = []flagField{
-	{flag: "command", short: "c", field: "command", required: true, usage: "command the agents run"},
-	{flag: "cron", field: "cron", usage: "cron schedule, in place of an interval"},
-	{flag: "depends-on", field: "depends_on", kind: listField, unasked: true, usage: "what the check depends on: check, entity/check or entity/, comma separated"},
+	{flag: "command", short: "c", field: "command", required: true, usage: "command that the agents run"},
+	{flag: "cron", field: "cron", usage: "cron schedule, instead of --interval"},
+	{flag: "depends-on", field: "depends_on", kind: listField, unasked: true,
+		usage: "dependencies of the check: check, entity/check or entity/, comma separated"},
 	{flag: "handlers", field: "handlers", kind: listField, usage: "handlers of the check's events, comma separated"},
-	{flag: "high-flap-threshold", field: "high_flap_threshold", kind: numberField, usage: "percentage of state change from which on the check is flapping"},
+	{flag: "high-flap-threshold", field: "high_flap_threshold", kind: numberField,
+		usage: "percentage of state change at which the check starts flapping"},
 	{flag: "interval", short: "i", field: "interval", kind: numberField, usage: "seconds between two runs"},
-	{flag: "low-flap-threshold", field: "low_flap_threshold", kind: numberField, usage: "percentage of state change below which the check is no longer flapping"},
-	{flag: "output-metric-format", field: "output_metric_format", usage: "format of metrics in the output, such as nagios_perfdata"},
-	{flag: "output-metric-handlers", field: "output_metric_handlers", kind: listField, usage: "handlers of these metrics, comma separated"},
-	{flag: "proxy-entity-name", field: "proxy_entity_name", usage: "entity that the check's events are about, if not the agent's"},
+	{flag: "low-flap-threshold", field: "low_flap_threshold", kind: numberField,
+		usage: "percentage of state change below which the check stops flapping"},
+	{flag: "output-metric-format", field: "output_metric_format", usage: "format of metrics in the output, for example nagios_perfdata"},
+	{flag: "output-metric-handlers", field: "output_metric_handlers", kind: listField,
+		usage: "handlers of the metrics in the output, comma separated"},
+	{flag: "proxy-entity-name", field: "proxy_entity_name", usage: "entity of the check's events (default the agent's own)"},
 	{flag: "publish", short: "p", field: "publish", kind: yesNoField, initial: "true", usage: "schedule the check"},
-	{flag: "round-robin", field: "round_robin", kind: yesNoField, usage: "run on one agent of a subscription at a time"},
-	{flag: "runtime-assets", short: "r", field: "runtime_assets", kind: listField, usage: "assets the command needs, comma separated"},
-	{flag: "stdin", field: "stdin", kind: yesNoField, usage: "hand the command its event's JSON on standard input"},
-	{flag: "subscriptions", short: "s", field: "subscriptions", kind: listField, required: true, usage: "subscriptions whose agents run the check, comma separated"},
+	{flag: "round-robin", field: "round_robin", kind: yesNoField, usage: "run each request on only one agent of a subscription, in turn"},
+	{flag: "runtime-assets", short: "r", field: "runtime_assets", kind: listField, usage: "assets that the command needs, comma separated"},
+	{flag: "stdin", field: "stdin", kind: yesNoField, usage: "write the event's JSON to the command's standard input"},
+	{flag: "subscriptions", short: "s", field: "subscriptions", kind: listField, required: true,
+		usage: "subscriptions whose agents run the check, comma separated"},
 	{flag: "timeout", short: "t", field: "timeout", kind: numberField, usage: "seconds after which the command is stopped"},
-	{flag: "ttl", field: "ttl", kind: numberField, usage: "seconds without a result after which a warning is raised"},
+	{flag: "ttl", field: "ttl", kind: numberField, usage: "seconds without a result after which a failing event is made"},
 }
 
-// hooks shows a check's hooks like "critical: [ps, df], 1: [log]".
+// hooks returns a check's hooks like "critical: [ps, df], 1: [log]".
 func hooks(lists []resource.HookList) string {
 	var out []string
 	for _, l := range lists {
@@ -90,7 +96,7 @@ func hooks(lists []resource.HookList) string {
 	return commaSpace(out)
 }
 
-// checkCommands are those that set and remove single fields, and the few that do more.
+// checkCommands returns the commands that set and remove single fields, and a few others.
 func checkCommands() []func(*kind) *cobra.Command {
 	out := []func(*kind) *cobra.Command{executeCommand, setHooksCommand, removeHookCommand, setProxyRequestsCommand}
 	for _, field := range checkFields {
@@ -112,13 +118,13 @@ func setFieldCommand(k *kind, field flagField) *cobra.Command {
 		Short:   "set " + strings.ReplaceAll(field.flag, "-", " ") + " of a check",
 		Example: fmt.Sprintf("  lapwing check set-%s cpu '%s'", field.flag, exampleValue(field)),
 		Args:    args("NAME", "VALUE"),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			value, err := field.parse(args[1])
 			if err != nil {
 				return err
 			}
 			return s.modify(ctx, k, args[0], func(body map[string]any) error {
-				switch field.flag { // a check has one of the two
+				switch field.flag { // a check has either of the two
 				case "cron":
 					body["interval"] = 0
 				case "interval":
@@ -138,7 +144,7 @@ func removeFieldCommand(k *kind, flag, field string, empty any) *cobra.Command {
 		Short:   "remove " + strings.ReplaceAll(flag, "-", " ") + " from a check",
 		Example: fmt.Sprintf("  lapwing check remove-%s cpu", flag),
 		Args:    args("NAME"),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			return s.modify(ctx, k, args[0], func(body map[string]any) error {
 				body[field] = empty
 				return nil
@@ -154,14 +160,14 @@ func setProxyRequestsCommand(k *kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set-proxy-requests NAME",
 		Short: "set proxy requests of a check from a file or standard input",
-		Long: `Set the proxy requests of a check from a file or standard input, as JSON or YAML such as
+		Long: `Set the proxy requests of a check from a file or standard input, as JSON or YAML, for example
 
   entity_attributes: ['entity.entity_class == "proxy"']
   splay: true
   splay_coverage: 90`,
 		Example: "  lapwing check set-proxy-requests ping --file proxies.yaml\n  lapwing check set-proxy-requests ping",
 		Args:    args("NAME"),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			if file == "" {
 				file = "-"
 			}
@@ -207,7 +213,7 @@ func setHooksCommand(k *kind) *cobra.Command {
 		Example: "  lapwing check set-hooks cpu --type critical --hooks ps,df",
 		Args:    args("NAME"),
 	}
-	cmd.RunE = run(func(ctx context.Context, s *session, args []string) error {
+	cmd.RunE = run(func(ctx context.Context, s *invocation, args []string) error {
 		answers := map[string]any{}
 		if interactive {
 			if err := fields.ask(s.questions(), answers); err != nil {
@@ -245,7 +251,7 @@ func removeHookCommand(k *kind) *cobra.Command {
 		Short:   "remove a hook from a check",
 		Example: "  lapwing check remove-hook cpu critical ps",
 		Args:    args("NAME", "TYPE", "HOOK"),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			if _, err := s.get(ctx, k, args[0]); err != nil {
 				return err
 			}
@@ -268,7 +274,7 @@ func executeCommand(k *kind) *cobra.Command {
 		Short:   "run a check once, now",
 		Example: "  lapwing check execute cpu\n  lapwing check execute cpu --subscriptions entity:srv1 --reason 'after the repair'",
 		Args:    args("NAME"),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			in := map[string]any{"metadata": map[string]any{"name": args[0]}, "creator": s.user()}
 			if subs := splitList(subscriptions); len(subs) > 0 {
 				in["subscriptions"] = subs
@@ -283,8 +289,8 @@ func executeCommand(k *kind) *cobra.Command {
 			return nil
 		}),
 	}
-	cmd.Flags().StringVarP(&reason, "reason", "r", "", "why")
-	cmd.Flags().StringVarP(&subscriptions, "subscriptions", "s", "", "subscriptions in place of the check's own, comma separated")
+	cmd.Flags().StringVarP(&reason, "reason", "r", "", "reason, for other people to read")
+	cmd.Flags().StringVarP(&subscriptions, "subscriptions", "s", "", "subscriptions to use instead of the check's own, comma separated")
 	completeNames(cmd, k)
 	return cmd
 }

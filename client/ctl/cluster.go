@@ -17,30 +17,36 @@ import (
 
 const membersPath = "/api/core/v2/cluster/members"
 
-// clusterCommand is about the backends themselves.
+// clusterCommand has the commands about the backends.
 func clusterCommand() *cobra.Command {
-	return groupOf("cluster", "look at the backends of a cluster, and change which belong to it", "health",
+	return groupOf("cluster", "show the backends of a cluster, and change its members", "health",
 		clusterHealthCommand(), clusterIDCommand(), drainCommand(), memberListCommand(),
-		memberCommand("member-add NAME PEERS", "add a backend", "member-add backend4 https://10.0.0.4:2380", func(ctx context.Context, s *session, args []string) error {
-			return s.client.Do(ctx, http.MethodPost, membersPath+"?"+url.Values{"peer-addrs": {args[1]}}.Encode(), nil, nil)
-		}, "Added"),
-		memberCommand("member-update ID PEERS", "change the addresses of a backend", "member-update 8e9e05c52164694d https://10.0.0.5:2380", func(ctx context.Context, s *session, args []string) error {
-			return s.client.Do(ctx, http.MethodPut, membersPath+"/"+url.PathEscape(args[0])+"?"+url.Values{"peer-addrs": {args[1]}}.Encode(), nil, nil)
-		}, "Updated"),
-		memberCommand("member-remove ID", "remove a backend", "member-remove 8e9e05c52164694d", func(ctx context.Context, s *session, args []string) error {
-			return s.client.Do(ctx, http.MethodDelete, membersPath+"/"+url.PathEscape(args[0]), nil, nil)
-		}, "Removed"),
+		memberCommand("member-add NAME PEERS", "add a backend", "member-add backend4 https://10.0.0.4:2380",
+			func(ctx context.Context, s *invocation, args []string) error {
+				return s.client.Do(ctx, http.MethodPost, membersPath+"?"+url.Values{"peer-addrs": {args[1]}}.Encode(), nil, nil)
+			}, "Added"),
+		memberCommand("member-update ID PEERS", "change the addresses of a backend",
+			"member-update 8e9e05c52164694d https://10.0.0.5:2380",
+			func(ctx context.Context, s *invocation, args []string) error {
+				return s.client.Do(ctx, http.MethodPut,
+					membersPath+"/"+url.PathEscape(args[0])+"?"+url.Values{"peer-addrs": {args[1]}}.Encode(), nil, nil)
+			}, "Updated"),
+		memberCommand("member-remove ID", "remove a backend", "member-remove 8e9e05c52164694d",
+			func(ctx context.Context, s *invocation, args []string) error {
+				return s.client.Do(ctx, http.MethodDelete, membersPath+"/"+url.PathEscape(args[0]), nil, nil)
+			}, "Removed"),
 	)
 }
 
-func memberCommand(use, short, example string, f func(ctx context.Context, s *session, args []string) error, done string) *cobra.Command {
+func memberCommand(use, short, example string, f func(ctx context.Context, s *invocation, args []string) error,
+	done string) *cobra.Command {
 	words := strings.Fields(use)
 	return &cobra.Command{
 		Use:     use,
 		Short:   short,
 		Example: "  lapwing cluster " + example,
 		Args:    args(words[1:]...),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			if err := f(ctx, s, args); err != nil {
 				return fmt.Errorf("%s: %w", short, bare(err))
 			}
@@ -56,7 +62,7 @@ func clusterIDCommand() *cobra.Command {
 		Short:   "show the identity of the cluster",
 		Example: "  lapwing cluster id",
 		Args:    args(),
-		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
 			id, err := s.client.ClusterID(ctx)
 			if err != nil {
 				return err
@@ -73,7 +79,7 @@ func clusterHealthCommand() *cobra.Command {
 		Short:   "show the health of each backend",
 		Example: "  lapwing cluster health\n  lapwing cluster health --format json",
 		Args:    args(),
-		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
 			seconds := max(1, int(s.timeout.Seconds())/5)
 			var raw json.RawMessage
 			if err := s.client.GetPublic(ctx, "/health?timeout="+strconv.Itoa(seconds), &raw); err != nil {
@@ -93,13 +99,13 @@ func clusterHealthCommand() *cobra.Command {
 	return cmd
 }
 
-// clusterTable is a table below the identity of the cluster.
+// clusterTable is a table with the cluster's identity above it.
 type clusterTable struct {
 	id    uint64
 	table *table
 }
 
-func (t *clusterTable) show(s *session) error {
+func (t *clusterTable) show(s *invocation) error {
 	fmt.Fprintln(s.out, paint(s.color, bold, fmt.Sprintf("=== Etcd Cluster ID: %x", t.id)))
 	return t.table.show(s)
 }
@@ -115,7 +121,7 @@ func healthTable(raw json.RawMessage) (shown, error) {
 			m.MemberIDHex = strconv.FormatUint(m.MemberID, 16)
 		}
 		if m.Err == "" && m.Draining {
-			m.Err = "draining" // the nearest to a column of its own that scripts do not trip over
+			m.Err = "draining" // no column of its own: scripts may depend on the columns
 		}
 		t.rows = append(t.rows, []string{m.MemberIDHex, m.Name, m.Err, yesNo(m.Healthy)})
 	}
@@ -135,7 +141,7 @@ func memberListCommand() *cobra.Command {
 		Short:   "list the backends of the cluster",
 		Example: "  lapwing cluster member-list",
 		Args:    args(),
-		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
 			var raw json.RawMessage
 			if err := s.client.Do(ctx, http.MethodGet, membersPath, nil, &raw); err != nil {
 				return err
@@ -159,8 +165,8 @@ func memberTable(raw json.RawMessage) (shown, error) {
 	return &clusterTable{list.Header.ClusterID, t}, nil
 }
 
-// printPlain writes what is no resource in the session's format.
-func (s *session) printPlain(raw json.RawMessage, layout func(json.RawMessage) (shown, error)) error {
+// printPlain writes JSON that is no resource in the command's format.
+func (s *invocation) printPlain(raw json.RawMessage, layout func(json.RawMessage) (shown, error)) error {
 	switch s.format {
 	case formatJSON, formatWrappedJSON:
 		return writeJSONBlock(s.out, raw)

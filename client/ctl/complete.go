@@ -12,7 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// How long a shell may wait for names after the tab key, and how many it gets.
+// How long the shell waits for names after the tab key, and how many it gets.
 const (
 	completeTimeout = 2 * time.Second
 	completeLimit   = 500
@@ -34,8 +34,8 @@ func completeNames(cmd *cobra.Command, k *kind) {
 	}
 }
 
-// namesOf lists the names of a kind's resources, or for events those of entities, and then of an entity's checks. Whatever
-// goes wrong, there is nothing to complete.
+// namesOf returns the names of a kind's resources. For events they are the names of entities, and then of an entity's
+// checks. After any error there are none.
 func namesOf(cmd *cobra.Command, k *kind, args []string) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
 	defer cancel()
@@ -43,7 +43,7 @@ func namesOf(cmd *cobra.Command, k *kind, args []string) []string {
 	if err != nil {
 		return nil
 	}
-	s := newSession(cmd, set)
+	s := newInvocation(cmd, set)
 	if s.client, err = set.connect(userAgent(cmd), s.errOut); err != nil {
 		return nil
 	}
@@ -68,7 +68,7 @@ func namesOf(cmd *cobra.Command, k *kind, args []string) []string {
 	return names
 }
 
-// resourceName finds the name of a kind's resource.
+// resourceName returns a function that reads the name from a kind's resource.
 func resourceName(k *kind) func(json.RawMessage) string {
 	return func(raw json.RawMessage) string {
 		body, err := decodeMap(raw)

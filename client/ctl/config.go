@@ -16,9 +16,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// configCommand is about the client's own files.
+// configCommand has the commands about the client's own files.
 func configCommand() *cobra.Command {
-	return groupOf("config", "look at the client's settings, and change them", "view",
+	return groupOf("config", "show and change the client's settings", "view",
 		configViewCommand(),
 		setConfigCommand("format", "FORMAT", "output format to prefer", "yaml", func(f *files, word string) error {
 			f.profile.Format = word
@@ -42,7 +42,7 @@ func configCommand() *cobra.Command {
 func configViewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "view",
-		Short:   "show the settings that are in effect",
+		Short:   "show the present settings",
 		Example: "  lapwing config view\n  lapwing config view --format json",
 		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -50,7 +50,7 @@ func configViewCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s := newSession(cmd, set)
+			s := newInvocation(cmd, set)
 			view := configView{
 				APIURL: set.url, Namespace: set.namespace, Format: set.preferred(), Timeout: set.timeout.String(),
 				Username: s.user(), Directory: set.files.dir,
@@ -69,7 +69,7 @@ func configViewCommand() *cobra.Command {
 	return cmd
 }
 
-// configView is what "config view" shows.
+// configView is the output of "config view".
 type configView struct {
 	APIURL     string `json:"api-url"`
 	Format     string `json:"format"`
@@ -92,7 +92,7 @@ func (v configView) layout(json.RawMessage) (shown, error) {
 	}}, nil
 }
 
-// preferred is the format that commands use without a flag.
+// preferred returns the format that commands use without a flag.
 func (s *settings) preferred() string {
 	for _, variable := range []string{"LAPWING_FORMAT", "SENSU_FORMAT"} {
 		if v := os.Getenv(variable); v != "" {
@@ -130,9 +130,8 @@ func setConfigCommand(name, arg, short, example string, change func(*files, stri
 	return cmd
 }
 
-// user is who the access token says we are; empty with an API key. The token is not verified: that is the
-// server's affair.
-func (s *session) user() string {
+// user returns the user in the access token, or "" with an API key. The token is not verified: the server does that.
+func (s *invocation) user() string {
 	if s.apiKey != "" {
 		return ""
 	}
@@ -150,13 +149,13 @@ func (s *session) user() string {
 func logoutCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "logout",
-		Short:   "sign out and forget the tokens",
+		Short:   "sign out and delete the saved tokens",
 		Example: "  lapwing logout",
 		Args:    args(),
-		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
 			err := s.client.Logout(ctx)
 			var refused *client.Error
-			// A sign-in that the server no longer knows has ended as well.
+			// A sign-in that the server no longer knows has ended, too.
 			if err != nil && !(errors.As(err, &refused) && refused.Status < 500) {
 				return err
 			}
@@ -173,12 +172,12 @@ func envCommand() *cobra.Command {
 	var shell string
 	cmd := &cobra.Command{
 		Use:   "env",
-		Short: "print the settings as commands of a shell, for other programs",
-		Long: `Print the settings as commands of a shell, for other programs. The tokens are renewed first. A refresh token is good
-for one use: programs that share tokens can end each other's sign-in, so for scripts an API key is better.`,
+		Short: "print the settings as shell commands, for other programs",
+		Long: `Print the settings as shell commands, for other programs. The tokens are renewed first. A refresh token works only once:
+programs that share tokens can end each other's sign-in. For scripts an API key is better.`,
 		Example: "  lapwing env\n  lapwing env --shell powershell",
 		Args:    args(),
-		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
 			tokens := s.files.cluster.Tokens
 			if s.apiKey == "" {
 				var err error
@@ -205,8 +204,9 @@ for one use: programs that share tokens can end each other's sign-in, so for scr
 			return nil
 		}),
 	}
-	cmd.Flags().StringVar(&shell, "shell", defaultShell, "bash, cmd or powershell")
-	cmd.RegisterFlagCompletionFunc("shell", cobra.FixedCompletions([]string{"bash", "cmd", "powershell"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&shell, "shell", defaultShell, "shell to print for: bash, cmd or powershell")
+	cmd.RegisterFlagCompletionFunc("shell", cobra.FixedCompletions([]string{"bash", "cmd", "powershell"},
+		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -232,7 +232,7 @@ var shells = map[string]shellSyntax{
 func versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "version",
-		Short:   "show the versions of this program and, when there is one, of the server",
+		Short:   "show the versions of this program and of the server, if one is configured",
 		Example: "  lapwing version",
 		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -243,7 +243,7 @@ func versionCommand() *cobra.Command {
 			fmt.Fprintf(cmd.OutOrStdout(), "lapwing version %s\n", cmd.Root().Version)
 			opts, err := set.options(userAgent(cmd))
 			if err != nil {
-				return nil // there is none to ask
+				return nil // there is no client that could renew it
 			}
 			c, err := client.New(opts)
 			if err != nil {

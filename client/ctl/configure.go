@@ -20,12 +20,12 @@ func configureCommand() *cobra.Command {
 	var nonInteractive bool
 	cmd := &cobra.Command{
 		Use:   "configure",
-		Short: "sign in and save where and how to",
+		Short: "sign in and save the URL and the tokens",
 		Long: `Sign in to a backend and save its URL, tokens, namespace and output format.
 
-Two files, cluster and profile, are written to ` + defaultDirHelp + `; only their owner can read them. If they are
-not there, other commands read sensuctl's files in $HOME/.config/sensu/sensuctl. Every flag can also be set in the
-environment, as LAPWING_URL, LAPWING_USERNAME and so on, or with SENSU_ in place of LAPWING_.`,
+Two files, cluster and profile, are written to ` + defaultDirHelp + `; only their owner can read them. If they do
+not exist, other commands read sensuctl's files in $HOME/.config/sensu/sensuctl. Every flag can also be set in the
+environment: as LAPWING_URL, LAPWING_USERNAME and so on, or with SENSU_ instead of LAPWING_.`,
 		Example: `  lapwing configure
   lapwing configure -n --url http://127.0.0.1:8080 --username admin --password 'P@ssw0rd!'
   LAPWING_PASSWORD=… lapwing configure -n --url https://lapwing.example:8080 --username admin --format yaml
@@ -33,7 +33,7 @@ environment, as LAPWING_URL, LAPWING_USERNAME and so on, or with SENSU_ in place
 		Args: args(),
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&nonInteractive, "non-interactive", "n", false, "ask nothing; take all answers from flags and environment")
+	f.BoolVarP(&nonInteractive, "non-interactive", "n", false, "ask no questions; use flags and environment only")
 	f.String("url", "", "URL of the API")
 	f.String("username", "", "user to sign in as")
 	f.String("password", "", "password of the user")
@@ -48,7 +48,7 @@ environment, as LAPWING_URL, LAPWING_USERNAME and so on, or with SENSU_ in place
 		if v, _ := lookup(cmd, "url"); v != "" {
 			set.url = v
 		}
-		// A key in the old files must not win over the name and password that are given now.
+		// The API key in the files must not be used instead of the name and password given now.
 		set.apiKey, _ = lookup(cmd, "api-key")
 		if !nonInteractive {
 			ask := &questions{in: cmd.InOrStdin(), lines: bufio.NewReader(cmd.InOrStdin()), out: cmd.ErrOrStderr()}
@@ -89,7 +89,7 @@ func configure(cmd *cobra.Command, set *settings, username, password string) err
 	return saveSettings(cmd, set, tokens, opts.Timeout)
 }
 
-// saveSettings writes what later commands need.
+// saveSettings writes the settings and tokens to the profile.
 func saveSettings(cmd *cobra.Command, set *settings, tokens client.Tokens, timeout time.Duration) (err error) {
 	dir, _ := lookup(cmd, "config-dir")
 	if dir == "" {
@@ -108,10 +108,10 @@ func saveSettings(cmd *cobra.Command, set *settings, tokens client.Tokens, timeo
 	return saved.save()
 }
 
-// signIn returns tokens, or none if there is an API key and the server takes it.
+// signIn returns tokens, or none if there is an API key that the server accepts.
 func signIn(ctx context.Context, c *client.Client, set *settings) (client.Tokens, error) {
 	if set.apiKey != "" {
-		// Any request shows whether the key is known; being denied this one shows it too.
+		// Any request shows whether the server knows the key, even if the request is denied.
 		for _, err := range client.All(ctx, c, client.Namespaces, "", client.ListOptions{ChunkSize: 1}) {
 			if err != nil && !errors.Is(err, client.ErrDenied) {
 				return client.Tokens{}, explain(fmt.Errorf("unable to authenticate with error: %w", err), set)
@@ -131,10 +131,10 @@ func signIn(ctx context.Context, c *client.Client, set *settings) (client.Tokens
 	return tokens, nil
 }
 
-// questions asks for what configure needs.
+// questions asks the user for values.
 type questions struct {
 	in    io.Reader
-	lines *bufio.Reader // over in
+	lines *bufio.Reader // of in
 	out   io.Writer
 }
 
@@ -159,7 +159,7 @@ func (q *questions) settings(set *settings, username, password *string) error {
 	return q.ask("Output format ("+formatList+")", &set.format)
 }
 
-// ask replaces value, which is offered as the default.
+// ask asks for value, which is the default answer, and replaces it.
 func (q *questions) ask(question string, value *string) error {
 	if *value != "" {
 		question += " [" + *value + "]"
@@ -175,7 +175,7 @@ func (q *questions) ask(question string, value *string) error {
 	return nil
 }
 
-// secret is like ask but shows neither the default nor what is typed.
+// secret is like ask, but shows neither the default nor the answer.
 func (q *questions) secret(question string, value *string) error {
 	f, ok := q.in.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

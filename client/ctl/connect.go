@@ -16,23 +16,23 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// Connection is an API that a command of another package uses, with the settings that commands of this one have.
+// Connection is an API for a command of another package, with the settings of a command of this package.
 type Connection struct {
 	Client *client.Client
 	URL    string
-	// Namespace is the one that the command acts in.
+	// Namespace is the namespace of the command.
 	Namespace string
 
 	set *settings
 }
 
-// AddFlags gives a command the flags that Connect reads.
+// AddFlags adds the flags that Connect reads to a command.
 func AddFlags(cmd *cobra.Command) {
 	cmd.Flags().AddFlagSet(globalFlags())
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return hintUsage(cmd, err) })
 }
 
-// Connect returns what a command's flags, the environment and the client's files say.
+// Connect returns a connection for a command's flags, the environment and the client's files.
 func Connect(cmd *cobra.Command) (*Connection, error) {
 	set, err := resolve(cmd)
 	if err != nil {
@@ -46,10 +46,10 @@ func Connect(cmd *cobra.Command) (*Connection, error) {
 	return &Connection{Client: c, URL: set.url, Namespace: set.namespace, set: set}, nil
 }
 
-// Explain adds to an error of the client what to do next.
+// Explain adds the next step to an error of the client.
 func (c *Connection) Explain(err error) error { return explain(err, c.set) }
 
-// User is who the connection is signed in as; "" if that cannot be found out.
+// User returns the signed-in user, or "" if unknown.
 func (c *Connection) User(ctx context.Context) string {
 	if c.set.apiKey != "" {
 		key, err := client.Get(ctx, c.Client, client.APIKeys, "", c.set.apiKey)
@@ -75,19 +75,20 @@ func (c *Connection) User(ctx context.Context) string {
 	return who.Subject
 }
 
-// Other says where another API is than the one of the client's settings, and how to sign in to it.
+// Other describes an API other than the one in the client's settings, and how to sign in to it.
 type Other struct {
-	URL                string // empty for the profile's
+	URL                string // default the profile's
 	APIKey             string
 	Username, Password string
-	// Profile is a directory with files as sensuctl's. It is used when there are neither key nor name. Default: sensuctl's.
+	// Profile is a directory with files like sensuctl's. It is read when neither an API key nor a user name is set.
+	// Default: sensuctl's.
 	Profile  string
 	CAFile   string
 	Insecure bool
 	Timeout  time.Duration
 }
 
-// ConnectOther returns a connection to another API. Tokens of a profile that are renewed are saved there.
+// ConnectOther returns a connection to another API. Renewed tokens of a profile are saved there.
 func ConnectOther(o Other, agent string, warnings io.Writer) (*Connection, error) {
 	set := &settings{
 		many: true, files: &files{}, url: o.URL, apiKey: o.APIKey, namespace: "default",
@@ -117,7 +118,7 @@ func (s *settings) connectAs(o Other, agent string, warnings io.Writer) (*client
 	return client.New(opts)
 }
 
-// useProfile takes what o does not say from sensuctl's files, if they are about the same API.
+// useProfile takes the missing settings from sensuctl's files, if they are for the same API.
 func (s *settings) useProfile(o Other) error {
 	dir := o.Profile
 	if dir == "" {
@@ -134,9 +135,11 @@ func (s *settings) useProfile(o Other) error {
 	c := f.cluster
 	switch {
 	case c.APIURL == "" || c.AccessToken == "" && c.APIKey == "":
-		return hint(errors.New("no credentials for the source"), "Give a user's name and password, or an API key, or sign in with sensuctl configure.")
+		return hint(errors.New("no credentials for the source"),
+			"Give a user's name and password, or an API key, or sign in with sensuctl configure.")
 	case s.url != "" && strings.TrimRight(s.url, "/") != strings.TrimRight(c.APIURL, "/"):
-		return hint(errors.New("no credentials for "+s.url), "Those in %s are for %s. Give a user's name and password, or an API key.", dir, c.APIURL)
+		return hint(errors.New("no credentials for "+s.url),
+			"Those in %s are for %s. Give a user's name and password, or an API key.", dir, c.APIURL)
 	}
 	s.files, s.url, s.apiKey = f, c.APIURL, c.APIKey
 	s.insecure = s.insecure || c.Insecure

@@ -1,9 +1,12 @@
-// Package ctl is the command-line client: the commands with which people see and change what a backend knows. They
-// use only the HTTP API, so that they work against lapwing and, but for live views, against Sensu Go 6; where
-// Sensu's own sensuctl has a command of the same name, arguments, output and files are the same.
+// Package ctl is the command-line client: the commands that show and change what a backend has. cmd/lapwing adds them
+// to its root command with Add, and its other commands connect to an API with Connect.
 //
-// Add puts the commands under the root command of cmd/lapwing. Each row of resource.Kinds has a value of type kind, which
-// says how commands and "create -f" show and make its resources; kind.go lists them.
+// Commands use only the HTTP API. So they work with lapwing and, except for lapwing's additions, with Sensu Go 6. A
+// command that sensuctl has too takes the same arguments and writes the same output and files. Rights and validation
+// are the server's part, requests and tokens are package client's.
+//
+// Each row of resource.Kinds has a value of type kind, which says how commands and "create -f" show and make its
+// resources; kind.go lists them.
 package ctl
 
 import (
@@ -22,20 +25,21 @@ import (
 
 const groupID = "client"
 
-const exitCodes = `Exit codes: 0 success (also when a question was answered with no), 1 error, 2 the answer of diff or can-i is no,
+const exitCodes = `Exit codes: 0 success (also after you answer a question with no), 1 error, 2 diff found differences or can-i answered no,
 64 missing or unknown subcommand.`
 
 // Add adds the client's commands to root. Errors that they return carry an exit code, see ExitCode.
 func Add(root *cobra.Command) {
 	commands := []*cobra.Command{
 		configureCommand(), loginCommand(), configCommand(), logoutCommand(), envCommand(), versionCommand(),
-		createFilesCommand(), deleteFilesCommand(), applyCommand(), diffCommand(), pruneCommand(), dumpCommand(), editCommand(), describeTypeCommand(),
+		createFilesCommand(), deleteFilesCommand(), applyCommand(), diffCommand(), pruneCommand(), dumpCommand(),
+		editCommand(), describeTypeCommand(),
 		clusterCommand(), authCommand(), topCommand(), deadLetterCommand(), orphanCommand(),
 	}
 	for _, k := range kinds {
 		if k.can != 0 {
 			cmd := manageCommand(k)
-			if k == pipelineKind { // reads files of all kinds, so that the kind itself cannot name it
+			if k == pipelineKind { // here, as in kind.go it would be an initialization cycle
 				cmd.AddCommand(simulateCommand())
 			}
 			commands = append(commands, cmd)
@@ -51,9 +55,9 @@ func Add(root *cobra.Command) {
 	root.AddCommand(commands...)
 }
 
-// finish gives a command and those below it what all of them have.
+// finish sets up a command and all below it.
 func finish(cmd *cobra.Command) {
-	cmd.SilenceUsage = true // errors name the next step; the usage would push them off the screen
+	cmd.SilenceUsage = true // errors name the next step; the usage would hide it
 	if cmd.Long == "" {
 		cmd.Long = strings.ToUpper(cmd.Short[:1]) + cmd.Short[1:] + "."
 	}
@@ -66,23 +70,23 @@ func finish(cmd *cobra.Command) {
 	}
 }
 
-// globalFlags are the flags of every command. Their defaults come from environment and files, see settings.
+// globalFlags returns the flags of every command. Their defaults come from the environment and files, see settings.
 func globalFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("global", pflag.ContinueOnError)
-	f.String("api-url", "", "URL of the API, such as http://127.0.0.1:8080")
+	f.String("api-url", "", "URL of the API, for example http://127.0.0.1:8080")
 	f.String("api-key", "", "API key to use instead of a user's tokens")
-	f.String("namespace", "", `namespace to act in (default "default")`)
-	f.Duration("timeout", client.DefaultTimeout, "how long to wait for an answer")
+	f.String("namespace", "", `namespace of the command (default "default")`)
+	f.Duration("timeout", client.DefaultTimeout, "time to wait for each answer")
 	f.String("config-dir", "", `directory of the client's files (default "`+defaultDirHelp+`")`)
-	f.String("trusted-ca-file", "", "PEM file of certificate authorities to trust")
+	f.String("trusted-ca-file", "", "certificate authorities to trust (PEM file)")
 	f.Bool("insecure-skip-tls-verify", false, "do not verify the server's certificate (dangerous)")
-	f.String("cert-file", "", "PEM file of a certificate to show to a server that wants one")
-	f.String("key-file", "", "PEM file of its key")
+	f.String("cert-file", "", "client certificate for servers that require one (PEM file)")
+	f.String("key-file", "", "private key for --cert-file (PEM file)")
 	return f
 }
 
-// session is what a running command works with.
-type session struct {
+// invocation is one run of a command: its settings, its client and its streams.
+type invocation struct {
 	*settings
 	client *client.Client
 	in     io.Reader
@@ -91,14 +95,14 @@ type session struct {
 	color  bool
 }
 
-// run makes a cobra command of a function that needs the API.
-func run(f func(ctx context.Context, s *session, args []string) error) func(*cobra.Command, []string) error {
+// run returns a cobra function for f, which needs the API.
+func run(f func(ctx context.Context, s *invocation, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		set, err := resolve(cmd)
 		if err != nil {
 			return err
 		}
-		s := newSession(cmd, set)
+		s := newInvocation(cmd, set)
 		if s.client, err = set.connect(userAgent(cmd), s.errOut); err != nil {
 			return err
 		}
@@ -107,9 +111,8 @@ func run(f func(ctx context.Context, s *session, args []string) error) func(*cob
 	}
 }
 
-// newSession is a session that has no client yet.
-func newSession(cmd *cobra.Command, set *settings) *session {
-	s := &session{settings: set, in: cmd.InOrStdin(), out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()}
+func newInvocation(cmd *cobra.Command, set *settings) *invocation {
+	s := &invocation{settings: set, in: cmd.InOrStdin(), out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()}
 	s.color = isTerminal(s.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	return s
 }
@@ -123,7 +126,7 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// args accepts exactly the arguments that are named, such as NAME.
+// args accepts exactly the named arguments, for example NAME.
 func args(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {
@@ -133,6 +136,7 @@ func args(names ...string) cobra.PositionalArgs {
 		if len(names) > 0 {
 			want = strings.Join(names, " ")
 		}
-		return hintUsage(cmd, fmt.Errorf("invalid argument(s) received: %q takes %s, not %d argument(s)", cmd.CommandPath(), want, len(args)))
+		return hintUsage(cmd, fmt.Errorf("invalid argument(s) received: %q takes %s, not %d argument(s)",
+			cmd.CommandPath(), want, len(args)))
 	}
 }

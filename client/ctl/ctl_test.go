@@ -70,7 +70,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 			env.Setenv("TZ", "UTC")
 			env.Setenv("NO_PROXY", "*")
-			env.Setenv("GORACE", "atexit_sleep_ms=0") // or each command takes a second under -race
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each command takes a second under -race
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -95,7 +95,7 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// TestHelp holds every command to what the package promises about help.
+// TestHelp checks that every command has complete help and a valid example.
 func TestHelp(t *testing.T) {
 	root := newRoot()
 	count := 0
@@ -129,11 +129,11 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// checkExample parses an example, so that it cannot name a command, flag or argument that is not there.
+// checkExample parses an example: its command, flags and arguments must exist.
 func checkExample(t *testing.T, root, from *cobra.Command, line string) {
 	t.Helper()
 	if _, rest, ok := strings.Cut(line, "lapwing "); !strings.HasPrefix(line, "lapwing ") && ok {
-		line = "lapwing " + rest // behind environment variables
+		line = "lapwing " + rest // after environment variables
 	}
 	line, _, _ = strings.Cut(line, " | ")
 	words := splitWords(line)

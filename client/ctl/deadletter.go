@@ -13,9 +13,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// deadLetterCommand manages what handlers never took.
+// deadLetterCommand has the commands about deliveries that failed for good.
 func deadLetterCommand() *cobra.Command {
-	cmd := groupOf("deadletter", "see, send again and delete what handlers never took", "list",
+	cmd := groupOf("deadletter", "show, send again and delete deliveries that failed for good", "list",
 		listDeadLettersCommand(), infoDeadLetterCommand(), redriveCommand(), deleteDeadLettersCommand())
 	cmd.Long = `See, send again and delete dead letters: deliveries that their handlers never took, kept with the event, the reason and the
 last output.`
@@ -34,7 +34,7 @@ func listDeadLettersCommand() *cobra.Command {
   lapwing deadletter list --handler pager
   lapwing deadletter list --all-namespaces --format json`,
 		Args: args(),
-		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
 			namespace := s.namespace
 			if all {
 				namespace = ""
@@ -61,7 +61,8 @@ func listDeadLettersCommand() *cobra.Command {
 				t.columns = append(t.columns, column{title: "Namespace"})
 			}
 			for _, d := range letters {
-				row := []string{d.ID, d.Handler, d.Entity, d.Check, number(d.Status), fmt.Sprint(d.Attempts), millisTime(d.Last), oneLine(d.Reason)}
+				row := []string{d.ID, d.Handler, d.Entity, d.Check, number(d.Status), fmt.Sprint(d.Attempts),
+					millisTime(d.Last), oneLine(d.Reason)}
 				if all {
 					row = append(row, d.Namespace)
 				}
@@ -72,8 +73,8 @@ func listDeadLettersCommand() *cobra.Command {
 			return w.Flush()
 		}),
 	}
-	cmd.Flags().BoolVar(&all, "all-namespaces", false, "list those of all namespaces")
-	cmd.Flags().StringVar(&handler, "handler", "", "only those of this handler")
+	cmd.Flags().BoolVar(&all, "all-namespaces", false, "list the resources of all namespaces")
+	cmd.Flags().StringVar(&handler, "handler", "", "only dead letters of this handler")
 	formatFlag(cmd)
 	return cmd
 }
@@ -85,7 +86,7 @@ func infoDeadLetterCommand() *cobra.Command {
 		Example: `  lapwing deadletter info 0-1234-0.pager
   lapwing deadletter info 0-1234-0.pager --format json | jq .event`,
 		Args: args("ID"),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			d, err := s.client.DeadLetter(ctx, s.namespace, args[0])
 			if err != nil {
 				return hintDeadLetter(err)
@@ -113,15 +114,15 @@ func infoDeadLetterCommand() *cobra.Command {
 	return cmd
 }
 
-// deadLetterFlags say which dead letters are meant, beside arguments.
+// deadLetterFlags select dead letters, in addition to arguments.
 type deadLetterFlags struct {
 	handler string
 	all     bool
 }
 
 func (f *deadLetterFlags) add(cmd *cobra.Command, what string) {
-	cmd.Flags().StringVar(&f.handler, "handler", "", what+" all of this handler")
-	cmd.Flags().BoolVar(&f.all, "all", false, what+" all of the namespace")
+	cmd.Flags().StringVar(&f.handler, "handler", "", what+" all dead letters of this handler")
+	cmd.Flags().BoolVar(&f.all, "all", false, what+" all dead letters of the namespace")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		given := 0
 		for _, is := range [...]bool{len(args) > 0, f.handler != "", f.all} {
@@ -140,7 +141,7 @@ func (f *deadLetterFlags) choice(args []string) client.DeadLetterChoice {
 	return client.DeadLetterChoice{IDs: args, Handler: f.handler, All: f.all}
 }
 
-// which names the choice in a question.
+// which describes the selected dead letters, for a question.
 func (f *deadLetterFlags) which(args []string) string {
 	switch {
 	case f.handler != "":
@@ -155,21 +156,22 @@ func redriveCommand() *cobra.Command {
 	var which deadLetterFlags
 	cmd := &cobra.Command{
 		Use:   "redrive [ID]...",
-		Short: "hand dead letters over to their handlers once more",
-		Long: `Hand dead letters over to their handlers once more, as the handlers are defined now and with all their attempts. What fails
-again becomes a dead letter again. An alert keeps its idempotency key.`,
+		Short: "send dead letters to their handlers once more",
+		Long: `Send dead letters to their handlers once more, with the present definitions and all attempts of the handlers. A delivery
+that fails again becomes a dead letter again. An alert keeps its idempotency key.`,
 		Example: `  lapwing deadletter redrive 0-1234-0.pager
   lapwing deadletter redrive --handler pager
   lapwing deadletter redrive --all`,
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			n, err := s.client.RedriveDeadLetters(ctx, s.namespace, which.choice(args))
 			if err != nil {
 				return err
 			}
 			if n < len(args) {
-				return hint(fmt.Errorf("%d of %d dead letters were handed over, the others are not there", n, len(args)), "See 'lapwing deadletter list' for what there is.")
+				return hint(fmt.Errorf("%d of %d dead letters were sent; the others do not exist", n, len(args)),
+					"See 'lapwing deadletter list' for the dead letters.")
 			}
-			fmt.Fprintf(s.out, "Handed over %s\n", count(n, "dead letter"))
+			fmt.Fprintf(s.out, "Sent %s\n", count(n, "dead letter"))
 			return nil
 		}),
 	}
@@ -188,7 +190,7 @@ func deleteDeadLettersCommand() *cobra.Command {
 		Example: `  lapwing deadletter delete 0-1234-0.pager
   lapwing deadletter delete --handler pager --skip-confirm
   lapwing deadletter delete --all`,
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			if !skipConfirm {
 				yes, err := s.confirm("Are you sure you would like to delete " + which.which(args) + "?")
 				if err != nil {
@@ -204,25 +206,26 @@ func deleteDeadLettersCommand() *cobra.Command {
 				return err
 			}
 			if n < len(args) {
-				return hint(fmt.Errorf("%d of %d dead letters were deleted, the others are not there", n, len(args)), "See 'lapwing deadletter list' for what there is.")
+				return hint(fmt.Errorf("%d of %d dead letters were deleted; the others do not exist", n, len(args)),
+					"See 'lapwing deadletter list' for the dead letters.")
 			}
 			fmt.Fprintf(s.out, "Deleted %s\n", count(n, "dead letter"))
 			return nil
 		}),
 	}
 	which.add(cmd, "delete")
-	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask")
+	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask for confirmation")
 	return cmd
 }
 
 func hintDeadLetter(err error) error {
 	if errors.Is(err, client.ErrNotFound) {
-		return hint(err, "See 'lapwing deadletter list' for what there is.")
+		return hint(err, "See 'lapwing deadletter list' for the dead letters.")
 	}
 	return err
 }
 
-// millisTime shows Unix milliseconds.
+// millisTime returns Unix milliseconds as a time for people.
 func millisTime(millis int64) string {
 	if millis == 0 {
 		return "N/A"

@@ -15,13 +15,15 @@ import (
 func dependenciesCommand(k *kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dependencies ENTITY CHECK",
-		Short: "show what an event depends on, and whether that keeps it from handlers",
-		Long: `Show what an event depends on, nearest first: what its check and its entity name in depends_on, and what that depends on.
-While something of it fails, the event's incidents are not handled. What depends on the event itself does not count.`,
+		Short: "show what an event depends on, and whether it is inhibited",
+		Long: `Show the dependencies of an event, nearest first: those that its check and its entity have in depends_on, and their own
+dependencies. While one of them fails, the event's incidents are not handled. A dependency that itself depends on the
+event is ignored.`,
 		Example: `  lapwing event dependencies web1 http`,
 		Args:    args("ENTITY", "CHECK"),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
-			path := "/api/lapwing/v1/namespaces/" + url.PathEscape(s.namespace) + "/events/" + url.PathEscape(args[0]) + "/" + url.PathEscape(args[1]) + "/dependencies"
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
+			path := "/api/lapwing/v1/namespaces/" + url.PathEscape(s.namespace) + "/events/" +
+				url.PathEscape(args[0]) + "/" + url.PathEscape(args[1]) + "/dependencies"
 			var raw json.RawMessage
 			if err := s.client.Do(ctx, http.MethodGet, path, nil, &raw); err != nil {
 				return hintMissing(k, err)
@@ -34,7 +36,7 @@ While something of it fails, the event's incidents are not handled. What depends
 	return cmd
 }
 
-func (s *session) showDependencies(raw json.RawMessage) (shown, error) {
+func (s *invocation) showDependencies(raw json.RawMessage) (shown, error) {
 	d, err := decode[client.DependencyReport](raw)
 	if err != nil {
 		return nil, err
@@ -62,10 +64,10 @@ func (s *session) showDependencies(raw json.RawMessage) (shown, error) {
 	return both{&infoBlock{title: "Dependencies", lines: []infoLine{{"Inhibited", verdict}}}, t}, nil
 }
 
-// both is one thing shown above another.
+// both shows one thing above another.
 type both [2]shown
 
-func (b both) show(s *session) error {
+func (b both) show(s *invocation) error {
 	if err := b[0].show(s); err != nil {
 		return err
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const typesHelp = `A type is named like checks, check or core/v2.CheckConfig; several are separated by commas, and all stands for every
-type. 'lapwing describe-type all' lists them.`
+const typesHelp = `A type has names like checks, check or core/v2.CheckConfig. Separate several types by commas; all means every type.
+'lapwing describe-type all' lists them.`
 
-// described is a type as describe-type prints it.
+// described is a type in the output of describe-type.
 type described struct {
 	Name       string `json:"name"`
 	ShortName  string `json:"short_name"`
@@ -24,8 +24,8 @@ type described struct {
 func describeTypeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "describe-type TYPE,...",
-		Short: "list types of resources and what they are called",
-		Long: `List types of resources and what they are called. The server is not asked.
+		Short: "list the types of resources and their names",
+		Long: `List the types of resources and their names. The list comes from this program and not from the server.
 
 ` + typesHelp,
 		Example: "  lapwing describe-type all\n  lapwing describe-type checks,core/v2.Handler --format yaml",
@@ -35,7 +35,7 @@ func describeTypeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s := newSession(cmd, set)
+			s := newInvocation(cmd, set)
 			list, err := kindsNamed(args[0])
 			if err != nil {
 				return err
@@ -48,7 +48,7 @@ func describeTypeCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) describe(list []*kind) error {
+func (s *invocation) describe(list []*kind) error {
 	out := make([]described, len(list))
 	for i, k := range list {
 		out[i] = described{k.FullName(), k.Plural, k.Group, k.Type, k.Namespaced}
@@ -58,7 +58,8 @@ func (s *session) describe(list []*kind) error {
 		return err
 	}
 	return s.printPlain(raw, func(json.RawMessage) (shown, error) {
-		t := &table{columns: []column{{title: "Fully Qualified Name"}, {title: "Short Name"}, {title: "API Version"}, {title: "Type"}, {title: "Namespaced"}}}
+		t := &table{columns: []column{{title: "Fully Qualified Name"}, {title: "Short Name"}, {title: "API Version"},
+			{title: "Type"}, {title: "Namespaced"}}}
 		for _, d := range out {
 			t.rows = append(t.rows, []string{d.Name, d.ShortName, d.APIVersion, d.Type, yesNo(d.Namespaced)})
 		}
@@ -66,7 +67,7 @@ func (s *session) describe(list []*kind) error {
 	})
 }
 
-// kindsNamed are the kinds in a comma separated list, in its order and once each.
+// kindsNamed returns the kinds in a comma separated list, in its order and without repeats.
 func kindsNamed(list string) ([]*kind, error) {
 	var out []*kind
 	for _, name := range splitList(list) {
@@ -75,19 +76,19 @@ func kindsNamed(list string) ([]*kind, error) {
 		}
 		k, ok := kindByName(name)
 		if !ok {
-			return nil, hint(fmt.Errorf("unknown type %q", name), "See 'lapwing describe-type all' for those there are.")
+			return nil, hint(fmt.Errorf("unknown type %q", name), "See 'lapwing describe-type all' for the types.")
 		}
 		if !slices.Contains(out, k) {
 			out = append(out, k)
 		}
 	}
 	if len(out) == 0 {
-		return nil, hint(fmt.Errorf("no type is named"), "See 'lapwing describe-type all' for those there are.")
+		return nil, hint(fmt.Errorf("no type is given"), "See 'lapwing describe-type all' for the types.")
 	}
 	return out, nil
 }
 
-// typeNames are the short names of all kinds.
+// typeNames returns the short names of all kinds.
 func typeNames() []string {
 	var names []string
 	for _, k := range kinds {

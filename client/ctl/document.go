@@ -17,11 +17,11 @@ import (
 	"github.com/lapwing-monitoring/lapwing/substitute"
 )
 
-// managedBy labels what "create" made. Sensu's prune looks for it; sensu-agent in its place means that the agent
-// keeps the resource up to date.
+// managedBy is the label of resources that "create" made. Sensu's prune looks for it. With the value sensu-agent, the
+// agent manages the resource.
 const managedBy = "sensu.io/managed_by"
 
-// object is a resource from a file, ready to be sent.
+// object is a resource from a file, ready to send.
 type object struct {
 	kind      *kind
 	namespace string // empty if the kind has none
@@ -31,7 +31,7 @@ type object struct {
 
 func (o *object) path() string { return o.kind.Path(o.namespace, o.name) }
 
-// sent is the body of a request that puts the object.
+// sent returns the request body for the object.
 func (o *object) sent() map[string]any {
 	if !o.kind.Wrapped {
 		return o.body
@@ -39,7 +39,7 @@ func (o *object) sent() map[string]any {
 	return o.wrapped()
 }
 
-// wrapped is the object as it is in files.
+// wrapped returns the object as it is in files.
 func (o *object) wrapped() map[string]any {
 	spec := maps.Clone(o.body)
 	delete(spec, "metadata")
@@ -56,8 +56,8 @@ const (
 	asManaged labelling = true
 )
 
-// splitDocuments splits a text into its documents, each as JSON: YAML at lines of ---, and within those JSON objects
-// that follow each other.
+// splitDocuments returns the documents of a text as JSON. YAML is split at lines of ---; each part may be several JSON
+// objects, one after the other.
 func splitDocuments(text []byte) ([]json.RawMessage, error) {
 	var out []json.RawMessage
 	for _, part := range splitYAML(text) {
@@ -68,7 +68,7 @@ func splitDocuments(text []byte) ([]json.RawMessage, error) {
 			} else if !errors.As(err, new(*json.SyntaxError)) {
 				return nil, err
 			}
-			// It may still be YAML, where {type: CheckConfig} is an object too.
+			// It may still be YAML: {type: CheckConfig} is an object too.
 		}
 		document, err := yaml.YAMLToJSON(part)
 		if err != nil {
@@ -81,7 +81,8 @@ func splitDocuments(text []byte) ([]json.RawMessage, error) {
 	return out, nil
 }
 
-// splitYAML splits at document markers: lines of ---, perhaps followed by a blank and the document's beginning.
+// splitYAML splits at document markers: lines that begin with ---, alone or before a blank and the document's
+// beginning.
 func splitYAML(text []byte) [][]byte {
 	var out [][]byte
 	var part []byte
@@ -111,7 +112,7 @@ func splitJSON(text []byte) ([]json.RawMessage, error) {
 	}
 }
 
-// wrapper is the outside of a resource in a file.
+// wrapper has the outer fields of a resource in a file.
 type wrapper struct {
 	Type       string         `json:"type"`
 	APIVersion string         `json:"api_version"`
@@ -119,7 +120,8 @@ type wrapper struct {
 	Spec       map[string]any `json:"spec"`
 }
 
-// parseObject makes an object of a wrapped resource. Warnings are about what will be ignored, and about tokens that are not quoted.
+// parseObject makes an object of a wrapped resource. It warns about fields that will be ignored, and about tokens
+// without quotes.
 func parseObject(document json.RawMessage, namespace string, label labelling) (o *object, warnings []string, err error) {
 	var in wrapper
 	dec := json.NewDecoder(bytes.NewReader(document))
@@ -185,7 +187,8 @@ func typeList() string {
 	return commaSpace(types)
 }
 
-// setMetadata moves the outer metadata into the body, where it wins over the spec's own, and perhaps adds the label.
+// setMetadata moves the outer metadata into the body, where it replaces the spec's own, and adds the label if labelling
+// says so.
 func (o *object) setMetadata(outer map[string]any, label labelling) error {
 	if o.kind.Singleton {
 		return nil
@@ -216,7 +219,7 @@ func (o *object) setMetadata(outer map[string]any, label labelling) error {
 	return nil
 }
 
-// setNamespace fills the namespace in wherever it is missing. An event belongs where its entity does.
+// setNamespace fills in missing namespaces. An event belongs to its entity's namespace.
 func (o *object) setNamespace(namespace string) {
 	places := []map[string]any{o.sub("metadata")}
 	if o.kind.Type == client.Events.Type {
@@ -283,13 +286,13 @@ func (o *object) nestedName(part string) string {
 	return name
 }
 
-// sub returns an object in the body, or nil.
+// sub returns the object in a field of the body, or nil.
 func (o *object) sub(field string) map[string]any {
 	m, _ := o.body[field].(map[string]any)
 	return m
 }
 
-// subMap returns the object in a field of m, which it makes if there is none.
+// subMap returns the object in a field of m. It makes one if there is none.
 func subMap(m map[string]any, field string) (map[string]any, error) {
 	switch v := m[field].(type) {
 	case map[string]any:
@@ -302,8 +305,8 @@ func subMap(m map[string]any, field string) (map[string]any, error) {
 	return nil, fmt.Errorf("%s must be an object", field)
 }
 
-// unknownFields lists the fields in v that Go type t has not. The decoder of encoding/json would not do: it stops at
-// the first, and types with decoders of their own hide theirs from it.
+// unknownFields returns the fields in v that Go type t does not have. The decoder of encoding/json cannot: it stops at
+// the first, and it does not see the fields of types with their own decoders.
 func unknownFields(t reflect.Type, v any, path string) []string {
 	var out []string
 	switch t.Kind() {
@@ -316,12 +319,12 @@ func unknownFields(t reflect.Type, v any, path string) []string {
 		}
 	case reflect.Struct:
 		object, ok := v.(map[string]any)
-		if !ok || t == reflect.TypeFor[resource.HookList]() { // whose only key is data
+		if !ok || t == reflect.TypeFor[resource.HookList]() { // an object whose only key is data
 			return nil
 		}
 		for _, key := range sortedKeys(object) {
 			if path+key == "metadata" && !hasMetadata(t) {
-				continue // of wrapped kinds, whose metadata are beside the spec
+				continue // of wrapped kinds: their metadata is beside the spec
 			}
 			if field, ok := jsonField(t, key); ok {
 				out = append(out, unknownFields(field.Type, object[key], path+key+".")...)
@@ -338,7 +341,7 @@ func hasMetadata(t reflect.Type) bool {
 	return ok
 }
 
-// jsonField finds the field that encoding/json would decode key into.
+// jsonField returns the field into which encoding/json would decode key.
 func jsonField(t reflect.Type, key string) (reflect.StructField, bool) {
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

@@ -66,7 +66,7 @@ func TestParseObject(t *testing.T) {
 	f(`{"type":"Namespace","spec":{"name":"b"}}`,
 		"/api/core/v2/namespaces/b", `{"name":"b"}`)
 
-	// An event belongs to the namespace that any of its parts names, its own first.
+	// An event belongs to the namespace that any of its parts names, first its own.
 	const event = `{"type":"Event","spec":{"entity":{"metadata":{"name":"e","namespace":"there"}},"check":{"metadata":{"name":"c"}}}}`
 	f(event, "/api/core/v2/namespaces/there/events/e/c",
 		`{"check":{"metadata":{"name":"c","namespace":"there"}},"entity":{"metadata":{"name":"e","namespace":"there"}},`+
@@ -118,7 +118,7 @@ func TestUnquotedTokens(t *testing.T) {
 	}
 }
 
-// FuzzDocuments checks that what was parsed names a resource, and that its parts survive being written down again.
+// FuzzDocuments checks that a parsed object names a resource, and that encoding and parsing it again changes nothing.
 func FuzzDocuments(f *testing.F) {
 	for _, seed := range []string{
 		"type: CheckConfig\nmetadata: {name: a}\nspec: {interval: 5}\n---\ntype: Namespace\nspec: {name: x}\n",

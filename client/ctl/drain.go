@@ -11,7 +11,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// drainPoll is how often a waiting drain asks how many agents are left.
+// drainPoll is how often a waiting drain asks for the number of agents left.
 const drainPoll = time.Second
 
 func drainCommand() *cobra.Command {
@@ -20,8 +20,8 @@ func drainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain",
 		Short: "send the agents of a backend to the others",
-		Long: `Send the agents of the backend that --api-url names to the other backends of their lists, spread over a time, and
-take none until --undo or a new start of the backend. Its /ready says so, to load balancers; it goes on otherwise.`,
+		Long: `Send the agents of the backend at --api-url to the other backends of their lists, spread over a time. The backend accepts
+no agents until --undo or a restart, and its /ready tells load balancers. Everything else goes on.`,
 		Example: "  lapwing cluster drain --api-url http://backend-1:8080 --wait\n  lapwing cluster drain --over 2m\n  lapwing cluster drain --undo",
 		Args: func(cmd *cobra.Command, given []string) error {
 			if undo && (wait || cmd.Flags().Changed("over")) {
@@ -29,12 +29,12 @@ take none until --undo or a new start of the backend. Its /ready says so, to loa
 			}
 			return args()(cmd, given)
 		},
-		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
 			if undo {
 				if err := s.client.Undrain(ctx); err != nil {
 					return err
 				}
-				fmt.Fprintln(s.out, "Agents are taken again")
+				fmt.Fprintln(s.out, "The drain has ended: agents are accepted again")
 				return nil
 			}
 			d, err := s.client.Drain(ctx, over)
@@ -48,14 +48,14 @@ take none until --undo or a new start of the backend. Its /ready says so, to loa
 			return s.awaitDrain(ctx, d)
 		}),
 	}
-	cmd.Flags().DurationVar(&over, "over", 30*time.Second, "time over which they leave, in whole seconds; 0 for all at once")
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until all have left")
-	cmd.Flags().BoolVar(&undo, "undo", false, "take agents again")
+	cmd.Flags().DurationVar(&over, "over", 30*time.Second, "time over which the agents leave, in whole seconds; 0 for all at once")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until all agents have left")
+	cmd.Flags().BoolVar(&undo, "undo", false, "end the drain: accept agents again")
 	return cmd
 }
 
-// awaitDrain waits until no agent is left, and says how many there are whenever that has changed.
-func (s *session) awaitDrain(ctx context.Context, d *resource.Drain) error {
+// awaitDrain waits until no agent is left, and prints the number of agents after each change.
+func (s *invocation) awaitDrain(ctx context.Context, d *resource.Drain) error {
 	tick := time.NewTicker(drainPoll)
 	defer tick.Stop()
 	for d.Sessions > 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// dumpChunk is how many resources a dump asks for at a time.
+// dumpChunk is how many resources a dump requests at a time.
 const dumpChunk = 500
 
 func dumpCommand() *cobra.Command {
@@ -40,7 +40,7 @@ and annotations of entities, are not in the dump: the API does not show them.`,
   lapwing dump core/v2.CheckConfig --label-selector 'team == web' --format wrapped-json`,
 		Args: args("TYPE,..."),
 	}
-	cmd.RunE = run(func(ctx context.Context, s *session, args []string) (err error) {
+	cmd.RunE = run(func(ctx context.Context, s *invocation, args []string) (err error) {
 		list, err := kindsNamed(args[0])
 		if err != nil {
 			return err
@@ -73,20 +73,21 @@ and annotations of entities, are not in the dump: the API does not show them.`,
 		return s.dump(ctx, out, list, namespace, opts)
 	})
 	f := cmd.Flags()
-	f.BoolVar(&all, "all-namespaces", false, "dump those of all namespaces")
+	f.BoolVar(&all, "all-namespaces", false, "dump the resources of all namespaces")
 	f.StringVarP(&file, "file", "f", "", "file to write to (default standard output); only its owner can read it")
 	f.StringVarP(&omit, "omit", "o", "", "types to leave out, comma separated")
-	f.StringVar(&opts.FieldSelector, "field-selector", "", "only those whose fields match")
-	f.StringVar(&opts.LabelSelector, "label-selector", "", "only those whose labels match, such as 'region == eu'")
+	f.StringVar(&opts.FieldSelector, "field-selector", "", "only resources whose fields match, for example 'handler.type == pipe'")
+	f.StringVar(&opts.LabelSelector, "label-selector", "", "only resources whose labels match, for example 'region == eu'")
 	f.String("format", "", `output format: yaml or wrapped-json (default "yaml")`)
-	cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{formatYAML, formatWrappedJSON}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{formatYAML, formatWrappedJSON},
+		cobra.ShellCompDirectiveNoFileComp))
 	cmd.ValidArgs = append(typeNames(), "all")
 	return cmd
 }
 
-// dump writes the resources of some kinds, page by page: there may be more than fit in memory. Kinds that the server does not have are
-// left out. Kinds that it refuses are named, and fail the dump at its end.
-func (s *session) dump(ctx context.Context, out io.Writer, list []*kind, namespace string, opts client.ListOptions) error {
+// dump writes the resources of some kinds page by page, because they may not fit in memory. It skips kinds that the
+// server does not have. Kinds that the server refuses are named, and the dump fails at its end.
+func (s *invocation) dump(ctx context.Context, out io.Writer, list []*kind, namespace string, opts client.ListOptions) error {
 	w := bufio.NewWriter(out)
 	first := true
 	refused := 0
@@ -119,8 +120,9 @@ func (s *session) dump(ctx context.Context, out io.Writer, list []*kind, namespa
 	return nil
 }
 
-// eachResource calls f with each resource of a kind, also of one that has a single one.
-func (s *session) eachResource(ctx context.Context, k *kind, namespace string, opts client.ListOptions, f func(json.RawMessage) error) error {
+// eachResource calls f with each resource of a kind, including kinds with a single one.
+func (s *invocation) eachResource(ctx context.Context, k *kind, namespace string, opts client.ListOptions,
+	f func(json.RawMessage) error) error {
 	if k.Singleton {
 		raw, err := client.Get(ctx, s.client, k.Kind, "", "")
 		if err != nil {
@@ -132,7 +134,7 @@ func (s *session) eachResource(ctx context.Context, k *kind, namespace string, o
 		if err != nil {
 			return err
 		}
-		if k.Wrapped { // others may be at the same place
+		if k.Wrapped { // other kinds may have the same path
 			w, err := wrap(k, *raw)
 			if err != nil {
 				return err
@@ -148,7 +150,8 @@ func (s *session) eachResource(ctx context.Context, k *kind, namespace string, o
 	return nil
 }
 
-// paymentRequired reports whether the server serves that type only with a licence, as Sensu does with some. Without one it has none.
+// paymentRequired reports whether the server serves that type only with a licence, as Sensu does for some. Without a
+// licence it has none.
 func paymentRequired(err error) bool {
 	var refused *client.Error
 	return errors.As(err, &refused) && refused.Status == http.StatusPaymentRequired

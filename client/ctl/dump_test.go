@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestDumpWithoutLicence has a server, such as Sensu's, that serves one type only with a licence: the dump is whole without it.
+// TestDumpWithoutLicence uses a server that, like Sensu's, serves one type only with a licence: the dump is complete
+// without it.
 func TestDumpWithoutLicence(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	status := http.StatusPaymentRequired
@@ -40,7 +41,8 @@ func TestDumpWithoutLicence(t *testing.T) {
 	}
 	status = http.StatusForbidden
 	stdout, stderr, err = dump()
-	if err == nil || !strings.Contains(err.Error(), "1 of ") || !strings.Contains(stderr, "users: left out: ") || !strings.Contains(stdout, "name: slack") {
+	if err == nil || !strings.Contains(err.Error(), "1 of ") || !strings.Contains(stderr, "users: left out: ") ||
+		!strings.Contains(stdout, "name: slack") {
 		t.Errorf("refused: %v\n%s%s", err, stderr, stdout)
 	}
 }

@@ -22,10 +22,10 @@ func editCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "edit TYPE NAME",
 		Short: "change one resource in your editor",
-		Long: `Change one resource in your editor, which the variables VISUAL and EDITOR name. The saved text replaces the resource;
+		Long: `Change one resource in your editor. The variables VISUAL and EDITOR name the editor. The saved text replaces the resource;
 without a change, nothing is sent. An event has two names: its entity's and its check's.
 
-If another client changes the resource meanwhile, nothing is sent, and your text is kept in a file.`,
+If another client changes the resource at the same time, nothing is sent, and your text is kept in a file.`,
 		Example: "  lapwing edit check cpu\n  lapwing edit event srv1 check-cpu\n  lapwing edit handler --blank",
 		Args: func(cmd *cobra.Command, words []string) error {
 			switch {
@@ -38,10 +38,10 @@ If another client changes the resource meanwhile, nothing is sent, and your text
 			}
 			return args("TYPE", "NAME")(cmd, words)
 		},
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			k, ok := kindByName(args[0])
 			if !ok {
-				return hint(fmt.Errorf("unknown type %q", args[0]), "See 'lapwing describe-type all' for those there are.")
+				return hint(fmt.Errorf("unknown type %q", args[0]), "See 'lapwing describe-type all' for the types.")
 			}
 			if blank {
 				return s.editBlank(ctx, k)
@@ -52,14 +52,14 @@ If another client changes the resource meanwhile, nothing is sent, and your text
 			return s.edit(ctx, k, strings.Join(args[1:], "/"))
 		}),
 	}
-	cmd.Flags().BoolVarP(&blank, "blank", "b", false, "begin with an empty resource of the type")
+	cmd.Flags().BoolVarP(&blank, "blank", "b", false, "edit a new, empty resource of the type")
 	formatFlag(cmd)
 	cmd.ValidArgs = typeNames()
 	return cmd
 }
 
 // edit lets the user change one resource.
-func (s *session) edit(ctx context.Context, k *kind, name string) error {
+func (s *invocation) edit(ctx context.Context, k *kind, name string) error {
 	raw, tag, err := client.GetTagged(ctx, s.client, k.Kind, s.namespace, name)
 	if err != nil {
 		return hintMissing(k, err)
@@ -81,7 +81,7 @@ func (s *session) edit(ctx context.Context, k *kind, name string) error {
 		return nil
 	}
 	kept := func(err error) error {
-		return hint(err, "What you wrote is in %s.", path)
+		return hint(err, "Your text is in %s.", path)
 	}
 	var o *object
 	if o, err = s.parseEdited(k, edited); err != nil {
@@ -98,7 +98,7 @@ func (s *session) edit(ctx context.Context, k *kind, name string) error {
 	body := o.sent()
 	if err = s.replace(ctx, k, s.namespace, name, tag, before, body); err != nil {
 		if errors.Is(err, client.ErrPrecondition) {
-			err = fmt.Errorf("another client changed it meanwhile: %w", err)
+			err = fmt.Errorf("another client changed it in the meantime: %w", err)
 		}
 		return kept(err)
 	}
@@ -107,7 +107,7 @@ func (s *session) edit(ctx context.Context, k *kind, name string) error {
 }
 
 // editBlank lets the user write a new resource.
-func (s *session) editBlank(ctx context.Context, k *kind) error {
+func (s *invocation) editBlank(ctx context.Context, k *kind) error {
 	raw, err := json.Marshal(reflect.New(k.goType).Interface())
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", k.Type, err)
@@ -144,15 +144,15 @@ func (s *session) editBlank(ctx context.Context, k *kind) error {
 		err = client.Put(ctx, s.client, client.Kind[map[string]any](k.Kind), o.namespace, o.name, &body)
 	}
 	if err != nil {
-		return hint(err, "What you wrote is in %s.", path)
+		return hint(err, "Your text is in %s.", path)
 	}
 	os.Remove(path)
 	fmt.Fprintln(s.out, "Updated", o.path())
 	return nil
 }
 
-// editable is a resource as the user sees it in the editor.
-func (s *session) editable(k *kind, raw json.RawMessage) ([]byte, error) {
+// editable returns a resource as the editor shows it.
+func (s *invocation) editable(k *kind, raw json.RawMessage) ([]byte, error) {
 	var text bytes.Buffer
 	var err error
 	if s.format == formatJSON || s.format == formatWrappedJSON {
@@ -163,9 +163,9 @@ func (s *session) editable(k *kind, raw json.RawMessage) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// openEditor runs the editor on a text and returns what was saved, and the file, which the caller removes. An error of
-// the editor is a way of saying no: the file is kept then.
-func (s *session) openEditor(ctx context.Context, k *kind, text []byte) (edited []byte, path string, err error) {
+// openEditor runs the editor on a text and returns the saved text and the file, which the caller removes. If the editor
+// fails, the change is cancelled and the file is kept.
+func (s *invocation) openEditor(ctx context.Context, k *kind, text []byte) (edited []byte, path string, err error) {
 	dir, err := os.MkdirTemp("", "lapwing-edit-")
 	if err != nil {
 		return nil, "", fmt.Errorf("make file to edit: %w", err)
@@ -193,13 +193,13 @@ func (s *session) openEditor(ctx context.Context, k *kind, text []byte) (edited 
 	}
 	edited, err = os.ReadFile(path)
 	if err != nil {
-		return nil, "", fmt.Errorf("read what was edited: %w", err)
+		return nil, "", fmt.Errorf("read edited file: %w", err)
 	}
 	return edited, path, nil
 }
 
-// parseEdited reads the one resource of a kind that was in the editor.
-func (s *session) parseEdited(k *kind, text []byte) (*object, error) {
+// parseEdited returns the one resource in the saved text.
+func (s *invocation) parseEdited(k *kind, text []byte) (*object, error) {
 	documents, err := splitDocuments(text)
 	if err != nil {
 		return nil, fmt.Errorf("error parsing resources: %w", err)

@@ -33,7 +33,7 @@ var entityKind = newKind(client.Entities, display[entity]{
 	},
 	example: "srv1",
 	create: []flagField{
-		{flag: "entity-class", short: "c", field: "entity_class", required: true, usage: "class, such as proxy"},
+		{flag: "entity-class", short: "c", field: "entity_class", required: true, usage: "class of the entity, for example proxy"},
 		{flag: "subscriptions", short: "s", field: "subscriptions", kind: listField, usage: "subscriptions, comma separated"},
 	},
 	createExamples: `  lapwing entity create router1 --entity-class proxy
@@ -41,7 +41,7 @@ var entityKind = newKind(client.Entities, display[entity]{
 	can: canList | canInfo | canDelete | canCreate | canUpdate,
 })
 
-// entityConfigKind is the half of an entity that people define. Files may hold it; there is no command for it.
+// entityConfigKind is the part of an entity that users define. Files may have it; there is no command for it.
 var entityConfigKind = newKind(client.EntityConfigs, display[resource.EntityConfig]{
 	title:     func(e *resource.EntityConfig) string { return e.Metadata.Name },
 	namespace: func(e *resource.EntityConfig) string { return e.Metadata.Namespace },

@@ -14,7 +14,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// ExitCode is the exit status for an error that a command returned.
+// ExitCode returns the exit status for the error of a command.
 func ExitCode(err error) int {
 	switch {
 	case err == nil:
@@ -27,7 +27,7 @@ func ExitCode(err error) int {
 	return 1
 }
 
-// Report prints an error that a command returned, if there is something to say, and returns the exit status.
+// Report prints the error of a command, if it has a text, and returns the exit status.
 func Report(w io.Writer, err error) int {
 	if err != nil && !errors.Is(err, errNo) {
 		fmt.Fprintln(w, "Error:", err)
@@ -35,15 +35,15 @@ func Report(w io.Writer, err error) int {
 	return ExitCode(err)
 }
 
-// errNo is not a failure: the command asked something and the answer, which it has printed, was no.
+// errNo is not a failure: the command printed the answer, and the answer was no.
 var errNo = errors.New("")
 
-// subcommandError reports that a command like "check" was given no command below it.
+// subcommandError reports that a command like "check" was called without a subcommand.
 type subcommandError struct{ text string }
 
 func (e *subcommandError) Error() string { return e.text }
 
-// hintError adds what to do next, on a line of its own.
+// hintError adds the next step, on a line of its own.
 type hintError struct {
 	err  error
 	hint string
@@ -60,13 +60,13 @@ func hintUsage(cmd *cobra.Command, err error) error {
 	return hint(err, "Run '%s --help' for usage.", cmd.CommandPath())
 }
 
-// reasoned reports whether the server has said more of a refusal than that it is one.
+// reasoned reports whether the server gave a reason for its refusal.
 func reasoned(err error) bool {
 	var refused *client.Error
 	return errors.As(err, &refused) && refused.Message != "unauthorized to perform action"
 }
 
-// explain adds the next step to errors that have one whatever the command was.
+// explain adds the next step to errors for which it is the same in all commands.
 func explain(err error, set *settings) error {
 	if err == nil || errors.As(err, new(*hintError)) {
 		return err

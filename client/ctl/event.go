@@ -46,7 +46,7 @@ var eventKind = newKind(client.Events, display[event]{
 	extra:   []func(*kind) *cobra.Command{resolveEventCommand, ackEventCommand, unackEventCommand, dependenciesCommand, traceEventCommand},
 })
 
-// eventEntity and eventCheck never return nil: an event may lack a check, and a broken one its entity.
+// eventEntity and eventCheck never return nil: an event may have no check, and a broken one no entity.
 func eventEntity(e *event) *resource.Entity {
 	if e.Entity == nil {
 		return new(resource.Entity)
@@ -97,7 +97,7 @@ func resolveEventCommand(k *kind) *cobra.Command {
 		Short:   "set an event's status to 0 by hand",
 		Example: `  lapwing event resolve srv1 check-cpu`,
 		Args:    args("ENTITY", "CHECK"),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			name := strings.Join(args, "/")
 			raw, err := s.get(ctx, k, name)
 			if err != nil {
@@ -127,7 +127,7 @@ func resolveEvent(raw json.RawMessage, now int64) (json.RawMessage, error) {
 		return nil, fmt.Errorf("it has no check")
 	}
 	check["status"] = 0
-	check["output"] = "Resolved manually by sensuctl" // what handlers and filters written for Sensu look for
+	check["output"] = "Resolved manually by sensuctl" // handlers and filters written for Sensu look for this text
 	check["executed"] = now
 	ev["timestamp"] = now
 	return json.Marshal(ev)

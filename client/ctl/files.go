@@ -16,7 +16,7 @@ import (
 
 const defaultDirHelp = "$HOME/.config/lapwing"
 
-// cluster is the file of that name: where the API is, and the credentials for it. It has the shape of sensuctl's.
+// cluster is the file of that name: the API's address and the credentials. It has the format of sensuctl's file.
 type cluster struct {
 	APIURL        string `json:"api-url"`
 	TrustedCAFile string `json:"trusted-ca-file"`
@@ -28,20 +28,20 @@ type cluster struct {
 	Timeout time.Duration `json:"timeout"` // nanoseconds
 }
 
-// profile is the file of that name: preferences. It has the shape of sensuctl's.
+// profile is the file of that name: the user's preferences. It has the format of sensuctl's file.
 type profile struct {
 	Format    string `json:"format"`
 	Namespace string `json:"namespace"`
 }
 
-// files are the two files and the directory they are in. A missing file counts as an empty one.
+// files are the two files and their directory. A missing file counts as empty.
 type files struct {
 	dir     string
 	cluster cluster
 	profile profile
 }
 
-// configDir is where lapwing's own files are unless the user says otherwise.
+// configDir returns the default directory of lapwing's own files.
 func configDir() (string, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -50,9 +50,9 @@ func configDir() (string, error) {
 	return filepath.Join(home, ".config", "lapwing"), nil
 }
 
-// openFiles reads the files in dir. If dir is empty they are lapwing's own or, when there are none, sensuctl's: its
-// users are signed in from the start. Renewed tokens go back to where they came from, or sensuctl would be left
-// with tokens that are no longer good.
+// openFiles reads the files in dir. With an empty dir they are lapwing's own or, if there are none, sensuctl's: its
+// users are already signed in. Renewed tokens are saved to the same place: otherwise sensuctl would keep tokens that no
+// longer work.
 func openFiles(dir string) (*files, error) {
 	if dir != "" {
 		return readFiles(dir)
@@ -110,7 +110,7 @@ func (f *files) save() error {
 	return writeJSON(filepath.Join(f.dir, "profile"), f.profile)
 }
 
-// saveTokens writes new tokens and leaves the rest of the cluster file as it is now.
+// saveTokens writes new tokens and leaves the rest of the cluster file unchanged.
 func (f *files) saveTokens(t client.Tokens) error {
 	path := filepath.Join(f.dir, "cluster")
 	var now cluster
@@ -121,8 +121,8 @@ func (f *files) saveTokens(t client.Tokens) error {
 	return writeJSON(path, now)
 }
 
-// lockTokens keeps other processes from renewing the same tokens until done is called, and returns what the last
-// one saved. Without a lock, as in a directory that is read-only, the tokens are still ours to renew.
+// lockTokens prevents other processes from renewing the same tokens until done is called, and returns the newest saved
+// tokens. Without a lock, for example in a read-only directory, this process renews them anyway.
 func (f *files) lockTokens() (newest client.Tokens, done func()) {
 	done, err := lockedfile.MutexAt(filepath.Join(f.dir, "cluster.lock")).Lock()
 	if err != nil {
@@ -135,8 +135,8 @@ func (f *files) lockTokens() (newest client.Tokens, done func()) {
 	return now.Tokens, done
 }
 
-// writeJSON replaces a file as a whole, so that a reader never sees half of it. Only the user may read it, as it
-// may hold secrets.
+// writeJSON replaces a file as a whole, so readers never see half of it. Only the user may read it: it may have
+// secrets.
 func writeJSON(path string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -146,7 +146,7 @@ func writeJSON(path string, v any) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("save %s: %w", path, err)
 	}
-	tmp, err := os.CreateTemp(dir, filepath.Base(path)+".*.tmp") // mode 0600
+	tmp, err := os.CreateTemp(dir, filepath.Base(path)+".*.tmp") // has mode 0600
 	if err != nil {
 		return fmt.Errorf("save %s: %w", path, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// TestLockTokens renews the same tokens from many sides: each must start from what the one before saved.
+// TestLockTokens renews the same tokens in many goroutines: each must start with the tokens saved by the one before.
 func TestLockTokens(t *testing.T) {
 	dir := t.TempDir()
 	start := &files{dir: dir, cluster: cluster{APIURL: "http://x", Tokens: client.Tokens{RefreshToken: "0"}, Timeout: time.Second}}

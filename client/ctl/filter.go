@@ -25,15 +25,17 @@ var filterKind = newKind(client.Filters, display[filter]{
 		{label: "RuntimeAssets", text: func(f *filter) string { return commaSpace(f.RuntimeAssets) }},
 	},
 	create: []flagField{
-		{flag: "action", short: "a", field: "action", required: true, usage: "what happens to events for which all expressions hold: allow or deny"},
-		{flag: "expressions", short: "s", field: "expressions", kind: expressionField, required: true, usage: "JavaScript expressions over event, comma separated"},
+		{flag: "action", short: "a", field: "action", required: true,
+			usage: "action for events for which all expressions are true: allow or deny"},
+		{flag: "expressions", short: "s", field: "expressions", kind: expressionField, required: true,
+			usage: "JavaScript expressions over event, comma separated"},
 	},
 	createExamples: `  lapwing filter create production --action allow --expressions 'event.entity.labels.env == "production"'
   lapwing filter create night -a deny -s 'hour(event.timestamp) < 6, event.check.status == 1'`,
 	can: canList | canInfo | canDelete | canCreate | canUpdate,
 })
 
-// expressions shows a filter's expressions like "(a) && (b)": all must hold.
+// expressions returns a filter's expressions like "(a) && (b)": all must be true.
 func expressions(f *filter) string {
 	out := make([]string, len(f.Expressions))
 	for i, e := range f.Expressions {

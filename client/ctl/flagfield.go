@@ -10,16 +10,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// flagField is a field of a kind that people set on the command line: with a flag of create and update, as the answer
-// to a question, and for checks with set-… and remove-….
+// flagField is a field of a kind that the command line sets: by a flag of create and update, by the answer to a
+// question, and for checks by set-… and remove-….
 type flagField struct {
 	flag, short string
 	usage       string
-	field       string // in the resource, such as socket.host
+	field       string // in the resource, for example socket.host
 	kind        fieldKind
-	initial     string // the value at creation when nothing is said
+	initial     string // the value of a new resource
 	required    bool
-	unasked     bool // there is no question for it, so that scripts which answer Sensu's questions go on working
+	unasked     bool // no question asks for it, so that scripts that answer Sensu's questions still work
 }
 
 type fieldKind uint8
@@ -29,10 +29,10 @@ const (
 	numberField
 	yesNoField
 	listField       // comma separated
-	expressionField // comma separated, but for commas in brackets and quotes
+	expressionField // comma separated, except for commas in brackets and quotes
 )
 
-// parse makes of a word what the field holds in JSON.
+// parse returns the field's JSON value for a word.
 func (f *flagField) parse(word string) (any, error) {
 	switch f.kind {
 	case numberField:
@@ -55,7 +55,7 @@ func (f *flagField) parse(word string) (any, error) {
 	return word, nil
 }
 
-// empty is what the field holds when nothing is set.
+// empty returns the field's value when nothing is set.
 func (f *flagField) empty() any {
 	switch f.kind {
 	case numberField:
@@ -68,7 +68,7 @@ func (f *flagField) empty() any {
 	return ""
 }
 
-// show is the inverse of parse, for questions.
+// show returns the inverse of parse, for questions.
 func (f *flagField) show(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -83,22 +83,22 @@ func (f *flagField) show(v any) string {
 	return fmt.Sprint(v)
 }
 
-// title is the field's name in questions.
+// title returns the field's name in questions.
 func (f *flagField) title() string {
 	title := strings.ReplaceAll(f.flag, "-", " ")
 	return strings.ToUpper(title[:1]) + title[1:]
 }
 
-// splitList splits at commas, and removes the blanks that people write behind them.
+// splitList splits at commas, and removes blanks after them.
 func splitList(word string) []string {
 	words, err := csv.NewReader(strings.NewReader(word)).Read()
-	if err != nil { // a lone quote, say
+	if err != nil { // for example a single quote
 		words = strings.Split(word, ",")
 	}
 	return trimmed(words)
 }
 
-// trimmed removes blanks around words, and words that are nothing else.
+// trimmed returns the words without blanks around them, and without empty words.
 func trimmed(list []string) []string {
 	out := make([]string, 0, len(list))
 	for _, s := range list {
@@ -109,7 +109,7 @@ func trimmed(list []string) []string {
 	return out
 }
 
-// splitExpressions splits at commas that separate expressions, not at those within them.
+// splitExpressions splits at commas between expressions, not at those within them.
 func splitExpressions(text string) []string {
 	var out []string
 	var quote rune
@@ -143,7 +143,7 @@ type fieldFlags struct {
 	set    *pflag.FlagSet
 }
 
-// fieldValue is the value of a flag: the field's JSON, once it is set.
+// fieldValue is the value of a flag: the field's JSON after Set.
 type fieldValue struct {
 	field *flagField
 	value any
@@ -159,12 +159,13 @@ func (v *fieldValue) String() string {
 	return v.field.show(v.value)
 }
 
-// Type is the word for the value in help.
+// Type returns the word for the value in help.
 func (v *fieldValue) Type() string {
-	return [...]string{textField: "string", numberField: "int", yesNoField: "bool", listField: "strings", expressionField: "strings"}[v.field.kind]
+	return [...]string{textField: "string", numberField: "int", yesNoField: "bool", listField: "strings",
+		expressionField: "strings"}[v.field.kind]
 }
 
-// Set parses a word. Lists can be given in several flags.
+// Set parses a word. A list may be given in several flags.
 func (v *fieldValue) Set(word string) error {
 	value, err := v.field.parse(word)
 	if err != nil {
@@ -179,7 +180,7 @@ func (v *fieldValue) Set(word string) error {
 	return nil
 }
 
-// addFieldFlags adds a flag for each field. withInitial shows the initial values as defaults.
+// addFieldFlags adds a flag for each field. With withInitial, help shows the initial values as defaults.
 func addFieldFlags(set *pflag.FlagSet, fields []flagField, withInitial bool) *fieldFlags {
 	for i := range fields {
 		f := &fields[i]
@@ -198,7 +199,7 @@ func addFieldFlags(set *pflag.FlagSet, fields []flagField, withInitial bool) *fi
 	return &fieldFlags{fields, set}
 }
 
-// apply writes the flags that were given into a resource, and reports whether there were any.
+// apply writes the values of set flags into a resource, and reports whether any flag was set.
 func (f *fieldFlags) apply(body map[string]any) (any bool, err error) {
 	for i := range f.fields {
 		field := &f.fields[i]
@@ -214,7 +215,7 @@ func (f *fieldFlags) apply(body map[string]any) (any bool, err error) {
 	return any, nil
 }
 
-// applyInitial writes the initial values of fields that have some.
+// applyInitial writes the fields' initial values.
 func (f *fieldFlags) applyInitial(body map[string]any) error {
 	for i := range f.fields {
 		field := &f.fields[i]
@@ -232,7 +233,7 @@ func (f *fieldFlags) applyInitial(body map[string]any) error {
 	return nil
 }
 
-// missing returns an error that names the required flags that were not given, in the words of package cobra.
+// missing returns an error that names the required flags that are not set, in package cobra's words.
 func (f *fieldFlags) missing() error {
 	var names []string
 	for _, field := range f.fields {
@@ -246,7 +247,7 @@ func (f *fieldFlags) missing() error {
 	return fmt.Errorf("required flag(s) %s not set", commaSpace(names))
 }
 
-// ask asks for each field, offering what the resource holds.
+// ask asks for each field, with the resource's value as the default answer.
 func (f *fieldFlags) ask(q *questions, body map[string]any) error {
 	for i := range f.fields {
 		field := &f.fields[i]
@@ -272,7 +273,7 @@ func (f *fieldFlags) ask(q *questions, body map[string]any) error {
 	return nil
 }
 
-// setPath sets a field such as socket.host, making the objects on the way.
+// setPath sets a field, for example socket.host, and makes the objects on the path.
 func setPath(body map[string]any, path string, value any) error {
 	for {
 		first, rest, nested := strings.Cut(path, ".")

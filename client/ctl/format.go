@@ -31,14 +31,14 @@ func checkFormat(format string) error {
 	return fmt.Errorf("unknown format %q: it must be one of %s", format, formatList)
 }
 
-// formatFlag adds --format. Its value is read by resolve.
+// formatFlag adds --format. resolve reads its value.
 func formatFlag(cmd *cobra.Command) {
 	cmd.Flags().String("format", "", "output format: "+formatList+` (default "tabular")`)
 	cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// printList writes resources in the session's format.
-func (s *session) printList(k *kind, list []json.RawMessage, allNamespaces bool) error {
+// printList writes resources in the command's format.
+func (s *invocation) printList(k *kind, list []json.RawMessage, allNamespaces bool) error {
 	w := bufio.NewWriter(s.out)
 	var err error
 	switch s.format {
@@ -75,8 +75,8 @@ func (s *session) printList(k *kind, list []json.RawMessage, allNamespaces bool)
 	return w.Flush()
 }
 
-// newTable makes a table of resources. The namespace is its last column if they come from several.
-func (s *session) newTable(k *kind, list []json.RawMessage, allNamespaces bool) (*table, error) {
+// newTable returns a table of resources. With several namespaces, the namespace is its last column.
+func (s *invocation) newTable(k *kind, list []json.RawMessage, allNamespaces bool) (*table, error) {
 	t := &table{columns: k.columns, color: s.color}
 	if allNamespaces && !slices.ContainsFunc(k.columns, func(c column) bool { return c.title == "Namespace" }) {
 		t.columns = append(slices.Clone(k.columns), column{title: "Namespace"})
@@ -93,8 +93,8 @@ func (s *session) newTable(k *kind, list []json.RawMessage, allNamespaces bool) 
 	return t, nil
 }
 
-// printOne writes a resource in the session's format.
-func (s *session) printOne(k *kind, raw json.RawMessage) error {
+// printOne writes a resource in the command's format.
+func (s *invocation) printOne(k *kind, raw json.RawMessage) error {
 	switch s.format {
 	case formatJSON:
 		return writeJSONBlock(s.out, raw)
@@ -110,7 +110,7 @@ func (s *session) printOne(k *kind, raw json.RawMessage) error {
 	return block.show(s)
 }
 
-// writeJSONBlock writes JSON as the API ordered it, and an empty line, as sensuctl does.
+// writeJSONBlock writes JSON in the API's order, and an empty line, as sensuctl does.
 func writeJSONBlock(w io.Writer, raw []byte) error {
 	var buf bytes.Buffer
 	if err := json.Indent(&buf, unescapeHTML(raw), "", "  "); err != nil {
@@ -121,7 +121,7 @@ func writeJSONBlock(w io.Writer, raw []byte) error {
 	return err
 }
 
-// unescapeHTML writes the characters that Go servers escape in JSON as themselves: commands are full of & and >.
+// unescapeHTML replaces the escapes that Go servers write for HTML characters in JSON: commands are full of & and >.
 func unescapeHTML(raw []byte) []byte {
 	out := make([]byte, 0, len(raw))
 	for i := 0; i < len(raw); i++ {
@@ -148,7 +148,7 @@ func unescapeHTML(raw []byte) []byte {
 	return out
 }
 
-// wrapped is a resource as it is kept in files.
+// wrapped is a resource as files have it.
 type wrapped struct {
 	Type       string          `json:"type"`
 	APIVersion string          `json:"api_version"`
@@ -156,7 +156,7 @@ type wrapped struct {
 	Spec       map[string]any  `json:"spec"`
 }
 
-// wrap takes metadata out of a resource. Kinds that have none get one with their name.
+// wrap moves the metadata out of a resource. Kinds without metadata get one with their name.
 func wrap(k *kind, raw json.RawMessage) (*wrapped, error) {
 	out := &wrapped{Type: k.Type, APIVersion: k.Group}
 	var err error
@@ -188,7 +188,7 @@ func wrap(k *kind, raw json.RawMessage) (*wrapped, error) {
 	return out, nil
 }
 
-// writeWrappedJSON writes a wrapped resource; without indent, as one line.
+// writeWrappedJSON writes a wrapped resource; without indent, on one line.
 func writeWrappedJSON(w io.Writer, k *kind, raw json.RawMessage, indent string) error {
 	out, err := wrap(k, raw)
 	if err != nil {
@@ -200,7 +200,7 @@ func writeWrappedJSON(w io.Writer, k *kind, raw json.RawMessage, indent string) 
 	return enc.Encode(out)
 }
 
-// writeYAML writes a wrapped resource as a YAML document, with keys in the order of their names but for the first two.
+// writeYAML writes a wrapped resource as a YAML document: the first two keys, then the others sorted by name.
 func writeYAML(w io.Writer, k *kind, raw json.RawMessage) error {
 	out, err := wrap(k, raw)
 	if err != nil {
@@ -218,7 +218,7 @@ func writeYAML(w io.Writer, k *kind, raw json.RawMessage) error {
 	return err
 }
 
-// jsonOf encodes what is ours to encode.
+// jsonOf encodes a value of this package. It cannot fail for the server's data.
 func jsonOf(v any) (json.RawMessage, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {

@@ -24,9 +24,10 @@ var hookKind = newKind(client.Hooks, display[hook]{
 		{label: "Namespace", text: func(h *hook) string { return h.Metadata.Namespace }},
 	},
 	create: []flagField{
-		{flag: "command", short: "c", field: "command", required: true, usage: "command the agent runs"},
-		{flag: "stdin", short: "s", field: "stdin", kind: yesNoField, usage: "hand the command its event's JSON on standard input"},
-		{flag: "timeout", short: "t", field: "timeout", kind: numberField, initial: "60", usage: "seconds after which the command is stopped"},
+		{flag: "command", short: "c", field: "command", required: true, usage: "command that the agent runs"},
+		{flag: "stdin", short: "s", field: "stdin", kind: yesNoField, usage: "write the event's JSON to the command's standard input"},
+		{flag: "timeout", short: "t", field: "timeout", kind: numberField, initial: "60",
+			usage: "seconds after which the command is stopped"},
 	},
 	createExamples: `  lapwing hook create processes --command 'ps aux --sort -pcpu' --timeout 10`,
 	can:            canList | canInfo | canDelete | canCreate | canUpdate,

@@ -15,8 +15,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// kinds are all that the client can work with, in the order of resource.Kinds, which is that of dumps. To add one, give
-// its row there a display, in a file of its own, and name it here.
+// kinds has all kinds that the client knows, in the order of resource.Kinds, which is the order of dumps. To add one,
+// give its row there a display, in a file of its own, and add it here.
 var kinds = inTableOrder(
 	namespaceKind, clusterRoleKind, clusterRoleBindingKind, userKind, apiKeyKind, tessenKind,
 	assetKind, checkKind, entityKind, eventKind, filterKind, handlerKind, hookKind, mutatorKind, pipelineKind,
@@ -34,35 +34,35 @@ func inTableOrder(list ...*kind) []*kind {
 	return list
 }
 
-// dumped are the kinds that "all" stands for, which are Sensu's and lapwing's. An entity holds what its configuration
-// does, and providers of sign-ins come with secrets that no dump shows.
+// dumped returns the kinds that "all" means: Sensu's and lapwing's. Not entity configs, because entities include them,
+// and not sign-in providers, because dumps cannot show their secrets.
 func dumped() []*kind {
 	return slices.DeleteFunc(slices.Clone(kinds), func(k *kind) bool {
 		return k.Group != resource.CoreV2 && k.Group != resource.AggregateAPIVersion
 	})
 }
 
-// kind is a kind of resource as commands see it. Resources travel as the JSON that the API sent, so that printing or
-// putting back one loses no field, not even one that this version does not know.
+// kind is how commands see a kind of resource. Resources stay in the JSON that the API sent. So printing a resource or
+// putting it back loses no field, not even a field that this version does not know.
 type kind struct {
 	client.Kind[json.RawMessage]
 
-	args    []string // what names one resource
-	example string   // such a name
+	args    []string // the arguments that name one resource
+	example string   // an example of them
 
 	goType  reflect.Type
 	columns []column
-	// rows returns the cells of a table's line, with the namespace as one more at its end; there are several lines for
-	// an asset with several builds.
+	// rows returns a table's lines for one resource, with the namespace as one more cell at the end. An asset has a
+	// line for each build.
 	rows func(raw json.RawMessage) ([][]string, error)
-	// info writes one resource for people.
+	// info lays out one resource for people.
 	info func(raw json.RawMessage) (shown, error)
 
-	fields         []flagField // of create and update
+	fields         []flagField // flags of create and update
 	createExamples string
 
 	can can
-	// extra are commands beside the common ones.
+	// extra are commands in addition to the common ones.
 	extra []func(*kind) *cobra.Command
 }
 
@@ -82,10 +82,10 @@ type display[T any] struct {
 	args      []string // default NAME
 	example   string
 	columns   []cellOf[T]
-	split     func(*T) []*T // into what the lines of a table show; nil = one line
+	split     func(*T) []*T // into the lines of a table; nil = one line
 	title     func(*T) string
 	fields    []fieldOf[T]
-	layout    func(*T) shown  // in place of title and fields
+	layout    func(*T) shown  // instead of title and fields
 	namespace func(*T) string // nil if not namespaced
 
 	create         []flagField
@@ -94,13 +94,13 @@ type display[T any] struct {
 	extra          []func(*kind) *cobra.Command
 }
 
-// cellOf is a column of a table and what it shows of a T.
+// cellOf is a column of a table, with the function for its cells.
 type cellOf[T any] struct {
 	column
 	text func(*T) string
 }
 
-// fieldOf is a line of an info block. Without a text the line is left out.
+// fieldOf is a line of an info block. A line without text is left out.
 type fieldOf[T any] struct {
 	label string
 	text  func(*T) string
@@ -109,7 +109,7 @@ type fieldOf[T any] struct {
 
 // shown is a resource laid out for people.
 type shown interface {
-	show(s *session) error
+	show(s *invocation) error
 }
 
 func newKind[T any](k client.Kind[T], d display[T]) *kind {
@@ -182,7 +182,7 @@ func decode[T any](raw json.RawMessage) (*T, error) {
 	return item, nil
 }
 
-// kindByType finds the kind with that name in wrapped resources.
+// kindByType returns the kind with that type in wrapped resources.
 func kindByType(apiVersion, typ string) (*kind, bool) {
 	for _, k := range kinds {
 		if k.Type == typ && (apiVersion == k.Group || apiVersion == "") {
@@ -192,7 +192,7 @@ func kindByType(apiVersion, typ string) (*kind, bool) {
 	return nil, false
 }
 
-// kindByName finds a kind by what people call it: checks, check, CheckConfig or core/v2.CheckConfig, in any case.
+// kindByName returns the kind for checks, check, CheckConfig or core/v2.CheckConfig, in any case.
 func kindByName(name string) (*kind, bool) {
 	for _, k := range kinds {
 		joined, underscored := strings.ReplaceAll(k.Command, "-", ""), strings.ReplaceAll(k.Command, "-", "_")
@@ -205,10 +205,10 @@ func kindByName(name string) (*kind, bool) {
 	return nil, false
 }
 
-// fullName is the name that no other kind has, such as core/v2.CheckConfig.
+// fullName returns the kind's unique name, for example core/v2.CheckConfig.
 func (k *kind) fullName() string { return k.Group + "." + k.Type }
 
-// words is what the kind's resources are called in sentences.
+// words returns the name of the kind's resources in sentences.
 func (k *kind) words() string {
 	switch k.Type {
 	case client.Silences.Type:
@@ -221,7 +221,7 @@ func (k *kind) words() string {
 	return k.word() + "s"
 }
 
-// word is words for one.
+// word returns the name of one resource in sentences.
 func (k *kind) word() string {
 	switch k.Type {
 	case client.Silences.Type:
@@ -232,7 +232,7 @@ func (k *kind) word() string {
 	return strings.ReplaceAll(k.Command, "-", " ")
 }
 
-// How cells show values.
+// Texts for values in cells.
 
 func number[N int | int32 | int64 | uint32](n N) string { return strconv.FormatInt(int64(n), 10) }
 
@@ -245,6 +245,6 @@ func unixTime(seconds int64) string {
 	return time.Unix(seconds, 0).String()
 }
 
-// comma joins for tables, where room is scarce; commaSpace for info blocks.
+// comma joins for tables, where space is scarce; commaSpace for info blocks.
 func comma(list []string) string      { return strings.Join(list, ",") }
 func commaSpace(list []string) string { return strings.Join(list, ", ") }

@@ -16,7 +16,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// signInTime is how long a sign-in in a browser may take; the server gives up at that time too.
+// signInTime is how long a sign-in in a browser may take. The server's limit is the same.
 const signInTime = 10 * time.Minute
 
 func loginCommand() *cobra.Command {
@@ -34,17 +34,17 @@ func oidcLoginCommand() *cobra.Command {
 		Short: "sign in on the pages of an OpenID Connect provider",
 		Long: `Sign in on the pages of an OpenID Connect provider, in a browser on this machine, and save URL and tokens.
 
-The browser comes back to a port of this machine. If it runs elsewhere, forward the port to here, as with
-ssh -L 8000:127.0.0.1:8000, and open there the URL that is printed.`,
+The browser returns to a port of this machine. If the browser runs on another machine, forward the port, for example with
+ssh -L 8000:127.0.0.1:8000, and open the printed URL there.`,
 		Example: `  lapwing login oidc --url https://lapwing.example:8080
   lapwing login oidc --provider okta --no-browser`,
 		Args: args(),
 	}
 	f := cmd.Flags()
 	f.String("url", "", "URL of the API (default the saved one)")
-	f.StringVar(&provider, "provider", "", "provider to sign in at, if there are several")
-	f.IntVar(&port, "port", 8000, "port of this machine for the browser to come back to; 0 for any")
-	f.BoolVar(&noBrowser, "no-browser", false, "start no browser, only print the URL")
+	f.StringVar(&provider, "provider", "", "name of the provider (required if there are several)")
+	f.IntVar(&port, "port", 8000, "port of this machine to which the browser returns; 0 for any free port")
+	f.BoolVar(&noBrowser, "no-browser", false, "only print the URL; do not start a browser")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		set, err := resolve(cmd)
 		if err != nil {
@@ -69,13 +69,13 @@ ssh -L 8000:127.0.0.1:8000, and open there the URL that is printed.`,
 		if err != nil {
 			return explain(err, set)
 		}
-		set.apiKey = "" // or it would win over the tokens
+		set.apiKey = "" // otherwise it would be used instead of the tokens
 		return saveSettings(cmd, set, tokens, opts.Timeout)
 	}
 	return cmd
 }
 
-// browserSignIn sends a browser through a sign-in and waits for it to come back.
+// browserSignIn opens a sign-in in a browser and waits for the browser's request to the callback.
 func browserSignIn(cmd *cobra.Command, c *client.Client, provider string, port int, noBrowser bool) (client.Tokens, error) {
 	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
@@ -101,7 +101,7 @@ func browserSignIn(cmd *cobra.Command, c *client.Client, provider string, port i
 		_ = srv.Serve(l)
 	}()
 	defer func() {
-		// The browser gets its answer; one that keeps the connection open is not waited for.
+		// The browser gets its answer. Do not wait for a connection that it keeps open.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), time.Second)
 		defer cancel()
 		if srv.Shutdown(ctx) != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// screen is what a command has written so far; seen tells of each write.
+// screen is what a command has written so far. seen gets a value after each write.
 type screen struct {
 	mu   sync.Mutex // guards text
 	text bytes.Buffer
@@ -44,21 +44,23 @@ func (s *screen) String() string {
 	return s.text.String()
 }
 
-// TestLoginOIDC signs in as people do: the command prints a URL, a browser goes there, the provider sends it back, and later
-// commands are signed in.
+// TestLoginOIDC signs in like a user: the command prints a URL, a browser opens it, the provider sends the browser
+// back, and later commands are signed in.
 func TestLoginOIDC(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	b := testbackend.Start(t, nil)
-	provider := testoidc.Start(t, testoidc.Behaviour{Claims: map[string]any{"sub": "1", "email": "alice@example.org", "groups": []string{"cluster-admins"}}})
+	provider := testoidc.Start(t, testoidc.Behaviour{Claims: map[string]any{"sub": "1", "email": "alice@example.org",
+		"groups": []string{"cluster-admins"}}})
 	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
 	definition := resource.AuthProvider{Type: resource.OIDCType, Metadata: resource.ObjectMeta{Name: "sso"}, OIDC: &resource.OIDC{
-		Server: provider.URL, ClientID: testoidc.ClientID, ClientSecret: testoidc.ClientSecret, UsernameClaim: "email", GroupsClaim: "groups",
+		Server: provider.URL, ClientID: testoidc.ClientID, ClientSecret: testoidc.ClientSecret,
+		UsernameClaim: "email", GroupsClaim: "groups",
 	}}
 	if err := b.Client.Do(t.Context(), http.MethodPut, "/api/enterprise/authentication/v2/authproviders/sso", definition, nil); err != nil {
 		t.Fatal(err)
 	}
 	api := "http://" + b.APIAddr().String()
-	// command runs one, with a browser that goes where it is told to.
+	// command runs one command, with a browser that opens the URL it gets.
 	command := func(browse func(string), args ...string) (string, error) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -86,7 +88,7 @@ func TestLoginOIDC(t *testing.T) {
 		jar, _ := cookiejar.New(nil)
 		transport := &http.Transport{}
 		defer transport.CloseIdleConnections()
-		// What is not the answer to this sign-in does not disturb it.
+		// A request that does not answer this sign-in does not disturb it.
 		u, _ := url.Parse(to)
 		stray, err := (&http.Client{Transport: transport}).Get(u.Query().Get("callback") + "?code=x&state=y")
 		if err != nil || stray.StatusCode != http.StatusNotFound {
@@ -116,7 +118,8 @@ func TestLoginOIDC(t *testing.T) {
 		t.Errorf("signed in, a list is %s, %v", out, err)
 	}
 	provider.Set(func(b *testoidc.Behaviour) { b.Deny = true })
-	if out, err := command(browser, "login", "oidc", "--port", "0", "--no-browser"); err == nil || !strings.Contains(err.Error(), "access_denied") {
+	if out, err := command(browser, "login", "oidc", "--port", "0", "--no-browser"); err == nil ||
+		!strings.Contains(err.Error(), "access_denied") {
 		t.Errorf("denied: %s, %v", out, err)
 	}
 }

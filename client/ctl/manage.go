@@ -16,10 +16,10 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// defaultChunkSize keeps each answer small enough for --timeout when there are a hundred thousand resources.
+// defaultChunkSize keeps each answer small enough for --timeout, even with a hundred thousand resources.
 const defaultChunkSize = 1000
 
-// manageCommand is the command of a kind, such as "check", with what can be done to it below.
+// manageCommand returns the command of a kind, for example "check", with its subcommands.
 func manageCommand(k *kind) *cobra.Command {
 	var commands []*cobra.Command
 	for _, c := range []struct {
@@ -42,7 +42,7 @@ func manageCommand(k *kind) *cobra.Command {
 	return groupOf(k.Command, "manage "+k.words(), example, commands...)
 }
 
-// groupOf is a command that only has others below it.
+// groupOf returns a command that has only subcommands.
 func groupOf(name, short, example string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     name + " COMMAND",
@@ -88,7 +88,7 @@ func listCommand(k *kind) *cobra.Command {
   lapwing %[1]s list --format yaml
   lapwing %[1]s list --label-selector 'region == eu' --chunk-size 500`, k.Command),
 		Args: args(),
-		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
 			namespace := s.namespace
 			if all {
 				namespace = ""
@@ -112,11 +112,11 @@ func listCommand(k *kind) *cobra.Command {
 	}
 	f := cmd.Flags()
 	if k.Namespaced {
-		f.BoolVar(&all, "all-namespaces", false, "list those of all namespaces")
+		f.BoolVar(&all, "all-namespaces", false, "list the resources of all namespaces")
 		cmd.Example += fmt.Sprintf("\n  lapwing %s list --all-namespaces", k.Command)
 	}
 	if k.Type == client.Events.Type {
-		f.BoolVarP(&watch, "watch", "w", false, "go on with a line for every event as it arrives")
+		f.BoolVarP(&watch, "watch", "w", false, "keep running, and print a line for every event as it arrives")
 		cmd.Example += `
   lapwing event list --watch
   lapwing event list --watch --field-selector 'event.check.status != "0"'
@@ -124,18 +124,18 @@ func listCommand(k *kind) *cobra.Command {
 		cmd.Long = `List events, in order of entity and check.
 
 With --watch, the list is followed by a line for every event that arrives, until the command is interrupted (exit
-code 0). A lost connection is made again, and what was missed meanwhile is shown. In format json each event is
-one line, and a deleted one is {"deleted": true, "namespace": …, "entity": …, "check": …}. With selectors, an event that
-was shown and is selected no longer is shown once more.`
+code 0). A lost connection is opened again, and the missed events are shown. In the json format each event is one line,
+and a deleted event is {"deleted": true, "namespace": …, "entity": …, "check": …}. With selectors, an event that no longer
+matches is shown once more.`
 	}
 	if k.Type == client.Silences.Type {
-		f.StringVarP(&opts.Subscription, "subscription", "s", "", "only those of this subscription")
-		f.StringVarP(&opts.Check, "check", "c", "", "only those of this check")
+		f.StringVarP(&opts.Subscription, "subscription", "s", "", "only silences of this subscription")
+		f.StringVarP(&opts.Check, "check", "c", "", "only silences of this check")
 		cmd.Example += "\n  lapwing silenced list --check disk"
 	}
-	f.IntVar(&opts.ChunkSize, "chunk-size", defaultChunkSize, "how many to ask for in one request; 0 for all at once")
-	f.StringVar(&opts.FieldSelector, "field-selector", "", "only those whose fields match, such as 'linux in check.subscriptions'")
-	f.StringVar(&opts.LabelSelector, "label-selector", "", "only those whose labels match, such as 'region == eu'")
+	f.IntVar(&opts.ChunkSize, "chunk-size", defaultChunkSize, "number of resources in one request; 0 for all at once")
+	f.StringVar(&opts.FieldSelector, "field-selector", "", "only resources whose fields match, for example 'linux in check.subscriptions'")
+	f.StringVar(&opts.LabelSelector, "label-selector", "", "only resources whose labels match, for example 'region == eu'")
 	formatFlag(cmd)
 	return cmd
 }
@@ -147,7 +147,7 @@ func infoCommand(k *kind) *cobra.Command {
 		Short:   "show one " + k.word(),
 		Example: fmt.Sprintf("  lapwing %[1]s info %[2]s\n  lapwing %[1]s info %[2]s --format yaml", k.Command, k.example),
 		Args:    args(k.args...),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			raw, err := s.get(ctx, k, strings.Join(args, "/"))
 			if err != nil {
 				return err
@@ -164,8 +164,8 @@ func infoCommand(k *kind) *cobra.Command {
 	return cmd
 }
 
-// get fetches the named resource of the session's namespace.
-func (s *session) get(ctx context.Context, k *kind, name string) (json.RawMessage, error) {
+// get returns the named resource of the command's namespace.
+func (s *invocation) get(ctx context.Context, k *kind, name string) (json.RawMessage, error) {
 	raw, err := client.Get(ctx, s.client, k.Kind, s.namespace, name)
 	if err != nil {
 		return nil, hintMissing(k, err)
@@ -175,7 +175,7 @@ func (s *session) get(ctx context.Context, k *kind, name string) (json.RawMessag
 
 func hintMissing(k *kind, err error) error {
 	if errors.Is(err, client.ErrNotFound) {
-		return hint(err, "See 'lapwing %s list' for what there is.", k.Command)
+		return hint(err, "See 'lapwing %s list' for the existing ones.", k.Command)
 	}
 	return err
 }
@@ -184,7 +184,7 @@ func deleteCommand(k *kind) *cobra.Command {
 	return removalCommand(k, "delete", "delete one "+k.word())
 }
 
-// removalCommand deletes one resource after a question.
+// removalCommand returns a command that deletes one resource after a question.
 func removalCommand(k *kind, name, short string) *cobra.Command {
 	var skipConfirm bool
 	var along cascade
@@ -193,18 +193,18 @@ func removalCommand(k *kind, name, short string) *cobra.Command {
 		Short:   short,
 		Example: fmt.Sprintf("  lapwing %[1]s %[3]s %[2]s\n  lapwing %[1]s %[3]s %[2]s --skip-confirm", k.Command, k.example, name),
 		Args:    args(k.args...),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			return s.remove(ctx, k, strings.Join(args, "/"), skipConfirm, along.query())
 		}),
 	}
-	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask")
+	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask for confirmation")
 	along.flags(cmd, k, name)
 	completeNames(cmd, k)
 	return cmd
 }
 
 // remove deletes a resource, after a question unless it is skipped.
-func (s *session) remove(ctx context.Context, k *kind, name string, skipConfirm bool, query url.Values) error {
+func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfirm bool, query url.Values) error {
 	if !skipConfirm {
 		yes, err := s.confirm(fmt.Sprintf("Are you sure you would like to delete %s resource '%s'?", k.Command, name))
 		if err != nil {
@@ -222,8 +222,8 @@ func (s *session) remove(ctx context.Context, k *kind, name string, skipConfirm 
 	return nil
 }
 
-// confirm asks a question; anything but yes is no, and so is the end of the input.
-func (s *session) confirm(question string) (bool, error) {
+// confirm asks a question. Any answer except yes means no, and so does the end of the input.
+func (s *invocation) confirm(question string) (bool, error) {
 	fmt.Fprint(s.errOut, question+" (y/N) ")
 	line, err := bufio.NewReader(s.in).ReadString('\n')
 	if err != nil && err != io.EOF {

@@ -7,7 +7,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client/ctl"
 )
 
-// TestConcurrentChange has somebody else change a check between our read and our write: neither change may be lost.
+// TestConcurrentChange changes a check through another client between our read and our write: neither change may be
+// lost.
 func TestConcurrentChange(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	api := newFakeAPI(t, nil)

@@ -25,12 +25,14 @@ var mutatorKind = newKind(client.Mutators, display[mutator]{
 		{label: "Runtime Assets", text: func(m *mutator) string { return commaSpace(m.RuntimeAssets) }},
 	},
 	create: []flagField{
-		{flag: "command", short: "c", field: "command", usage: "command that turns an event on its input into another on its output"},
+		{flag: "command", short: "c", field: "command",
+			usage: "command that reads an event on standard input and writes the changed event to standard output"},
 		{flag: "env-vars", field: "env_vars", kind: listField, usage: "environment of the command, as A=b, comma separated"},
-		{flag: "eval", field: "eval", usage: "JavaScript of a mutator of type javascript"},
-		{flag: "runtime-assets", short: "r", field: "runtime_assets", kind: listField, usage: "assets the command needs, comma separated"},
+		{flag: "eval", field: "eval", usage: "JavaScript code of a mutator of type javascript"},
+		{flag: "runtime-assets", short: "r", field: "runtime_assets", kind: listField,
+			usage: "assets that the command needs, comma separated"},
 		{flag: "timeout", short: "t", field: "timeout", kind: numberField, usage: "seconds after which the command is stopped"},
-		{flag: "type", field: "type", initial: "pipe", usage: "pipe or javascript"},
+		{flag: "type", field: "type", initial: "pipe", usage: "type of the mutator: pipe or javascript"},
 	},
 	createExamples: `  lapwing mutator create add-runbook --command add-runbook --timeout 10
   lapwing mutator create quiet --type javascript --eval 'event.check.output = ""; return JSON.stringify(event)'`,

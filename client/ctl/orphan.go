@@ -12,8 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// orphanKind is the events whose entity or check is not defined any more. They are events, so resource.Kinds has no row
-// for them.
+// orphanKind is the events whose entity or check is gone. They are events, so resource.Kinds has no row for them.
 var orphanKind = newKind(client.Kind[resource.Orphan]{Kind: &resource.Kind{
 	Type: "Orphan", Group: resource.CoreV2, Plural: "orphans", Command: "orphan", Namespaced: true,
 }}, display[resource.Orphan]{
@@ -26,19 +25,19 @@ var orphanKind = newKind(client.Kind[resource.Orphan]{Kind: &resource.Kind{
 	},
 })
 
-// orphanFlags are which orphans are meant.
+// orphanFlags select orphans.
 type orphanFlags struct {
 	client.OrphanOptions
 	all bool
 }
 
 func (f *orphanFlags) add(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.all, "all-namespaces", false, "those of all namespaces")
-	cmd.Flags().StringVar(&f.Missing, "missing", "", "only those missing this: entity or check")
-	cmd.Flags().DurationVar(&f.OlderThan, "older-than", time.Minute, "only those that have not changed for so long")
+	cmd.Flags().BoolVar(&f.all, "all-namespaces", false, "orphans of all namespaces")
+	cmd.Flags().StringVar(&f.Missing, "missing", "", "only orphans without this definition: entity or check")
+	cmd.Flags().DurationVar(&f.OlderThan, "older-than", time.Minute, "only orphans that have not changed for this time")
 }
 
-func (f *orphanFlags) namespace(s *session) string {
+func (f *orphanFlags) namespace(s *invocation) string {
 	if f.all {
 		return ""
 	}
@@ -46,17 +45,17 @@ func (f *orphanFlags) namespace(s *session) string {
 }
 
 func orphanCommand() *cobra.Command {
-	return groupOf("orphan", "see and remove events whose entity or check is not defined any more", "list", listOrphansCommand(), deleteOrphansCommand())
+	return groupOf("orphan", "show and delete events whose entity or check is gone", "list", listOrphansCommand(), deleteOrphansCommand())
 }
 
 func listOrphansCommand() *cobra.Command {
 	var which orphanFlags
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "list events whose entity or check is not defined any more",
+		Short:   "list events whose entity or check is gone",
 		Example: "  lapwing orphan list\n  lapwing orphan list --missing check --older-than 24h\n  lapwing orphan list --all-namespaces --format json",
 		Args:    args(),
-		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
 			found, err := s.client.Orphans(ctx, which.namespace(s), which.OrphanOptions)
 			if err != nil {
 				return err
@@ -80,10 +79,10 @@ func deleteOrphansCommand() *cobra.Command {
 	var resolve, skipConfirm bool
 	cmd := &cobra.Command{
 		Use:     "delete",
-		Short:   "remove events whose entity or check is not defined any more",
+		Short:   "delete events whose entity or check is gone",
 		Example: "  lapwing orphan delete\n  lapwing orphan delete --missing check --older-than 24h --resolve --skip-confirm",
 		Args:    args(),
-		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
 			if !skipConfirm {
 				found, err := s.client.Orphans(ctx, which.namespace(s), which.OrphanOptions)
 				if err != nil {
@@ -107,7 +106,7 @@ func deleteOrphansCommand() *cobra.Command {
 		}),
 	}
 	which.add(cmd)
-	cmd.Flags().BoolVar(&resolve, "resolve", false, "resolve those that fail first, so that their handlers hear of it")
-	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask")
+	cmd.Flags().BoolVar(&resolve, "resolve", false, "resolve failing events first, so that their handlers get the resolution")
+	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask for confirmation")
 	return cmd
 }

@@ -28,7 +28,7 @@ func workflowNames(p *pipeline) string {
 	return comma(names)
 }
 
-// pipelineInfo shows a pipeline with what its workflows use, one below the other.
+// pipelineInfo shows a pipeline with the parts of its workflows below each other.
 func pipelineInfo(p *pipeline) shown {
 	block := &infoBlock{title: p.Metadata.Name, lines: []infoLine{{"Name", p.Metadata.Name}, {"Workflows", ""}}}
 	for _, w := range p.Workflows {
@@ -41,7 +41,7 @@ func pipelineInfo(p *pipeline) shown {
 	return block
 }
 
-// reference shows a reference like core/v2.Handler(Name=slack).
+// reference returns a reference like core/v2.Handler(Name=slack).
 func reference(ref *resource.ResourceReference) string {
 	if ref == nil {
 		return ""

@@ -7,14 +7,14 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Providers of sign-ins are of three types at one place. What lists one lists all; files name the type.
+// Sign-in providers have three types at one path. A list has all types; files name the type.
 var (
 	ldapKind = newProviderKind[resource.Directory](resource.LDAPType)
 	adKind   = newProviderKind[resource.Directory](resource.ADType)
 	oidcKind = newProviderKind[resource.OIDC](resource.OIDCType)
 )
 
-// newProviderKind makes the kind of providers whose spec is of Go type T.
+// newProviderKind returns the kind of providers whose spec is of Go type T.
 func newProviderKind[T any](typ string) *kind {
 	row := *client.AuthProviders.Kind
 	row.Type = typ

@@ -23,9 +23,9 @@ func pruneCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "prune TYPE,...",
-		Short: "delete resources that were created from files and that the files hold no longer",
-		Long: `Delete resources of some types that were created from files, and that the files, which name what to keep, hold no longer:
-those with the label ` + managedBy + `: sensuctl, in the current namespace, created by you.
+		Short: "delete resources that were created from files and are no longer in the files",
+		Long: `Delete resources of some types that were created from files and are no longer in the given files: resources with the label
+` + managedBy + `: sensuctl, in the current namespace, created by you.
 
 ` + typesHelp + `
 
@@ -37,7 +37,7 @@ that apply has made, and needs no support by the server.`,
   lapwing prune all -r -f config/ --omit entities --all-users
   lapwing prune clusterroles -f roles.yaml --cluster-wide --format json`,
 		Args: args("TYPE,..."),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			list, err := kindsNamed(args[0])
 			if err != nil {
 				return err
@@ -89,12 +89,12 @@ that apply has made, and needs no support by the server.`,
 	}
 	f := cmd.Flags()
 	fileFlags(cmd, &targets, &recursive)
-	f.BoolVarP(&allUsers, "all-users", "a", false, "those that any user created, not only yours")
+	f.BoolVarP(&allUsers, "all-users", "a", false, "also delete resources that other users created")
 	f.StringSliceVarP(&users, "users", "u", nil, "those that these users created, comma separated")
-	f.BoolVarP(&wide, "cluster-wide", "c", false, "also resources that are in no namespace")
-	f.BoolVarP(&dry, "dry-run", "d", false, "only print what would be deleted")
+	f.BoolVarP(&wide, "cluster-wide", "c", false, "also delete resources without a namespace")
+	f.BoolVarP(&dry, "dry-run", "d", false, "only print what prune would delete")
 	f.StringSliceVarP(&omit, "omit", "o", nil, "types to leave out, comma separated")
-	f.StringVar(&labelSelector, "label-selector", "", "only those whose labels match, such as 'region == eu'")
+	f.StringVar(&labelSelector, "label-selector", "", "only resources whose labels match, for example 'region == eu'")
 	formatFlag(cmd)
 	cmd.ValidArgs = append(typeNames(), "all")
 	return cmd
@@ -103,7 +103,7 @@ that apply has made, and needs no support by the server.`,
 func prunedTable(raw json.RawMessage) (shown, error) {
 	list, err := decode[[]client.Reference](raw)
 	if err != nil {
-		return nil, fmt.Errorf("decode what was deleted: %w", err)
+		return nil, fmt.Errorf("decode number of deleted orphans: %w", err)
 	}
 	t := &table{columns: []column{{title: "Type"}, {title: "Namespace"}, {title: "Name"}}}
 	for _, d := range *list {

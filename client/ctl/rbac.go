@@ -54,7 +54,8 @@ var roleBindingKind = newKind(client.RoleBindings, display[roleBinding]{
 		if b.RoleRef.Type == "ClusterRole" {
 			label = "ClusterRole"
 		}
-		return bindingInfo(m.Namespace+"/"+m.Name, b.Subjects, infoLine{"Name", m.Name}, infoLine{"Namespace", m.Namespace}, infoLine{label, b.RoleRef.Name})
+		return bindingInfo(m.Namespace+"/"+m.Name, b.Subjects, infoLine{"Name", m.Name},
+			infoLine{"Namespace", m.Namespace}, infoLine{label, b.RoleRef.Name})
 	},
 	can:   canList | canInfo | canDelete,
 	extra: []func(*kind) *cobra.Command{createBindingCommand},
@@ -73,7 +74,7 @@ var clusterRoleBindingKind = newKind(client.ClusterRoleBindings, display[cluster
 	extra: []func(*kind) *cobra.Command{createBindingCommand},
 })
 
-// ruleTable shows rules, one a row, with the namespace of a role in front.
+// ruleTable shows rules, one a row, after the namespace if it is a role.
 func ruleTable(namespace *string, rules []resource.Rule) shown {
 	t := &table{columns: []column{{title: "Verbs"}, {title: "Resources"}, {title: "Resource Names"}}}
 	selectors := false
@@ -106,7 +107,7 @@ func roleOfType(ref resource.RoleRef, typ string) string {
 	return ""
 }
 
-// bindingInfo shows a binding, with the users and groups that it binds on a line each.
+// bindingInfo shows a binding, with a line each for its users and groups.
 func bindingInfo(title string, subjects []resource.Subject, lines ...infoLine) shown {
 	block := &infoBlock{title: title, lines: append(lines, infoLine{"Subjects", ""})}
 	for _, typ := range []string{"User", "Group"} {
@@ -125,8 +126,10 @@ func bindingInfo(title string, subjects []resource.Subject, lines ...infoLine) s
 
 func createRoleCommand(k *kind) *cobra.Command {
 	fields := []flagField{
-		{flag: "verb", short: "v", field: "verbs", kind: listField, required: true, usage: "what is allowed: get, list, create, update, delete or *; comma separated"},
-		{flag: "resource", short: "r", field: "resources", kind: listField, required: true, usage: "on which resources, such as checks or *; comma separated"},
+		{flag: "verb", short: "v", field: "verbs", kind: listField, required: true,
+			usage: "what is allowed: get, list, create, update, delete or *; comma separated"},
+		{flag: "resource", short: "r", field: "resources", kind: listField, required: true,
+			usage: "on which resources, such as checks or *; comma separated"},
 		{flag: "resource-name", short: "n", field: "resource_names", kind: listField, usage: "only those of these names, comma separated"},
 		{flag: "label-selector", field: "label_selector", usage: "only those whose labels match, such as 'region == eu' (not in Sensu)"},
 	}
@@ -139,7 +142,7 @@ func createRoleCommand(k *kind) *cobra.Command {
 			"  lapwing " + k.Command + " create eu-checks --verb '*' --resource checks --label-selector 'region == eu'",
 		Args: args("NAME"),
 	}
-	cmd.RunE = run(func(ctx context.Context, s *session, args []string) error {
+	cmd.RunE = run(func(ctx context.Context, s *invocation, args []string) error {
 		if err := flags.missing(); err != nil {
 			return hintUsage(cmd, err)
 		}
@@ -162,7 +165,7 @@ func createBindingCommand(k *kind) *cobra.Command {
 		Short: "bind users and groups to a role",
 		Args:  args("NAME"),
 	}
-	cmd.RunE = run(func(ctx context.Context, s *session, args []string) error {
+	cmd.RunE = run(func(ctx context.Context, s *invocation, args []string) error {
 		ref := resource.RoleRef{Type: "Role", Name: role}
 		if clusterRole != "" {
 			ref = resource.RoleRef{Type: "ClusterRole", Name: clusterRole}
@@ -187,9 +190,9 @@ func createBindingCommand(k *kind) *cobra.Command {
 		return s.create(ctx, k, args[0], map[string]any{"role_ref": ref, "subjects": list})
 	})
 	f := cmd.Flags()
-	f.StringVarP(&clusterRole, "cluster-role", "c", "", "cluster role to bind to")
+	f.StringVarP(&clusterRole, "cluster-role", "c", "", "name of the cluster role to grant")
 	if namespaced {
-		f.StringVarP(&role, "role", "r", "", "role of the namespace to bind to")
+		f.StringVarP(&role, "role", "r", "", "name of the role in the namespace to grant")
 		cmd.Example = "  lapwing role-binding create watchers --role watcher --group ops\n"
 	}
 	cmd.Example += "  lapwing " + k.Command + " create viewers --cluster-role view --group ops,dev --user alice"

@@ -19,7 +19,7 @@ import (
 
 var errNoURL = errors.New("no API URL is defined")
 
-// settings are what flags, environment, files and defaults say, the earlier winning over the later.
+// settings come from flags, environment, files and defaults, in this order of precedence.
 type settings struct {
 	files *files
 
@@ -33,14 +33,14 @@ type settings struct {
 	certFile  string
 	keyFile   string
 
-	many bool     // the command sends many requests, so what the server warns of is printed with the request's path
-	told []string // warnings about files that were printed already
+	many bool     // the command sends many requests, so warnings of the server are printed with the request's path
+	told []string // warnings about files that are already printed
 }
 
-// shadows annotates a command's own flag that hides the global one of the same name.
+// shadows is an annotation of a command's own flag that hides the global one of the same name.
 const shadows = "shadows-global"
 
-// lookup returns what a flag, or LAPWING_<FLAG>, or SENSU_<FLAG>, says. Its name is for errors.
+// lookup returns the value of a flag, LAPWING_<FLAG> or SENSU_<FLAG>. Its name is for errors.
 func lookup(cmd *cobra.Command, flag string) (value, name string) {
 	if f := cmd.Flags().Lookup(flag); f != nil && f.Changed && f.Annotations[shadows] == nil {
 		return f.Value.String(), "--" + flag
@@ -54,7 +54,7 @@ func lookup(cmd *cobra.Command, flag string) (value, name string) {
 	return "", ""
 }
 
-// resolve collects the settings of a command.
+// resolve returns the settings of a command.
 func resolve(cmd *cobra.Command) (*settings, error) {
 	dir, _ := lookup(cmd, "config-dir")
 	files, err := openFiles(dir)
@@ -73,7 +73,7 @@ func resolve(cmd *cobra.Command) (*settings, error) {
 		certFile:  files.cluster.CertFile,
 		keyFile:   files.cluster.KeyFile,
 	}
-	// sensuctl stores any word as a format, and takes those it does not know for tabular.
+	// sensuctl stores any word as a format, and uses tabular for an unknown one.
 	if checkFormat(s.format) != nil {
 		s.format = formatTabular
 	}
@@ -110,7 +110,7 @@ func resolve(cmd *cobra.Command) (*settings, error) {
 	return s, nil
 }
 
-// options are those for a client of the API without credentials.
+// options returns client options without credentials.
 func (s *settings) options(userAgent string) (client.Options, error) {
 	if s.url == "" {
 		return client.Options{}, errNoURL
@@ -138,7 +138,7 @@ func (s *settings) options(userAgent string) (client.Options, error) {
 	return client.Options{URL: s.url, TLSConfig: config, Timeout: s.timeout, UserAgent: userAgent}, nil
 }
 
-// connect returns a client that signs in with what the settings hold, and saves the tokens it renews.
+// connect returns a client with the settings' credentials that saves the tokens it renews.
 func (s *settings) connect(userAgent string, warnings io.Writer) (*client.Client, error) {
 	opts, err := s.options(userAgent)
 	if err == errNoURL {
@@ -159,7 +159,7 @@ func (s *settings) connect(userAgent string, warnings io.Writer) (*client.Client
 	return client.New(opts)
 }
 
-// warn prints what the server wants to be known of a request that it has done, unless a file was the reason for the same words.
+// warn prints a warning of the server's about a request, unless the same text was already printed for a file.
 func (s *settings) warn(w io.Writer, path, text string) {
 	if slices.ContainsFunc(s.told, func(told string) bool { return strings.HasSuffix(told, ": "+text) }) {
 		return

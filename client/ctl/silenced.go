@@ -33,30 +33,39 @@ var silencedKind = newKind(client.Silences, display[silenced]{
 	},
 	title: func(s *silenced) string { return s.Metadata.Name },
 	fields: []fieldOf[silenced]{
-		{label: "Begin", text: func(s *silenced) string { return rfc3339(s.Begin) }, unset: func(s *silenced) bool { return s.Begin <= time.Now().Unix() }},
+		{label: "Begin", text: func(s *silenced) string { return rfc3339(s.Begin) },
+			unset: func(s *silenced) bool { return s.Begin <= time.Now().Unix() }},
 		{label: "Expiration", text: expiration},
 		{label: "ExpireOnResolve", text: func(s *silenced) string { return yesNo(s.ExpireOnResolve) }},
 		{label: "Creator", text: func(s *silenced) string { return s.Creator }},
 		{label: "Check", text: func(s *silenced) string { return s.Check }},
 		{label: "Reason", text: func(s *silenced) string { return s.Reason }},
-		{label: "Label Selector", text: func(s *silenced) string { return s.LabelSelector }, unset: func(s *silenced) bool { return s.LabelSelector == "" }},
-		{label: "Field Selector", text: func(s *silenced) string { return s.FieldSelector }, unset: func(s *silenced) bool { return s.FieldSelector == "" }},
+		{label: "Label Selector", text: func(s *silenced) string { return s.LabelSelector },
+			unset: func(s *silenced) bool { return s.LabelSelector == "" }},
+		{label: "Field Selector", text: func(s *silenced) string { return s.FieldSelector },
+			unset: func(s *silenced) bool { return s.FieldSelector == "" }},
 		{
 			label: "Limited To", text: func(s *silenced) string { return strings.Join(s.LimitedTo, " or ") },
 			unset: func(s *silenced) bool { return len(s.LimitedTo) == 0 },
 		},
 		{label: "Windows", text: windowsText, unset: func(s *silenced) bool { return len(s.Windows) == 0 }},
-		{label: "PassResolve", text: func(s *silenced) string { return yesNo(s.PassResolve) }, unset: func(s *silenced) bool { return !s.PassResolve }},
-		{label: "Acknowledgement", text: func(s *silenced) string { return yesNo(s.Acknowledgement) }, unset: func(s *silenced) bool { return !s.Acknowledgement }},
-		{label: "Remind", text: func(s *silenced) string { return (time.Duration(s.Remind) * time.Second).String() + " before the end" }, unset: func(s *silenced) bool { return s.Remind == 0 }},
+		{label: "PassResolve", text: func(s *silenced) string { return yesNo(s.PassResolve) },
+			unset: func(s *silenced) bool { return !s.PassResolve }},
+		{label: "Acknowledgement", text: func(s *silenced) string { return yesNo(s.Acknowledgement) },
+			unset: func(s *silenced) bool { return !s.Acknowledgement }},
+		{label: "Remind", text: func(s *silenced) string {
+			return (time.Duration(s.Remind) * time.Second).String() +
+				" before the end"
+		}, unset: func(s *silenced) bool { return s.Remind == 0 }},
 		{label: "Subscription", text: func(s *silenced) string { return s.Subscription }},
 		{label: "Namespace", text: func(s *silenced) string { return s.Metadata.Namespace }},
 	},
-	can:   canList,
-	extra: []func(*kind) *cobra.Command{infoSilencedCommand, deleteSilencedCommand, createSilencedCommand, updateSilencedCommand, previewSilencedCommand, purgeSilencedCommand},
+	can: canList,
+	extra: []func(*kind) *cobra.Command{infoSilencedCommand, deleteSilencedCommand, createSilencedCommand,
+		updateSilencedCommand, previewSilencedCommand, purgeSilencedCommand},
 })
 
-// expiration is when a silence ends, or -1 if it does not by itself.
+// expiration returns the seconds until a silence ends, or -1 if it has no end.
 func expiration(s *silenced) string {
 	if s.ExpireAt == 0 {
 		return "-1"
@@ -93,7 +102,7 @@ func infoSilencedCommand(k *kind) *cobra.Command {
 		Short:   "show one silenced entry",
 		Example: "  lapwing silenced info linux:disk\n  lapwing silenced info --check disk",
 	}
-	cmd.RunE = run(func(ctx context.Context, s *session, args []string) error {
+	cmd.RunE = run(func(ctx context.Context, s *invocation, args []string) error {
 		name, err := target.name(cmd, args)
 		if err != nil {
 			return err
@@ -117,7 +126,7 @@ func deleteSilencedCommand(k *kind) *cobra.Command {
 		Short:   "end one silenced entry",
 		Example: "  lapwing silenced delete linux:disk --skip-confirm\n  lapwing silenced delete --subscription linux --check disk",
 	}
-	cmd.RunE = run(func(ctx context.Context, s *session, args []string) error {
+	cmd.RunE = run(func(ctx context.Context, s *invocation, args []string) error {
 		name, err := target.name(cmd, args)
 		if err != nil {
 			return err
@@ -125,11 +134,11 @@ func deleteSilencedCommand(k *kind) *cobra.Command {
 		return s.remove(ctx, k, name, skipConfirm, nil)
 	})
 	target.flags(cmd, k)
-	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask")
+	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask for confirmation")
 	return cmd
 }
 
-// silencedAnswers are what create and update take, as people write it.
+// silencedAnswers are the values for create and update, as the user writes them.
 type silencedAnswers struct {
 	silencedTarget
 	begin, expire, reason string
@@ -138,10 +147,10 @@ type silencedAnswers struct {
 
 func (a *silencedAnswers) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVarP(&a.reason, "reason", "r", "", "why")
-	f.StringVarP(&a.begin, "begin", "b", "0", "when it begins: now or 0, or a time such as 'Jan 02 2006 3:04PM MST' or 2006-01-02T15:04:05Z")
-	f.StringVarP(&a.expire, "expire", "e", "-1", "after how many seconds, or a time such as 2h, it ends; -1 for never")
-	f.BoolVarP(&a.onResolve, "expire-on-resolve", "x", false, "end it when a matching event resolves")
+	f.StringVarP(&a.reason, "reason", "r", "", "reason, for other people to read")
+	f.StringVarP(&a.begin, "begin", "b", "0", "begin of the silence: now or 0, or a time like 'Jan 02 2006 3:04PM MST' or 2006-01-02T15:04:05Z")
+	f.StringVarP(&a.expire, "expire", "e", "-1", "duration of the silence in seconds, or with a unit like 2h; -1 for no end")
+	f.BoolVarP(&a.onResolve, "expire-on-resolve", "x", false, "end the silence when a matching event resolves")
 }
 
 func (a *silencedAnswers) ask(q *questions) error {
@@ -168,7 +177,7 @@ func createSilencedCommand(k *kind) *cobra.Command {
 	var interactive, preview bool
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "silence a subscription, a check, a check in a subscription, or what selectors select",
+		Short: "silence a subscription, a check, a check in a subscription, or events by selectors",
 		Example: `  lapwing silenced create --subscription linux --check disk --reason 'new disks' --expire 3600
   lapwing silenced create -c backup -r 'is being moved' --expire-on-resolve
   lapwing silenced create -s entity:srv1 -r maintenance --begin '2026-12-01 22:00:00 +01:00' --expire 2h
@@ -177,7 +186,7 @@ func createSilencedCommand(k *kind) *cobra.Command {
   lapwing silenced create -c disk -r 'new disks' --expire 2h --remind 15m --remind-handlers slack`,
 		Args: args(),
 	}
-	cmd.RunE = run(func(ctx context.Context, s *session, _ []string) error {
+	cmd.RunE = run(func(ctx context.Context, s *invocation, _ []string) error {
 		if interactive {
 			if err := a.ask(s.questions()); err != nil {
 				return err
@@ -198,11 +207,11 @@ func createSilencedCommand(k *kind) *cobra.Command {
 	extras.flags(cmd)
 	targetFlags(cmd, &a)
 	cmd.Flags().BoolVar(&interactive, "interactive", false, "ask for each field")
-	cmd.Flags().BoolVar(&preview, "preview", false, "only show which events it would silence, and when")
+	cmd.Flags().BoolVar(&preview, "preview", false, "only show which events the silence would match, and when; create nothing")
 	return cmd
 }
 
-// write sets the fields of a silence that is created.
+// write sets the fields of a new silence.
 func (a *silencedAnswers) write(body map[string]any, now time.Time) error {
 	begin, err := parseBegin(a.begin, now)
 	if err != nil {
@@ -228,11 +237,11 @@ func updateSilencedCommand(k *kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "update [NAME]",
 		Short: "change one silenced entry",
-		Long: `Change one silenced entry: what flags name or, without any of them, what you answer another value for. The time in
-which it ends counts from its beginning.`,
+		Long: `Change one silenced entry. Flags set new values; without flags, the command asks for each value. --expire counts from the
+beginning of the entry.`,
 		Example: "  lapwing silenced update linux:disk --expire 2h\n  lapwing silenced update linux:disk",
 	}
-	cmd.RunE = run(func(ctx context.Context, s *session, args []string) error {
+	cmd.RunE = run(func(ctx context.Context, s *invocation, args []string) error {
 		name, err := a.name(cmd, args)
 		if err != nil {
 			return err
@@ -244,8 +253,8 @@ which it ends counts from its beginning.`,
 	return cmd
 }
 
-// change writes the flags that were set into a silence, or asks if there are none.
-func (a *silencedAnswers) change(cmd *cobra.Command, s *session, body map[string]any) error {
+// change writes the values of set flags into a silence. Without flags it asks for the values.
+func (a *silencedAnswers) change(cmd *cobra.Command, s *invocation, body map[string]any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return err
@@ -287,7 +296,7 @@ func (a *silencedAnswers) change(cmd *cobra.Command, s *session, body map[string
 		}
 	}
 	if begin || expire {
-		body["expire_at"] = 0 // the server counts anew
+		body["expire_at"] = 0 // the server computes it anew
 	}
 	if reason {
 		body["reason"] = a.reason
@@ -298,7 +307,7 @@ func (a *silencedAnswers) change(cmd *cobra.Command, s *session, body map[string
 	return nil
 }
 
-// beginLayouts are the ways to write when a silence begins.
+// beginLayouts are the formats of the time when a silence begins.
 var beginLayouts = []string{time.RFC3339, "2006-01-02 15:04:05 -07:00", "Jan 02 2006 3:04PM MST", "Jan 2 2006 3:04PM MST"}
 
 func parseBegin(text string, now time.Time) (int64, error) {

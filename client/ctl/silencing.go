@@ -16,7 +16,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// silencedExtras are what create and preview take that Sensu does not have.
+// silencedExtras are the values for create and preview that Sensu does not have.
 type silencedExtras struct {
 	name, labelSelector, fieldSelector       string
 	cron, rrule, timeZone, duration, reminds string
@@ -28,22 +28,22 @@ type silencedExtras struct {
 func (e *silencedExtras) flags(cmd *cobra.Command) {
 	labelsFlag(cmd, &e.labels)
 	f := cmd.Flags()
-	f.StringVar(&e.name, "name", "", "name of one with selectors")
-	f.StringVar(&e.labelSelector, "label-selector", "", "silence events whose labels match, such as 'region == eu'")
-	f.StringVar(&e.fieldSelector, "field-selector", "", "silence events whose fields match, such as 'event.check.status == 1'")
-	f.StringVar(&e.cron, "cron", "", "silence only from times such as '0 22 * * 6' on, for --duration")
-	f.StringVar(&e.rrule, "rrule", "", "silence only from times such as 'FREQ=MONTHLY;BYDAY=1SA' on, counted from --begin, for --duration")
-	f.StringVar(&e.timeZone, "time-zone", "", "time zone of --cron and --rrule, such as Europe/Berlin (default UTC)")
-	f.StringVar(&e.duration, "duration", "", "how long each time lasts, such as 2h")
+	f.StringVar(&e.name, "name", "", "name of a silence with selectors")
+	f.StringVar(&e.labelSelector, "label-selector", "", "silence events whose labels match, for example 'region == eu'")
+	f.StringVar(&e.fieldSelector, "field-selector", "", "silence events whose fields match, for example 'event.check.status == 1'")
+	f.StringVar(&e.cron, "cron", "", "silence only at recurring times: a cron schedule like '0 22 * * 6' (needs --duration)")
+	f.StringVar(&e.rrule, "rrule", "", "silence only at recurring times: a rule like 'FREQ=MONTHLY;BYDAY=1SA', starting at --begin (needs --duration)")
+	f.StringVar(&e.timeZone, "time-zone", "", "time zone of --cron and --rrule, for example Europe/Berlin (default UTC)")
+	f.StringVar(&e.duration, "duration", "", "duration of each time of --cron or --rrule, for example 2h")
 	f.BoolVar(&e.passResolve, "pass-resolve", false, "let resolutions through to handlers")
-	f.StringVar(&e.reminds, "remind", "", "how long before the end an event announces it, such as 10m")
+	f.StringVar(&e.reminds, "remind", "", "time before the end at which an event announces it, for example 10m")
 	f.StringSliceVar(&e.remindHandlers, "remind-handlers", nil, "handlers of that event (default "+resource.DefaultRemindHandler+")")
 }
 
-// selects says that there are selectors.
+// selects reports whether there are selectors.
 func (e *silencedExtras) selects() bool { return e.labelSelector != "" || e.fieldSelector != "" }
 
-// write sets the fields of a silence that were given.
+// write sets the fields for the flags that were set.
 func (e *silencedExtras) write(body map[string]any) error {
 	if e.selects() {
 		meta, err := subMap(body, "metadata")
@@ -97,8 +97,8 @@ func parseLength(what, text string) (int64, error) {
 	return n, nil
 }
 
-// ownPath is a path of lapwing's API in the session's namespace.
-func (s *session) ownPath(segments ...string) string {
+// ownPath returns a path of lapwing's API in the command's namespace.
+func (s *invocation) ownPath(segments ...string) string {
 	path := "/api/lapwing/v1/namespaces/" + url.PathEscape(s.namespace)
 	for _, one := range segments {
 		path += "/" + url.PathEscape(one)
@@ -106,7 +106,7 @@ func (s *session) ownPath(segments ...string) string {
 	return path
 }
 
-func (s *session) previewSilenced(ctx context.Context, body any) error {
+func (s *invocation) previewSilenced(ctx context.Context, body any) error {
 	var raw json.RawMessage
 	if err := s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "preview"), body, &raw); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (s *session) previewSilenced(ctx context.Context, body any) error {
 	return s.printPlain(raw, s.showPreview)
 }
 
-func (s *session) showPreview(raw json.RawMessage) (shown, error) {
+func (s *invocation) showPreview(raw json.RawMessage) (shown, error) {
 	p, err := decode[client.SilencePreview](raw)
 	if err != nil {
 		return nil, err
@@ -134,7 +134,8 @@ func (s *session) showPreview(raw json.RawMessage) (shown, error) {
 		{"Events", number(p.Events)}, {"Failing", number(p.Failing)}, {"Entities", number(p.Entities)},
 		{"Counts Now", yesNo(p.Holds)}, {"Times", strings.Join(times, ", ")},
 	}}
-	t := &table{color: s.color, columns: []column{{title: "Entity"}, {title: "Check"}, {title: "Status", right: true, color: statusColor}, {title: "Silenced By"}}}
+	t := &table{color: s.color, columns: []column{{title: "Entity"}, {title: "Check"},
+		{title: "Status", right: true, color: statusColor}, {title: "Silenced By"}}}
 	for _, ev := range p.Listed {
 		t.rows = append(t.rows, []string{ev.Entity, ev.Check, number(ev.Status), comma(ev.Silenced)})
 	}
@@ -146,15 +147,15 @@ func previewSilencedCommand(k *kind) *cobra.Command {
 	var extras silencedExtras
 	cmd := &cobra.Command{
 		Use:   "preview [NAME]",
-		Short: "show which events a silence is about, and when it counts",
-		Long: `Show which events a silence is about now, at most 100 of them by name and those that fail first, and the next times in
-which it counts: of one that there is, or of one that 'create' would make of the same flags. Nothing is changed.`,
+		Short: "show which events a silence matches, and when it applies",
+		Long: `Show which events a silence matches now, at most 100 of them by name and failing ones first, and the next times at which it
+applies. The silence is an existing one, or one that 'create' would make from the same flags. Nothing is changed.`,
 		Example: `  lapwing silenced preview linux:disk
   lapwing silenced preview --subscription linux --check disk
   lapwing silenced preview --label-selector 'region == eu' --cron '0 22 * * 6' --duration 2h --time-zone Europe/Berlin`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	cmd.RunE = run(func(ctx context.Context, s *session, args []string) error {
+	cmd.RunE = run(func(ctx context.Context, s *invocation, args []string) error {
 		if len(args) == 1 {
 			raw, err := s.get(ctx, k, args[0])
 			if err != nil {
@@ -181,8 +182,8 @@ func targetFlags(cmd *cobra.Command, a *silencedAnswers) {
 	cmd.Flags().StringVarP(&a.check, "check", "c", "", "check to silence")
 }
 
-// body is the silence that the flags describe.
-func (a *silencedAnswers) body(cmd *cobra.Command, s *session, extras *silencedExtras) (map[string]any, error) {
+// body returns the silence that the flags describe.
+func (a *silencedAnswers) body(cmd *cobra.Command, s *invocation, extras *silencedExtras) (map[string]any, error) {
 	if a.subscription == "" && a.check == "" && !extras.selects() {
 		return nil, hintUsage(cmd, errors.New("must specify --check or --subscription"))
 	}
@@ -203,11 +204,11 @@ func purgeSilencedCommand(*kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge",
 		Short: "delete silences of entities that are gone",
-		Long: `Delete the silences of single entities that are not defined. One that was made before its entity comes goes too: look
-first, with --dry-run.`,
+		Long: `Delete the silences of single entities that do not exist. This includes silences made in advance for a new entity: check
+first with --dry-run.`,
 		Example: "  lapwing silenced purge --dry-run\n  lapwing silenced purge",
 		Args:    args(),
-		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
 			var out client.PurgeReport
 			in := client.PurgeRequest{DryRun: dryRun}
 			if err := s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "purge"), in, &out); err != nil {
@@ -226,7 +227,7 @@ first, with --dry-run.`,
 			return nil
 		}),
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say which")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list the silences; delete nothing")
 	return cmd
 }
 
@@ -236,12 +237,12 @@ func ackEventCommand(k *kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ack ENTITY CHECK",
 		Short: "acknowledge a failing event: silence it until it resolves",
-		Long: `Acknowledge a failing event: a silence of this check of this entity, which says who is at work on it and why. It ends when
-the check passes, and that result reaches the handlers. Once more replaces the comment.`,
+		Long: `Acknowledge a failing event: silence this check of this entity, and record who works on it and why. The silence ends when
+the check passes, and that result reaches the handlers. A second acknowledgement replaces the comment.`,
 		Example: `  lapwing event ack srv1 check-cpu --comment 'restarting it, see ticket 4711'
   lapwing event ack srv1 check-cpu --comment 'back after lunch' --expire 1h`,
 		Args: args("ENTITY", "CHECK"),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			body := client.Acknowledgement{Comment: comment, Labels: labels}
 			if expire != "" {
 				var err error
@@ -256,8 +257,9 @@ the check passes, and that result reaches the handlers. Once more replaces the c
 			return nil
 		}),
 	}
-	cmd.Flags().StringVarP(&comment, "comment", "m", "", "who does what about it (required)")
-	cmd.Flags().StringVarP(&expire, "expire", "e", "", "end it after so long, such as 1h, also if nothing was resolved")
+	cmd.Flags().StringVarP(&comment, "comment", "m", "", "who works on the event, and how (required)")
+	cmd.Flags().StringVarP(&expire, "expire", "e", "",
+		"end the acknowledgement after this time, for example 1h, even if the event has not resolved")
 	_ = cmd.MarkFlagRequired("comment")
 	labelsFlag(cmd, &labels)
 	completeNames(cmd, k)
@@ -267,14 +269,14 @@ the check passes, and that result reaches the handlers. Once more replaces the c
 func unackEventCommand(k *kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "unack ENTITY CHECK",
-		Short:   "take an acknowledgement back",
+		Short:   "end an acknowledgement",
 		Example: `  lapwing event unack srv1 check-cpu`,
 		Args:    args("ENTITY", "CHECK"),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			if err := s.client.Do(ctx, http.MethodDelete, s.ownPath("events", args[0], args[1], "ack"), nil, nil); err != nil {
 				return err
 			}
-			fmt.Fprintln(s.out, "Taken back")
+			fmt.Fprintln(s.out, "Unacknowledged")
 			return nil
 		}),
 	}
@@ -282,7 +284,7 @@ func unackEventCommand(k *kind) *cobra.Command {
 	return cmd
 }
 
-// windowsText is a silence's windows for a person to read.
+// windowsText returns a silence's windows for people.
 func windowsText(s *silenced) string {
 	var out []string
 	for _, w := range s.Windows {

@@ -13,14 +13,14 @@ import (
 	"strings"
 )
 
-// source is a text with resources, and where it came from.
+// source is a text with resources, and its origin.
 type source struct {
 	name string
 	data []byte
 }
 
-// readSources reads files, directories, URLs and "-", the standard input, which is also what no targets stand for.
-func readSources(ctx context.Context, s *session, targets []string, recursive bool) ([]source, error) {
+// readSources reads files, directories, URLs and the standard input, which is "-" or no targets.
+func readSources(ctx context.Context, s *invocation, targets []string, recursive bool) ([]source, error) {
 	if len(targets) == 0 {
 		targets = []string{"-"}
 	}
@@ -57,8 +57,8 @@ func readSources(ctx context.Context, s *session, targets []string, recursive bo
 	return out, nil
 }
 
-// readFileOrDir reads a file, or the files directly in a directory, or with recursive all files below it. Hidden ones,
-// such as .git, are left out.
+// readFileOrDir reads a file, the files in a directory or, with recursive, also in its subdirectories. Hidden ones, for
+// example .git, are skipped.
 func readFileOrDir(path string, recursive bool) ([]source, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -81,8 +81,8 @@ func readFileOrDir(path string, recursive bool) ([]source, error) {
 			continue
 		}
 		name := filepath.Join(path, entry.Name())
-		// Links to files are followed, as a mounted ConfigMap is made of them; links to directories could go round
-		// in circles.
+		// Follow links to files: a mounted ConfigMap has them. Do not follow links to directories: they could form a
+		// circle.
 		info, err := os.Stat(name)
 		if err != nil {
 			return nil, fmt.Errorf("read resources: %w", err)
@@ -98,8 +98,8 @@ func readFileOrDir(path string, recursive bool) ([]source, error) {
 	return out, nil
 }
 
-// download gets a text without our credentials, which are for the API alone.
-func download(ctx context.Context, s *session, target string) ([]byte, error) {
+// download gets a text without our credentials, which are only for the API.
+func download(ctx context.Context, s *invocation, target string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)

@@ -35,7 +35,7 @@ type table struct {
 	rows    [][]string
 	color   bool
 	widths  []int
-	cut     int // the widest that a line may be; 0 = any
+	cut     int // the longest line; 0 = any
 }
 
 // write lays out and writes the table.
@@ -62,7 +62,7 @@ func (t *table) write(w *bufio.Writer) {
 	}
 }
 
-// measure sets the widths to what titles and cells need; they never shrink.
+// measure sets the widths for titles and cells; they never shrink.
 func (t *table) measure() {
 	if t.widths == nil {
 		t.widths = make([]int, len(t.columns))
@@ -79,7 +79,7 @@ func (t *table) measure() {
 	}
 }
 
-// writeRow writes one row in the measured widths; longer cells push the others aside.
+// writeRow writes one row in the measured widths; longer cells move the others to the right.
 func (t *table) writeRow(w *bufio.Writer, row []string) {
 	cells := make([][]string, len(row))
 	height := 1
@@ -103,7 +103,7 @@ func (t *table) writeRow(w *bufio.Writer, row []string) {
 	}
 }
 
-// fit shortens the last columns so that lines are no wider than the cut.
+// fit shortens the last columns so that lines are at most cut wide.
 func (t *table) fit() {
 	if t.cut == 0 {
 		return
@@ -152,9 +152,9 @@ func (b *infoBlock) write(w io.Writer, color bool) error {
 	return err
 }
 
-func (b *infoBlock) show(s *session) error { return b.write(s.out, s.color) }
+func (b *infoBlock) show(s *invocation) error { return b.write(s.out, s.color) }
 
-func (t *table) show(s *session) error {
+func (t *table) show(s *invocation) error {
 	t.color = s.color
 	w := bufio.NewWriter(s.out)
 	t.write(w)
@@ -177,8 +177,8 @@ func pad(text string, n int, right bool) string {
 	return text + blanks
 }
 
-// printable makes one line of text safe for a terminal: what checks print comes from many machines, and must not
-// move the cursor or change the colors here.
+// printable makes one line of text safe for a terminal: the output of checks comes from many machines, and must not
+// move the cursor or change colors.
 func printable(line string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -193,7 +193,7 @@ func printable(line string) string {
 	}, line)
 }
 
-// displayWidth is how many cells of a terminal a text takes.
+// displayWidth returns the cells of a terminal that a text takes.
 func displayWidth(text string) int {
 	n := 0
 	for _, r := range text {

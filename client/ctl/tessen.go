@@ -32,7 +32,7 @@ func optCommand(k *kind, name, short string, out bool) *cobra.Command {
 		Short:   short,
 		Example: "  lapwing tessen " + name,
 		Args:    args(),
-		RunE: run(func(ctx context.Context, s *session, _ []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
 			if err := s.client.Do(ctx, http.MethodPut, k.Path("", ""), map[string]any{"opt_out": out}, nil); err != nil {
 				return err
 			}
@@ -45,7 +45,7 @@ func optCommand(k *kind, name, short string, out bool) *cobra.Command {
 		}),
 	}
 	if out {
-		cmd.Flags().Bool("skip-confirm", false, "for scripts written for sensuctl: nothing is asked here")
+		cmd.Flags().Bool("skip-confirm", false, "no effect; accepted for scripts written for sensuctl")
 	}
 	return cmd
 }

@@ -19,15 +19,15 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// incidentField selects what top lists.
+// incidentField selects the events that top lists.
 const incidentField = `event.check.status != "0"`
 
-// topIncidents is how many incidents are fetched; if there are more, the counts say so.
+// topIncidents is how many incidents are fetched. If there are more, the counts say so.
 const topIncidents = 1000
 
-// Sequences that terminals know.
+// Escape sequences of terminals.
 const (
-	enterScreen = "\x1b[?1049h\x1b[?25l" // the other screen, without cursor
+	enterScreen = "\x1b[?1049h\x1b[?25l" // the alternate screen, without cursor
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
 	home        = "\x1b[H"
 	clearLine   = "\x1b[K"
@@ -43,20 +43,21 @@ func topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "watch the fleet, its rates and its incidents on one screen",
-		Long: `Watch the fleet, its rates and its incidents on one screen: backends and agents, events and deliveries each second, and
-below them what is not OK, the worst first. Key q ends it, s hides and shows what is silenced.
+		Long: `Watch the fleet, its rates and its incidents on one screen: backends and agents, events and deliveries per second, and
+below them the checks that are not OK, the worst first. Key q quits; key s hides or shows silenced incidents.
 
-For is how long a check has failed, with any failing status. An event holds 21 results. If all of them failed, For counts
-from the last result that was OK. With > the check never passed since the backend knows it, and may have failed for longer.
+The column For is how long a check has failed, with any failing status. An event holds 21 results. If all of them failed,
+For counts from the last OK result. With > the check has never passed since the backend knows it, and may have failed for
+longer.
 
-Rates are of the backend at --api-url alone, from its /metrics; - stands for a rate that is not there. With
---once, or when the output is no terminal, one view is printed after one interval.`,
+Rates are those of the backend at --api-url alone, from its /metrics; - means that a rate is missing. With --once, or when
+the output is not a terminal, one view is printed after one interval.`,
 		Example: `  lapwing top --all-namespaces
   lapwing top --label-selector 'region == eu' --interval 5s
   lapwing top --once`,
 		Args: args(),
 	}
-	cmd.RunE = run(func(ctx context.Context, s *session, _ []string) error {
+	cmd.RunE = run(func(ctx context.Context, s *invocation, _ []string) error {
 		if every <= 0 {
 			return errors.New("--interval must be more than 0")
 		}
@@ -65,7 +66,7 @@ Rates are of the backend at --api-url alone, from its /metrics; - stands for a r
 			opts.FieldSelector += " && "
 		}
 		opts.FieldSelector += incidentField
-		t := &top{session: s, opts: opts, namespace: s.namespace, every: every}
+		t := &top{invocation: s, opts: opts, namespace: s.namespace, every: every}
 		if all {
 			t.namespace = ""
 		}
@@ -75,17 +76,17 @@ Rates are of the backend at --api-url alone, from its /metrics; - stands for a r
 		return t.run(ctx)
 	})
 	f := cmd.Flags()
-	f.BoolVar(&all, "all-namespaces", false, "incidents of all namespaces")
-	f.BoolVar(&once, "once", false, "print one view and end")
-	f.DurationVar(&every, "interval", 2*time.Second, "time between two looks")
-	f.StringVar(&opts.FieldSelector, "field-selector", "", "only incidents whose fields match")
-	f.StringVar(&opts.LabelSelector, "label-selector", "", "only incidents whose labels match, such as 'region == eu'")
+	f.BoolVar(&all, "all-namespaces", false, "show incidents of all namespaces")
+	f.BoolVar(&once, "once", false, "print one view and exit")
+	f.DurationVar(&every, "interval", 2*time.Second, "time between two updates")
+	f.StringVar(&opts.FieldSelector, "field-selector", "", "only incidents whose fields match, for example 'event.check.name == disk'")
+	f.StringVar(&opts.LabelSelector, "label-selector", "", "only incidents whose labels match, for example 'region == eu'")
 	return cmd
 }
 
-// top looks at a backend again and again.
+// top polls a backend.
 type top struct {
-	*session
+	*invocation
 	opts         client.ListOptions
 	namespace    string // empty for all
 	every        time.Duration
@@ -93,16 +94,16 @@ type top struct {
 	last         look
 }
 
-// look is what was seen at one moment.
+// look is the state of the backend at one moment.
 type look struct {
 	at        time.Time
-	metrics   map[string]float64 // summed over labels; nil if there are none to read
+	metrics   map[string]float64 // summed over labels; nil if not readable
 	health    *client.Health
 	incidents []*event
 	err       error
 }
 
-// see looks at the backend. Metrics and health are extras: without them there is still the list of incidents.
+// see returns the state of the backend. Without metrics or health, the list of incidents still works.
 func (t *top) see(ctx context.Context) look {
 	l := look{}
 	var text []byte
@@ -118,7 +119,7 @@ func (t *top) see(ctx context.Context) look {
 			l.err = err
 			break
 		}
-		if ev.IsIncident() { // Sensu Go sends all, whatever the selector
+		if ev.IsIncident() { // Sensu Go ignores the selector and sends all
 			l.incidents = append(l.incidents, ev)
 		}
 		if len(l.incidents) >= topIncidents {
@@ -129,7 +130,7 @@ func (t *top) see(ctx context.Context) look {
 	return l
 }
 
-// worstFirst orders critical before unknown before warning, and of the same status what has just begun first.
+// worstFirst orders by critical, unknown, warning, and within a status by the newest beginning.
 func worstFirst(a, b *event) int {
 	weight := func(e *event) int {
 		switch e.Check.Status {
@@ -148,18 +149,19 @@ func worstFirst(a, b *event) int {
 	)
 }
 
-// fullHistory is how many results an event's history has at most.
+// fullHistory is the most results that an event's history has.
 const fullHistory = 21
 
 // failing is how long a check has failed, by its newest event.
 type failing struct {
 	begun   int64 // Unix seconds
-	atLeast bool  // it began then or before
+	atLeast bool  // it began at this time or earlier
 }
 
-// failingOf finds when a check began to fail. The history tells it if it has the last result that was OK. If not, the failures are more
-// than it holds: they began with the result after the last one that was OK. A check that never passed has failed at least as long as
-// its failures of the same status in a row took, at the pace of its interval or, if that is faster, of its history.
+// failingOf returns when a check began to fail. If the history has the last OK result, the check began with the result
+// after it. If not, there are more failures than the history holds: they began with the result after the event's last
+// OK time. A check that never passed has failed at least as long as its failures of the same status in a row took.
+// Their pace is its interval or, if faster, that of its history.
 func failingOf(e *event) failing {
 	c := e.Check
 	begun := c.Executed
@@ -173,7 +175,7 @@ func failingOf(e *event) failing {
 	case c.LastOK > 0 && c.LastOK < begun:
 		return failing{begun: min(begun, c.LastOK+interval)}
 	case len(c.History) < fullHistory:
-		return failing{begun: begun} // with its first result
+		return failing{begun: begun} // it began with its first result
 	default:
 		pace := (c.Executed - begun) / int64(len(c.History)-1)
 		if interval > 0 {
@@ -183,7 +185,7 @@ func failingOf(e *event) failing {
 	}
 }
 
-// text is how long ago it began.
+// text returns how long the check has failed.
 func (f failing) text(now time.Time) string {
 	if f.atLeast {
 		return ">" + lasting(now, f.begun)
@@ -212,7 +214,7 @@ func (t *top) once(ctx context.Context) error {
 	return w.Flush()
 }
 
-// run redraws the screen until key q or a signal.
+// run redraws the screen until the key q or a signal.
 func (t *top) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -221,7 +223,7 @@ func (t *top) run(ctx context.Context) error {
 		old, err := term.MakeRaw(int(in.Fd()))
 		if err == nil {
 			defer term.Restore(int(in.Fd()), old)
-			// The read ends with the process: there is no way to end it before.
+			// The read ends with the process: nothing can end it earlier.
 			go readKeys(in, keys)
 		}
 	}
@@ -259,7 +261,7 @@ func (t *top) run(ctx context.Context) error {
 			t.last, now = now, l
 		case key := <-keys:
 			switch key {
-			case 'q', 'Q', 3, 4: // 3 and 4 are Ctrl-C and Ctrl-D, which are plain bytes in raw mode
+			case 'q', 'Q', 3, 4: // 3 and 4 are Ctrl-C and Ctrl-D: plain bytes in raw mode
 				return nil
 			case 's', 'S':
 				t.hideSilenced = !t.hideSilenced
@@ -304,7 +306,7 @@ func (t *top) draw(now look) {
 	b.WriteTo(t.out)
 }
 
-// view is the screen's lines. Width 0 is as wide as it takes.
+// view returns the screen's lines. Width 0 means any width.
 func (t *top) view(now look, width, height int) []string {
 	where := "namespace " + t.namespace
 	if t.namespace == "" {
@@ -321,8 +323,9 @@ func (t *top) view(now look, width, height int) []string {
 		lines = append(lines, paint(t.color, red, cut("Error: "+printable(now.err.Error()), width)))
 	}
 	tab := &table{
-		columns: []column{{title: "Status", color: statusColor}, {title: "For", right: true}, {title: "Entity"}, {title: "Check"}, {title: "Silenced"}, {title: "Output"}},
-		color:   t.color,
+		columns: []column{{title: "Status", color: statusColor}, {title: "For", right: true}, {title: "Entity"},
+			{title: "Check"}, {title: "Silenced"}, {title: "Output"}},
+		color: t.color,
 	}
 	if t.namespace == "" {
 		tab.columns = append(tab.columns, column{title: "Namespace"})
@@ -359,7 +362,7 @@ func (t *top) view(now look, width, height int) []string {
 	return lines
 }
 
-// fleet is the line about what there is.
+// fleet returns the line about agents, entities and events.
 func (t *top) fleet(now look) string {
 	backends := "-"
 	if now.health != nil {
@@ -375,7 +378,7 @@ func (t *top) fleet(now look) string {
 		backends, now.gauge("lapwing_agent_sessions"), now.gauge("lapwing_state_pairs"), now.gauge("lapwing_config_objects"))
 }
 
-// rates is the line about what goes on.
+// rates returns the line about events per second and the like.
 func (t *top) rates(now look) string {
 	return fmt.Sprintf("Per second events %s   rejected %s   check requests %s   deliveries %s   retries %s   queued %s   lag %s s",
 		now.rate(t.last, "lapwing_events_received_total"), now.rate(t.last, "lapwing_events_rejected_total"),
@@ -384,7 +387,7 @@ func (t *top) rates(now look) string {
 		now.gauge("lapwing_state_lag_seconds"))
 }
 
-// counts is the line about what is not OK.
+// counts returns the line about incidents.
 func (t *top) counts(now look) string {
 	var critical, warning, other, silenced int
 	for _, ev := range now.incidents {
@@ -410,7 +413,7 @@ func (t *top) counts(now look) string {
 	return text
 }
 
-// gauge shows a metric's value, in few digits.
+// gauge returns a metric's value, in few digits.
 func (l look) gauge(name string) string {
 	v, ok := l.metrics[name]
 	if !ok {
@@ -419,7 +422,7 @@ func (l look) gauge(name string) string {
 	return strconv.FormatFloat(float64(int64(v*10+0.5))/10, 'f', -1, 64)
 }
 
-// rate shows how fast a counter grew since an earlier look.
+// rate returns how fast a counter has grown since an earlier look.
 func (l look) rate(before look, name string) string {
 	v, ok := l.metrics[name]
 	old, had := before.metrics[name]
@@ -427,11 +430,11 @@ func (l look) rate(before look, name string) string {
 	if !ok || !had || seconds <= 0 {
 		return "-"
 	}
-	// A backend that was restarted counts from zero.
+	// A restarted backend counts from zero.
 	return strconv.FormatFloat(float64(int64(max(0, v-old)/seconds*10+0.5))/10, 'f', -1, 64)
 }
 
-// sumMetrics adds up the samples of each metric in Prometheus' text format, whatever their labels.
+// sumMetrics returns the sum of each metric's samples in Prometheus' text format, over all labels.
 func sumMetrics(text []byte) map[string]float64 {
 	out := map[string]float64{}
 	for line := range bytes.Lines(text) {
@@ -457,7 +460,7 @@ func sumMetrics(text []byte) map[string]float64 {
 	return out
 }
 
-// lasting is how long ago a moment was, in one unit.
+// lasting returns the time since begun, in one unit.
 func lasting(now time.Time, begun int64) string {
 	if begun <= 0 {
 		return ""
@@ -474,7 +477,7 @@ func lasting(now time.Time, begun int64) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// cut shortens a text to n cells of the terminal; 0 leaves it.
+// cut shortens a text to n cells of the terminal; 0 means no limit.
 func cut(text string, n int) string {
 	if n <= 0 || displayWidth(text) <= n {
 		return text

@@ -7,7 +7,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestFor: the column For of top tells how long a check has failed, not how much of it the event's history holds.
+// TestFor: the column For of top shows how long a check has failed, even if the event's history is shorter.
 func TestFor(t *testing.T) {
 	const minute, hour = int64(60), int64(3600)
 	now := int64(1_800_000_000)

@@ -16,39 +16,39 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// tracedOutcomes is how many outcomes are fetched, so that the beginning of an incident is among them.
+// tracedOutcomes is how many outcomes are fetched: enough to include the beginning of an incident.
 const tracedOutcomes = 100
 
 func traceEventCommand(k *kind) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "trace ENTITY CHECK",
-		Short: "say why an event did, or did not, alert",
-		Long: `Say why an event did, or did not, alert. The answer comes first, in a sentence; below it, what became of the newest
-events of the check: each workflow with its verdict, its filters with their expressions and the values they saw, and
-each attempt of its handler with its time, exit status and output.
+		Short: "show why an event did or did not alert",
+		Long: `Show why an event did or did not alert. The answer comes first, in a sentence. Below it are the newest events of the check:
+each workflow with its verdict, its filters with their expressions and the values they saw, and each attempt of its handler
+with its time, exit status and output.
 
-Incidents and resolutions are traced always, other events by a sample; a row of events that come to the same end is
-shown as one. If there is no trace of the present state, the event is tried with the present definitions, and the answer says
+Incidents and resolutions are always traced, other events by a sample. Successive events with the same outcome are shown as
+one. If there is no trace of the present state, the event is simulated with the present definitions, and the answer says
 so. Nothing is sent.
 
-The verdicts: DELIVERED; WAITING (an attempt failed, another will be made), HELD, GROUPED (it waits for its group to go
-out), FOLDED (it went out with others in one alert), FILTERED, SILENCED, INHIBITED (what it depends on fails), NO HANDLER
-(none that is defined would take it), DEAD (all attempts failed; see 'lapwing deadletter'), DROPPED, FAILED (the workflow
-could not be run).
+The verdicts: DELIVERED; WAITING (an attempt failed, the next one is due), HELD, GROUPED (it waits for its group),
+FOLDED (it went out with others in one alert), FILTERED, SILENCED, INHIBITED (a dependency fails), NO HANDLER (no defined
+handler takes it), DEAD (all attempts failed; see 'lapwing deadletter'), DROPPED, FAILED (the workflow could not be run).
 
-In format json, it is one object: answer, outcomes as the API has them, and simulated.`,
+The json format is one object: answer, outcomes as the API has them, and simulated.`,
 		Example: `  lapwing event trace srv1 check-cpu
   lapwing event trace srv1 check-cpu --limit 20
   lapwing event trace srv1 check-cpu --format json | jq -r .answer`,
 		Args: args("ENTITY", "CHECK"),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			a := &account{entity: args[0], check: args[1], now: time.Now()}
 			if err := a.fetch(ctx, s); err != nil {
 				return err
 			}
 			if a.event == nil && len(a.outcomes) == 0 {
-				return hint(fmt.Errorf("there is no event %s/%s, and no trace of one", a.entity, a.check), "See 'lapwing %s list' for what there is.", k.Command)
+				return hint(fmt.Errorf("there is no event %s/%s, and no trace of one", a.entity, a.check),
+					"See 'lapwing %s list' for the existing ones.", k.Command)
 			}
 			if s.format == formatJSON {
 				raw, err := jsonOf(map[string]any{"answer": a.sentence(), "outcomes": a.outcomes, "simulated": a.simulated})
@@ -62,14 +62,14 @@ In format json, it is one object: answer, outcomes as the API has them, and simu
 			return w.Flush()
 		}),
 	}
-	cmd.Flags().IntVar(&limit, "limit", printedOutcomes, "how many events to show; 0 for all that there are")
+	cmd.Flags().IntVar(&limit, "limit", printedOutcomes, "number of events to show; 0 for all")
 	completeNames(cmd, k)
 	formatFlag(cmd)
 	return cmd
 }
 
-// fetch asks for all that is known.
-func (a *account) fetch(ctx context.Context, s *session) error {
+// fetch requests everything about the event.
+func (a *account) fetch(ctx context.Context, s *invocation) error {
 	ev, err := client.Get(ctx, s.client, client.Events, s.namespace, client.EventName(a.entity, a.check))
 	if err != nil && !errors.Is(err, client.ErrNotFound) {
 		return err
@@ -87,15 +87,16 @@ func (a *account) fetch(ctx context.Context, s *session) error {
 		}
 		return nil
 	}
-	// That it cannot be tried is no reason to hide the rest.
+	// If the simulation fails, the rest is still shown.
 	if a.simulated, err = s.client.Simulate(ctx, s.namespace, &client.Simulation{Entity: a.entity, Check: a.check}); err != nil {
 		a.simulated, a.why = nil, err.Error()
 	}
 	return nil
 }
 
-// undefinedHandlers are those of the names that are not defined. A user who may not see handlers learns nothing of them.
-func undefinedHandlers(ctx context.Context, s *session, names []string) (undefined []string) {
+// undefinedHandlers returns the handlers among the names that are not defined. A user without the right to see handlers
+// gets none.
+func undefinedHandlers(ctx context.Context, s *invocation, names []string) (undefined []string) {
 	const most = 10
 	for _, name := range names[:min(len(names), most)] {
 		if _, err := client.Get(ctx, s.client, client.Handlers, s.namespace, name); errors.Is(err, client.ErrNotFound) {
@@ -114,22 +115,21 @@ func simulateCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "simulate",
-		Short: "say what would become of an event, with drafts of definitions",
-		Long: `Say what would become of an event: by which workflows it would go, what each filter would see and say, and what its
-mutator would make of it. Nothing is sent and nothing is stored.
+		Short: "show what would happen to an event, with drafts of definitions",
+		Long: `Show what would happen to an event: its workflows, the values and the result of each filter, and the mutator's output.
+Nothing is sent and nothing is stored.
 
-Files may hold pipelines, handlers, filters and mutators. They count in place of what the backend has of the same names,
-and those that the event does not name are tried as well. The event is one that the backend has, or a file with one in
-JSON or YAML.
+Files may hold pipelines, handlers, filters and mutators. They replace the backend's definitions of the same names. Drafts
+that the event does not name are tried too. The event is one that the backend has, or one from a JSON or YAML file.
 
 Filters and JavaScript mutators run. Mutators that are commands run only with --run-commands, which needs the right to
-create mutators, as each draft needs the right to create and update it.`,
+create mutators. Each draft needs the right to create and update it.`,
 		Example: `  lapwing pipeline simulate -f draft.yaml --event srv1/check-cpu
   lapwing pipeline simulate --event srv1/check-cpu
   lapwing pipeline simulate -f pipelines/ --event incident.json --format json`,
 		Args: args(),
 	}
-	cmd.RunE = run(func(ctx context.Context, s *session, _ []string) error {
+	cmd.RunE = run(func(ctx context.Context, s *invocation, _ []string) error {
 		sim := &client.Simulation{RunCommands: runCommands}
 		if len(files) > 0 {
 			objects, err := readObjects(ctx, s, files, recursive)
@@ -157,7 +157,7 @@ create mutators, as each draft needs the right to create and update it.`,
 			return writeJSONBlock(s.out, raw)
 		}
 		a := &account{now: time.Now()}
-		answer := "Nobody would be told: " + a.because(deliveries) + "."
+		answer := "No handler would get it: " + a.because(deliveries) + "."
 		if routes := told(deliveries); routes != nil {
 			answer = "It would be handed to " + strings.Join(routes, ", ") + "."
 		}
@@ -168,9 +168,9 @@ create mutators, as each draft needs the right to create and update it.`,
 		return w.Flush()
 	})
 	fileFlags(cmd, &files, &recursive)
-	cmd.Flags().StringVar(&what, "event", "", "ENTITY/CHECK of an event that the backend has, or a file with one")
+	cmd.Flags().StringVar(&what, "event", "", "event to simulate: ENTITY/CHECK of one that the backend has, or a file with one")
 	_ = cmd.MarkFlagRequired("event")
-	cmd.Flags().BoolVar(&runCommands, "run-commands", false, "run mutators that are commands, on the backend")
+	cmd.Flags().BoolVar(&runCommands, "run-commands", false, "also run mutators that are commands, on the backend")
 	formatFlag(cmd)
 	return cmd
 }
@@ -195,7 +195,7 @@ func addDraft(sim *client.Simulation, o *object) error {
 	return nil
 }
 
-// simulatedEvent says which event is tried: one in a file, or one that the backend has.
+// simulatedEvent sets the event to simulate: one from a file, or one that the backend has.
 func simulatedEvent(sim *client.Simulation, what, namespace string) error {
 	text, err := os.ReadFile(what)
 	if errors.Is(err, os.ErrNotExist) {

@@ -18,7 +18,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 )
 
-// operator is somebody with a client of a real backend.
+// operator is a user with a client of a real backend.
 type operator struct {
 	t      *testing.T
 	client *client.Client
@@ -63,7 +63,7 @@ func (o *operator) put(plural, name, body string) {
 	}
 }
 
-// event sends a result of a check. More is further JSON of the check.
+// event sends a result of a check. more is additional JSON of the check.
 func (o *operator) event(entity, check string, status int, more string) {
 	o.t.Helper()
 	if more != "" {
@@ -72,7 +72,7 @@ func (o *operator) event(entity, check string, status int, more string) {
 	o.put("events", entity+"/"+check, fmt.Sprintf(`{"entity":{"metadata":{"name":%q}},"check":{"metadata":{"name":%q},"interval":10,"status":%d,"output":"it is %d"%s}}`, entity, check, status, status, more))
 }
 
-// asks runs a command until it prints what it should. What it asks about happens on other goroutines of the backend.
+// asks runs a command until it prints want. Other goroutines of the backend produce the answer.
 func (o *operator) asks(t *testing.T, want string, args ...string) string {
 	t.Helper()
 	re := regexp.MustCompile(want)
@@ -85,11 +85,11 @@ func (o *operator) asks(t *testing.T, want string, args ...string) string {
 		if time.Now().After(deadline) {
 			t.Fatalf("lapwing %s: %v\n%s\nnever matched %s", strings.Join(args, " "), err, got, want)
 		}
-		time.Sleep(20 * time.Millisecond) // between looks at what must come
+		time.Sleep(20 * time.Millisecond) // pause while polling for a state that must come
 	}
 }
 
-// TestWhyNot asks a real backend why a check did not alert, for each reason that there is.
+// TestWhyNot asks a real backend why a check did not alert, for each possible reason.
 func TestWhyNot(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
@@ -119,17 +119,22 @@ func TestWhyNot(t *testing.T) {
 		want              string
 	}{
 		{"delivered", "fine", `"handlers":["good"]`, `web1/fine fails \(status 2, once in a row\)\. It did alert: good at `},
-		{"filtered", "filtered", `"handlers":["ops"]`, `It did not alert: ops: filter ops denied it: event\.check\.labels\.team == 'ops', and event\.check\.labels\.team was `},
+		{"filtered", "filtered", `"handlers":["ops"]`,
+			`It did not alert: ops: filter ops denied it: event\.check\.labels\.team == 'ops', and event\.check\.labels\.team was `},
 		{"occurrences not reached", "early", `"handlers":["third"]`,
 			`It did not alert: third: filter thrice denied it: event\.check\.occurrences == 3, and event\.check\.occurrences was 1\.`},
 		{"silenced", "quiet", `"handlers":["incidents"]`, `It did not alert: incidents: it is silenced by entity:web1:quiet\.`},
-		{"no handler", "mistyped", `"handlers":["mial"]`, `It did not alert: there is no handler that would take it: .*mial`},
-		{"one of two handlers", "half", `"handlers":["good","mial"]`, `It did alert: good at .*\. Handler mial, which it names, is not defined\.`},
-		{"none named", "unnamed", ``, `It did not alert: there is no handler that would take it|names no handler`},
-		{"handler failed", "failed", `"handlers":["broken"]`, `It did not alert: broken: the handler failed in 1 attempt: .*550 no such user.*lapwing deadletter list`},
-		{"will be tried again", "busy", `"handlers":["busy"]`, `It has not alerted yet: busy: the last attempt failed: .*, the next is at `},
+		{"no handler", "mistyped", `"handlers":["mial"]`, `It did not alert: no handler takes it: .*mial`},
+		{"one of two handlers", "half", `"handlers":["good","mial"]`,
+			`It did alert: good at .*\. Handler mial, which it names, is not defined\.`},
+		{"none named", "unnamed", ``, `It did not alert: no handler takes it|names no handler`},
+		{"handler failed", "failed", `"handlers":["broken"]`,
+			`It did not alert: broken: the handler failed in 1 attempt: .*550 no such user.*lapwing deadletter list`},
+		{"will be tried again", "busy", `"handlers":["busy"]`,
+			`It has not alerted yet: busy: the last attempt failed: .*, the next is at `},
 		{"grouped", "late", `"handlers":["late"]`, `It has not alerted yet: late: it waits for its group to go out: .*late`},
-		{"missing filter", "lost", `"handlers":["lost"]`, `It did not alert: lost: the workflow could not be run: there is no filter "nowhere"`},
+		{"missing filter", "lost", `"handlers":["lost"]`,
+			`It did not alert: lost: the workflow could not be run: there is no filter "nowhere"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			o.event("web1", tc.check, 2, tc.more)
@@ -144,10 +149,11 @@ func TestWhyNot(t *testing.T) {
 		o.asks(t, `(?s)It did alert: hostile at .*error filter endless: .*\n +it takes too long\n.*error filter wrong: .*\n +.*nobody is not defined`, "event", "trace", "web1", "hostile")
 	})
 	t.Run("set aside", func(t *testing.T) {
-		// Each time it is asked, it has its worker killed: it matches again and again in one step, which cannot be interrupted.
+		// This expression makes the backend kill its worker: it matches repeatedly in one step, which cannot be
+		// interrupted.
 		filter("deadly", `Array(1000).fill(1).map(RegExp.prototype.test.bind(/^(a+)+\1$/, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab")).length`)
 		handler("deadly", `"command":"cat > /dev/null","filters":["deadly"]`)
-		// After each death the filter is not asked for some seconds, so events go on until three workers have died of it.
+		// After each death the filter pauses for some seconds, so send events until it has killed three workers.
 		deadline := time.Now().Add(3 * time.Minute)
 		for n := 0; ; n++ {
 			check := fmt.Sprint("deadly", n)
@@ -159,7 +165,7 @@ func TestWhyNot(t *testing.T) {
 			if time.Now().After(deadline) {
 				t.Fatalf("never set aside: %s", got)
 			}
-			time.Sleep(200 * time.Millisecond) // a filter is paused for seconds after a death; an event that comes meanwhile does no harm
+			time.Sleep(200 * time.Millisecond) // a filter pauses after a death; events in between do no harm
 		}
 	})
 	t.Run("inhibited", func(t *testing.T) {
@@ -173,12 +179,14 @@ func TestWhyNot(t *testing.T) {
 		for i := range 5 {
 			o.event(fmt.Sprint("rack", i), "power", 2, `"handlers":["racks"]`)
 		}
-		o.asks(t, `alert by itself: racks: it went out at .* with others in one alert: one of 5 in group`, "event", "trace", "rack3", "power")
+		o.asks(t, `alert on its own: racks: it went out at .* with others in one alert: one of 5 in group`, "event",
+			"trace", "rack3", "power")
 	})
 	t.Run("alerted later", func(t *testing.T) {
 		o.event("web1", "early", 2, `"handlers":["third"]`)
 		o.event("web1", "early", 2, `"handlers":["third"]`)
-		got := o.asks(t, `fails \(status 2, 3 times in a row\)\. It did alert: third at `, "event", "trace", "web1", "early", "--limit", "0")
+		got := o.asks(t, `fails \(status 2, 3 times in a row\)\. It did alert: third at `, "event", "trace", "web1",
+			"early", "--limit", "0")
 		if n := strings.Count(got, "FILTERED"); n != 2 {
 			t.Errorf("%d denials are shown, want 2:\n%s", n, got)
 		}
@@ -191,10 +199,12 @@ func TestWhyNot(t *testing.T) {
 		if out, err := o.run("event", "delete", "web1", "filtered", "--skip-confirm"); err != nil {
 			t.Fatal(out)
 		}
-		o.asks(t, `There is no event web1/filtered now\. Its last incident did not alert: ops: filter ops denied it`, "event", "trace", "web1", "filtered")
+		o.asks(t, `There is no event web1/filtered now\. Its last incident did not alert: ops: filter ops denied it`,
+			"event", "trace", "web1", "filtered")
 	})
 	t.Run("unknown", func(t *testing.T) {
-		if out, err := o.run("event", "trace", "web1", "nothing"); err == nil || !strings.Contains(out, "there is no event web1/nothing, and no trace of one") {
+		if out, err := o.run("event", "trace", "web1", "nothing"); err == nil ||
+			!strings.Contains(out, "there is no event web1/nothing, and no trace of one") {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
@@ -208,13 +218,16 @@ func TestWhyNot(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		d := got.Outcomes[0].Deliveries[0]
-		if d.Verdict != client.VerdictDead || len(d.Attempts) != 1 || d.Attempts[0].Status != 3 || !strings.Contains(d.Attempts[0].Output, "550 no such user") {
+		if d.Verdict != client.VerdictDead || len(d.Attempts) != 1 || d.Attempts[0].Status != 3 ||
+			!strings.Contains(d.Attempts[0].Output, "550 no such user") {
 			t.Errorf("delivery %+v", d)
 		}
 	})
 	t.Run("page", func(t *testing.T) {
 		out, err := o.run("event", "trace", "web1", "failed")
-		for _, want := range []string{`(?m)^  handler broken: DEAD`, `(?m)^    attempt 1 at \d\d:\d\d:\d\d: failed \(status 3\) after \d+ ms$`, `(?m)^            \| 550 no such user$`} {
+		for _, want := range []string{`(?m)^  handler broken: DEAD`,
+			`(?m)^    attempt 1 at \d\d:\d\d:\d\d: failed \(status 3\) after \d+ ms$`,
+			`(?m)^            \| 550 no such user$`} {
 			if err != nil || !regexp.MustCompile(want).MatchString(out) {
 				t.Errorf("%v: %q is not in\n%s", err, want, out)
 			}
@@ -229,7 +242,7 @@ func TestWhyNot(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.event("web2", "early", 2, `"handlers":["third"]`)
-		o.asks(t, `^Nobody would be told: third: filter thrice denied it: event\.check\.occurrences == 3, and event\.check\.occurrences was 1\. Nothing was sent\.`,
+		o.asks(t, `^No handler would get it: third: filter thrice denied it: event\.check\.occurrences == 3, and event\.check\.occurrences was 1\. Nothing was sent\.`,
 			"pipeline", "simulate", "--event", "web2/early")
 		o.asks(t, `(?s)^It would be handed to third, good\. Nothing was sent\..*pipeline draft, workflow one, handler good: DELIVERED`,
 			"pipeline", "simulate", "--event", "web2/early", "-f", draft)
@@ -238,7 +251,8 @@ func TestWhyNot(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.asks(t, `^It would be handed to third\.`, "pipeline", "simulate", "--event", file)
-		for what, want := range map[string]string{"web9/early": "not found", "nothing": "neither ENTITY/CHECK nor a file", o.dir: "directory"} {
+		for what, want := range map[string]string{"web9/early": "not found",
+			"nothing": "neither ENTITY/CHECK nor a file", o.dir: "directory"} {
 			if out, err := o.run("pipeline", "simulate", "--event", what); err == nil || !strings.Contains(out, want) {
 				t.Errorf("--event %s: %v: %s, want %s", what, err, out, want)
 			}
@@ -256,11 +270,11 @@ func TestWhyNot(t *testing.T) {
 		if out, err := o.run("deadletter", "info", "nothing"); err == nil || !strings.Contains(out, "lapwing deadletter list") {
 			t.Errorf("%v: %s", err, out)
 		}
-		// It fails again, and again; then its handler is mended.
-		o.asks(t, `Handed over 1 dead letter`, "deadletter", "redrive", id)
+		// It fails repeatedly; then its handler is corrected.
+		o.asks(t, `Sent 1 dead letter`, "deadletter", "redrive", id)
 		o.asks(t, `the handler failed in 2 attempts`, "event", "trace", "web1", "failed")
 		handler("broken", `"command":"cat > /dev/null"`)
-		o.asks(t, `Handed over 1 dead letter`, "deadletter", "redrive", "--handler", "broken")
+		o.asks(t, `Sent 1 dead letter`, "deadletter", "redrive", "--handler", "broken")
 		o.asks(t, `It did alert: broken at `, "event", "trace", "web1", "failed")
 		handler("broken", `"command":"cat > /dev/null; exit 3"`)
 		o.event("web1", "failed", 2, `"handlers":["broken"]`)

@@ -41,7 +41,7 @@ var userKind = newKind(client.Users, display[user]{
 })
 
 // userCall sends a request about a user and prints a word.
-func (s *session) userCall(ctx context.Context, k *kind, method, name, rest string, in any, done string) error {
+func (s *invocation) userCall(ctx context.Context, k *kind, method, name, rest string, in any, done string) error {
 	if err := s.client.Do(ctx, method, client.Users.Path("", name)+rest, in, nil); err != nil {
 		return hintMissing(k, fmt.Errorf("change user %q: %w", name, bare(err)))
 	}
@@ -51,8 +51,9 @@ func (s *session) userCall(ctx context.Context, k *kind, method, name, rest stri
 	return nil
 }
 
-// userCommand is a command about one user, whom the first argument names.
-func userCommand(k *kind, name, short, example string, more []string, f func(ctx context.Context, s *session, args []string) error) *cobra.Command {
+// userCommand returns a command about one user, named by the first argument.
+func userCommand(k *kind, name, short, example string, more []string,
+	f func(ctx context.Context, s *invocation, args []string) error) *cobra.Command {
 	use := name + " USERNAME"
 	for _, arg := range more {
 		use += " " + arg
@@ -77,7 +78,7 @@ func createUserCommand(k *kind) *cobra.Command {
 		Example: "  lapwing user create alice --password 'a long secret' --groups ops,view\n  lapwing user create --interactive",
 		Args:    nameArg(&interactive),
 	}
-	cmd.RunE = run(func(ctx context.Context, s *session, args []string) error {
+	cmd.RunE = run(func(ctx context.Context, s *invocation, args []string) error {
 		name := ""
 		if len(args) > 0 {
 			name = args[0]
@@ -114,80 +115,86 @@ func createUserCommand(k *kind) *cobra.Command {
 		return nil
 	})
 	cmd.Flags().StringVarP(&password, "password", "p", "", "password, of at least 8 characters")
-	cmd.Flags().StringVarP(&groups, "groups", "g", "", "groups the user is in, comma separated")
+	cmd.Flags().StringVarP(&groups, "groups", "g", "", "groups of the user, comma separated")
 	cmd.Flags().BoolVar(&interactive, "interactive", false, "ask for name, password and groups")
 	return cmd
 }
 
 func disableUserCommand(k *kind) *cobra.Command {
 	var skipConfirm bool
-	cmd := userCommand(k, "disable", "keep a user from signing in", "disable alice", nil, func(ctx context.Context, s *session, args []string) error {
-		if !skipConfirm {
-			yes, err := s.confirm(fmt.Sprintf("Are you sure you would like to disable user resource '%s'?", args[0]))
-			if err != nil {
-				return err
+	cmd := userCommand(k, "disable", "disable a user: the user cannot sign in", "disable alice", nil,
+		func(ctx context.Context, s *invocation, args []string) error {
+			if !skipConfirm {
+				yes, err := s.confirm(fmt.Sprintf("Are you sure you would like to disable user resource '%s'?", args[0]))
+				if err != nil {
+					return err
+				}
+				if !yes {
+					fmt.Fprintln(s.out, "Canceled")
+					return nil
+				}
 			}
-			if !yes {
-				fmt.Fprintln(s.out, "Canceled")
-				return nil
-			}
-		}
-		return s.userCall(ctx, k, http.MethodDelete, args[0], "", nil, "Disabled")
-	})
-	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask")
+			return s.userCall(ctx, k, http.MethodDelete, args[0], "", nil, "Disabled")
+		})
+	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask for confirmation")
 	return cmd
 }
 
 func reinstateUserCommand(k *kind) *cobra.Command {
-	return userCommand(k, "reinstate", "let a disabled user sign in again", "reinstate alice", nil, func(ctx context.Context, s *session, args []string) error {
-		return s.userCall(ctx, k, http.MethodPut, args[0], "/reinstate", nil, "Reinstated")
-	})
+	return userCommand(k, "reinstate", "let a disabled user sign in again", "reinstate alice", nil,
+		func(ctx context.Context, s *invocation, args []string) error {
+			return s.userCall(ctx, k, http.MethodPut, args[0], "/reinstate", nil, "Reinstated")
+		})
 }
 
 func addGroupCommand(k *kind) *cobra.Command {
-	return userCommand(k, "add-group", "add a user to a group", "add-group alice ops", []string{"GROUP"}, func(ctx context.Context, s *session, args []string) error {
-		return s.userCall(ctx, k, http.MethodPut, args[0], "/groups/"+url.PathEscape(args[1]), nil, "Added")
-	})
+	return userCommand(k, "add-group", "add a user to a group", "add-group alice ops", []string{"GROUP"},
+		func(ctx context.Context, s *invocation, args []string) error {
+			return s.userCall(ctx, k, http.MethodPut, args[0], "/groups/"+url.PathEscape(args[1]), nil, "Added")
+		})
 }
 
 func removeGroupCommand(k *kind) *cobra.Command {
-	return userCommand(k, "remove-group", "remove a user from a group", "remove-group alice ops", []string{"GROUP"}, func(ctx context.Context, s *session, args []string) error {
-		return s.userCall(ctx, k, http.MethodDelete, args[0], "/groups/"+url.PathEscape(args[1]), nil, "Removed")
-	})
+	return userCommand(k, "remove-group", "remove a user from a group", "remove-group alice ops", []string{"GROUP"},
+		func(ctx context.Context, s *invocation, args []string) error {
+			return s.userCall(ctx, k, http.MethodDelete, args[0], "/groups/"+url.PathEscape(args[1]), nil, "Removed")
+		})
 }
 
 func removeGroupsCommand(k *kind) *cobra.Command {
-	return userCommand(k, "remove-groups", "remove a user from all groups", "remove-groups alice", nil, func(ctx context.Context, s *session, args []string) error {
-		return s.userCall(ctx, k, http.MethodDelete, args[0], "/groups", nil, "Removed")
-	})
+	return userCommand(k, "remove-groups", "remove a user from all groups", "remove-groups alice", nil,
+		func(ctx context.Context, s *invocation, args []string) error {
+			return s.userCall(ctx, k, http.MethodDelete, args[0], "/groups", nil, "Removed")
+		})
 }
 
-// setGroupsCommand removes and adds one by one, as the API has no other way that leaves the password alone. What is
-// added comes first, so that a failure on the way locks no user out.
+// setGroupsCommand removes and adds groups one by one: the API's other way would change the password too. It adds
+// first, so that a failure in between locks no user out.
 func setGroupsCommand(k *kind) *cobra.Command {
-	return userCommand(k, "set-groups", "replace the groups of a user", "set-groups alice ops,view", []string{"GROUPS"}, func(ctx context.Context, s *session, args []string) error {
-		raw, err := client.Get(ctx, s.client, client.Users, "", args[0])
-		if err != nil {
-			return hintMissing(k, err)
-		}
-		want := splitList(args[1])
-		for _, g := range want {
-			if !slices.Contains(raw.Groups, g) {
-				if err := s.userCall(ctx, k, http.MethodPut, args[0], "/groups/"+url.PathEscape(g), nil, ""); err != nil {
-					return err
+	return userCommand(k, "set-groups", "replace the groups of a user", "set-groups alice ops,view",
+		[]string{"GROUPS"}, func(ctx context.Context, s *invocation, args []string) error {
+			raw, err := client.Get(ctx, s.client, client.Users, "", args[0])
+			if err != nil {
+				return hintMissing(k, err)
+			}
+			want := splitList(args[1])
+			for _, g := range want {
+				if !slices.Contains(raw.Groups, g) {
+					if err := s.userCall(ctx, k, http.MethodPut, args[0], "/groups/"+url.PathEscape(g), nil, ""); err != nil {
+						return err
+					}
 				}
 			}
-		}
-		for _, g := range raw.Groups {
-			if !slices.Contains(want, g) {
-				if err := s.userCall(ctx, k, http.MethodDelete, args[0], "/groups/"+url.PathEscape(g), nil, ""); err != nil {
-					return err
+			for _, g := range raw.Groups {
+				if !slices.Contains(want, g) {
+					if err := s.userCall(ctx, k, http.MethodDelete, args[0], "/groups/"+url.PathEscape(g), nil, ""); err != nil {
+						return err
+					}
 				}
 			}
-		}
-		fmt.Fprintln(s.out, "Updated")
-		return nil
-	})
+			fmt.Fprintln(s.out, "Updated")
+			return nil
+		})
 }
 
 func changePasswordCommand(k *kind) *cobra.Command {
@@ -195,17 +202,17 @@ func changePasswordCommand(k *kind) *cobra.Command {
 	var interactive bool
 	cmd := &cobra.Command{
 		Use:     "change-password [USERNAME]",
-		Short:   "change your password, or another user's, knowing the present one",
+		Short:   "change your password, or another user's whose password you know",
 		Example: "  lapwing user change-password --current-password 'P@ssw0rd!' --new-password 'a long secret'\n  lapwing user change-password alice --interactive",
 		Args:    cobra.MaximumNArgs(1),
 	}
-	cmd.RunE = run(func(ctx context.Context, s *session, args []string) error {
+	cmd.RunE = run(func(ctx context.Context, s *invocation, args []string) error {
 		name := s.user()
 		if len(args) > 0 {
 			name = args[0]
 		}
 		if name == "" {
-			return hint(errors.New("it is not known who you are: you signed in with an API key"), "Name the user.")
+			return hint(errors.New("the user is unknown: you signed in with an API key"), "Name the user.")
 		}
 		if interactive || (current == "" && next == "") {
 			q := s.questions()
@@ -223,10 +230,11 @@ func changePasswordCommand(k *kind) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return s.userCall(ctx, k, http.MethodPut, name, "/password", map[string]any{"username": name, "password": current, "password_hash": hash}, "Updated")
+		return s.userCall(ctx, k, http.MethodPut, name, "/password",
+			map[string]any{"username": name, "password": current, "password_hash": hash}, "Updated")
 	})
-	cmd.Flags().StringVarP(&current, "current-password", "c", "", "the password that is good now")
-	cmd.Flags().StringVarP(&next, "new-password", "p", "", "the password to come, of at least 8 characters")
+	cmd.Flags().StringVarP(&current, "current-password", "c", "", "present password")
+	cmd.Flags().StringVarP(&next, "new-password", "p", "", "new password, of at least 8 characters")
 	cmd.Flags().BoolVar(&interactive, "interactive", false, "ask for both passwords")
 	completeNames(cmd, k)
 	return cmd
@@ -236,22 +244,25 @@ func resetPasswordCommand(k *kind) *cobra.Command {
 	var password string
 	var interactive bool
 	var cmd *cobra.Command
-	cmd = userCommand(k, "reset-password", "give a user a new password", "reset-password alice --password 'a long secret'", nil, func(ctx context.Context, s *session, args []string) error {
-		if interactive {
-			if err := s.questions().secret("New password", &password); err != nil {
+	cmd = userCommand(k, "reset-password", "give a user a new password",
+		"reset-password alice --password 'a long secret'", nil,
+		func(ctx context.Context, s *invocation, args []string) error {
+			if interactive {
+				if err := s.questions().secret("New password", &password); err != nil {
+					return err
+				}
+			}
+			if password == "" {
+				return hintUsage(cmd, errors.New(`required flag(s) "password" not set`))
+			}
+			hash, err := hashPassword(password)
+			if err != nil {
 				return err
 			}
-		}
-		if password == "" {
-			return hintUsage(cmd, errors.New(`required flag(s) "password" not set`))
-		}
-		hash, err := hashPassword(password)
-		if err != nil {
-			return err
-		}
-		return s.userCall(ctx, k, http.MethodPut, args[0], "/reset_password", map[string]any{"username": args[0], "password_hash": hash}, "Updated")
-	})
-	cmd.Flags().StringVarP(&password, "password", "p", "", "the new password, of at least 8 characters")
+			return s.userCall(ctx, k, http.MethodPut, args[0], "/reset_password",
+				map[string]any{"username": args[0], "password_hash": hash}, "Updated")
+		})
+	cmd.Flags().StringVarP(&password, "password", "p", "", "new password, of at least 8 characters")
 	cmd.Flags().BoolVar(&interactive, "interactive", false, "ask for the password")
 	return cmd
 }
@@ -274,7 +285,7 @@ func hashPasswordCommand(*kind) *cobra.Command {
 				password = args[0]
 			}
 			if interactive {
-				s := &session{in: cmd.InOrStdin(), errOut: cmd.ErrOrStderr()}
+				s := &invocation{in: cmd.InOrStdin(), errOut: cmd.ErrOrStderr()}
 				if err := s.questions().secret("Password", &password); err != nil {
 					return err
 				}
@@ -287,11 +298,11 @@ func hashPasswordCommand(*kind) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&interactive, "interactive", false, "ask for the password, so that it is not in the shell's history")
+	cmd.Flags().BoolVar(&interactive, "interactive", false, "ask for the password, to keep it out of the shell's history")
 	return cmd
 }
 
-// hashPassword makes the kind of hash that the API takes.
+// hashPassword returns the kind of hash that the API accepts.
 func hashPassword(password string) (string, error) {
 	if len(password) < 8 {
 		return "", errors.New("password length must be at least 8 characters")
@@ -322,7 +333,7 @@ func testCredentialsCommand(*kind) *cobra.Command {
 			return explain(err, set)
 		}
 		if interactive {
-			s := &session{in: cmd.InOrStdin(), errOut: cmd.ErrOrStderr()}
+			s := &invocation{in: cmd.InOrStdin(), errOut: cmd.ErrOrStderr()}
 			if err := s.questions().secret("Password", &password); err != nil {
 				return err
 			}

@@ -16,61 +16,61 @@ import (
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
-// Pauses before a lost live stream is opened again: they double from the first to the last.
+// Pauses before a broken live stream is opened again. They double from the first to the last.
 const (
 	firstPause = time.Second
 	lastPause  = 30 * time.Second
 )
 
-// watcher prints the current events, then each change. It remembers what it has shown, so that after a broken
-// connection only what was missed is shown.
+// watcher prints the current events, then each change. It remembers what it has printed, so that after a broken
+// connection it prints only the missed changes.
 type watcher struct {
-	*session
+	*invocation
 	kind  *kind
 	match *selector.Selector
-	table *table // of the events up to the first sync; then its widths are those of the lines
+	table *table // of the events before the first sync; later lines use its widths
 	lines *bufio.Writer
 
 	opts     client.StreamOptions
 	position string
-	resumed  bool // the present stream brings only what was missed
+	resumed  bool // the present stream brings only missed changes
 
-	synced   bool // the table was printed
-	pass     int  // how many streams were opened
-	received bool // something came through the present one
+	synced   bool // the table is printed
+	pass     int  // number of streams opened
+	received bool // the present stream has brought something
 	seen     map[eventKey]sighting
 	seed     maphash.Seed
 }
 
 type eventKey struct{ namespace, entity, check string }
 
-// sighting is when an event was last sent to us, and a hash of what it was.
+// sighting is when an event was last received, and a hash of it.
 type sighting struct {
 	pass int
 	hash uint64
 }
 
-// watchEvents runs until ctx ends, which is a success, or the server refuses.
-func watchEvents(ctx context.Context, s *session, k *kind, namespace string, opts client.ListOptions) error {
+// watchEvents runs until ctx ends, which is no error, or the server refuses.
+func watchEvents(ctx context.Context, s *invocation, k *kind, namespace string, opts client.ListOptions) error {
 	match, err := selector.Parse(opts.LabelSelector, opts.FieldSelector)
 	if err != nil {
 		return err
 	}
 	w := &watcher{
-		session: s,
-		match:   match,
-		opts:    client.StreamOptions{FieldSelector: opts.FieldSelector, LabelSelector: opts.LabelSelector},
-		kind:    k,
-		lines:   bufio.NewWriter(s.out),
-		seen:    map[eventKey]sighting{},
-		seed:    maphash.MakeSeed(),
+		invocation: s,
+		match:      match,
+		opts:       client.StreamOptions{FieldSelector: opts.FieldSelector, LabelSelector: opts.LabelSelector},
+		kind:       k,
+		lines:      bufio.NewWriter(s.out),
+		seen:       map[eventKey]sighting{},
+		seed:       maphash.MakeSeed(),
 	}
 	w.opts.Position = &w.position
 	if w.table, err = s.newTable(k, nil, namespace == ""); err != nil {
 		return err
 	}
 	pause := firstPause
-	// Lines can only line up with columns that are wide enough from the start.
+	// Lines only align if columns are wide enough from the start.
 	w.table.widths = slices.Concat([]int{12, 12, 24, 6, 8, 29, 36}, make([]int, 1))[:len(w.table.columns)]
 	for {
 		w.pass++
@@ -103,7 +103,7 @@ func watchEvents(ctx context.Context, s *session, k *kind, namespace string, opt
 	}
 }
 
-// fatal returns the error that ends the watch, or nil if it is worth trying again.
+// fatal returns the error that ends the watch, or nil to try again.
 func (w *watcher) fatal(err error) error {
 	var refused *client.Error
 	var printing *printError
@@ -115,17 +115,17 @@ func (w *watcher) fatal(err error) error {
 	case errors.As(err, &refused) && refused.Status < 500:
 		return err
 	case w.pass == 1 && !w.received:
-		return err // it never worked: a wrong URL rather than a restart
+		return err // it never worked: a wrong URL, and not a restart
 	}
 	return nil
 }
 
-// printError is a failure of ours, not of the stream.
+// printError is a failure to print, not a failure of the stream.
 type printError struct{ err error }
 
 func (e *printError) Error() string { return e.err.Error() }
 
-// handle takes one message of the stream.
+// handle processes one message of the stream.
 func (w *watcher) handle(ctx context.Context, ev client.StreamEvent) error {
 	w.received = true
 	key := eventKey{ev.Namespace, ev.Entity, ev.Check}
@@ -135,7 +135,7 @@ func (w *watcher) handle(ctx context.Context, ev client.StreamEvent) error {
 		hash := maphash.Bytes(w.seed, ev.Data)
 		old, known := w.seen[key]
 		if !w.match.Match(selector.Event(ev.Event)) {
-			// The server selects too, but an answer may cross a change.
+			// The server selects too, but its answer may be older than a change.
 			if delete(w.seen, key); known {
 				err = w.show(ev.Data)
 			}
@@ -164,7 +164,7 @@ func (w *watcher) handle(ctx context.Context, ev client.StreamEvent) error {
 	return nil
 }
 
-// sync ends the list of what is current: what is not on it any more was deleted while we were not connected.
+// sync ends the list of current events: earlier events that are not in it were deleted while disconnected.
 func (w *watcher) sync() error {
 	if !w.synced {
 		w.synced = true
@@ -212,15 +212,15 @@ func (w *watcher) show(raw json.RawMessage) error {
 		return nil
 	}
 	for i, cell := range row {
-		// One event is one line here, whatever its check printed.
+		// One event is one line here, however long its output is.
 		row[i], _, _ = strings.Cut(strings.TrimSpace(cell), "\n")
 	}
 	w.table.writeRow(w.lines, row)
 	return nil
 }
 
-// showGone shows that an event was deleted or, if it only is selected no more, what it has become: that is what people
-// wait for.
+// showGone prints that an event was deleted. If it only left the selection, it prints the event as it is now: users
+// wait for that.
 func (w *watcher) showGone(ctx context.Context, key eventKey) error {
 	if w.match != nil {
 		raw, err := client.Get(ctx, w.client, w.kind.Kind, key.namespace, client.EventName(key.entity, key.check))
@@ -251,7 +251,7 @@ func (w *watcher) showDeleted(key eventKey) error {
 	return nil
 }
 
-// deletedEvent is what stands for a deletion among JSON events.
+// deletedEvent is the JSON for a deletion.
 type deletedEvent struct {
 	Deleted   bool   `json:"deleted"`
 	Namespace string `json:"namespace"`

@@ -46,7 +46,7 @@ func watch(t *testing.T, api *fakeAPI, args ...string) *watching {
 	return w
 }
 
-// next expects the next line of output to hold the words in this order.
+// next expects the next line of output to have the words in this order.
 func (w *watching) next(words ...string) {
 	w.t.Helper()
 	if !w.lines.Scan() {
@@ -95,7 +95,7 @@ func TestWatch(t *testing.T) {
 	w.stop()
 }
 
-// TestWatchReconnects breaks the stream: only what happened meanwhile is shown.
+// TestWatchReconnects breaks the stream: only changes from the time without it are shown.
 func TestWatchReconnects(t *testing.T) {
 	api := newFakeAPI(t, nil)
 	api.putEvent("default", "same", "c", 0, "x")
@@ -110,7 +110,7 @@ func TestWatchReconnects(t *testing.T) {
 	<-api.opened
 	api.mu.Lock()
 	streams := api.streams
-	api.streams = nil // they miss what happens now
+	api.streams = nil // they miss the changes from now on
 	api.mu.Unlock()
 	api.putEvent("dev", "comes", "c", 0, "x")
 	api.putEvent("default", "changes", "c", 2, "y")
@@ -157,7 +157,8 @@ func TestWatchFormats(t *testing.T) {
 			"    entity_class: proxy", "    metadata:", "      name: srv1", "      namespace: default",
 			"  id: 3c3cbb4c-0f3f-4b8e-9a3e-5d8c6d0b8a55", "  timestamp: 1795237119"}
 	}
-	f("yaml", yaml("a & b", "2"), yaml("ok", "0"), []string{"---", "deleted: true", `namespace: "default"`, `entity: "srv1"`, `check: "disk"`})
+	f("yaml", yaml("a & b", "2"), yaml("ok", "0"),
+		[]string{"---", "deleted: true", `namespace: "default"`, `entity: "srv1"`, `check: "disk"`})
 }
 
 func TestWatchFails(t *testing.T) {
@@ -202,7 +203,7 @@ func TestWatchSelected(t *testing.T) {
 	api.putEvent("default", "srv1", "disk", 0, "room again") // shown once more
 	w.next(`"room again"`)
 	api.putEvent("default", "srv1", "disk", 0, "more room")
-	api.deleteEvent("default", "srv1", "disk") // which is not shown any more
+	api.deleteEvent("default", "srv1", "disk") // no longer shown
 	api.deleteEvent("default", "srv1", "ping")
 	w.next(`"deleted":true`, `"ping"`)
 	w.stop()

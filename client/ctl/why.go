@@ -11,19 +11,19 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// account is what is known of what became of a check's events.
+// account has everything known about the fate of a check's events.
 type account struct {
 	entity, check string
-	event         *event           // the present one; nil if there is none
+	event         *event           // the present event; nil if there is none
 	outcomes      []client.Outcome // newest first
-	// simulated is what would become of the present event now, if that is not traced; why says why not.
+	// simulated is what would happen to the present event now, if it has no trace; why is the reason why not.
 	simulated []client.Delivery
 	why       string
-	undefined []string // handlers that the event names beside others
+	undefined []string // handlers that the event names but that are not defined
 	now       time.Time
 }
 
-// traced says whether the newest outcome is about the present state.
+// traced reports whether the newest outcome is about the present state.
 func (a *account) traced() bool {
 	if a.event == nil || len(a.outcomes) == 0 {
 		return false
@@ -32,7 +32,8 @@ func (a *account) traced() bool {
 	return a.outcomes[0].Status == status
 }
 
-// incident is the outcomes since the check began to fail, newest first. When it passes it is those of the time before that.
+// incident returns the outcomes since the check began to fail, newest first. For a passing check they are of its last
+// incident.
 func (a *account) incident() []client.Outcome {
 	from := 0
 	for from < len(a.outcomes) && a.outcomes[from].Status == 0 {
@@ -45,7 +46,7 @@ func (a *account) incident() []client.Outcome {
 	return a.outcomes[from:to]
 }
 
-// sentence answers whether the check did alert, and if not why not, in one or two sentences.
+// sentence answers in one or two sentences whether the check alerted, and why not.
 func (a *account) sentence() string {
 	name := a.entity + "/" + a.check
 	switch {
@@ -75,14 +76,15 @@ func (a *account) sentence() string {
 			return text + " There is no trace of this" + after(": ", a.why) + "."
 		}
 		if told(a.simulated) != nil {
-			return text + " There is no trace of this. With the present definitions it would alert: " + strings.Join(told(a.simulated), ", ") + "."
+			return text + " There is no trace of this. With the present definitions it would alert: " +
+				strings.Join(told(a.simulated), ", ") + "."
 		}
 		return text + " There is no trace of this. With the present definitions it would not alert: " + a.because(a.simulated) + "."
 	}
 	return text + a.verdict(a.incident()) + a.undefinedNote()
 }
 
-// verdict says whether an incident alerted, by whom it did not, and what became of its newest event.
+// verdict reports whether an incident alerted, which routes did not alert, and what happened to its newest event.
 func (a *account) verdict(incident []client.Outcome) string {
 	alerts, by := a.alerts(incident)
 	latest := latest(incident)
@@ -104,7 +106,7 @@ func (a *account) verdict(incident []client.Outcome) string {
 	case len(alerts) > 0:
 		text := " It did alert: " + strings.Join(alerts, ", ") + "."
 		if len(not) > 0 {
-			text += " By others it did not: " + a.because(not) + "."
+			text += " It did not alert by other routes: " + a.because(not) + "."
 		}
 		if len(newest) > 0 {
 			text += " Its newest result did not: " + a.because(newest) + "."
@@ -113,13 +115,13 @@ func (a *account) verdict(incident []client.Outcome) string {
 	case waits:
 		return " It has not alerted yet: " + a.because(not) + "."
 	case folded:
-		return " It did not alert by itself: " + a.because(not) + "."
+		return " It did not alert on its own: " + a.because(not) + "."
 	}
 	return " It did not alert: " + a.because(not) + "."
 }
 
-// latest is the newest delivery by each route. One of an event before the newest counts only if something was to happen, or
-// should have: a filter that denied earlier may be long gone.
+// latest returns the newest delivery of each route. A delivery of an older event counts only if something was or should
+// have been sent: a filter that denied it may be gone.
 func latest(outcomes []client.Outcome) (deliveries []client.Delivery) {
 	seen := map[string]bool{}
 	for i, o := range outcomes {
@@ -141,7 +143,7 @@ func latest(outcomes []client.Outcome) (deliveries []client.Delivery) {
 	return deliveries
 }
 
-// undefinedNote names the handlers that the event names and that are not defined, if others are.
+// undefinedNote names the handlers that are not defined, if the event has others too.
 func (a *account) undefinedNote() string {
 	switch len(a.undefined) {
 	case 0:
@@ -152,7 +154,7 @@ func (a *account) undefinedNote() string {
 	return " Handlers " + commaSpace(a.undefined) + ", which it names, are not defined."
 }
 
-// past says whether the last incident alerted; "" if none is known.
+// past reports whether the last incident alerted, or returns "" if none is known.
 func (a *account) past(what string) string {
 	incident := a.incident()
 	if len(incident) == 0 {
@@ -164,7 +166,7 @@ func (a *account) past(what string) string {
 	return what + " did not alert: " + a.because(incident[0].Deliveries) + "."
 }
 
-// alerts are the routes by which any of the events alerted, and when first; by has the same as a set.
+// alerts returns the routes by which any of the events alerted, and the first time; by has the same routes as a set.
 func (a *account) alerts(outcomes []client.Outcome) (alerts []string, by map[string]bool) {
 	seen := map[string]bool{}
 	for _, o := range slices.Backward(outcomes) {
@@ -183,7 +185,6 @@ func (a *account) alerts(outcomes []client.Outcome) (alerts []string, by map[str
 	return alerts, seen
 }
 
-// told is the routes by which deliveries alerted, or would alert.
 func told(deliveries []client.Delivery) (routes []string) {
 	for _, d := range deliveries {
 		if d.Verdict == client.VerdictDelivered || d.Verdict == "" {
@@ -193,7 +194,7 @@ func told(deliveries []client.Delivery) (routes []string) {
 	return routes
 }
 
-// because joins why each of the deliveries did not alert, or that it did.
+// because joins the reasons why the deliveries did not alert, or says that they did.
 func (a *account) because(deliveries []client.Delivery) string {
 	const most = 4
 	var reasons []string
@@ -216,7 +217,7 @@ func (a *account) because(deliveries []client.Delivery) string {
 	return strings.Join(reasons, "; ")
 }
 
-// reason is why a delivery ended as it did, in words.
+// reason returns in words why a delivery ended as it did.
 func (a *account) reason(d *client.Delivery) string {
 	switch d.Verdict {
 	case client.VerdictDelivered, "":
@@ -244,7 +245,7 @@ func (a *account) reason(d *client.Delivery) string {
 	case client.VerdictInhibited:
 		return "it is inhibited" + after(": ", d.Reason)
 	case client.VerdictNoHandler:
-		return "there is no handler that would take it" + after(": ", d.Reason)
+		return "no handler takes it" + after(": ", d.Reason)
 	case client.VerdictDead:
 		text := "the handler failed"
 		if n := len(d.Attempts); n > 0 {
@@ -284,7 +285,7 @@ func (a *account) filtered(d *client.Delivery) string {
 	return cmp.Or(d.Reason, "it was filtered")
 }
 
-// failure is what the last attempt said: its error, or the first line of what it wrote.
+// failure returns the error of the last attempt, or the first line of its output.
 func failure(d *client.Delivery) string {
 	if len(d.Attempts) == 0 {
 		return d.Reason
@@ -300,7 +301,7 @@ func failure(d *client.Delivery) string {
 	return text
 }
 
-// result names how an attempt ended.
+// result returns a name for the end of an attempt.
 func result(at *client.Attempt) string {
 	if at.Status != 0 {
 		return fmt.Sprintf("%s (status %d)", at.Result, at.Status)
@@ -308,7 +309,7 @@ func result(at *client.Attempt) string {
 	return at.Result
 }
 
-// route names a workflow by what people know it as.
+// route returns the name of a workflow for people.
 func route(d *client.Delivery) string {
 	if d.Handler != "" {
 		return d.Handler
@@ -316,7 +317,7 @@ func route(d *client.Delivery) string {
 	return strings.Trim(d.Pipeline+"/"+d.Workflow, "/")
 }
 
-// oneLine is the first line of a text that has one.
+// oneLine returns the first line of a text that is not empty.
 func oneLine(text string) string {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -326,7 +327,7 @@ func oneLine(text string) string {
 	return ""
 }
 
-// clipped cuts off what would fill the screen.
+// clipped shortens a line that would fill the screen.
 func clipped(line string) string {
 	const most = 160
 	if r := []rune(line); len(r) > most {
@@ -335,7 +336,7 @@ func clipped(line string) string {
 	return line
 }
 
-// after puts something before a text that is not empty.
+// after puts mark before a text that is not empty.
 func after(mark, text string) string {
 	if text == "" {
 		return ""
@@ -357,7 +358,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// clock is a time of day, with its date unless that is today's.
+// clock returns a time of day, with its date unless that is today.
 func (a *account) clock(millis int64) string {
 	t := time.UnixMilli(millis).Local()
 	if t.Format(time.DateOnly) == a.now.Local().Format(time.DateOnly) {
@@ -373,13 +374,13 @@ type tracePrinter struct {
 	color bool
 }
 
-// printed is how many events are shown, unless another number is asked for.
+// printedOutcomes is the default number of events shown.
 const printedOutcomes = 3
 
 func (p *tracePrinter) write(limit int) {
 	fmt.Fprintln(p.w, paint(p.color, bold, printable(p.sentence())))
 	if p.event != nil && !p.traced() && p.simulated != nil {
-		fmt.Fprintf(p.w, "\nWhat would become of it now, with the present definitions (nothing was sent):\n")
+		fmt.Fprintf(p.w, "\nSimulation with the present definitions (nothing was sent):\n")
 		p.deliveries(p.simulated)
 	}
 	for i := range p.outcomes {
@@ -395,7 +396,8 @@ func (p *tracePrinter) write(limit int) {
 		case o.Incident:
 			kind = ", an incident"
 		}
-		fmt.Fprintf(p.w, "\n%s (%s ago): status %d%s\n", time.UnixMilli(o.Received).Local().Format(time.DateTime), p.ago(o.Received), o.Status, kind)
+		fmt.Fprintf(p.w, "\n%s (%s ago): status %d%s\n", time.UnixMilli(o.Received).Local().Format(time.DateTime),
+			p.ago(o.Received), o.Status, kind)
 		p.deliveries(o.Deliveries)
 	}
 }
@@ -470,7 +472,7 @@ func (p *tracePrinter) step(st *client.Step) {
 		fmt.Fprintf(p.w, " (%d ms)", st.Micros/1000)
 	}
 	fmt.Fprintln(p.w)
-	if st.Kind != "filter" || st.Expression != "" || st.Verdict != "pass" { // that a built-in filter passes needs no proof
+	if st.Kind != "filter" || st.Expression != "" || st.Verdict != "pass" { // a built-in filter passed
 		for _, v := range st.Saw {
 			fmt.Fprintf(p.w, "            %s = %s\n", printable(v.Name), oneLine(v.Value))
 		}

@@ -10,10 +10,10 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// whyNow is when questions are asked: three in the morning and a bit.
+// whyNow is the time of the questions: shortly after three in the morning.
 var whyNow = time.Date(2030, 1, 2, 3, 14, 0, 0, time.Local)
 
-// at is Unix milliseconds of a time of day.
+// at returns a time of day in Unix milliseconds.
 func at(clock string) int64 {
 	t, err := time.ParseInLocation(time.TimeOnly, clock, time.Local)
 	if err != nil {
@@ -34,7 +34,7 @@ func present(t *testing.T, status, occurrences int) *event {
 	return ev
 }
 
-// outcome is an event with deliveries.
+// outcome returns an event with deliveries.
 func outcome(clock string, status uint32, deliveries ...client.Delivery) client.Outcome {
 	for i := range deliveries {
 		deliveries[i].Updated, deliveries[i].Status = at(clock), status
@@ -43,14 +43,16 @@ func outcome(clock string, status uint32, deliveries ...client.Delivery) client.
 }
 
 func denied(filter, expression, name, value string) client.Delivery {
-	return client.Delivery{Handler: "mail", Verdict: client.VerdictFiltered, Reason: "filter " + filter + " denies it", Steps: []client.Step{
-		{Kind: "filter", Name: "is_incident", Verdict: "pass"},
-		{Kind: "filter", Name: filter, Expression: expression, Verdict: "deny", Saw: []client.Value{{Name: name, Value: value}}},
-	}}
+	return client.Delivery{Handler: "mail", Verdict: client.VerdictFiltered,
+		Reason: "filter " + filter + " denies it", Steps: []client.Step{
+			{Kind: "filter", Name: "is_incident", Verdict: "pass"},
+			{Kind: "filter", Name: filter, Expression: expression, Verdict: "deny", Saw: []client.Value{{Name: name, Value: value}}},
+		}}
 }
 
 func TestWhy(t *testing.T) {
-	delivered := client.Delivery{Handler: "mail", Verdict: client.VerdictDelivered, Attempts: []client.Attempt{{At: at("03:10:01"), Result: "ok"}}}
+	delivered := client.Delivery{Handler: "mail", Verdict: client.VerdictDelivered,
+		Attempts: []client.Attempt{{At: at("03:10:01"), Result: "ok"}}}
 	early := denied("occurrences", "event.check.occurrences == 3", "event.check.occurrences", "1")
 	const failing = "web1/disk fails (status 2, 3 times in a row, last OK 02:58:00). "
 	for name, tc := range map[string]struct {
@@ -60,49 +62,78 @@ func TestWhy(t *testing.T) {
 		simulated []client.Delivery
 		why, want string
 	}{
-		"delivered": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, delivered)}, want: failing + "It did alert: mail at 03:10:01."},
+		"delivered": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, delivered)},
+			want: failing + "It did alert: mail at 03:10:01."},
 		"delivered, then denied": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2, early), outcome("03:10:00", 2, delivered)},
 			want: failing + "It did alert: mail at 03:10:01. Its newest result did not: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
-		"delivered in an earlier incident": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2, early), outcome("03:11:00", 0, delivered), outcome("03:10:00", 2, delivered)},
+		"delivered in an earlier incident": {status: 2,
+			outcomes: []client.Outcome{outcome("03:12:00", 2, early), outcome("03:11:00", 0, delivered),
+				outcome("03:10:00", 2, delivered)},
 			want: failing + "It did not alert: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
-		"filtered by hours": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, client.Delivery{Handler: "mail", Verdict: client.VerdictFiltered, Reason: "filter office denies it: it is outside its hours",
-			Steps: []client.Step{{Kind: "filter", Name: "office", Verdict: "deny"}}})},
+		"filtered by hours": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2,
+			client.Delivery{Handler: "mail", Verdict: client.VerdictFiltered,
+				Reason: "filter office denies it: it is outside its hours",
+				Steps:  []client.Step{{Kind: "filter", Name: "office", Verdict: "deny"}}})},
 			want: failing + "It did not alert: mail: filter office denies it: it is outside its hours."},
-		"silenced": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, client.Delivery{Handler: "mail", Verdict: client.VerdictSilenced, Reason: "it is silenced by entity:web1:*"})},
+		"silenced": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2,
+			client.Delivery{Handler: "mail", Verdict: client.VerdictSilenced,
+				Reason: "it is silenced by entity:web1:*"})},
 			want: failing + "It did not alert: mail: it is silenced by entity:web1:*."},
-		"inhibited": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, client.Delivery{Handler: "mail", Verdict: client.VerdictInhibited, Reason: "it depends on router/ping, which fails"})},
+		"inhibited": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2,
+			client.Delivery{Handler: "mail", Verdict: client.VerdictInhibited,
+				Reason: "it depends on router/ping, which fails"})},
 			want: failing + "It did not alert: mail: it is inhibited: it depends on router/ping, which fails."},
-		"no handler": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, client.Delivery{Verdict: client.VerdictNoHandler, Reason: "handler mial is not defined"})},
-			want: failing + "It did not alert: there is no handler that would take it: handler mial is not defined."},
-		"dead": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, client.Delivery{Handler: "mail", Verdict: client.VerdictDead, Attempts: []client.Attempt{
-			{At: at("03:10:01"), Result: "failed", Status: 75}, {At: at("03:10:11"), Result: "failed", Status: 1, Output: "\n  550 no such user\nsecond line\n"}}})},
+		"no handler": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2,
+			client.Delivery{Verdict: client.VerdictNoHandler, Reason: "handler mial is not defined"})},
+			want: failing + "It did not alert: no handler takes it: handler mial is not defined."},
+		"dead": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2,
+			client.Delivery{Handler: "mail", Verdict: client.VerdictDead, Attempts: []client.Attempt{
+				{At: at("03:10:01"), Result: "failed", Status: 75},
+				{At: at("03:10:11"), Result: "failed", Status: 1, Output: "\n  550 no such user\nsecond line\n"}}})},
 			want: failing + "It did not alert: mail: the handler failed in 2 attempts: failed (status 1): 550 no such user (see lapwing deadletter list)."},
-		"waiting": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, client.Delivery{Handler: "mail", Verdict: client.VerdictWaiting, Attempts: []client.Attempt{
-			{At: at("03:10:01"), Result: "timeout", Error: "no answer in 5s", Next: at("03:14:30")}}})},
+		"waiting": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2,
+			client.Delivery{Handler: "mail", Verdict: client.VerdictWaiting, Attempts: []client.Attempt{
+				{At: at("03:10:01"), Result: "timeout", Error: "no answer in 5s", Next: at("03:14:30")}}})},
 			want: failing + "It has not alerted yet: mail: the last attempt failed: no answer in 5s, the next is at 03:14:30."},
-		"folded": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, client.Delivery{Handler: "mail", Verdict: client.VerdictFolded, Reason: "rack-17: 412 keepalives", Attempts: []client.Attempt{{At: at("03:10:30")}}})},
-			want: failing + "It did not alert by itself: mail: it went out at 03:10:30 with others in one alert: rack-17: 412 keepalives."},
-		"by one and not by another": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2, early), outcome("03:10:00", 2, delivered, client.Delivery{Handler: "pager", Verdict: client.VerdictDead, Reason: "status 1"})},
-			want: failing + "It did alert: mail at 03:10:01. By others it did not: pager: the handler failed: status 1 (see lapwing deadletter list). " +
+		"folded": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2,
+			client.Delivery{Handler: "mail", Verdict: client.VerdictFolded, Reason: "rack-17: 412 keepalives",
+				Attempts: []client.Attempt{{At: at("03:10:30")}}})},
+			want: failing + "It did not alert on its own: mail: it went out at 03:10:30 with others in one alert: rack-17: 412 keepalives."},
+		"by one and not by another": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2, early),
+			outcome("03:10:00", 2, delivered, client.Delivery{Handler: "pager", Verdict: client.VerdictDead,
+				Reason: "status 1"})},
+			want: failing + "It did alert: mail at 03:10:01. It did not alert by other routes: pager: the handler failed: status 1 (see lapwing deadletter list). " +
 				"Its newest result did not: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
-		"defined since": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2, early), outcome("03:10:00", 2, client.Delivery{Verdict: client.VerdictNoHandler})},
+		"defined since": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2, early),
+			outcome("03:10:00", 2, client.Delivery{Verdict: client.VerdictNoHandler})},
 			want: failing + "It did not alert: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
-		"grouped": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, client.Delivery{Handler: "mail", Verdict: client.VerdictGrouped, Reason: "rack-17"})},
+		"grouped": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2,
+			client.Delivery{Handler: "mail", Verdict: client.VerdictGrouped, Reason: "rack-17"})},
 			want: failing + "It has not alerted yet: mail: it waits for its group to go out: rack-17."},
-		"broken": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, client.Delivery{Pipeline: "alerts", Workflow: "mail", Verdict: client.VerdictFailed, Reason: "there is no filter \"x\""})},
+		"broken": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2,
+			client.Delivery{Pipeline: "alerts", Workflow: "mail", Verdict: client.VerdictFailed,
+				Reason: "there is no filter \"x\""})},
 			want: failing + "It did not alert: alerts/mail: the workflow could not be run: there is no filter \"x\"."},
 		"many": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2,
-			client.Delivery{Handler: "a", Verdict: client.VerdictSilenced}, client.Delivery{Handler: "b", Verdict: client.VerdictSilenced}, client.Delivery{Handler: "c", Verdict: client.VerdictSilenced},
-			client.Delivery{Handler: "d", Verdict: client.VerdictSilenced}, client.Delivery{Handler: "e", Verdict: client.VerdictSilenced}, client.Delivery{Handler: "f", Verdict: client.VerdictDropped})},
+			client.Delivery{Handler: "a", Verdict: client.VerdictSilenced},
+			client.Delivery{Handler: "b", Verdict: client.VerdictSilenced},
+			client.Delivery{Handler: "c", Verdict: client.VerdictSilenced},
+			client.Delivery{Handler: "d", Verdict: client.VerdictSilenced},
+			client.Delivery{Handler: "e", Verdict: client.VerdictSilenced},
+			client.Delivery{Handler: "f", Verdict: client.VerdictDropped})},
 			want: failing + "It did not alert: a: it is silenced; b: it is silenced; c: it is silenced; d: it is silenced; and 2 more."},
 		"untraced": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 1, delivered)}, simulated: []client.Delivery{early},
 			want: failing + "There is no trace of this. With the present definitions it would not alert: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
-		"untraced and fine":      {status: 2, simulated: []client.Delivery{{Handler: "mail", Verdict: client.VerdictDelivered}}, want: failing + "There is no trace of this. With the present definitions it would alert: mail."},
+		"untraced and fine": {status: 2, simulated: []client.Delivery{{Handler: "mail",
+			Verdict: client.VerdictDelivered}}, want: failing +
+			"There is no trace of this. With the present definitions it would alert: mail."},
 		"untraced and not tried": {status: 2, why: "access denied", want: failing + "There is no trace of this: access denied."},
 		"passing":                {status: 0, want: "web1/disk passes (status 0), so there is nothing to alert about."},
-		"passing after an incident": {status: 0, outcomes: []client.Outcome{outcome("03:12:00", 0, delivered), outcome("03:11:00", 2, early), outcome("03:10:00", 2, delivered)},
+		"passing after an incident": {status: 0, outcomes: []client.Outcome{outcome("03:12:00", 0, delivered),
+			outcome("03:11:00", 2, early), outcome("03:10:00", 2, delivered)},
 			want: "web1/disk passes (status 0), so there is nothing to alert about. Its resolution at 03:12:00: mail: delivered. The incident before it did alert: mail at 03:10:01."},
-		"gone":    {gone: true, outcomes: []client.Outcome{outcome("03:10:00", 2, early)}, want: "There is no event web1/disk now. Its last incident did not alert: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
+		"gone": {gone: true, outcomes: []client.Outcome{outcome("03:10:00", 2, early)},
+			want: "There is no event web1/disk now. Its last incident did not alert: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
 		"unknown": {gone: true, want: "There is no event web1/disk and no trace of one."},
 	} {
 		a := &account{entity: "web1", check: "disk", now: whyNow, outcomes: tc.outcomes, simulated: tc.simulated, why: tc.why}
@@ -115,7 +146,7 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestTracePage shows a page as a person sees it.
+// TestTracePage compares a whole page.
 func TestTracePage(t *testing.T) {
 	early := denied("occurrences", "event.check.occurrences == 3", "event.check.occurrences", "1")
 	early.Pipeline, early.Workflow = "alerts", "mail"
@@ -124,11 +155,13 @@ func TestTracePage(t *testing.T) {
 	dead := client.Delivery{Handler: "pager", Verdict: client.VerdictDead, Reason: "3 attempts failed", Attempts: []client.Attempt{
 		{At: at("03:10:01"), Millis: 12, Result: "failed", Status: 75, Next: at("03:10:02"), Output: "try again\n"},
 		{At: at("03:10:02"), Millis: 5000, Result: "timeout", Error: "killed after 5s", Output: strings.Repeat("line\x1b[31m\n", 10)},
-	}, Steps: []client.Step{{Kind: "filter", Name: "broken", Expression: "nope()", Verdict: "error", Error: "ReferenceError: nope is not defined"}}}
+	}, Steps: []client.Step{{Kind: "filter", Name: "broken", Expression: "nope()", Verdict: "error",
+		Error: "ReferenceError: nope is not defined"}}}
 	resolved := client.Delivery{Handler: "mail", Verdict: client.VerdictNoHandler, Into: "0-1-0/mail"}
 	resolved.Handler = ""
 	a := &account{entity: "web1", check: "disk", event: present(t, 2, 3), now: whyNow, outcomes: []client.Outcome{
-		outcome("03:10:00", 2, early, dead), outcome("02:58:00", 0, resolved), outcome("02:00:00", 1, client.Delivery{Handler: "mail", Verdict: client.VerdictDelivered}),
+		outcome("03:10:00", 2, early, dead), outcome("02:58:00", 0, resolved),
+		outcome("02:00:00", 1, client.Delivery{Handler: "mail", Verdict: client.VerdictDelivered}),
 	}}
 	const want = `web1/disk fails (status 2, 3 times in a row, last OK 02:58:00). It did not alert: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1; pager: the handler failed in 2 attempts: killed after 5s: line?[31m (see lapwing deadletter list).
 

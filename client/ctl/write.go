@@ -15,7 +15,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// createCommand is "create NAME" for a kind with fields.
+// createCommand returns "create NAME" for a kind with fields.
 func createCommand(k *kind) *cobra.Command {
 	var fields *fieldFlags
 	var labels map[string]string
@@ -26,7 +26,7 @@ func createCommand(k *kind) *cobra.Command {
 		Example: k.createExamples,
 		Args:    nameArg(&interactive),
 	}
-	cmd.RunE = run(func(ctx context.Context, s *session, args []string) error {
+	cmd.RunE = run(func(ctx context.Context, s *invocation, args []string) error {
 		name := ""
 		if len(args) > 0 {
 			name = args[0]
@@ -64,12 +64,12 @@ func createCommand(k *kind) *cobra.Command {
 	return cmd
 }
 
-// labelsFlag adds the flag for the labels of what is created.
+// labelsFlag adds the flag for labels.
 func labelsFlag(cmd *cobra.Command, labels *map[string]string) {
-	cmd.Flags().StringToStringVar(labels, "labels", nil, "labels, such as team=red,region=eu")
+	cmd.Flags().StringToStringVar(labels, "labels", nil, "labels, for example team=red,region=eu")
 }
 
-// setLabels writes the labels that were given into a resource.
+// setLabels writes labels into a resource.
 func setLabels(body map[string]any, labels map[string]string) error {
 	if len(labels) == 0 {
 		return nil
@@ -82,7 +82,7 @@ func setLabels(body map[string]any, labels map[string]string) error {
 	return nil
 }
 
-// nameArg takes one argument, or with interactive perhaps none.
+// nameArg accepts one argument, or with interactive also none.
 func nameArg(interactive *bool) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, words []string) error {
 		if *interactive && len(words) == 0 {
@@ -92,13 +92,13 @@ func nameArg(interactive *bool) cobra.PositionalArgs {
 	}
 }
 
-// questions asks at the session's streams.
-func (s *session) questions() *questions {
+// questions asks on the command's input and output.
+func (s *invocation) questions() *questions {
 	return &questions{in: s.in, lines: bufio.NewReader(s.in), out: s.errOut}
 }
 
 // create posts a resource.
-func (s *session) create(ctx context.Context, k *kind, name string, body map[string]any) error {
+func (s *invocation) create(ctx context.Context, k *kind, name string, body map[string]any) error {
 	if k.NameField != "" {
 		body[k.NameField] = name
 	} else {
@@ -132,18 +132,19 @@ func (s *session) create(ctx context.Context, k *kind, name string, body map[str
 	return nil
 }
 
-// updateCommand changes the fields that are named by flags or, when there are none, asks for each.
+// updateCommand changes the fields whose flags are set. Without flags it asks for each field.
 func updateCommand(k *kind) *cobra.Command {
 	var fields *fieldFlags
 	first := k.fields[0]
 	cmd := &cobra.Command{
 		Use:   "update NAME",
 		Short: "change one " + k.word(),
-		Long: fmt.Sprintf(`Change one %s: the fields that flags name or, without flags, those that you answer another value for.
-What is neither named nor asked for stays as it is.`, k.word()),
-		Example: fmt.Sprintf("  lapwing %[1]s update %[2]s\n  lapwing %[1]s update %[2]s --%[3]s '%[4]s'", k.Command, k.example, first.flag, exampleValue(first)),
-		Args:    args("NAME"),
-		RunE: run(func(ctx context.Context, s *session, args []string) error {
+		Long: fmt.Sprintf(`Change one %s: flags set new values; without flags, the command asks for each field.
+All other fields stay unchanged.`, k.word()),
+		Example: fmt.Sprintf("  lapwing %[1]s update %[2]s\n  lapwing %[1]s update %[2]s --%[3]s '%[4]s'", k.Command,
+			k.example, first.flag, exampleValue(first)),
+		Args: args("NAME"),
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			return s.modify(ctx, k, args[0], func(body map[string]any) error {
 				any, err := fields.apply(body)
 				if err != nil || any {
@@ -168,12 +169,12 @@ func exampleValue(f flagField) string {
 	return "one"
 }
 
-// attempts is how often a change is tried when others change the same resource.
+// attempts is how often a change is tried while others change the same resource.
 const attempts = 5
 
-// modify gets a resource, changes it, puts it back and prints a word. If another client put it meanwhile, it is tried
-// again on what they left, so that neither change is lost.
-func (s *session) modify(ctx context.Context, k *kind, name string, change func(map[string]any) error, done string) error {
+// modify gets a resource, changes it, puts it back and prints a word. If another client wrote it in between, modify
+// starts again with the new version, so that no change is lost.
+func (s *invocation) modify(ctx context.Context, k *kind, name string, change func(map[string]any) error, done string) error {
 	for attempt := 1; ; attempt++ {
 		raw, tag, err := client.GetTagged(ctx, s.client, k.Kind, s.namespace, name)
 		if err != nil {
@@ -202,9 +203,9 @@ func (s *session) modify(ctx context.Context, k *kind, name string, change func(
 	}
 }
 
-// replace writes a changed resource, unless it no longer has the tag. Of an entity only what differs is sent: what the
-// API redacted when we read it must not be written back.
-func (s *session) replace(ctx context.Context, k *kind, namespace, name, tag string, before, after map[string]any) error {
+// replace writes a changed resource, unless it no longer has the tag. For an entity it sends only the difference:
+// values that the API redacted must not be written back.
+func (s *invocation) replace(ctx context.Context, k *kind, namespace, name, tag string, before, after map[string]any) error {
 	if k.redacted() {
 		patch := mergePatch(unwrapped(before), unwrapped(after))
 		return client.Patch(ctx, s.client, client.Entities, namespace, name, patch)
@@ -217,12 +218,13 @@ func (s *session) replace(ctx context.Context, k *kind, namespace, name, tag str
 	return client.PutIf(ctx, s.client, k.Kind, namespace, name, tag, &raw)
 }
 
-// redacted reports whether the API hides labels and annotations of the kind. Both halves of an entity are patched as one.
+// redacted reports whether the API hides labels and annotations of the kind. Both parts of an entity are patched as
+// one.
 func (k *kind) redacted() bool {
 	return k.Type == client.Entities.Type || k.Type == client.EntityConfigs.Type
 }
 
-// unwrapped is a resource as core/v2 has it, whatever it was.
+// unwrapped returns a resource in its core/v2 form.
 func unwrapped(body map[string]any) map[string]any {
 	spec, ok := body["spec"].(map[string]any)
 	if !ok {
@@ -233,7 +235,7 @@ func unwrapped(body map[string]any) map[string]any {
 	return spec
 }
 
-// mergePatch is the JSON merge patch that makes after of before.
+// mergePatch returns the JSON merge patch that turns before into after.
 func mergePatch(before, after map[string]any) map[string]any {
 	patch := map[string]any{}
 	for key := range before {
@@ -257,7 +259,7 @@ func mergePatch(before, after map[string]any) map[string]any {
 	return patch
 }
 
-// plain makes values that are the same in JSON the same in Go.
+// plain returns v decoded from its JSON, so that equal JSON is equal in Go.
 func plain(v any) any {
 	switch v := v.(type) {
 	case []string:

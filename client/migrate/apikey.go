@@ -18,8 +18,8 @@ var apiKeyKind = of(client.APIKeys.Kind, func(k *kind) {
 	k.write = writeAPIKey
 })
 
-// findAPIKey asks for a key by its secret, which is its name in the source. lapwing keeps no secrets, and lists keys under
-// names that it derives from them.
+// findAPIKey looks for a key in the target by its secret, which is its name in the source. lapwing stores no secrets,
+// and lists keys under names that it derives from them.
 func findAPIKey(ctx context.Context, m *migration, o *object) (*summary, error) {
 	var body json.RawMessage
 	err := m.Target.Do(ctx, http.MethodGet, o.path(), nil, &body)
@@ -36,16 +36,16 @@ func findAPIKey(ctx context.Context, m *migration, o *object) (*summary, error) 
 	return o.kind.summarize(&object{kind: o.kind, name: o.name, body: tree}), nil
 }
 
-// writeAPIKey gives lapwing the key itself, so that programs go on with the one they have.
+// writeAPIKey sends the key itself, so that programs can go on using it.
 func writeAPIKey(ctx context.Context, m *migration, o *object, _ *summary) (reason, hint string, err error) {
 	err = m.Target.Do(ctx, http.MethodPut, o.path(), o.body, nil)
 	if isRefusal(err, http.StatusMethodNotAllowed) {
-		return "this lapwing makes up keys by itself", "Grant new ones with lapwing api-key grant USER.", nil
+		return "this lapwing generates keys itself", "Grant new ones with lapwing api-key grant USER.", nil
 	}
 	return "", "", err
 }
 
-// maskedKey is enough of a key to know it from others, and too little to use it.
+// maskedKey returns enough of a key to recognise it, and too little to use it.
 func maskedKey(name string) string {
 	if len(name) <= 8 {
 		return "****"

@@ -9,16 +9,17 @@ import (
 	"strings"
 )
 
-// conversion makes resources of a kind that lapwing does not have into those of one that it has.
+// conversion turns resources of a kind that lapwing does not have into resources of one that it has.
 type conversion struct {
 	to *kind
-	// same reports whether a resource of the target may be what an earlier run has made.
+	// same reports whether a resource of the target may come from an earlier run.
 	same func(there *summary) bool
-	// convert replaces the body and the name. lost names what is not carried; a reason says why nothing can be.
+	// convert replaces the body and the name. lost names the parts that cannot be converted; with a reason, nothing is
+	// converted.
 	convert func(m *migration, o *object) (lost []string, reason, hint string)
 }
 
-// apply converts an object, and remarks on what is lost.
+// apply converts an object, and adds a remark for each lost part.
 func (c *conversion) apply(m *migration, o *object) (reason, hint string) {
 	label, typ := o.label(), o.kind.Type
 	lost, reason, hint := c.convert(m, o)
@@ -34,7 +35,7 @@ func (c *conversion) apply(m *migration, o *object) (reason, hint string) {
 
 const streamType = "tcp_stream"
 
-// maxStreams is how many connections a tcp_stream handler may have.
+// maxStreams is the limit of connections for a tcp_stream handler.
 const maxStreams = 64
 
 var streamConversion = &conversion{
@@ -54,7 +55,8 @@ var streamConversion = &conversion{
 			stream["connections"] = o.body["max_connections"]
 		}
 		tls := map[string]any{}
-		for theirs, ours := range map[string]string{"tls_ca_cert_file": "ca_file", "tls_cert_file": "cert_file", "tls_key_file": "key_file"} {
+		for theirs, ours := range map[string]string{"tls_ca_cert_file": "ca_file", "tls_cert_file": "cert_file",
+			"tls_key_file": "key_file"} {
 			if file := text(o.body, theirs); file != "" {
 				tls[ours] = file
 			}
@@ -63,7 +65,7 @@ var streamConversion = &conversion{
 			stream["tls"] = tls
 		}
 		if text(o.body, "min_reconnect_delay")+text(o.body, "max_reconnect_delay") != "" {
-			lost = append(lost, "min_reconnect_delay and max_reconnect_delay: lapwing chooses its own pauses")
+			lost = append(lost, "min_reconnect_delay and max_reconnect_delay: lapwing uses its own pauses")
 		}
 		body := map[string]any{
 			"metadata": o.body["metadata"], "type": streamType,
@@ -89,7 +91,7 @@ func (o *object) rename(name string) {
 	o.body["metadata"], o.name = meta, name
 }
 
-// streamName is the handler that a TCPStreamHandler becomes. In Sensu a handler may have the same name.
+// streamName returns the name of the handler for a TCPStreamHandler. In Sensu a handler may have the same name.
 func (m *migration) streamName(namespace, name string) string {
 	if m.handlers[namespace+"/"+name] {
 		return name + "-tcp-stream"
@@ -97,7 +99,7 @@ func (m *migration) streamName(namespace, name string) string {
 	return name
 }
 
-// useHandlers has the workflows of a pipeline use the handlers that TCPStreamHandlers become.
+// useHandlers makes the workflows of a pipeline use the handlers made from TCPStreamHandlers.
 func useHandlers(m *migration, o *object) {
 	workflows, _ := o.body["workflows"].([]any)
 	for _, w := range workflows {
@@ -111,8 +113,8 @@ func useHandlers(m *migration, o *object) {
 	}
 }
 
-// componentConversion makes an aggregate of a component of Sensu's business service monitoring, if it has one rule of the
-// template that comes with Sensu, with thresholds only: other templates are programs.
+// componentConversion makes an aggregate of a component of Sensu's business service monitoring. The component must have
+// one rule of Sensu's own template, with thresholds only: other templates are programs.
 var componentConversion = &conversion{
 	to:   aggregateKind,
 	same: func(*summary) bool { return true },
@@ -153,7 +155,7 @@ var componentConversion = &conversion{
 	},
 }
 
-// thresholds carries the arguments of Sensu's rule: up to that share of events that are OK, it fails.
+// thresholds converts the arguments of Sensu's rule: it fails if at most that share of the events is OK.
 func thresholds(arguments, body map[string]any) (lost []string, reason string) {
 	for name, value := range arguments {
 		switch name {
@@ -168,7 +170,7 @@ func thresholds(arguments, body map[string]any) (lost []string, reason string) {
 		case "produce_metrics", "metric_handlers", "set_metric_annotations":
 			lost = append(lost, name+": the events of an aggregate have no metrics")
 		default:
-			return nil, "an aggregate knows no argument " + name + " as Sensu means it"
+			return nil, "an aggregate has no argument " + name + " with Sensu's meaning"
 		}
 	}
 	if body["critical"] == nil && body["warning"] == nil {
@@ -177,7 +179,7 @@ func thresholds(arguments, body map[string]any) (lost []string, reason string) {
 	return lost, ""
 }
 
-// selectors carries a query, all of whose parts must hold.
+// selectors converts a query whose parts must all match.
 func selectors(query any, body map[string]any) (reason string) {
 	fields := map[string]string{"fieldSelector": "field_selector", "labelSelector": "label_selector"}
 	parts, _ := query.([]any)

@@ -24,7 +24,7 @@ const paid = `
 {"type":"ServiceComponent","api_version":"bsm/v1","metadata":{"name":"timed","namespace":"default"},"spec":{"services":["shop"],"cron":"* * * * *","query":[{"type":"fieldSelector","value":"event.check.name == http"}],"rules":[{"template":"aggregate","name":"x","arguments":{"critical_threshold":2}}]}}
 `
 
-// refusable are resources that a server refuses, one of each kind that can be checked before.
+// refusable are resources that a server refuses, one of each kind that a dry run can check.
 const refusable = `
 {"type":"CheckConfig","metadata":{"name":"never","namespace":"default"},"spec":{"command":"x"}}
 {"type":"Handler","metadata":{"name":"none","namespace":"default"},"spec":{"type":"tcp"}}
@@ -36,7 +36,7 @@ const refusable = `
 {"type":"Pipeline","metadata":{"name":"q","namespace":"default"},"spec":{"workflows":[{"name":"w"}]}}
 `
 
-// TestDryRunSaysWhatTheRunDoes compares the two reports, for resources that are refused, converted or left.
+// TestDryRunSaysWhatTheRunDoes compares the two reports for resources that are refused, converted or left out.
 func TestDryRunSaysWhatTheRunDoes(t *testing.T) {
 	to := start(t)
 	opts := to.options(fromFile(t, paid+refusable))
@@ -49,7 +49,8 @@ func TestDryRunSaysWhatTheRunDoes(t *testing.T) {
 			r.Kinds[i].Extra, r.Kinds[i].Equal = 0, 0
 		}
 	}
-	if !slices.Equal(dry.Kinds, real.Kinds) || !reflect.DeepEqual(dry.Remarks, real.Remarks) || !reflect.DeepEqual(dry.Changes, real.Changes) {
+	if !slices.Equal(dry.Kinds, real.Kinds) || !reflect.DeepEqual(dry.Remarks, real.Remarks) ||
+		!reflect.DeepEqual(dry.Changes, real.Changes) {
 		t.Errorf("they differ; the dry run:\n%s\nthe run:\n%s", printed(t, dry), printed(t, real))
 	}
 	for _, typ := range []string{"CheckConfig", "Handler", "EventFilter", "Mutator", "HookConfig", "Pipeline"} {

@@ -26,7 +26,7 @@ var entityKind = of(client.Entities.Kind, func(k *kind) {
 			tree["subscriptions"] = append(slices.Clip(list), own)
 		}
 	}
-	// What an agent reports of its host is the agent's: it says it again at its next keepalive, and a PUT leaves it.
+	// The agent reports these fields again with its next keepalive, and a PUT does not change them.
 	k.ignore = func(o *object, field string) bool {
 		top, _, _ := strings.Cut(field, ".")
 		return top == "last_seen" ||
@@ -35,7 +35,7 @@ var entityKind = of(client.Entities.Kind, func(k *kind) {
 	k.write = writeEntity
 })
 
-// writeEntity makes an entity with POST, which alone takes those that their agents manage, or changes it with PUT.
+// writeEntity makes an entity with POST, because PUT refuses entities that agents manage, or changes it with PUT.
 func writeEntity(ctx context.Context, m *migration, o *object, old *summary) (reason, hint string, err error) {
 	if old == nil {
 		err = m.Target.Do(ctx, http.MethodPost, o.kind.Path(o.namespace, ""), o.body, nil)

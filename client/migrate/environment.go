@@ -9,10 +9,10 @@ import (
 // shellVariable is a variable in a command.
 var shellVariable = regexp.MustCompile(`\$(?:\{([A-Za-z_][A-Za-z0-9_]*)|([A-Za-z_][A-Za-z0-9_]*))`)
 
-// givenVariables are those that lapwing's handlers and mutators have without being asked.
+// givenVariables are the variables that lapwing's handlers and mutators always have.
 var givenVariables = []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "PWD", "IFS"}
 
-// pluginVariables are read by well-known plugins of Sensu's, and are often in the environment of its backend.
+// pluginVariables are read by well-known Sensu plugins. They are often in the environment of its backend.
 var pluginVariables = map[string]string{
 	"sensu-slack-handler":      "SLACK_WEBHOOK_URL",
 	"sensu-pagerduty-handler":  "PAGERDUTY_TOKEN",
@@ -24,8 +24,8 @@ var pluginVariables = map[string]string{
 	"sensu-ec2-handler":        "AWS_REGION",
 }
 
-// needsEnvironment remarks on handlers and mutators whose commands seem to use the environment of Sensu's backend. lapwing
-// gives commands only what is usual, their env_vars, and what --handler-env names.
+// needsEnvironment adds a remark for handlers and mutators whose commands seem to use the environment of Sensu's
+// backend. lapwing gives commands only the usual variables, their env_vars, and the variables of --handler-env.
 func needsEnvironment(m *migration, o *object, _ *summary) {
 	if typ := text(o.body, "type"); typ != "pipe" && typ != "" {
 		return
@@ -55,7 +55,7 @@ func needsEnvironment(m *migration, o *object, _ *summary) {
 		if slices.Contains(given, name) || strings.Contains(command, name+"=") {
 			continue
 		}
-		m.rec.remark(Noted, o.kind.Type, "its command seems to use a variable of the backend's environment, which lapwing does not hand on",
+		m.rec.remark(Noted, o.kind.Type, "its command seems to use a variable of the backend's environment, which lapwing does not pass on",
 			"Put the variable into env_vars, or name it in --handler-env of the backend.", o.label()+" $"+name)
 	}
 }

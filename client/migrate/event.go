@@ -35,19 +35,19 @@ var eventKind = of(client.Events.Kind, func(k *kind) {
 	k.foresee = func(m *migration, o *object, _ *summary) {
 		m.deadlines.count(o)
 		if names := m.quieten(o, firstEvent(o.body)); len(names) > 0 {
-			m.rec.remark(Noted, o.kind.Type, "copied without the handlers and pipelines that lapwing has already, so that those do not alert once more",
+			m.rec.remark(Noted, o.kind.Type, "copied without the handlers and pipelines that lapwing already has: they would alert again",
 				"The next result of the check names them again.", o.label()+": "+strings.Join(names, " "))
 		}
 	}
 	k.write = writeEvent
 })
 
-// normalEvent leaves of an event what its state is: not the entity, which is copied by itself, and not what a server
-// works out from other fields or what the next result of the check says anew.
+// normalEvent removes the entity, which is copied by itself, fields that a server computes from others, and fields that
+// the next result has anew.
 func normalEvent(tree map[string]any) {
 	meta := sub(sub(tree, "entity"), "metadata")
 	tree["entity"] = map[string]any{"name": meta["name"], "namespace": meta["namespace"]}
-	delete(tree, "id") // old events have none, and get one
+	delete(tree, "id") // old events have none, the copy gets one
 	delete(tree, "pipelines")
 	check := sub(tree, "check")
 	dropCreator(check)
@@ -56,11 +56,11 @@ func normalEvent(tree map[string]any) {
 	}
 }
 
-// writeEvent sends an event as the first of its check, with the history that it had before it: then the target arrives
-// at the state the source is in.
+// writeEvent sends an event as the first of its check, with its earlier history. So the target gets the state of the
+// source.
 func writeEvent(ctx context.Context, m *migration, o *object, old *summary) (reason, hint string, err error) {
 	if old != nil {
-		// Further events add to the history. Only a first one brings its own.
+		// Later events add to the history. Only a first one brings its own.
 		if err := m.Target.Do(ctx, http.MethodDelete, o.path(), nil, nil); err != nil && !isRefusal(err, http.StatusNotFound) {
 			return "", "", err
 		}
@@ -70,13 +70,14 @@ func writeEvent(ctx context.Context, m *migration, o *object, old *summary) (rea
 	return "", "", m.Target.Do(ctx, http.MethodPost, o.path(), body, nil)
 }
 
-// firstEvent is an event as it must be sent to a server that knows none of its check, so that it becomes what body is.
+// firstEvent returns the event to send to a server without events of its check, so that it becomes body.
 func firstEvent(body map[string]any) map[string]any {
 	out := maps.Clone(body)
 	entity := sub(body, "entity")
 	out["entity"] = map[string]any{
-		"entity_class": entity["entity_class"], "subscriptions": entity["subscriptions"], "system": map[string]any{}, "deregistration": map[string]any{},
-		"metadata": map[string]any{"name": sub(entity, "metadata")["name"], "namespace": sub(entity, "metadata")["namespace"]},
+		"entity_class": entity["entity_class"], "subscriptions": entity["subscriptions"], "system": map[string]any{},
+		"deregistration": map[string]any{},
+		"metadata":       map[string]any{"name": sub(entity, "metadata")["name"], "namespace": sub(entity, "metadata")["namespace"]},
 	}
 	check := maps.Clone(sub(body, "check"))
 	out["check"] = check
@@ -91,7 +92,7 @@ func firstEvent(body map[string]any) map[string]any {
 		}
 	}
 	check["history"] = history
-	// The server counts this result, too. If it changed the status, what was counted before it does not matter.
+	// The server counts this result, too. If it changed the status, the count before it does not matter.
 	occurrences := int64(0)
 	if last := len(history) - 1; last >= 0 {
 		if before, _ := history[last].(map[string]any); integer(before, "status") == status {
@@ -102,7 +103,7 @@ func firstEvent(body map[string]any) map[string]any {
 	return out
 }
 
-// findHandlers finds out which handlers and pipelines the target has: an event that is sent sets them off.
+// findHandlers finds the target's handlers and pipelines: an event that is sent would trigger them.
 func findHandlers(ctx context.Context, m *migration) error {
 	m.quiet = map[string]bool{}
 	for _, k := range []*kind{handlerKind, pipelineKind} {
@@ -121,7 +122,7 @@ func findHandlers(ctx context.Context, m *migration) error {
 
 func quietKey(plural, namespace, name string) string { return plural + "/" + namespace + "/" + name }
 
-// quieten takes out of an event the handlers and pipelines that the target has, and returns their names.
+// quieten removes the target's handlers and pipelines from an event, and returns their names.
 func (m *migration) quieten(o *object, body map[string]any) (names []string) {
 	without := func(in map[string]any, field, plural string, name func(any) string) {
 		list, _ := in[field].([]any)
@@ -146,7 +147,7 @@ func (m *migration) quieten(o *object, body map[string]any) (names []string) {
 	return names
 }
 
-// deadlines counts what will be overdue in the target if it does not go on there.
+// deadlines counts what will be overdue in the target unless results arrive there.
 type deadlines struct {
 	mu              sync.Mutex // guards the fields below
 	keepalives, ttl int
@@ -174,7 +175,7 @@ func (d *deadlines) count(o *object) {
 	}
 }
 
-// remarkDeadlines says what becomes of hosts that stay with the source.
+// remarkDeadlines says what happens to hosts that stay with the source.
 func (m *migration) remarkDeadlines() {
 	d := &m.deadlines
 	if d.keepalives+d.ttl == 0 {
@@ -182,5 +183,5 @@ func (m *migration) remarkDeadlines() {
 	}
 	m.rec.remark(Noted, eventKind.Type,
 		fmt.Sprintf("%d keepalives and %d events with a ttl are waited for from now on: what has not moved to lapwing after their time (the shortest is %d s) counts as lost, and handlers are told", d.keepalives, d.ttl, d.shortest),
-		"Move agents soon, or copy with --skip events and let lapwing hear of everything anew.")
+		"Move agents soon, or copy with --skip events: lapwing then builds the state from new results.")
 }

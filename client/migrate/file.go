@@ -16,16 +16,16 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// files are resources out of files, in memory. They are kept as they were written: decoded they take twenty times the room.
+// files are resources from files, in memory, in their encoded form: decoded they take twenty times the memory.
 type files struct {
 	name      string
-	namespace string                      // of resources that name none
+	namespace string                      // of resources without a namespace
 	objects   map[*kind]map[string]*group // by namespace
-	strange   map[string][]string         // names of resources of kinds that neither side knows, by kind
-	implied   []string                    // namespaces that are used and not in the files
+	strange   map[string][]string         // names of resources of kinds that neither side has, by kind
+	implied   []string                    // namespaces that are used but not in the files
 }
 
-// group is the resources of a kind in a namespace.
+// group has the resources of a kind in a namespace.
 type group struct {
 	list  []document
 	index map[string]int // by name
@@ -52,14 +52,14 @@ func (g *group) all() []document {
 	return g.list
 }
 
-// File is the text of a file with its name.
+// File is a file's name and text.
 type File struct {
 	Name string
 	Data io.Reader
 }
 
-// ReadFiles reads what "sensuctl dump" wrote, in YAML or as JSON objects one after the other. A resource without a
-// namespace goes to the given one; of several with the same name the last counts.
+// ReadFiles reads the output of "sensuctl dump", in YAML or as JSON objects one after the other. A resource without a
+// namespace gets the given one. Of several with the same name the last one counts.
 func ReadFiles(in []File, namespace string) (Source, error) {
 	out := &files{namespace: namespace, objects: map[*kind]map[string]*group{}, strange: map[string][]string{}}
 	var names []string
@@ -97,7 +97,7 @@ func ReadFiles(in []File, namespace string) (Source, error) {
 	if len(out.objects) == 0 && len(configs) == 0 && len(out.strange) == 0 {
 		return nil, fmt.Errorf("there are no resources in %s", strings.Join(names, ", "))
 	}
-	// Of an entity that is there as a whole, its configuration says nothing new.
+	// If the entity itself is in the files, its configuration adds nothing.
 	for _, c := range configs {
 		if !out.objects[entityKind][c.namespace].has(c.name) {
 			out.add(entityKind, c.namespace, c.document)
@@ -108,7 +108,7 @@ func ReadFiles(in []File, namespace string) (Source, error) {
 	return out, nil
 }
 
-// read makes an object of a wrapped resource; nil if it is of a kind that is not known.
+// read makes an object of a wrapped resource, or returns nil for an unknown kind.
 func (s *files) read(document json.RawMessage) (*object, error) {
 	wrapped, err := decode(document)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *files) read(document json.RawMessage) (*object, error) {
 	return o, o.identify()
 }
 
-// fillNamespace says where an object belongs that says nothing of it. An event belongs where its entity does.
+// fillNamespace sets the namespace of an object that has none. An event belongs to its entity's namespace.
 func (o *object) fillNamespace(namespace string) {
 	places := []map[string]any{sub(o.body, "metadata")}
 	if o.kind == eventKind {
@@ -176,7 +176,7 @@ func (s *files) add(k *kind, namespace string, d document) {
 	g.list = append(g.list, d)
 }
 
-// imply adds the namespaces that are used without being in the files, as in a dump of one namespace alone.
+// imply adds the namespaces that are used but not in the files, for example in a dump of one namespace.
 func (s *files) imply() {
 	known := map[string]bool{}
 	for _, o := range s.objects[namespaceKind][""].all() {
@@ -192,7 +192,8 @@ func (s *files) imply() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(used)) {
 		s.implied = append(s.implied, name)
-		text, _ := json.Marshal(map[string]any{"type": namespaceKind.Type, "spec": map[string]string{"name": name}}) // strings always encode
+		// strings always encode
+		text, _ := json.Marshal(map[string]any{"type": namespaceKind.Type, "spec": map[string]string{"name": name}})
 		s.add(namespaceKind, "", document{name, namespaceKind.Type, text})
 	}
 }
@@ -229,14 +230,14 @@ func (s *files) remarks(rec *recorder) {
 		rec.remark(Left, kind, "lapwing has no resources of this kind", "", names...)
 	}
 	if len(s.implied) > 0 {
-		rec.remark(Noted, namespaceKind.Type, "made because resources are in them, though the files do not hold them", "", s.implied...)
+		rec.remark(Noted, namespaceKind.Type, "made because resources are in them; the files do not have them", "", s.implied...)
 	}
 	if len(s.objects[eventKind]) == 0 && (len(s.objects[entityKind]) > 0 || len(s.objects[checkKind]) > 0) {
 		rec.remark(Noted, eventKind.Type, "the files hold none: sensuctl dump --all-namespaces leaves events out, silently",
 			"Dump them namespace by namespace (sensuctl dump event --namespace NAME), or copy from the running backend with --from.")
 	}
 	if typ := client.EntityConfigs.Type; slices.ContainsFunc(s.all(entityKind), func(d document) bool { return d.typ == typ }) {
-		rec.remark(Noted, entityKind.Type, "made from their configuration: what agents know of their hosts comes with their next keepalives", "")
+		rec.remark(Noted, entityKind.Type, "made from their configuration: host data comes with the agents' next keepalives", "")
 	}
 }
 
@@ -247,7 +248,7 @@ func (s *files) all(k *kind) (out []document) {
 	return out
 }
 
-// split splits a text into its documents, each as JSON.
+// split returns the documents of a text, each as JSON.
 func split(text []byte) ([]json.RawMessage, error) {
 	var out []json.RawMessage
 	for _, part := range splitYAML(text) {
@@ -256,20 +257,20 @@ func split(text []byte) ([]json.RawMessage, error) {
 				out = append(out, objects...)
 				continue
 			}
-			// It may still be YAML, where {type: CheckConfig} is an object too.
+			// It may still be YAML: {type: CheckConfig} is an object too.
 		}
 		document, err := yaml.YAMLToJSON(part)
 		if err != nil {
 			return nil, err
 		}
-		if string(document) != "null" { // nothing but comments
+		if string(document) != "null" { // only comments
 			out = append(out, document)
 		}
 	}
 	return out, nil
 }
 
-// splitYAML splits at the markers between documents: lines that begin with --- and a blank, or are no longer.
+// splitYAML splits at document markers: lines that begin with ---, alone or before a blank.
 func splitYAML(text []byte) (out [][]byte) {
 	var part []byte
 	for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))) {

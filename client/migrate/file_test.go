@@ -126,7 +126,8 @@ func TestReadFilesRefuses(t *testing.T) {
 		"type: CheckConfig\nmetadata: {name: x}": "without a spec",
 		"a: [1\n":                                "read f",
 	} {
-		if _, err := ReadFiles([]File{{Name: "f", Data: strings.NewReader(text)}}, "home"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadFiles([]File{{Name: "f", Data: strings.NewReader(text)}}, "home"); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", text, err, want)
 		}
 	}

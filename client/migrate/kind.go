@@ -11,52 +11,52 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// kind is how resources of one kind are read, compared and written.
+// kind says how to read, compare and write resources of one kind.
 type kind struct {
 	client.Kind[json.RawMessage]
 
-	// silent kinds are counted, but their changes are not listed one by one: there can be half a million.
+	// silent kinds are counted, but their changes are not listed: there can be half a million.
 	silent bool
-	// secrets says that the source may show a placeholder in the place of a secret.
+	// secrets says that the source may show a placeholder instead of a secret.
 	secrets bool
-	// hidden says that differences are not shown: they may be secrets.
+	// hidden says that differences are not shown, because they may be secrets.
 	hidden bool
 
-	// leave says why a resource is never copied; hold why it is not, given what the target has.
+	// leave returns the reason why a resource is never copied; hold returns one that depends on the target.
 	leave func(m *migration, o *object) (reason, hint string)
 	hold  func(m *migration, o *object, old *summary) (reason, hint string)
-	// becomes, if set, is another kind of the target that the resources are converted to.
+	// becomes, if set, converts the resources to another kind of the target.
 	becomes *conversion
 	// adapt changes a resource before it is compared.
 	adapt func(m *migration, o *object)
-	// valid says why the target would refuse a body, for dry runs: it is what the target asks too.
+	// valid returns the reason why the target would refuse a body, for dry runs. It is the target's own check.
 	valid func(body []byte) error
-	// normal makes trees comparable: it takes out what the target sets by itself.
+	// normal makes trees comparable: it removes fields that the target sets itself.
 	normal func(tree map[string]any)
-	// ignore is asked about the fields that differ: is the difference one that writing would not, or need not, end?
+	// ignore reports whether writing would not remove a difference, or need not.
 	ignore func(o *object, field string) bool
-	// find looks for a resource in the target, for kinds whose lists do not show the names that the source knows.
+	// find looks for a resource in the target, for kinds whose lists do not show the source's names.
 	find func(ctx context.Context, m *migration, o *object) (*summary, error)
-	// foresee remarks on what writing will not bring, also in a dry run.
+	// foresee adds remarks about the parts that writing will not bring, also in a dry run.
 	foresee func(m *migration, o *object, old *summary)
 	// write sends a resource; old is nil if the target has none. Default: put. A reason says why nothing was sent.
 	write func(ctx context.Context, m *migration, o *object, old *summary) (reason, hint string, err error)
 }
 
-// step is a kind, or a part of its resources, that is copied when those before are.
+// step copies a kind, or some of its resources, after the steps before it.
 type step struct {
 	kind *kind
-	// only says which resources belong to the step. Default: all.
+	// only reports whether a resource belongs to the step. Default: all do.
 	only func(*object) bool
 	// more says that a later step has the rest of the kind.
 	more bool
-	// after is the kind that the step comes behind. Default: its own kind's place in the table.
+	// after is the kind whose step comes before this one. Default: the kind's own place in the table.
 	after *kind
 	// prepare is called before the step.
 	prepare func(context.Context, *migration) error
 }
 
-// of is a kind as resource.Kinds describes it, with what is special about it for a migration.
+// of returns a row of resource.Kinds with its special cases for a migration.
 func of(row *resource.Kind, special ...func(*kind)) *kind {
 	out := &kind{Kind: client.Kind[json.RawMessage]{Kind: row}}
 	if _, ok := row.New().(validator); ok && !row.Wrapped {
@@ -76,13 +76,13 @@ func of(row *resource.Kind, special ...func(*kind)) *kind {
 
 type validator interface{ Validate() error }
 
-// sold is a kind of Sensu's commercial edition.
+// sold returns a kind of Sensu's commercial edition.
 func sold(group, typ, plural string, namespaced bool, special ...func(*kind)) *kind {
 	row := &resource.Kind{Type: typ, Plural: plural, Group: group, Namespaced: namespaced, Wrapped: true}
 	return commercial(row, special...)
 }
 
-// commercial is a kind of Sensu's commercial edition, whose resources may hold secrets anywhere.
+// commercial returns a kind of Sensu's commercial edition, whose resources may have secrets in any field.
 func commercial(row *resource.Kind, special ...func(*kind)) *kind {
 	out := &kind{Kind: client.Kind[json.RawMessage]{Kind: row}, secrets: true, hidden: true}
 	for _, change := range special {
@@ -91,7 +91,7 @@ func commercial(row *resource.Kind, special ...func(*kind)) *kind {
 	return out
 }
 
-// special are the kinds of resource.Kinds that this package names.
+// special are the kinds of resource.Kinds that this package uses by name.
 var special = []*kind{
 	namespaceKind, userKind, clusterRoleKind, roleKind, apiKeyKind, authProviderKind, mutatorKind, entityKind,
 	silencedKind, eventKind, handlerKind, pipelineKind, checkKind, aggregateKind,
@@ -106,11 +106,11 @@ var (
 	pipelineKind    = of(client.Pipelines.Kind, func(k *kind) { k.adapt = useHandlers })
 	checkKind       = of(client.Checks.Kind)
 	aggregateKind   = of(client.Aggregates.Kind)
-	// authProviderKind is what signs people in. Sensu's commercial edition has it too.
+	// authProviderKind is the sign-in providers. Sensu's commercial edition has them too.
 	authProviderKind = commercial(client.AuthProviders.Kind)
 )
 
-// Kinds of Sensu's commercial edition that are more than their names.
+// Kinds of Sensu's commercial edition with special cases.
 var (
 	envProviderKind = sold("secrets/v1", "Env", "providers", false, func(k *kind) {
 		k.Types = []string{"VaultProvider", "CyberArkProvider"}
@@ -126,9 +126,9 @@ var (
 	})
 )
 
-// steps are all kinds in the order in which they are sent: that of resource.Kinds, with the kinds of Sensu's commercial
-// edition between. Silences are sent before events, except for those that end with a resolution: an event that was
-// resolved long ago would end them.
+// steps are all kinds in the order in which they are sent: the order of resource.Kinds, with the kinds of Sensu's
+// commercial edition in between. Silences are sent before events, except for those that end with a resolution: an event
+// that was resolved long ago would end them.
 var steps = inOrder([]step{
 	{kind: eventKind, prepare: findHandlers},
 	{kind: silencedKind, only: func(o *object) bool { return !endsOnResolve(o) }, more: true},
@@ -145,7 +145,7 @@ var steps = inOrder([]step{
 	{kind: sold("federation/v1", "EtcdReplicator", "etcd-replicators", false), after: aggregateKind},
 })
 
-// inOrder adds a step for each kind of the table that has none among the given ones, and brings them in order.
+// inOrder adds a step for each kind of the table without one, and sorts the steps.
 func inOrder(steps []step) []step {
 	for _, row := range resource.Kinds {
 		if row.Migrate == 0 || slices.ContainsFunc(steps, func(s step) bool { return s.kind.Kind.Kind == row }) {
@@ -158,7 +158,7 @@ func inOrder(steps []step) []step {
 			steps = append(steps, step{kind: special[i]})
 		}
 	}
-	// Steps after a kind have its place in the table, and stand behind it.
+	// Steps after a kind have its place in the table, and come after it.
 	place := func(s step) int {
 		if s.after != nil {
 			return 2*s.after.Migrate + 1
@@ -169,7 +169,7 @@ func inOrder(steps []step) []step {
 	return steps
 }
 
-// kindOf finds the kind of a wrapped resource.
+// kindOf returns the kind of a wrapped resource.
 func kindOf(apiVersion, typ string) (*kind, bool) {
 	for _, s := range steps {
 		if (apiVersion == "" || apiVersion == s.kind.Group) && (s.kind.Type == typ || slices.Contains(s.kind.Types, typ)) {
@@ -189,7 +189,7 @@ func kindNames() string {
 	return strings.Join(names, ", ")
 }
 
-// chunk is how many resources are asked for in one request: Sensu's server gives up an answer after 15 s.
+// chunk returns how many resources one request asks for: Sensu's server gives up an answer after 15 s.
 func (k *kind) chunk() int {
 	if k.Plural == "events" {
 		return 500
@@ -197,12 +197,12 @@ func (k *kind) chunk() int {
 	return 1000
 }
 
-// put is how most kinds are written.
+// put writes resources of most kinds.
 func put(ctx context.Context, m *migration, o *object, _ *summary) (reason, hint string, err error) {
 	return "", "", m.Target.Do(ctx, http.MethodPut, o.path(), o.wire(), nil)
 }
 
-// splitRules is for roles: each entry of a rule's lists may hold several, separated by commas.
+// splitRules is for roles: an entry of a rule's lists may have several words, separated by commas.
 func splitRules(k *kind) {
 	k.normal = func(tree map[string]any) {
 		rules, _ := tree["rules"].([]any)

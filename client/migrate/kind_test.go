@@ -9,8 +9,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// TestKindsAreMigrated fails for a row of resource.Kinds that has no step, and for one that has a step although it says
-// why it has none.
+// TestKindsAreMigrated fails for a row of resource.Kinds without a step, and for a row with both a step and a reason
+// for having none.
 func TestKindsAreMigrated(t *testing.T) {
 	for _, row := range resource.Kinds {
 		step := slices.ContainsFunc(steps, func(s step) bool { return s.kind.Kind.Kind == row })
@@ -20,7 +20,7 @@ func TestKindsAreMigrated(t *testing.T) {
 	}
 }
 
-// TestOrder is the order in which all kinds are sent.
+// TestOrder checks the order in which all kinds are sent.
 func TestOrder(t *testing.T) {
 	var got []string
 	for _, s := range steps {
@@ -35,7 +35,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestAggregatesAreCopied copies an aggregate from what "lapwing dump" wrote.
+// TestAggregatesAreCopied copies an aggregate from the output of "lapwing dump".
 func TestAggregatesAreCopied(t *testing.T) {
 	to := start(t)
 	const dump = `{"type":"Aggregate","api_version":"lapwing/v1","metadata":{"name":"web","namespace":"default"},

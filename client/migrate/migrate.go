@@ -1,16 +1,16 @@
-// Package migrate copies a Sensu Go 6 into lapwing: what its users defined, its silences, and the state of its events.
+// Package migrate copies a Sensu Go 6 into lapwing: its users' definitions, its silences, and the state of its events.
+// "lapwing migrate sensu" calls it.
 //
 // The source is a running backend, read through its HTTP API and not changed, or files that "sensuctl dump" wrote. The
-// target is written through its API, so all that holds for other clients holds here: roles, validation, the event log.
-// "lapwing migrate sensu" is the caller.
+// target is written through its API. So roles, validation and the event log work as for any client.
 //
-// Run reads each kind on both sides, compares, and sends what differs. So a run that was interrupted is simply run again,
-// and one with nothing to do sends nothing. Kinds are sent in the order that resource.Kinds gives them: what is named by
-// others first, and events before handlers and pipelines, so that no incident is alerted a second time. The Report has
-// what cannot be carried and what the target refuses; only an error that would meet everything (no connection, no
-// rights) ends a run.
+// Run reads each kind on both sides, compares, and sends the differences. An interrupted run can simply be run again,
+// and a run without differences sends nothing. Kinds are sent in the order of resource.Kinds: a kind comes before the
+// kinds that name it, and events come before handlers and pipelines, so that no incident alerts a second time. The
+// Report lists everything that cannot be copied or that the target refuses. Only an error that affects every resource
+// (no connection, no rights) ends a run.
 //
-// Nothing is ever removed from the target for not being in the source.
+// Nothing is ever deleted from the target for being absent from the source.
 package migrate
 
 import (
@@ -27,20 +27,20 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// Parallel is how many requests are under way at a time when Options.Parallel is zero. An event's answer waits for the
-// disk, together with those of others.
+// Parallel is the number of concurrent requests when Options.Parallel is zero. An event's answer waits for the disk,
+// together with others.
 const Parallel = 16
 
-// Source is where resources come from. NewServer and ReadFiles make one.
+// Source has the resources to copy. NewServer and ReadFiles make one.
 type Source interface {
 	// String names the source in reports.
 	String() string
-	// namespaces lists the names of all of them.
+	// namespaces returns the names of all namespaces.
 	namespaces(ctx context.Context) ([]string, error)
-	// each calls f for the resources of a kind in a namespace ("" for kinds without). An error of f ends it. errNoKind
-	// says that the source knows no such kind.
+	// each calls f for the resources of a kind in a namespace ("" for kinds without namespaces). An error of f ends it.
+	// It returns errNoKind if the source has no such kind.
 	each(ctx context.Context, k *kind, namespace string, f func(*object) error) error
-	// remarks is what is to be said of the source itself.
+	// remarks adds the remarks about the source itself.
 	remarks(*recorder)
 }
 
@@ -49,28 +49,28 @@ var errNoKind = errors.New("no such kind")
 // Options say what Run copies, and where to. Source and Target are required.
 type Options struct {
 	Source Source
-	// Target is signed in to lapwing as a user who may do everything that is copied.
+	// Target is signed in to lapwing as a user with the rights for everything that is copied.
 	Target *client.Client
-	// TargetName is the target in the report.
+	// TargetName names the target in the report.
 	TargetName string
-	// TargetUser is who Target is signed in as; that user is never changed. Empty is fine with an API key.
+	// TargetUser is the user of Target, which Run never changes. Empty is fine with an API key.
 	TargetUser string
 
 	// DryRun compares and sends nothing.
 	DryRun bool
-	// Keep leaves what exists in the target as it is, also if it differs.
+	// Keep leaves existing resources of the target unchanged, even if they differ.
 	Keep bool
-	// Verify compares once more when everything is sent.
+	// Verify compares again after everything is sent.
 	Verify bool
-	// Namespaces to copy. Default: all of the source. Kinds without a namespace are copied anyway.
+	// Namespaces to copy. Default: all of the source. Kinds without a namespace are always copied.
 	Namespaces []string
-	// Skip names kinds (by their plural, such as "events") that are not copied.
+	// Skip names kinds that are not copied, by their plural, for example "events".
 	Skip []string
-	// PasswordHashes are bcrypt hashes by user: Sensu's API does not show them. Users without one get a password that
-	// is random and not kept.
+	// PasswordHashes are bcrypt hashes by user: Sensu's API does not show them. Users without one get a random password
+	// that is not saved.
 	PasswordHashes map[string]string
 
-	// Parallel bounds the requests that are under way at a time. Default: Parallel.
+	// Parallel bounds concurrent requests. Default: Parallel.
 	Parallel int
 	// Progress, if set, is called when a kind is done.
 	Progress func(KindReport)
@@ -104,7 +104,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// Run copies. The report is never nil; with an error, it says what was done before that.
+// Run copies. The report is never nil; after an error, it says what was done before the error.
 func Run(ctx context.Context, opts Options) (*Report, error) {
 	report := &Report{}
 	if err := opts.check(); err != nil {
@@ -132,24 +132,24 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 	return report, err
 }
 
-// migration is one comparison of everything, with or without sending what differs.
+// migration is one comparison of everything, with or without sending the differences.
 type migration struct {
 	Options
 	rec   *recorder
 	apply bool
-	// verify gets the differences that are left, when this is the comparison after the copy.
+	// verify gets the remaining differences in the comparison after the copy.
 	verify *recorder
 
 	names     []string        // namespaces to copy
-	fresh     map[string]bool // those that are made, or would be
+	fresh     map[string]bool // namespaces that are made, or would be
 	handlers  map[string]bool // of the source, core/v2: namespace/name
-	quiet     map[string]bool // handlers and pipelines that the target has: plural/namespace/name
+	quiet     map[string]bool // handlers and pipelines of the target: plural/namespace/name
 	deadlines deadlines
 }
 
 func (m *migration) skips(plural string) bool { return slices.Contains(m.Skip, plural) }
 
-// pass goes through all kinds.
+// pass copies all kinds.
 func (m *migration) pass(ctx context.Context) error {
 	if err := m.findNamespaces(ctx); err != nil {
 		return err
@@ -220,7 +220,7 @@ func (m *migration) stepIn(ctx context.Context, s step, r *KindReport, namespace
 		return fmt.Errorf("list what %s has: %w", m.TargetName, err)
 	}
 	w := newWorkers(ctx, m.Parallel)
-	found := 0 // of there, by another way
+	found := 0 // of the target's, found by other means
 	err = m.Source.each(w.ctx, s.kind, namespace, func(o *object) error {
 		if s.only != nil && !s.only(o) || s.kind == namespaceKind && !slices.Contains(m.names, o.name) {
 			return nil
@@ -264,12 +264,13 @@ func (m *migration) stepIn(ctx context.Context, s step, r *KindReport, namespace
 		return w.do(func(ctx context.Context) error { return m.one(ctx, to.kind, r, o, old) })
 	})
 	if stop := w.wait(); stop != nil {
-		return stop // what ended the workers also ends the list, with a less telling error
+		return stop // the workers' error also ended the list, with a less clear error
 	}
 	switch {
 	case err == nil, errors.Is(err, errNoKind):
 	case errors.Is(err, client.ErrDenied):
-		m.rec.remark(Refused, s.kind.Type, "the source does not let this user list them", "Sign in to the source as a cluster administrator.", orAll(namespace))
+		m.rec.remark(Refused, s.kind.Type, "the source does not let this user list them",
+			"Sign in to the source as a cluster administrator.", orAll(namespace))
 		m.rec.count(r, func(k *KindReport) { k.Failed++ })
 	default:
 		return fmt.Errorf("list what %s has: %w", m.Source, err)
@@ -287,7 +288,7 @@ func orAll(namespace string) string {
 	return "namespace " + namespace
 }
 
-// target lists what the target has of a step, by name.
+// target returns the target's resources for a step, by name.
 func (m *migration) target(ctx context.Context, s step, namespace string) (map[string]*summary, error) {
 	there := map[string]*summary{}
 	err := listAll(ctx, m.Target, s.kind, namespace, func(o *object) error {
@@ -299,7 +300,7 @@ func (m *migration) target(ctx context.Context, s step, namespace string) (map[s
 	return there, err
 }
 
-// leave says why a resource is not copied.
+// leave returns the reason why a resource is not copied.
 func (m *migration) leave(k *kind, o *object) (reason, hint string) {
 	if k.leave == nil {
 		return "", ""
@@ -312,11 +313,12 @@ func (m *migration) left(r *KindReport, o *object, reason, hint string) {
 	m.rec.remark(Left, o.kind.Type, reason, hint, o.label())
 }
 
-// one brings one resource of the target to what it is in the source.
+// one makes one resource of the target equal to the source's.
 func (m *migration) one(ctx context.Context, k *kind, r *KindReport, o *object, old *summary) error {
 	if k.secrets {
 		for _, field := range o.dropRedacted(old) {
-			m.rec.remark(Lost, k.Type, "the source shows only "+redactedWord+" in the place of a secret", "Set them by hand, with lapwing edit.", o.label()+" "+field)
+			m.rec.remark(Lost, k.Type, "the source shows only "+redactedWord+" instead of a secret",
+				"Set them by hand, with lapwing edit.", o.label()+" "+field)
 		}
 	}
 	fields := k.differences(o, old)
@@ -373,7 +375,7 @@ func (m *migration) one(ctx context.Context, k *kind, r *KindReport, o *object, 
 	return nil
 }
 
-// send writes a resource. A dry run only asks whether the target would take it.
+// send writes a resource. A dry run only checks whether the target would accept it.
 func (m *migration) send(ctx context.Context, k *kind, o *object, old *summary) (left, hint string, err error) {
 	switch {
 	case m.apply:
@@ -394,15 +396,15 @@ func (m *migration) send(ctx context.Context, k *kind, o *object, old *summary) 
 	return left, hint, err
 }
 
-// comesWithNamespace says that the target makes a resource by itself when its namespace is made.
+// comesWithNamespace reports whether the target makes a resource itself when its namespace is made.
 func (m *migration) comesWithNamespace(o *object) bool {
 	return m.fresh[o.namespace] && o.name == "system:pipeline" && (o.kind.Plural == "roles" || o.kind.Plural == "rolebindings")
 }
 
-// remarkRest remarks on what is not equal after the copy.
+// remarkRest adds a remark for each resource that is not equal after the copy.
 func (m *migration) remarkRest(k *kind, o *object, old *summary, fields []FieldDiff) {
 	if m.verify.wasRefused(o) {
-		return // and is told
+		return // and a remark says so
 	}
 	if old == nil {
 		m.verify.remark(Differs, k.Type, "lapwing does not have it after the copy", "", o.label())
@@ -411,9 +413,9 @@ func (m *migration) remarkRest(k *kind, o *object, old *summary, fields []FieldD
 	executed := integer(sub(o.body, "check"), "executed")
 	switch {
 	case k == eventKind && executed < old.executed:
-		return // lapwing goes on by itself, as it should
+		return // lapwing changes it, as it should
 	case k == eventKind && executed > old.executed:
-		m.verify.remark(Noted, k.Type, "a newer result came while this ran", "Run this again to copy what is new in the source.", o.label())
+		m.verify.remark(Noted, k.Type, "a newer result came during the run", "Run this again to copy the newer results.", o.label())
 		return
 	}
 	for _, d := range k.shown(fields) {
@@ -421,7 +423,7 @@ func (m *migration) remarkRest(k *kind, o *object, old *summary, fields []FieldD
 	}
 }
 
-// again repeats what the target is too busy for.
+// again repeats a request while the target is too busy.
 func (m *migration) again(ctx context.Context, f func() error) error {
 	delay := time.Second
 	for {
@@ -459,7 +461,7 @@ func hintOf(e *client.Error) string {
 	return ""
 }
 
-// workers run functions, a bounded number at a time, until the first error.
+// workers runs functions, a bounded number at a time, until the first error.
 type workers struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -499,7 +501,7 @@ func (w *workers) wait() error {
 	return w.err
 }
 
-// listAll calls f for each resource of a kind that a server has.
+// listAll calls f for each resource of a kind on a server.
 func listAll(ctx context.Context, c *client.Client, k *kind, namespace string, f func(*object) error) error {
 	if k.Singleton {
 		var body json.RawMessage
@@ -527,7 +529,7 @@ func listAll(ctx context.Context, c *client.Client, k *kind, namespace string, f
 	return nil
 }
 
-// unknownKind turns the answers of a server that has no such route, or wants to be paid for it, into errNoKind.
+// unknownKind returns errNoKind if the server has no such route, or serves it only with a licence.
 func unknownKind(err error) error {
 	var refused *client.Error
 	if errors.As(err, &refused) && (refused.Status == http.StatusNotFound || refused.Status == http.StatusPaymentRequired) {

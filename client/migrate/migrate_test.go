@@ -20,11 +20,11 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 )
 
-// someHash is of the password foobar123.
+// someHash is a hash of the password foobar123.
 const someHash = "$2a$10$XlKuqBhJlpeIxW.MZp5HMOyZSL9NJ9y06m/35qwAVJlC5GRdudSGS"
 
-// create sends resources in the form of files to a backend, as a user would with "create -f". Users have the password of
-// someHash unless they name one.
+// create sends resources in the form of files to a backend, like "create -f". Users get the password of someHash unless
+// they have one.
 func (b *side) create(t *testing.T, text string) {
 	t.Helper()
 	documents, err := split([]byte(text))
@@ -52,7 +52,7 @@ func start(t *testing.T) *side { return &side{testbackend.Start(t, nil)} }
 
 func (b *side) url() string { return "http://" + b.APIAddr().String() }
 
-// fromFile is a source that is the text of a dump.
+// fromFile returns a source with the text of a dump.
 func fromFile(t *testing.T, text string) Source {
 	t.Helper()
 	s, err := ReadFiles([]File{{Name: "dump", Data: strings.NewReader(text)}}, "default")
@@ -66,19 +66,22 @@ func fromFile(t *testing.T, text string) Source {
 func (b *side) event(t *testing.T, entity, check string, status int, executed int64, more map[string]any) {
 	t.Helper()
 	c := map[string]any{
-		"metadata": map[string]any{"name": check, "namespace": "default"}, "command": "check-" + check, "interval": 30, "subscriptions": []string{"linux"},
+		"metadata": map[string]any{"name": check, "namespace": "default"}, "command": "check-" + check,
+		"interval": 30, "subscriptions": []string{"linux"},
 		"status": status, "executed": executed, "issued": executed, "duration": 0.125, "output": fmt.Sprintf("%s: %d\n", check, status),
 	}
 	for k, v := range more {
 		c[k] = v
 	}
-	e := map[string]any{"entity": map[string]any{"entity_class": "proxy", "metadata": map[string]any{"name": entity, "namespace": "default"}}, "check": c, "timestamp": executed}
-	if err := b.Client.Do(t.Context(), http.MethodPost, client.Events.Path("default", client.EventName(entity, check)), e, nil); err != nil {
+	e := map[string]any{"entity": map[string]any{"entity_class": "proxy",
+		"metadata": map[string]any{"name": entity, "namespace": "default"}}, "check": c, "timestamp": executed}
+	if err := b.Client.Do(t.Context(), http.MethodPost,
+		client.Events.Path("default", client.EventName(entity, check)), e, nil); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// all is every resource of a kind that a backend shows, by its name.
+// all returns every resource of a kind on a backend, by its name.
 func (b *side) all(t *testing.T, k *kind, namespace string) map[string]map[string]any {
 	t.Helper()
 	out := map[string]map[string]any{}
@@ -136,7 +139,7 @@ func (r *Report) of(t *testing.T, plural string) KindReport {
 	return r.Kinds[i]
 }
 
-// sent is how many resources a run wrote.
+// sent returns how many resources a run wrote.
 func (r *Report) sent() (n int) {
 	for _, k := range r.Kinds {
 		n += k.Created + k.Updated
@@ -188,7 +191,7 @@ metadata: {name: till7, namespace: shop, labels: {"sensu.io/managed_by": sensuct
 spec: {entity_class: agent, subscriptions: [linux], system: {hostname: till7, os: linux, network: {interfaces: [{name: eth0, addresses: ["192.0.2.7/24"]}]}}}
 `
 
-// TestCopy copies one backend into another, and looks at what is there then with eyes of its own.
+// TestCopy copies one backend into another, and checks the result without this package.
 func TestCopy(t *testing.T) {
 	from, to := start(t), start(t)
 	from.create(t, definitions)
@@ -231,7 +234,7 @@ func TestCopy(t *testing.T) {
 			want, got := from.all(t, s.kind, namespace), to.all(t, s.kind, namespace)
 			for name, w := range want {
 				if s.kind == entityKind {
-					delete(sub(sub(w, "metadata"), "labels"), "password") // nobody could read it
+					delete(sub(sub(w, "metadata"), "labels"), "password") // the source cannot show it
 				}
 				if s.kind == eventKind {
 					w["entity"], got[name]["entity"] = nil, nil
@@ -257,7 +260,7 @@ func TestCopy(t *testing.T) {
 		t.Errorf("remark on secrets: %+v", m)
 	}
 
-	// With nothing to do, nothing is done.
+	// A second copy does nothing.
 	for range 2 {
 		again := copyTo(t, to.options(NewServer("the source", from.Client)))
 		if again.sent() > 0 || !again.Complete() {
@@ -296,12 +299,12 @@ spec: {rules: [{verbs: [get, list], resources: [events]}]}
 	if got := to.all(t, eventKind, "default"); len(got) != 0 {
 		t.Errorf("events after a dry run: %v", got)
 	}
-	// And what it said comes true.
+	// The run does what the dry run said.
 	opts.DryRun = false
 	real := copyTo(t, opts)
 	real.Kinds = slices.Clone(real.Kinds)
 	for i := range real.Kinds {
-		// What the namespace brought along is only there now, and only now is anything equal after the copy.
+		// Resources that come with a namespace exist only now, and only now is anything equal after the copy.
 		real.Kinds[i].Extra, real.Kinds[i].Equal, r.Kinds[i].Extra = 0, 0, 0
 	}
 	if !slices.Equal(real.Kinds, r.Kinds) {
@@ -316,7 +319,7 @@ func fieldsOf(c Change) (out []string) {
 	return out
 }
 
-// TestNothingIsAlertedTwice follows an incident that the source has alerted already.
+// TestNothingIsAlertedTwice follows an incident that has already alerted in the source.
 func TestNothingIsAlertedTwice(t *testing.T) {
 	from, to := start(t), start(t)
 	var alerts atomic.Int64
@@ -336,7 +339,7 @@ func TestNothingIsAlertedTwice(t *testing.T) {
 	if got := texts(sub(to.get(t, path), "check"), "handlers"); !slices.Equal(got, []string{"bell"}) {
 		t.Errorf("the event's handlers are now %q", got)
 	}
-	// Now the handler is there, and the incident goes on in the source, which alerts.
+	// Now the handler exists, and the incident goes on in the source, which alerts.
 	from.event(t, "web1", "http", 2, now-30, handled)
 	<-rang
 	r := copyTo(t, to.options(NewServer("the source", from.Client)))
@@ -347,7 +350,7 @@ func TestNothingIsAlertedTwice(t *testing.T) {
 	if integer(check, "occurrences") != 2 || integer(check, "executed") != now-30 {
 		t.Errorf("the state is not that of the source: %v", check)
 	}
-	// The next result comes to the target, and is the first to be alerted there.
+	// The next result comes to the target, and is the first that alerts there.
 	to.event(t, "web1", "http", 2, now, handled)
 	<-rang
 	if n := alerts.Load(); n != 2 {
@@ -356,7 +359,7 @@ func TestNothingIsAlertedTwice(t *testing.T) {
 	if got := integer(sub(to.get(t, path), "check"), "occurrences"); got != 3 {
 		t.Errorf("occurrences %d, want 3", got)
 	}
-	// What is newer in the target stays.
+	// Newer data in the target stays.
 	r = copyTo(t, to.options(NewServer("the source", from.Client)))
 	if r.sent() != 0 || r.of(t, "events").Left != 1 || !r.Complete() {
 		t.Errorf("a copy of what is old:\n%s", printed(t, r))
@@ -508,7 +511,7 @@ func TestKeepSkipAndNamespaces(t *testing.T) {
 	}
 }
 
-// TestRefusals has things in a file that the target does not take: they are told, and the rest is copied.
+// TestRefusals copies a file with resources that the target refuses: the report lists them, and the rest is copied.
 func TestRefusals(t *testing.T) {
 	to := start(t)
 	source := fromFile(t, `
@@ -522,7 +525,8 @@ func TestRefusals(t *testing.T) {
 	if r.Complete() {
 		t.Error("the copy counts as complete")
 	}
-	if m := r.remark(Refused, "CheckConfig"); m == nil || !slices.Equal(m.Names, []string{"default/never"}) || !strings.Contains(m.Reason, "interval") {
+	if m := r.remark(Refused, "CheckConfig"); m == nil || !slices.Equal(m.Names, []string{"default/never"}) ||
+		!strings.Contains(m.Reason, "interval") {
 		t.Errorf("remark on the refused check: %+v", m)
 	}
 	if got := r.of(t, "checks"); got.Created != 1 || got.Failed != 1 || got.Equal != 1 {
@@ -540,7 +544,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestBusyTarget has a target that says for a while that it takes nothing, and then one that goes on saying it.
+// TestBusyTarget uses a target that is busy for a while, and then one that stays busy.
 func TestBusyTarget(t *testing.T) {
 	to := start(t)
 	u, _ := url.Parse(to.url())
@@ -575,7 +579,7 @@ func TestBusyTarget(t *testing.T) {
 	if r := copyTo(t, opts); !r.Complete() || r.of(t, "checks").Created != 1 || len(waited) != 2 {
 		t.Errorf("a target that is busy for a while: waited %v\n%s", waited, printed(t, r))
 	}
-	// One that is gone ends the run.
+	// A target that is gone ends the run.
 	front.Close()
 	if _, err := Run(t.Context(), opts); err == nil {
 		t.Error("a target that is gone is no error")

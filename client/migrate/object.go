@@ -16,19 +16,19 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// redactedWord is what Sensu shows in the place of a secret.
+// redactedWord is Sensu's placeholder for a secret.
 const redactedWord = resource.Redacted
 
-// object is a resource on its way.
+// object is a resource to copy.
 type object struct {
 	kind      *kind
 	namespace string // empty if the kind has none
 	name      string
-	typ       string         // as wrapped; Type of the kind if it has one only
+	typ       string         // as wrapped; the kind's Type if it has only one
 	body      map[string]any // unwrapped; numbers are json.Number
 }
 
-// parse makes an object of what a server answers.
+// parse makes an object from a server's answer.
 func (k *kind) parse(raw json.RawMessage) (*object, error) {
 	body, err := decode(raw)
 	if err != nil {
@@ -43,7 +43,7 @@ func (k *kind) parse(raw json.RawMessage) (*object, error) {
 	return o, o.identify()
 }
 
-// unwrap makes the body of a wrapped resource what it is without its wrapping. The outer metadata wins.
+// unwrap replaces the body of a wrapped resource with its unwrapped form. The outer metadata replaces the inner one.
 func (o *object) unwrap() error {
 	wrapped := o.body
 	spec, ok := wrapped["spec"].(map[string]any)
@@ -72,7 +72,7 @@ func (o *object) unwrap() error {
 	return nil
 }
 
-// identify finds out the name and the namespace.
+// identify sets the name and the namespace.
 func (o *object) identify() error {
 	meta := sub(o.body, "metadata")
 	switch {
@@ -103,7 +103,7 @@ func (o *object) identify() error {
 
 func (o *object) path() string { return o.kind.Path(o.namespace, o.name) }
 
-// wire is the body as the target wants it.
+// wire returns the body in the target's form.
 func (o *object) wire() any {
 	if !o.kind.Wrapped {
 		return o.body
@@ -113,7 +113,7 @@ func (o *object) wire() any {
 	return map[string]any{"type": o.typ, "api_version": o.kind.Group, "metadata": o.body["metadata"], "spec": spec}
 }
 
-// label names the object in the report.
+// label returns the object's name for the report.
 func (o *object) label() string {
 	if o.namespace == "" {
 		return o.shownName()
@@ -121,7 +121,7 @@ func (o *object) label() string {
 	return o.namespace + "/" + o.shownName()
 }
 
-// shownName is the name, unless that is a secret.
+// shownName returns the name, masked if it is a secret.
 func (o *object) shownName() string {
 	if o.kind == apiKeyKind {
 		return maskedKey(o.name) + " of " + text(o.body, "username")
@@ -129,8 +129,8 @@ func (o *object) shownName() string {
 	return o.name
 }
 
-// dropRedacted takes out the placeholders of secrets, except for those where the target has a secret of its own, which
-// it keeps when it is sent the placeholder. It returns the fields it took out.
+// dropRedacted removes the placeholders of secrets, except where the target has a secret of its own: the target keeps
+// it when it gets the placeholder. It returns the removed fields.
 func (o *object) dropRedacted(old *summary) (fields []string) {
 	walkRedacted(o.body, "", func(m map[string]any, key, field string) {
 		if old != nil && old.redacted[field] {
@@ -142,7 +142,7 @@ func (o *object) dropRedacted(old *summary) (fields []string) {
 	return fields
 }
 
-// masked is the body without the secrets that the target has too and does not show: they cannot be compared.
+// masked returns the body without secrets that the target also has and does not show: they cannot be compared.
 func (o *object) masked(fields map[string]bool) map[string]any {
 	if len(fields) == 0 {
 		return o.body
@@ -198,7 +198,7 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// summary is what is remembered of a resource of the target until its like in the source turns up.
+// summary has what must be kept of a target's resource until the source's is read.
 type summary struct {
 	tree     map[string]any // nil for silent kinds
 	hash     uint64         // of the tree, for these
@@ -229,12 +229,12 @@ func (k *kind) summarize(o *object) *summary {
 func hash(tree map[string]any) uint64 {
 	b, err := json.Marshal(tree) // keys are sorted
 	if err != nil {
-		panic(fmt.Sprintf("migrate: encode a decoded resource: %v", err)) // a tree holds nothing that JSON has not
+		panic(fmt.Sprintf("migrate: encode a decoded resource: %v", err)) // a tree is always valid JSON
 	}
 	return xxhash.Sum64(b)
 }
 
-// tree is an object in a form that compares: without what is empty, and without what each server sets by itself.
+// tree returns an object in comparable form: without empty fields, and without fields that each server sets itself.
 func (k *kind) tree(o *object) map[string]any {
 	tree, _ := prune(o.body, "").(map[string]any)
 	if tree == nil {
@@ -247,7 +247,8 @@ func (k *kind) tree(o *object) map[string]any {
 	return tree
 }
 
-// dropCreator takes out the user who made a resource, and the author of an aggregate: in the copy both are the user who copies.
+// dropCreator removes the user who made a resource, and the author of an aggregate: in the copy both are the user who
+// copies.
 func dropCreator(tree map[string]any) {
 	delete(tree, "author")
 	meta := sub(tree, "metadata")
@@ -257,8 +258,8 @@ func dropCreator(tree map[string]any) {
 	}
 }
 
-// prune copies a JSON value without fields that are null, zero, false or empty: servers differ in which of them they
-// write. Labels and annotations may be empty texts. Placeholders of secrets say nothing and are left out.
+// prune copies a JSON value without fields that are null, zero, false or empty, because servers differ in which of them
+// they write. Labels and annotations may be empty texts. Placeholders of secrets are removed, too.
 func prune(v any, key string) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -312,7 +313,7 @@ func number(n json.Number) json.Number {
 	return json.Number(strconv.FormatFloat(f, 'g', -1, 64))
 }
 
-// differences are the fields in which an object differs from what the target has. For silent kinds there is one
+// differences returns the fields in which an object differs from the target's. For silent kinds it returns one
 // difference without a field, or none.
 func (k *kind) differences(o *object, old *summary) []FieldDiff {
 	if old == nil {
@@ -334,7 +335,7 @@ func (k *kind) differences(o *object, old *summary) []FieldDiff {
 	return fields
 }
 
-// shown are differences without secrets.
+// shown returns differences without secrets.
 func (k *kind) shown(fields []FieldDiff) []FieldDiff {
 	if k.hidden {
 		fields = slices.Clone(fields)
@@ -392,7 +393,7 @@ func encoded(v any) json.RawMessage {
 
 func decode(raw json.RawMessage) (map[string]any, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber() // 64-bit numbers stay what they are
+	dec.UseNumber() // keep 64-bit numbers exact
 	var v map[string]any
 	if err := dec.Decode(&v); err != nil {
 		return nil, err
@@ -403,19 +404,19 @@ func decode(raw json.RawMessage) (map[string]any, error) {
 	return v, nil
 }
 
-// sub is an object in a field, or nil.
+// sub returns the object in a field, or nil.
 func sub(m map[string]any, field string) map[string]any {
 	v, _ := m[field].(map[string]any)
 	return v
 }
 
-// text is a string in a field, or "".
+// text returns the string in a field, or "".
 func text(m map[string]any, field string) string {
 	v, _ := m[field].(string)
 	return v
 }
 
-// integer is a number in a field, or 0.
+// integer returns the number in a field, or 0.
 func integer(m map[string]any, field string) int64 {
 	n, _ := m[field].(json.Number)
 	i, err := n.Int64()
@@ -426,7 +427,7 @@ func integer(m map[string]any, field string) int64 {
 	return i
 }
 
-// texts are the strings of a list in a field.
+// texts returns the strings of the list in a field.
 func texts(m map[string]any, field string) []string {
 	list, _ := m[field].([]any)
 	var out []string

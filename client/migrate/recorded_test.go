@@ -14,12 +14,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// recorded serves what a Sensu 6.12 backend answered to lists, with some definitions of ours in it: testdata/sensu.json. It
-// counts the requests that are not lists.
+// recorded serves a Sensu 6.12 backend's recorded answers to lists, with some definitions of ours: testdata/sensu.json.
+// It counts the requests that are not lists.
 type recorded struct {
 	*client.Client
 	answers map[string]json.RawMessage
-	denied  string // a path that is
+	denied  string // the path that is refused
 	writes  int
 }
 
@@ -60,7 +60,7 @@ func startRecorded(t *testing.T) *recorded {
 	return r
 }
 
-// writePage answers with pages of three, whatever the client asks for.
+// writePage answers with pages of three, whatever page size the client wants.
 func writePage(w http.ResponseWriter, req *http.Request, answer json.RawMessage) {
 	var list []json.RawMessage
 	if json.Unmarshal(answer, &list) != nil {
@@ -75,7 +75,7 @@ func writePage(w http.ResponseWriter, req *http.Request, answer json.RawMessage)
 	_ = json.NewEncoder(w).Encode(list[from:to])
 }
 
-// refresh moves the recorded silences to the present, or all would have ended.
+// refresh moves the recorded silences to the present. Otherwise all would have ended.
 func (r *recorded) refresh(t *testing.T) {
 	t.Helper()
 	const path = "/api/core/v2/namespaces/shop/silenced"
@@ -91,7 +91,7 @@ func (r *recorded) refresh(t *testing.T) {
 	r.answers[path], _ = json.Marshal(list)
 }
 
-// TestSensu copies what a Sensu 6.12 backend answered.
+// TestSensu copies the recorded answers of a Sensu 6.12 backend.
 func TestSensu(t *testing.T) {
 	from, to := startRecorded(t), start(t)
 	r := copyTo(t, to.options(NewServer("Sensu", from.Client)))
@@ -113,7 +113,7 @@ func TestSensu(t *testing.T) {
 			t.Errorf("%s: the source has %d; report %+v", k.Plural, want, k)
 		}
 	}
-	// The state of a check is what its history made of it.
+	// The state of a check follows from its history.
 	var events []map[string]any
 	if err := json.Unmarshal(from.answers["/api/core/v2/namespaces/shop/events"], &events); err != nil {
 		t.Fatal(err)
@@ -123,7 +123,8 @@ func TestSensu(t *testing.T) {
 		want := e["check"].(map[string]any)
 		entity, check := sub(sub(e, "entity"), "metadata")["name"].(string), sub(want, "metadata")["name"].(string)
 		got := sub(to.get(t, client.Events.Path("shop", client.EventName(entity, check))), "check")
-		for _, field := range []string{"status", "state", "occurrences", "occurrences_watermark", "last_ok", "total_state_change", "history", "output", "executed", "handlers"} {
+		for _, field := range []string{"status", "state", "occurrences", "occurrences_watermark", "last_ok",
+			"total_state_change", "history", "output", "executed", "handlers"} {
 			w, _ := json.Marshal(want[field])
 			g, _ := json.Marshal(got[field])
 			if string(w) != string(g) && !(field == "history" && jsonEqual(w, g)) {
@@ -146,7 +147,7 @@ func TestSensu(t *testing.T) {
 	}
 }
 
-// TestDeniedSource has a user who may not see everything of the source.
+// TestDeniedSource uses a user who may not see everything in the source.
 func TestDeniedSource(t *testing.T) {
 	from, to := startRecorded(t), start(t)
 	from.denied = "/api/core/v2/namespaces/shop/handlers"
@@ -167,7 +168,7 @@ func jsonEqual(a, b []byte) bool {
 	return slices.EqualFunc(x, y, func(p, q map[string]any) bool { return p["status"] == q["status"] && p["executed"] == q["executed"] })
 }
 
-// TestSensuDump copies what sensuctl dump wrote of the same backend.
+// TestSensuDump copies sensuctl's dump of the same backend.
 func TestSensuDump(t *testing.T) {
 	from, to := startRecorded(t), start(t)
 	f, err := os.Open("testdata/dump.yaml")
@@ -180,7 +181,7 @@ func TestSensuDump(t *testing.T) {
 		t.Fatal(err)
 	}
 	opts := to.options(source)
-	opts.Skip = []string{"silenced"} // which have ended since
+	opts.Skip = []string{"silenced"} // they have ended since
 	r := copyTo(t, opts)
 	if !r.Complete() {
 		t.Errorf("not complete:\n%s", printed(t, r))
@@ -188,7 +189,7 @@ func TestSensuDump(t *testing.T) {
 	if m := r.remark(Noted, "Event"); m == nil || !strings.Contains(m.Reason, "leaves events out") {
 		t.Errorf("nothing is said of the missing events:\n%s", printed(t, r))
 	}
-	// The running backend has nothing to add but what dumps do not hold.
+	// A copy from the running backend only adds what dumps do not have.
 	opts = to.options(NewServer("Sensu", from.Client))
 	opts.Skip, opts.DryRun = []string{"silenced", "events"}, true
 	if r := copyTo(t, opts); r.sent() > 0 {

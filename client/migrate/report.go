@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// maxNames and maxChanges bound a report: what is wrong with a fleet is wrong a hundred thousand times.
+// maxNames and maxChanges bound a report: one problem may affect a hundred thousand resources of a fleet.
 const (
 	maxNames   = 1000
 	maxChanges = 10_000
 )
 
-// Report is what came of a run.
+// Report is the result of a run.
 type Report struct {
 	Source   string       `json:"source"`
 	Target   string       `json:"target"`
@@ -29,9 +29,9 @@ type Report struct {
 	Started  time.Time    `json:"started"`
 	Finished time.Time    `json:"finished"`
 	Kinds    []KindReport `json:"kinds"`
-	// Changes are the resources that were made or changed, or would be; not the events.
+	// Changes are the resources that were made or changed, or would be. Events are not listed.
 	Changes []Change `json:"changes"`
-	// Remarks say what was not carried, or not as a whole, and what is to do about it.
+	// Remarks say what was not copied, or not completely, and what to do about it.
 	Remarks []Remark `json:"remarks"`
 }
 
@@ -47,7 +47,8 @@ type KindReport struct {
 	Left       int    `json:"left"`      // not copied; a remark says why
 	Failed     int    `json:"failed"`    // refused; a remark says why
 	Extra      int    `json:"extra"`     // only lapwing has; they are left alone
-	// Equal are equal after the copy; of those that were copied or equal before. Only in a verified report.
+	// Equal counts resources that are equal after the copy, of those that were copied or equal before. Only in a
+	// verified report.
 	Equal int `json:"equal"`
 }
 
@@ -81,7 +82,7 @@ type Severity string
 
 // The severities, the worst first.
 const (
-	Refused Severity = "refused" // lapwing did not take it, or the source did not give it
+	Refused Severity = "refused" // lapwing did not accept it, or the source did not return it
 	Differs Severity = "differs" // it is not equal after the copy
 	Lost    Severity = "lost"    // a part of it cannot be carried
 	Left    Severity = "left"    // it is not copied
@@ -90,7 +91,7 @@ const (
 
 var severities = []Severity{Refused, Differs, Lost, Left, Noted}
 
-// Remark is one thing to know about some resources of a type.
+// Remark is a fact about some resources of a type.
 type Remark struct {
 	Severity Severity `json:"severity"`
 	Type     string   `json:"type"`
@@ -100,7 +101,7 @@ type Remark struct {
 	Names    []string `json:"names,omitempty"` // the first thousand
 }
 
-// Complete says that all that was to be copied is in the target: nothing was refused, and nothing differs.
+// Complete reports whether everything to copy is in the target: nothing was refused, and nothing differs.
 func (r *Report) Complete() bool {
 	return !slices.ContainsFunc(r.Remarks, func(m Remark) bool { return m.Severity == Refused || m.Severity == Differs })
 }
@@ -123,7 +124,7 @@ func newRecorder(r *Report) *recorder {
 	return &recorder{report: r, remarks: map[remarkKey]*Remark{}, refused: map[string]bool{}}
 }
 
-// kind is the account of a kind, the same for all its steps.
+// kind returns the report of a kind, the same for all its steps.
 func (rec *recorder) kind(k *kind) *KindReport {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -171,7 +172,7 @@ func (rec *recorder) wasRefused(o *object) bool {
 	return rec.refused[o.kind.Type+" "+o.label()]
 }
 
-// remark notes something about the named resources. Those with the same reason are one remark.
+// remark adds a remark about the named resources. Resources with the same reason share one remark.
 func (rec *recorder) remark(s Severity, typ, reason, hint string, names ...string) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -187,7 +188,7 @@ func (rec *recorder) remark(s Severity, typ, reason, hint string, names ...strin
 	}
 }
 
-// verified takes over what the comparison after the copy found equal.
+// verified adds the result of the comparison after the copy.
 func (rec *recorder) verified(after *recorder) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -201,7 +202,7 @@ func (rec *recorder) verified(after *recorder) {
 	}
 }
 
-// finish puts what was collected into the report, in an order that does not depend on chance.
+// finish writes the collected remarks to the report, in a fixed order.
 func (rec *recorder) finish() {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -233,7 +234,7 @@ func (rec *recorder) finish() {
 	})
 }
 
-// shownNames and shownUpdates bound what WriteText says of each remark and of all updates.
+// shownNames and shownUpdates bound the text for each remark and for all updates.
 const (
 	shownNames   = 10
 	shownUpdates = 50

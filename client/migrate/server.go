@@ -7,13 +7,13 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// server is a running Sensu backend, or a lapwing.
+// server is a running Sensu or lapwing backend.
 type server struct {
 	name string
 	c    *client.Client
 }
 
-// NewServer is the source that a client is signed in to. It is only read.
+// NewServer returns the source that a client is signed in to. It is only read.
 func NewServer(name string, c *client.Client) Source { return &server{name, c} }
 
 func (s *server) String() string { return s.name }

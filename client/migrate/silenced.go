@@ -10,9 +10,9 @@ import (
 
 var silencedKind = of(client.Silences.Kind, func(k *kind) {
 	k.normal = func(tree map[string]any) {
-		delete(tree, "creator") // who wrote it, for every server
-		delete(tree, "expire")  // expire_at says it
-		// A name may be derived, and "*" be written as nothing.
+		delete(tree, "creator") // differs between servers: the user who wrote it
+		delete(tree, "expire")  // follows from expire_at
+		// A name may be derived, and "*" may be written as "".
 		delete(sub(tree, "metadata"), "name")
 		for _, field := range []string{"check", "subscription"} {
 			if tree[field] == "*" {
@@ -28,7 +28,7 @@ var silencedKind = of(client.Silences.Kind, func(k *kind) {
 	}
 	k.foresee = func(m *migration, o *object, _ *summary) {
 		if creator := text(o.body, "creator"); creator != "" && creator != m.TargetUser {
-			m.rec.remark(Lost, o.kind.Type, "their creator is now who ran this", "", o.label()+" was created by "+creator)
+			m.rec.remark(Lost, o.kind.Type, "their creator is now the user of this run", "", o.label()+" was created by "+creator)
 		}
 	}
 	k.write = writeSilenced
@@ -36,11 +36,12 @@ var silencedKind = of(client.Silences.Kind, func(k *kind) {
 
 func endsOnResolve(o *object) bool { return o.body["expire_on_resolve"] == true }
 
-// writeSilenced sends a silence that ends when that of the source does, also if only a default of the source says when.
+// writeSilenced sends a silence with the end that it has in the source, even if only a default of the source sets that
+// end.
 func writeSilenced(ctx context.Context, m *migration, o *object, old *summary) (reason, hint string, err error) {
 	body := maps.Clone(o.body)
 	if begin, end := integer(body, "begin"), integer(body, "expire_at"); begin+integer(body, "expire") != end {
-		delete(body, "expire") // it would count for more than expire_at
+		delete(body, "expire") // the server would use it instead of expire_at
 	}
 	if old == nil {
 		return "", "", m.Target.Do(ctx, http.MethodPost, o.kind.Path(o.namespace, ""), body, nil)

@@ -28,20 +28,20 @@ var userKind = of(client.Users.Kind, func(k *kind) {
 	}
 	k.hold = func(m *migration, o *object, old *summary) (reason, hint string) {
 		if old != nil && o.name == m.TargetUser {
-			return "it is the user who runs this", "Change it as another user."
+			return "it is the user of this run", "Change it as another user."
 		}
 		return "", ""
 	}
 	k.foresee = func(m *migration, o *object, old *summary) {
 		if old == nil && m.passwordHash(o) == "" {
-			m.rec.remark(Lost, o.kind.Type, "the source does not tell passwords; nobody can sign in as these users yet",
+			m.rec.remark(Lost, o.kind.Type, "the source does not show passwords; these users cannot sign in yet",
 				"Set each with lapwing user reset-password NAME, or give --password-hashes.", o.label())
 		}
 	}
 	k.write = writeUser
 })
 
-// writeUser makes a user, whose password the source does not show, or gives a user the groups of the source.
+// writeUser makes a user, whose password the source does not show, or sets a user's groups.
 func writeUser(ctx context.Context, m *migration, o *object, old *summary) (reason, hint string, err error) {
 	if old != nil {
 		return "", "", changeUser(ctx, m, o, old)
@@ -50,18 +50,18 @@ func writeUser(ctx context.Context, m *migration, o *object, old *summary) (reas
 	if hash := m.passwordHash(o); hash != "" {
 		body["password_hash"] = hash
 	} else {
-		// An API key of a user works only while the user is enabled, so the account is, behind a random password.
+		// A user's API key works only while the user is enabled. So the user stays enabled, with a random password.
 		body["password"] = rand.Text()
 	}
 	return "", "", m.Target.Do(ctx, http.MethodPost, o.kind.Path("", ""), body, nil)
 }
 
-// passwordHash is the hash of a user's password, if it was given.
+// passwordHash returns the hash of a user's password, if given.
 func (m *migration) passwordHash(o *object) string {
 	if hash, ok := m.PasswordHashes[o.name]; ok {
 		return hash
 	}
-	return text(o.body, "password_hash") // in files that were written by hand
+	return text(o.body, "password_hash") // in files written by hand
 }
 
 func changeUser(ctx context.Context, m *migration, o *object, old *summary) error {
@@ -90,7 +90,7 @@ func changeUser(ctx context.Context, m *migration, o *object, old *summary) erro
 	return nil
 }
 
-// isRefusal says that a server answered with a status.
+// isRefusal reports whether a server answered with a status.
 func isRefusal(err error, status int) bool {
 	var refused *client.Error
 	return errors.As(err, &refused) && refused.Status == status

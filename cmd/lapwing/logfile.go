@@ -62,7 +62,7 @@ func (l *logFile) Write(b []byte) (int, error) {
 
 // turn renames the files and begins another one. The caller holds mu.
 func (l *logFile) turn() error {
-	// A file that cannot be renamed, because somebody reads it on Windows, is gone on with.
+	// A file that cannot be renamed, because another program reads it on Windows, is gone on with.
 	err := l.file.Close()
 	older := func(i int) string { return fmt.Sprint(l.path, ".", i) }
 	if l.keep > 0 {

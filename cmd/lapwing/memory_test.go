@@ -29,7 +29,7 @@ func TestHeapGrowth(t *testing.T) {
 	}
 }
 
-// TestCollector: settings change when it matters, and a limit that nobody set and a growth that the operator set stay.
+// TestCollector: settings change when it matters, and a limit that no test set and a growth that the operator set stay.
 func TestCollector(t *testing.T) {
 	limit, growth := debug.SetMemoryLimit(-1), debug.SetGCPercent(100)
 	defer func() {

@@ -14,22 +14,21 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Sides of a difference that is accepted.
+// Sides of an accepted difference.
 const (
-	SideLapwing = "lapwing" // lapwing deviates from the specification of Sensu
-	SideSensu   = "sensu"   // Sensu deviates from what the sequence expects: a defect of Sensu, or of the specification
+	SideLapwing = "lapwing" // lapwing deviates from Sensu's specification
+	SideSensu   = "sensu"   // Sensu deviates from the sequence's expectation: a defect of Sensu, or of the specification
 	SideBoth    = "both"    // the two answers differ in something that no sequence expects
 )
 
-// Accepted is a known difference with a reason. Sequence, Step and Field are regular expressions for the whole of what
-// they are compared with; an empty one matches all.
+// Accepted is a known difference with a reason. Sequence, Step and Field are regular expressions that must match
+// completely. An empty one matches anything.
 type Accepted struct {
 	Side     string `yaml:"side"`
 	Sequence string `yaml:"sequence"`
 	Step     string `yaml:"step"`
 	Field    string `yaml:"field"`
-	// Got is that side's answer, as a regular expression. It is required for lapwing, so that a further change is
-	// noticed.
+	// Got is a regular expression for that side's answer. lapwing needs one, so that a later change is noticed.
 	Got    string `yaml:"got"`
 	Reason string `yaml:"reason"`
 
@@ -74,7 +73,8 @@ func LoadAccepted(path string) ([]*Accepted, error) {
 // Accept reports whether a problem is known, and why it is accepted.
 func Accept(list []*Accepted, side string, p Problem) (reason string, ok bool) {
 	for _, a := range list {
-		if a.Side == side && a.sequence.MatchString(p.Sequence) && a.step.MatchString(p.Step) && a.field.MatchString(p.Field) && a.got.MatchString(p.Got) {
+		if a.Side == side && a.sequence.MatchString(p.Sequence) && a.step.MatchString(p.Step) &&
+			a.field.MatchString(p.Field) && a.got.MatchString(p.Got) {
 			a.used = true
 			return a.Reason, true
 		}
@@ -82,7 +82,7 @@ func Accept(list []*Accepted, side string, p Problem) (reason string, ok bool) {
 	return "", false
 }
 
-// Unused are the accepted differences of a side that did not occur in the played sequences.
+// Unused returns the accepted differences of a side that did not occur in the played sequences.
 func Unused(list []*Accepted, side string, played []*Sequence) (unused []*Accepted) {
 	for _, a := range list {
 		if a.Side == side && !a.used && slices.ContainsFunc(played, func(s *Sequence) bool { return a.sequence.MatchString(s.Name) }) {
@@ -92,7 +92,7 @@ func Unused(list []*Accepted, side string, played []*Sequence) (unused []*Accept
 	return unused
 }
 
-// Compare lists the differences between two backends' answers in the same sequence, member by member, and how many
+// Compare returns the differences between two backends' answers to the same sequence, member by member, and how many
 // members it compared.
 func Compare(ours, theirs *Result) (compared int, differ []Problem) {
 	find := func(r Record) (Record, bool) {
@@ -105,11 +105,11 @@ func Compare(ours, theirs *Result) (compared int, differ []Problem) {
 	}
 	for _, r := range ours.Records {
 		if strings.HasPrefix(r.What, "delivery") {
-			continue // a step may have deliveries of several handlers: expectations check them
+			continue // deliveries of several handlers may come in any order; expectations check them
 		}
 		o, ok := find(r)
 		if !ok || ours.failed(r.Step) || theirs.failed(r.Step) {
-			continue // it is listed already
+			continue // listed already
 		}
 		a, b := map[string]string{}, map[string]string{}
 		flatten(r.Doc, "", a)

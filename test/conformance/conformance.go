@@ -1,9 +1,10 @@
 // Package conformance plays event sequences to a backend and compares the answers with the specification of Sensu's
-// event model. Its tests play them to lapwing, and to a Sensu backend if the environment names one.
+// event model. Only its tests call it: they play the sequences to lapwing, and to a Sensu backend if the environment
+// names one.
 //
 // The sequences are data (testdata/*.yaml, see docs/conformance.md). They need only Sensu's HTTP API and agent socket,
-// so the same ones run against lapwing and Sensu. Each sequence has its own namespace; all run at once, so that those
-// that wait for real time wait together.
+// so the same ones run against lapwing and Sensu. Each sequence has its own namespace. All run concurrently, so that
+// waits in real time overlap.
 package conformance
 
 import (
@@ -20,14 +21,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Sequence is a series of steps, with what must be true after each.
+// Sequence is a series of steps, each with its expectations.
 type Sequence struct {
 	Name string `yaml:"name"`
 	// Spec is the section of the specification with the expectations.
 	Spec string `yaml:"spec"`
-	// About says what is shown, if the name does not.
+	// About describes the sequence if its name is not enough.
 	About string `yaml:"about"`
-	// Slow marks a sequence that waits for timeouts, in seconds. Such sequences start first and are left out of short
+	// Slow marks a sequence that waits for timeouts, in seconds. Slow sequences start first and are left out of short
 	// runs.
 	Slow int `yaml:"slow"`
 	// Agent, if not nil, connects and registers before the first step: the same as a step `agent` with `register: true`.
@@ -35,7 +36,7 @@ type Sequence struct {
 	Steps []Step `yaml:"steps"`
 }
 
-// Step is one action and what must be true after it. One of the fields from Agent to Await is set.
+// Step is one action with its expectations. One of the fields from Agent to Await is set.
 type Step struct {
 	About string `yaml:"about"`
 
@@ -45,14 +46,14 @@ type Step struct {
 	Keepalive map[string]any `yaml:"keepalive"` // send a keepalive
 	Event     map[string]any `yaml:"event"`     // send a result, or post one
 	Table     *Table         `yaml:"table"`     // send several results
-	Frame     *Frame         `yaml:"frame"`     // what the backend must send to an agent
+	Frame     *Frame         `yaml:"frame"`     // a frame that the backend must send to an agent
 	Handler   map[string]any `yaml:"handler"`   // define a handler; without a type it sends to the runner
 	Put       map[string]any `yaml:"put"`       // PUT bodies by path
 	Post      map[string]any `yaml:"post"`      // POST bodies by path
 	Delete    string         `yaml:"delete"`    // DELETE a path
 	Silence   map[string]any `yaml:"silence"`   // make a silence, and wait until it takes effect
 	Unsilence string         `yaml:"unsilence"` // delete a silence, and wait until that takes effect
-	Settle    bool           `yaml:"settle"`    // wait until a silence that ended by itself has no effect any more
+	Settle    bool           `yaml:"settle"`    // wait until a silence that ended on its own has no effect any more
 	Get       string         `yaml:"get"`       // GET a path until it is as expected
 	Wait      float64        `yaml:"wait"`      // seconds to wait
 
@@ -62,14 +63,14 @@ type Step struct {
 	Within float64 `yaml:"within"`
 	// Expect is what the event, the answer or the frame must contain.
 	Expect any `yaml:"expect"`
-	// Deliver is what the handlers must have got since the last check, by name.
+	// Deliver has the events that the handlers must have got since the last check, by handler.
 	Deliver map[string][]any `yaml:"deliver"`
 }
 
 // Table is a series of results of one check, one per column.
 type Table struct {
 	Send map[string]any    `yaml:"send"` // the common fields
-	With map[string]string `yaml:"with"` // the fields of each, by field
+	With map[string]string `yaml:"with"` // the fields of each result, by field
 	// the expected fields of the stored event after each, by field; "." is not checked
 	Rows map[string]string `yaml:"rows"`
 }
@@ -130,7 +131,8 @@ func Load(dir string) ([]*Sequence, error) {
 // expectations counts the steps that can fail.
 func (s *Sequence) expectations() (n int) {
 	for _, st := range s.Steps {
-		if st.Expect != nil || st.Deliver != nil || st.Table != nil && len(st.Table.Rows) > 0 || st.Code != 0 || st.Closed != "" || st.Frame != nil || st.Agent != nil && st.Agent.Refused != 0 {
+		if st.Expect != nil || st.Deliver != nil || st.Table != nil && len(st.Table.Rows) > 0 || st.Code != 0 ||
+			st.Closed != "" || st.Frame != nil || st.Agent != nil && st.Agent.Refused != 0 {
 			n++
 		}
 	}
@@ -163,12 +165,12 @@ type Result struct {
 	Took     time.Duration
 }
 
-// Options are the settings of Run.
+// Options configures Run.
 type Options struct {
-	// Parallel is how many sequences are played at a time. Those that wait for timeouts do not count: they are mostly
-	// idle. Default 24.
+	// Parallel is how many sequences are played at a time. Slow sequences do not count: they are mostly idle. Default
+	// 24.
 	Parallel int
-	// Dir is an empty directory, which handlers' commands write to.
+	// Dir is an empty directory to which handlers' commands write.
 	Dir string
 }
 

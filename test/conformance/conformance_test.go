@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sequences returns the sequences to play: LAPWING_CONFORMANCE_ONLY is a regular expression for their names, and -short
-// leaves out those that wait for timeouts.
+// sequences returns the sequences to play. LAPWING_CONFORMANCE_ONLY is a regular expression for their names. -short
+// leaves out slow ones.
 func sequences(t *testing.T) []*Sequence {
 	t.Helper()
 	all, err := Load("testdata")
@@ -100,8 +100,8 @@ func TestSpecification(t *testing.T) {
 	judge(t, SideLapwing, playLapwing(t, sequences(t)), accepted(t))
 }
 
-// TestOther plays them to the backend that LAPWING_CONFORMANCE_API and LAPWING_CONFORMANCE_AGENT name (http://host:port
-// and ws://host:port), which may be Sensu's, and to a lapwing backend, and compares all their answers.
+// TestOther plays the sequences to a lapwing backend and to the backend of LAPWING_CONFORMANCE_API and
+// LAPWING_CONFORMANCE_AGENT (http://host:port and ws://host:port), which may be Sensu's, and compares all answers.
 func TestOther(t *testing.T) {
 	api, agent := os.Getenv("LAPWING_CONFORMANCE_API"), os.Getenv("LAPWING_CONFORMANCE_AGENT")
 	if api == "" || agent == "" {
@@ -132,19 +132,24 @@ func TestOther(t *testing.T) {
 			t.Errorf("answers differ: %v", p)
 		}
 	}
-	t.Logf("answers of both: %d members compared, %d equal, %d accepted differences, %d others", compared, compared-excused-failed, excused, failed)
+	t.Logf("answers of both: %d members compared, %d equal, %d accepted differences, %d others", compared,
+		compared-excused-failed, excused, failed)
 }
 
 // TestRunnerNotices plays sequences with wrong expectations: it must find exactly those problems.
 func TestRunnerNotices(t *testing.T) {
 	wrong := []*Sequence{
-		{Name: "field", Spec: "4", Steps: []Step{{Event: map[string]any{"status": 2}, Expect: map[string]any{"occurrences": 2, "state": "failing"}}}},
-		{Name: "column", Spec: "4", Steps: []Step{{Table: &Table{With: map[string]string{"status": "2 2"}, Rows: map[string]string{"occurrences": "1 1"}}}}},
+		{Name: "field", Spec: "4", Steps: []Step{{Event: map[string]any{"status": 2},
+			Expect: map[string]any{"occurrences": 2, "state": "failing"}}}},
+		{Name: "column", Spec: "4", Steps: []Step{{Table: &Table{With: map[string]string{"status": "2 2"},
+			Rows: map[string]string{"occurrences": "1 1"}}}}},
 		{Name: "status", Spec: "8", Steps: []Step{{Get: "events/e/c", Within: 0.1, Expect: map[string]any{"status": 0}}}},
-		{Name: "invalid", Spec: "2", Steps: []Step{{Event: map[string]any{"status": 0, "check": "a b"}, Expect: map[string]any{"status": 0}}}},
+		{Name: "invalid", Spec: "2", Steps: []Step{{Event: map[string]any{"status": 0, "check": "a b"},
+			Expect: map[string]any{"status": 0}}}},
 		{Name: "missing-delivery", Spec: "10", Steps: []Step{
 			{Handler: map[string]any{"name": "h", "filters": []any{"is_incident"}}},
-			{Event: map[string]any{"status": 0, "handlers": []any{"h"}}, Within: 0.1, Deliver: map[string][]any{"h": {map[string]any{"status": 0}}}},
+			{Event: map[string]any{"status": 0, "handlers": []any{"h"}}, Within: 0.1,
+				Deliver: map[string][]any{"h": {map[string]any{"status": 0}}}},
 		}},
 		{Name: "extra-delivery", Spec: "10", Steps: []Step{
 			{Handler: map[string]any{"name": "h"}},
@@ -182,10 +187,12 @@ func TestRunnerNotices(t *testing.T) {
 	}
 }
 
-// TestMatch tries expectations that must and must not hold.
+// TestMatch checks expectations that must match and expectations that must not.
 func TestMatch(t *testing.T) {
 	doc := map[string]any{
-		"check":     map[string]any{"status": "1", "history": []any{map[string]any{"status": "0"}, map[string]any{"status": "1", "executed": "t2"}}, "handlers": []any{}, "silenced": nil},
+		"check": map[string]any{"status": "1",
+			"history":  []any{map[string]any{"status": "0"}, map[string]any{"status": "1", "executed": "t2"}},
+			"handlers": []any{}, "silenced": nil},
 		"entity":    map[string]any{"metadata": map[string]any{"name": "e", "labels": map[string]any{"a": "1", "b": "2"}}},
 		"timestamp": "now",
 	}
@@ -226,8 +233,8 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestAccepted checks the rules of the file: an accepted difference matches what it names and nothing else, and is
-// reported when it does not occur any more.
+// TestAccepted checks the rules of the file: an accepted difference matches only what it names, and is reported when it
+// no longer occurs.
 func TestAccepted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "accepted.yaml")
 	write := func(text string) {

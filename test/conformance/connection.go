@@ -30,7 +30,7 @@ type frame struct {
 	doc any
 }
 
-// connect opens an agent's connection and reads what comes in.
+// connect opens an agent's connection and reads its messages.
 func (p *player) connect(n string, a *Agent) error {
 	h := http.Header{
 		wire.HeaderAgentName:     {a.Name},
@@ -98,7 +98,7 @@ func (c *connection) read() {
 		}
 		select {
 		case c.frames <- frame{typ, doc}:
-		default: // nothing reads so many
+		default: // more messages than any test reads
 		}
 	}
 }
@@ -160,7 +160,7 @@ func (c *connection) send(typ string, ev map[string]any) error {
 	return c.conn.Write(msg)
 }
 
-// entity is the agent's own entity, as in its events.
+// entity returns the agent's own entity, as in its events.
 func (c *connection) entity(p *player) map[string]any {
 	ent := p.entity(c.spec.Name, p.fill(maps.Clone(c.spec.Entity)).(map[string]any))
 	for k, v := range map[string]any{

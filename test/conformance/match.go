@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Results are sent with times that count up from a fixed one, so that an expectation can name the result it means.
+// Results have times that count up from a fixed one, so that an expectation can name the result it means.
 const firstSecond = 1_600_000_000
 
 var (
@@ -20,7 +20,7 @@ var (
 	uuids   = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 )
 
-// eventID is the identifier of the n-th event of a sequence.
+// eventID returns the identifier of the n-th event of a sequence.
 func eventID(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
 
 // simplify replaces values that differ from run to run: the time of the run becomes "now", times of results t1, t2 and
@@ -82,7 +82,7 @@ func flatten(v any, path string, out map[string]string) {
 	}
 }
 
-// eventFields are the members at the top of an event; in expectations all others are its check's.
+// eventFields are the members of an event itself; in expectations all other members belong to its check.
 var eventFields = []string{"id", "sequence", "timestamp", "metadata", "entity", "metrics", "check"}
 
 // matcher compares documents with expectations.
@@ -162,7 +162,7 @@ func (m *matcher) value(field string, want, got any) {
 	}
 }
 
-// statuses is the short form of a history.
+// statuses returns the short form of a history.
 func statuses(history []any) string {
 	var l []string
 	for _, e := range history {

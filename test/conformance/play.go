@@ -34,7 +34,7 @@ type player struct {
 	ns      string
 	dir     string
 	begin   time.Time
-	events  int // sent so far: the number of the newest
+	events  int // number of results sent so far
 	agents  map[string]*connection
 	earlier []*connection // of agents that connected again
 	sinks   map[string]*sink
@@ -226,7 +226,7 @@ func (p *player) fill(v any) any {
 	return v
 }
 
-// sentTo is where an event will be stored. Without a name nothing is stored, so there is nothing to wait for.
+// sentTo says where an event will be stored. Without a name nothing is stored, so there is nothing to wait for.
 type sentTo struct {
 	entity, check string
 	sequence      int
@@ -280,7 +280,8 @@ func (p *player) sendEvent(e map[string]any, code int) (at sentTo, err error) {
 		ev["metrics"] = metrics
 	}
 	if wantsCheck {
-		check := map[string]any{"metadata": map[string]any{"name": name, "namespace": p.ns}, "executed": firstSecond + p.events, "issued": firstSecond + p.events, "interval": 10}
+		check := map[string]any{"metadata": map[string]any{"name": name, "namespace": p.ns},
+			"executed": firstSecond + p.events, "issued": firstSecond + p.events, "interval": 10}
 		if md, ok := take("check_metadata").(map[string]any); ok {
 			maps.Copy(check["metadata"].(map[string]any), md)
 		}
@@ -419,7 +420,8 @@ func (p *player) expectEvent(n string, at sentTo, expect any) error {
 			}
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("event %d is not stored as %s/%s (last answer: %d %s)", at.sequence, at.entity, at.check, code, bytes.TrimSpace(body[:min(len(body), 300)]))
+			return fmt.Errorf("event %d is not stored as %s/%s (last answer: %d %s)", at.sequence, at.entity,
+				at.check, code, bytes.TrimSpace(body[:min(len(body), 300)]))
 		}
 		if err := pause(p.ctx, pollEvery); err != nil {
 			return err
@@ -516,7 +518,7 @@ func (p *player) request(n, method, path string, body any, s *Step) error {
 	return nil
 }
 
-// get repeats a request until the answer is as expected, or the time is over.
+// get repeats a request until the answer matches or the time is over.
 func (p *player) get(n string, s *Step) error {
 	deadline := time.Now().Add(p.within(s))
 	for {
@@ -590,7 +592,7 @@ func (p *player) frame(n string, s *Step) error {
 	}
 }
 
-// delivered compares what handlers got.
+// delivered compares the deliveries to handlers.
 func (p *player) delivered(n string, s *Step) error {
 	for _, name := range slices.Sorted(maps.Keys(s.Deliver)) {
 		want := s.Deliver[name]

@@ -65,7 +65,7 @@ func listenPacket() (*sink, error) {
 	return k, nil
 }
 
-// watch reads the files that commands put into a directory; those that begin with a dot are not finished.
+// watch reads the files that commands put into a directory. Files that begin with a dot are not finished.
 func watch(dir string) *sink { return &sink{dir: dir} }
 
 func (k *sink) add(b []byte) {
@@ -108,7 +108,7 @@ func (k *sink) look() {
 	}
 }
 
-// take returns the first n deliveries that were not taken yet, or all if n is negative.
+// take returns the first n deliveries that are not taken yet, or all if n is negative.
 func (k *sink) take(n int) [][]byte {
 	k.look()
 	k.mu.Lock()

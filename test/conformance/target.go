@@ -20,11 +20,11 @@ type Target struct {
 	// NamespaceDelay is the time until agents can connect to a new namespace, and SilenceDelay the time until a silence
 	// takes effect. Default 0.
 	NamespaceDelay, SilenceDelay time.Duration
-	// Patience multiplies the time to wait for what must happen. Default 1.
+	// Patience multiplies the time limits of all waits. Default 1.
 	Patience time.Duration
 
 	client http.Client
-	run    string     // part of the names of namespaces, so that a target can be used again
+	run    string     // part of namespaces' names, so that a target can be used again
 	mu     sync.Mutex // guards token
 	token  string
 }
@@ -48,7 +48,7 @@ func (t *Target) prepare(ctx context.Context, sequences []*Sequence) error {
 	return pause(ctx, t.NamespaceDelay)
 }
 
-// namespaceOf is the namespace a sequence is played in.
+// namespaceOf returns the namespace in which a sequence is played.
 func (t *Target) namespaceOf(s *Sequence) string {
 	return "conformance-" + t.run + "-" + strings.ToLower(s.Name)
 }
@@ -79,7 +79,7 @@ func (t *Target) login(ctx context.Context) error {
 	return nil
 }
 
-// do sends a request with a JSON body, if there is one, and signs in again if the token has expired.
+// do sends a request, with a JSON body if body is not nil. It signs in again if the token has expired.
 func (t *Target) do(ctx context.Context, method, path string, body any) (code int, answer []byte, err error) {
 	var b []byte
 	if body != nil {

@@ -1917,7 +1917,7 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description APIKey lets programs act as a user. What they send is not kept: Hash is its SHA-256, and the name follows from that. */
+        /** @description APIKey lets a program act as a user. The key itself is not stored: Hash is its SHA-256, and the name is derived from the hash. */
         APIKey: {
             metadata?: components["schemas"]["ObjectMeta"];
             username?: string;
@@ -1934,7 +1934,7 @@ export interface components {
             comment?: string;
             /**
              * Format: int64
-             * @description seconds after which it ends, even if nothing was resolved; 0 is never
+             * @description seconds until it ends, resolved or not; 0 means never
              */
             expire?: number;
             /** @description of the silence */
@@ -1942,24 +1942,24 @@ export interface components {
                 [key: string]: string;
             } | null;
         };
-        /** @description Aggregate is a check that the backend makes of other checks' newest results: it fails if too many of them do. */
+        /** @description Aggregate is a check that the backend computes from the newest results of other checks: it fails if too many of them fail. */
         Aggregate: {
             metadata?: components["schemas"]["ObjectMeta"];
-            /** @description LabelSelector and FieldSelector say which events of its namespace are its members; both must hold. An aggregate's own events are not among them. */
+            /** @description LabelSelector and FieldSelector select the members among the events of the namespace. An event must match both. Events of the aggregate itself are never members. */
             label_selector?: string;
             field_selector?: string;
-            /** @description GroupBy is a field, as in selectors, such as event.entity.labels.rack. There is a result for each of its values. */
+            /** @description GroupBy is a field as in selectors, for example event.entity.labels.rack. Each of its values has a result of its own. */
             group_by?: string;
-            /** @description Failing is a field selector for the members that count as failing. Default: those that are not OK. */
+            /** @description Failing is a field selector for the members that count as failing. Default: the members that are not OK. */
             failing?: string;
             /** @description IgnoreSilenced leaves silenced members out. */
             ignore_silenced?: boolean;
-            /** @description Warning and Critical are from when on the result is 1 and 2. */
+            /** @description Warning and Critical are the thresholds for the statuses 1 and 2. */
             warning?: components["schemas"]["AggregateThreshold"] | null;
             critical?: components["schemas"]["AggregateThreshold"] | null;
             /**
              * Format: uint32
-             * @description MinMembers is how many members there must be. With fewer the result is FewStatus, default 3.
+             * @description MinMembers is the least number of members. With fewer, the result is FewStatus, default 3.
              */
             min_members?: number;
             few_status?: number | null;
@@ -1968,12 +1968,12 @@ export interface components {
              * @description seconds
              */
             interval?: number;
-            /** @description Result is what the events look like. */
+            /** @description Result describes the events that the aggregate makes. */
             result?: components["schemas"]["AggregateResult"];
-            /** @description Author is the user who said what the aggregate is; its members are events that the author may list. The server sets it. Nil in definitions from before there were authors: those have all events of the namespace. */
+            /** @description Author is the user who wrote the definition. Members are only events that the author may list. The server sets it. It is nil in definitions of older releases: their members are all events of the namespace. */
             author?: components["schemas"]["Author"] | null;
         };
-        /** @description AggregateEvaluation is what an aggregate would say now, of one group if it has groups. */
+        /** @description AggregateEvaluation is what an aggregate would report now, for one group if it has groups. */
         AggregateEvaluation: {
             group?: string;
             members: number;
@@ -1985,13 +1985,13 @@ export interface components {
             status: number;
             output: string;
         };
-        /** @description AggregateResult is the events that an aggregate makes. They are of a proxy entity. */
+        /** @description AggregateResult describes the events that an aggregate makes. They belong to a proxy entity. */
         AggregateResult: {
-            /** @description default the aggregate's name; with groups the value follows, after a dash */
+            /** @description default the aggregate's name; with GroupBy, a dash and the value follow */
             entity?: string;
             /** @description default "aggregate" */
             check?: string;
-            /** @description Labels and Annotations are the check's. */
+            /** @description Labels and Annotations of the check. */
             labels?: {
                 [key: string]: string;
             } | null;
@@ -2001,7 +2001,7 @@ export interface components {
             handlers?: string[] | null;
             pipelines?: components["schemas"]["ResourceReference"][] | null;
         };
-        /** @description AggregateThreshold is reached by a share of the members, or by a number of them, whichever is first. */
+        /** @description AggregateThreshold is reached at a share of the members or at a number of them, whichever comes first. */
         AggregateThreshold: {
             percent?: number;
             /** Format: uint32 */
@@ -2027,7 +2027,7 @@ export interface components {
                 [key: string]: string;
             } | null;
         };
-        /** @description Attempt is one try to hand an event over. */
+        /** @description Attempt is one attempt to deliver an event. */
         Attempt: {
             /**
              * Format: int64
@@ -2038,13 +2038,13 @@ export interface components {
             millis: number;
             /** @description Result is ok, failed, timeout or error. */
             result: string;
-            /** @description Status is the exit status of a command, or that of an HTTP answer. */
+            /** @description Status is the exit status of a command, or the status of an HTTP answer. */
             status?: number;
             output?: string;
             error?: string;
             /**
              * Format: int64
-             * @description Next is when the next attempt is due, Unix milliseconds; 0 if there is none.
+             * @description Next is when the next attempt is due, Unix milliseconds; 0 if none is.
              */
             next?: number;
         };
@@ -2073,14 +2073,14 @@ export interface components {
             name: string;
             changes?: components["schemas"]["AuditChange"][] | null;
         };
-        /** @description Author is the user who said what a definition is. The server sets it when the definition is written. What such a definition reads of events is limited to what its author may read. Definitions from before authors were kept have none. */
+        /** @description Author is the user who wrote a definition. The server sets it on every write. Such a definition reads only events that its author may read. Definitions of older releases have none. */
         Author: {
             user?: string;
-            /** @description Provider and ProviderType name the directory or OpenID Connect provider that vouches for the user; empty for a user of lapwing's own. */
+            /** @description Provider and ProviderType name the directory or OpenID Connect provider that vouches for the user. They are empty for lapwing's own users. */
             provider?: string;
             provider_type?: string;
         };
-        /** @description BulkObject is one of the objects that a bulk request selects. */
+        /** @description BulkObject is one of the selected objects of a bulk request. */
         BulkObject: {
             namespace: string;
             name: string;
@@ -2088,42 +2088,42 @@ export interface components {
             result: string;
             error?: string;
         };
-        /** @description BulkReport says what a bulk action has done. */
+        /** @description BulkReport is the result of a bulk action. */
         BulkReport: {
             resource: string;
             action: string;
             dry_run: boolean;
             /** @description objects selected so far */
             matched: number;
-            /** @description or would be, in a dry run */
+            /** @description in a dry run, the number that would be done */
             done: number;
-            /** @description by roles */
+            /** @description denied by roles */
             denied: number;
             failed: number;
             finished: boolean;
-            /** @description Objects are the first of those that were denied or failed, and in a dry run of those it would be done to. */
+            /** @description Objects lists the first objects that were denied or failed, and in a dry run also those that the action would change. */
             objects: components["schemas"]["BulkObject"][] | null;
         };
         /** @description BulkRequest says what to do to which objects. */
         BulkRequest: {
             /** @description plural */
             resource?: string;
-            /** @description delete; label; of events also resolve, silence, acknowledge and unacknowledge */
+            /** @description delete, label; events: resolve, silence, acknowledge, unacknowledge */
             action?: string;
             label_selector?: string;
             field_selector?: string;
-            /** @description All must be set to do it to all objects: without a selector. */
+            /** @description All must be set to act on all objects, without a selector. */
             all?: boolean;
             dry_run?: boolean;
-            /** @description AtMost, unless 0, refuses to begin if more objects are selected. */
+            /** @description AtMost, unless 0, refuses to start if more objects are selected. */
             at_most?: number;
-            /** @description Labels are what label sets; null removes one. */
+            /** @description Labels are the labels for the action label; null removes one. */
             labels?: {
                 [key: string]: string | null;
             } | null;
             /**
              * Format: int64
-             * @description Of silence; of acknowledge the first and the last, which is its comment.
+             * @description Expire and the fields up to Reason are for the action silence; acknowledge uses Expire and Reason.
              */
             expire?: number;
             expire_on_resolve?: boolean;
@@ -2134,10 +2134,10 @@ export interface components {
             allowed: boolean;
             user: string;
             groups: string[] | null;
-            /** @description Binding and Role are what allows it; null if nothing does. */
+            /** @description Binding and Role allow it; they are null if nothing does. */
             binding: components["schemas"]["CanIBinding"] | null;
             role: components["schemas"]["CanIRole"] | null;
-            /** @description LabelSelectors are set if it is allowed only for objects that one of them selects. */
+            /** @description LabelSelectors are set if it is allowed only for objects that match one of them. */
             label_selectors?: string[] | null;
         };
         /** @description CanIBinding is the binding that grants a role. */
@@ -2153,7 +2153,7 @@ export interface components {
             type: string;
             name: string;
         };
-        /** @description Check is a check inside an event: its configuration at the time, its result, and what the fold made of it. */
+        /** @description Check is a check inside an event: its configuration at the time, its result, and the state that the fold added. */
         Check: {
             command?: string;
             handlers?: string[] | null;
@@ -2228,7 +2228,7 @@ export interface components {
             output_metric_thresholds?: components["schemas"]["MetricThreshold"][] | null;
             subdues?: components["schemas"]["TimeWindowRepeated"][] | null;
         };
-        /** @description CheckConfig is a check as users define it and as it travels in a check request. */
+        /** @description CheckConfig is a check as users define it and as check requests carry it. */
         CheckConfig: {
             command?: string;
             handlers?: string[] | null;
@@ -2284,16 +2284,16 @@ export interface components {
             pipelines?: components["schemas"]["ResourceReference"][] | null;
             output_metric_thresholds?: components["schemas"]["MetricThreshold"][] | null;
             subdues?: components["schemas"]["TimeWindowRepeated"][] | null;
-            /** @description DependsOn is lapwing's own: while something in it fails, the check's incidents are not handled. See Dependency. */
+            /** @description DependsOn is lapwing's own: while a dependency fails, the check's incidents are not handled. See Dependency. */
             depends_on?: string[] | null;
             /**
              * Format: uint32
-             * @description TTLStatus is lapwing's own: the status of a missing result; 0 is 1.
+             * @description TTLStatus is lapwing's own: the status of a missing result. 0 means 1.
              */
             ttl_status?: number;
-            /** @description TTLWithoutKeepalive is lapwing's own: a missing result is told also while the entity's keepalive fails. */
+            /** @description TTLWithoutKeepalive is lapwing's own: missing results are reported even while the entity's keepalive fails. */
             ttl_without_keepalive?: boolean;
-            /** @description FallbackPipeline names pipelines that the check's events go to one after the other, as each fails. */
+            /** @description FallbackPipeline names pipelines for the check's events: the next is tried when the one before fails. */
             fallback_pipeline?: components["schemas"]["ResourceReference"] | null;
         };
         /** @description CheckHistory is one past result of a check. */
@@ -2328,20 +2328,20 @@ export interface components {
             header: components["schemas"]["ClusterHeader"];
             members: components["schemas"]["ClusterMember"][] | null;
         };
-        /** @description ClusterRole is rules that bindings can grant everywhere. */
+        /** @description ClusterRole has rules that bindings grant in all namespaces or in one. */
         ClusterRole: {
             metadata?: components["schemas"]["ObjectMeta"];
             rules?: components["schemas"]["Rule"][] | null;
         };
-        /** @description ClusterRoleBinding grants a ClusterRole everywhere. */
+        /** @description ClusterRoleBinding grants a ClusterRole in all namespaces. */
         ClusterRoleBinding: {
             metadata?: components["schemas"]["ObjectMeta"];
             role_ref?: components["schemas"]["RoleRef"];
             subjects?: components["schemas"]["Subject"][] | null;
         };
-        /** @description DeadLetter is a delivery that could not be handed over. It is not tried again unless a user asks for it. */
+        /** @description DeadLetter is a delivery that failed for good. Only a user can have it tried again. */
         DeadLetter: {
-            /** @description names it in its namespace */
+            /** @description unique in its namespace */
             id: string;
             namespace: string;
             handler: string;
@@ -2351,36 +2351,36 @@ export interface components {
             check: string;
             /** Format: uint32 */
             status: number;
-            /** @description Reason is why it was given up, and Output what the last attempt said. */
+            /** @description Reason is why it was given up, and Output the output of the last attempt. */
             reason: string;
             output?: string;
             attempts: number;
             /**
              * Format: int64
-             * @description when the first attempt was, Unix milliseconds
+             * @description time of the first attempt, Unix milliseconds
              */
             first: number;
             /**
              * Format: int64
-             * @description and the last
+             * @description time of the last attempt
              */
             last: number;
-            /** @description Event is the event that was to be handled. Lists do not have it, nor has a letter whose event cannot be read. */
+            /** @description Event is the event to handle. It is missing in lists, and if the stored event cannot be read. */
             event?: components["schemas"]["Event"] | null;
         };
-        /** @description DeadLetterChoice says which dead letters are meant: one of its fields must be set. */
+        /** @description DeadLetterChoice selects dead letters: one of its fields must be set. */
         DeadLetterChoice: {
             ids?: string[] | null;
             handler?: string;
             all?: boolean;
         };
-        /** @description DeadLetterCount is how many dead letters a request was about. */
+        /** @description DeadLetterCount is how many dead letters a request changed. */
         DeadLetterCount: {
             count: number;
         };
-        /** @description Delivery is what became of one event in one workflow. The header and Event are the same in all reports on a delivery; of the rest, the newest counts (see Merge). */
+        /** @description Delivery reports on one event in one workflow. Header and Event are the same in all reports on a delivery; of the rest the newest counts (see Merge). */
         Delivery: {
-            /** @description ID is the event's ID, a slash, and the rest of the way: the handler, or pipeline, workflow and handler. Receivers recognise repeats by it. */
+            /** @description ID is the event's ID, a slash, and the route: the handler, or pipeline, workflow and handler. Receivers recognise repeats by it. */
             id: string;
             /** @description EventID is the event's place in the log, the same for all deliveries of the event. */
             event: string;
@@ -2390,14 +2390,14 @@ export interface components {
             check: string;
             /**
              * Format: uint32
-             * @description Status is the check's, and Incident and Resolution what the event was to the pair.
+             * @description Status is the check's status. Incident and Resolution say what the event was for its pair.
              */
             status: number;
             incident?: boolean;
             resolution?: boolean;
             /**
              * Format: int64
-             * @description Received is when this backend received the event, Unix milliseconds; 0 if that is not known.
+             * @description Received is when this backend received the event, Unix milliseconds; 0 if unknown.
              */
             received: number;
             /** @description Pipeline and Workflow are "" if the event names the handler itself; Handler is "" if there is none. */
@@ -2405,18 +2405,18 @@ export interface components {
             workflow?: string;
             handler?: string;
             verdict: components["schemas"]["Verdict"];
-            /** @description Reason is the verdict in words for people, without the verdict itself: which filter, which silence, which error. */
+            /** @description Reason explains the verdict to people, without repeating it: which filter, which silence, which error. */
             reason?: string;
-            /** @description Into is the ID of the delivery that a folded one went out with. */
+            /** @description Into is the ID of the delivery that a merged one went out with. */
             into?: string;
             steps?: components["schemas"]["Step"][] | null;
             attempts?: components["schemas"]["Attempt"][] | null;
             /**
              * Format: int64
-             * @description Updated is when the latest of this happened, Unix milliseconds. Default when it is recorded.
+             * @description Updated is when the latest of this happened, Unix milliseconds. Default: when it is recorded.
              */
             updated: number;
-            /** @description Repeats is how many later events of the check came to the same end in the same way, and Last when the last of them was received, Unix milliseconds. A Store sets them. */
+            /** @description Repeats is how many later events of the check ended in the same way, and Last when the last of them was received, Unix milliseconds. A Store sets both. */
             repeats?: number;
             /** Format: int64 */
             last?: number;
@@ -2430,11 +2430,11 @@ export interface components {
             /** @description Cut says that there are too many dependencies to visit. Then nothing is inhibited. */
             cut?: boolean;
         };
-        /** @description Deregistration names the handler to tell when an entity goes away. */
+        /** @description Deregistration names the handler for the event about an entity's removal. */
         Deregistration: {
             handler?: string;
         };
-        /** @description Drain says whether a backend sends its agents to other backends. */
+        /** @description Drain says whether a backend is sending its agents to other backends. */
         Drain: {
             draining: boolean;
             /**
@@ -2444,18 +2444,18 @@ export interface components {
             since?: number;
             /**
              * Format: int64
-             * @description the time for all of them to leave
+             * @description how long all of them have to leave
              */
             over_seconds?: number;
-            /** @description of agents that are connected */
+            /** @description agents that are still connected */
             sessions: number;
         };
         /** @description DrainRequest says how to drain. */
         DrainRequest: {
-            /** @description how long all agents have to leave; default 30 seconds */
+            /** @description seconds for all agents to leave; default 30 */
             over_seconds?: number | null;
         };
-        /** @description Entity is something that is watched: a host with an agent, or a proxy for something without one. */
+        /** @description Entity is a thing that is watched: a host with an agent, or a proxy for something without one. */
         Entity: {
             entity_class?: string;
             system?: components["schemas"]["System"];
@@ -2472,7 +2472,7 @@ export interface components {
             metadata?: components["schemas"]["ObjectMeta"];
             sensu_agent_version?: string;
             keepalive_handlers?: string[] | null;
-            /** @description lapwing's own: of all its checks; see Dependency */
+            /** @description lapwing's own; see Dependency */
             depends_on?: string[] | null;
             /**
              * Format: int64
@@ -2490,15 +2490,15 @@ export interface components {
             deregistration?: components["schemas"]["Deregistration"];
             keepalive_handlers?: string[] | null;
             redact?: string[] | null;
-            /** @description lapwing's own: of all its checks; see Dependency */
+            /** @description lapwing's own; see Dependency */
             depends_on?: string[] | null;
             /**
              * Format: int64
-             * @description TTL is lapwing's own: after so many seconds without a result an entity without an agent is removed with its events; 0 is the backend's default, and negative never.
+             * @description TTL is lapwing's own: an entity without an agent is removed with its events after this many seconds without a result. 0 means the backend's default, negative means never.
              */
             ttl?: number;
         };
-        /** @description EntityConfigSpec is an EntityConfig without its metadata, which stands beside it. Files may have it here all the same. */
+        /** @description EntityConfigSpec is an EntityConfig without its metadata, which is beside it. Files may have metadata here too. */
         EntityConfigSpec: {
             entity_class?: string;
             user?: string;
@@ -2507,11 +2507,11 @@ export interface components {
             deregistration?: components["schemas"]["Deregistration"];
             keepalive_handlers?: string[] | null;
             redact?: string[] | null;
-            /** @description lapwing's own: of all its checks; see Dependency */
+            /** @description lapwing's own; see Dependency */
             depends_on?: string[] | null;
             /**
              * Format: int64
-             * @description TTL is lapwing's own: after so many seconds without a result an entity without an agent is removed with its events; 0 is the backend's default, and negative never.
+             * @description TTL is lapwing's own: an entity without an agent is removed with its events after this many seconds without a result. 0 means the backend's default, negative means never.
              */
             ttl?: number;
             metadata?: components["schemas"]["ObjectMeta"] | null;
@@ -2522,7 +2522,7 @@ export interface components {
             code?: number;
             message?: string;
         };
-        /** @description Event is what an agent, a user or a deadline reports: the result of a check, metrics, or both, about an entity. */
+        /** @description Event reports the result of a check, metrics, or both, about an entity. Agents, users and deadlines make events. */
         Event: {
             /**
              * Format: int64
@@ -2539,24 +2539,24 @@ export interface components {
             sequence?: number;
             pipelines?: components["schemas"]["ResourceReference"][] | null;
         };
-        /** @description EventFilter lets events through to a handler, or keeps them from it, when all its expressions hold for them. */
+        /** @description EventFilter lets an event pass to a handler, or keeps it back, if all its expressions are true for the event. */
         EventFilter: {
             metadata?: components["schemas"]["ObjectMeta"];
             /** @description allow or deny */
             action?: string;
             expressions?: string[] | null;
-            /** @description when it counts; see docs/filters.md */
+            /** @description when the filter applies; see docs/filters.md */
             when?: components["schemas"]["TimeWindowWhen"] | null;
             runtime_assets?: string[] | null;
-            /** @description Author is set by the server and not shown. The expressions look up only events that the author may read. */
+            /** @description Author is set by the server and not shown. The expressions read only events that the author may read. */
             author?: components["schemas"]["Author"] | null;
         };
-        /** @description FallbackPipeline is pipelines in the order in which an event is given to them: to the first, and to the next when the one before could not hand it over. */
+        /** @description FallbackPipeline lists pipelines in order. An event goes to the first, and to the next one when that fails. */
         FallbackPipeline: {
             metadata?: components["schemas"]["ObjectMeta"];
             pipelines?: (components["schemas"]["ResourceReference"] | null)[] | null;
         };
-        /** @description Handler is what is done with an incident: a command, a socket, a webhook, or a set of other handlers. */
+        /** @description Handler says what to do with an incident: run a command, write to a socket, call a webhook, or use other handlers. */
         Handler: {
             metadata?: components["schemas"]["ObjectMeta"];
             /** @description one of HandlerTypes */
@@ -2576,7 +2576,7 @@ export interface components {
             secrets?: components["schemas"]["Secret"][] | null;
             /** @description Webhook is lapwing's own: where a handler of type webhook posts the event's JSON. */
             webhook?: components["schemas"]["HandlerWebhook"] | null;
-            /** @description These are of the handlers of notify.go, each for the type of its name; Stream is for tcp_stream. */
+            /** @description These belong to the types of notify.go, each to the type of its name; Stream belongs to tcp_stream. */
             stream?: components["schemas"]["HandlerStream"] | null;
             slack?: components["schemas"]["HandlerSlack"] | null;
             pagerduty?: components["schemas"]["HandlerPagerDuty"] | null;
@@ -2584,7 +2584,7 @@ export interface components {
             alertmanager?: components["schemas"]["HandlerAlertmanager"] | null;
             graphite?: components["schemas"]["HandlerGraphite"] | null;
             influx?: components["schemas"]["HandlerInflux"] | null;
-            /** @description What follows is lapwing's own too: when and how often the handler is tried, and what goes out together. */
+            /** @description These are lapwing's own too: when and how often the handler is tried, and which events go out together. */
             retry?: components["schemas"]["HandlerRetry"] | null;
             /**
              * Format: uint32
@@ -2595,10 +2595,10 @@ export interface components {
             group?: components["schemas"]["HandlerGroup"] | null;
             resolve?: components["schemas"]["HandlerResolve"] | null;
         };
-        /** @description HandlerAlertmanager is the Alertmanagers, all of one cluster, that get each alert. */
+        /** @description HandlerAlertmanager has the Alertmanagers, all of one cluster, that get each alert. */
         HandlerAlertmanager: {
             urls?: string[] | null;
-            /** @description templates; beside those that every alert has */
+            /** @description templates; added to the labels of every alert */
             labels?: {
                 [key: string]: string;
             } | null;
@@ -2610,7 +2610,7 @@ export interface components {
             link?: string;
             /**
              * Format: uint32
-             * @description seconds after which an alert that nobody renews ends; default a day
+             * @description seconds until an alert ends unless renewed; default a day
              */
             expire?: number;
             tls?: components["schemas"]["HandlerTLS"] | null;
@@ -2620,7 +2620,7 @@ export interface components {
             token?: string;
             token_file?: string;
         };
-        /** @description HandlerEmail is recipients of mail and the server that takes it. */
+        /** @description HandlerEmail has the recipients of mail and the server that sends it. */
         HandlerEmail: {
             host?: string;
             /**
@@ -2628,17 +2628,17 @@ export interface components {
              * @description default 465 with tls, 25 with none, else 587
              */
             port?: number;
-            /** @description starttls, which is the default, tls, opportunistic or none */
+            /** @description starttls (default), tls, opportunistic or none */
             security?: string;
             /** @description plain, login or cram-md5; default what the server offers */
             auth?: string;
             username?: string;
             password?: string;
             password_file?: string;
-            /** @description how to greet; default the host's name */
+            /** @description name in the SMTP greeting; default the host's name */
             hello?: string;
             from?: string;
-            /** @description templates; each gives one address or more */
+            /** @description templates; each gives one or more addresses */
             to?: string[] | null;
             /** @description templates */
             cc?: string[] | null;
@@ -2661,18 +2661,18 @@ export interface components {
              * @description default 2003
              */
             port?: number;
-            /** @description tcp, which is the default and stays connected, or udp */
+            /** @description tcp (default), which stays connected, or udp */
             protocol?: string;
-            /** @description template, in front of the names of points; default sensu and the entity's name */
+            /** @description template before point names; default sensu and the entity */
             prefix?: string | null;
-            /** @description names without the points' tags */
+            /** @description write names without the points' tags */
             drop_tags?: boolean;
             /** @description nil means none */
             tls?: components["schemas"]["HandlerTLS"] | null;
         };
-        /** @description HandlerGroup collects deliveries that have the same values of some fields, and hands them over together. */
+        /** @description HandlerGroup collects deliveries with the same values of some fields, and sends them together. */
         HandlerGroup: {
-            /** @description as in selectors: entity.labels.rack, check.name */
+            /** @description fields as in selectors: entity.labels.rack, check.name */
             by?: string[] | null;
             /**
              * Format: uint32
@@ -2681,12 +2681,12 @@ export interface components {
             wait?: number;
             /**
              * Format: uint32
-             * @description seconds between two times that the same group goes out; default 0
+             * @description least seconds between two sendings of the same group; default 0
              */
             interval?: number;
             /**
              * Format: uint32
-             * @description members from which they go out as one event; default 2
+             * @description number of members from which they go out as one event; default 2
              */
             fold?: number;
         };
@@ -2702,7 +2702,7 @@ export interface components {
             org?: string;
             /** @description version 2 */
             bucket?: string;
-            /** @description templates; on every point */
+            /** @description templates; added to every point */
             tags?: {
                 [key: string]: string;
             } | null;
@@ -2713,13 +2713,13 @@ export interface components {
             token?: string;
             token_file?: string;
         };
-        /** @description HandlerPagerDuty is a service of PagerDuty, or of what understands its Events API v2. */
+        /** @description HandlerPagerDuty is a service of PagerDuty, or of a service compatible with its Events API v2. */
         HandlerPagerDuty: {
             routing_key?: string;
             routing_key_file?: string;
             /** @description default https://events.pagerduty.com/v2/enqueue */
             url?: string;
-            /** @description template; what belongs to one incident */
+            /** @description template; the same for all events of an incident */
             dedup_key?: string;
             /** @description template */
             summary?: string;
@@ -2731,13 +2731,13 @@ export interface components {
             class?: string;
             /** @description template of a URL */
             link?: string;
-            /** @description Severities are critical, error, warning or info by status; "default" is for those not named. */
+            /** @description Severities maps statuses to critical, error, warning or info; "default" is for statuses not listed. */
             severities?: {
                 [key: string]: string;
             } | null;
             tls?: components["schemas"]["HandlerTLS"] | null;
         };
-        /** @description HandlerRate is how many deliveries a handler is given in a time. */
+        /** @description HandlerRate limits how many deliveries a handler gets in a period. */
         HandlerRate: {
             per_second?: number;
             /**
@@ -2746,26 +2746,26 @@ export interface components {
              */
             burst?: number;
         };
-        /** @description HandlerResolve is which resolutions a handler gets. */
+        /** @description HandlerResolve says which resolutions a handler gets. */
         HandlerResolve: {
-            /** @description only if it got the incident before */
+            /** @description only if the handler got the incident before */
             only_after_alert?: boolean;
             /**
              * Format: uint32
-             * @description seconds that a resolution waits; an incident within them drops it
+             * @description seconds to hold a resolution; a new incident drops it
              */
             delay?: number;
         };
-        /** @description HandlerRetry is when a delivery is tried again after a temporary failure. What is 0 has a default. */
+        /** @description HandlerRetry says when a delivery is tried again after a temporary failure. 0 means the default. */
         HandlerRetry: {
             /**
              * Format: uint32
-             * @description tries in all
+             * @description tries in total
              */
             max_attempts?: number;
             /**
              * Format: uint32
-             * @description seconds before the second try; doubles before each further one
+             * @description seconds before the second try; doubles before each later try
              */
             backoff?: number;
             /**
@@ -2775,19 +2775,19 @@ export interface components {
             max_backoff?: number;
             /**
              * Format: uint32
-             * @description seconds from the first try, after which there is none
+             * @description seconds after the first try; no try begins later
              */
             max_age?: number;
-            /** @description Statuses are the exit statuses of a command, or of an HTTP answer, that count as temporary. */
+            /** @description Statuses are the exit statuses of a command, or the statuses of an HTTP answer, that count as temporary failures. */
             statuses?: number[] | null;
         };
-        /** @description HandlerSlack is a channel of Slack, or of what understands the same: by the URL of an incoming webhook, or by a token and the channel's name. */
+        /** @description HandlerSlack is a channel of Slack, or of a compatible service: by the URL of an incoming webhook, or by a token and the channel's name. */
         HandlerSlack: {
             url?: string;
             url_file?: string;
             token?: string;
             token_file?: string;
-            /** @description where tokens are for; default https://slack.com/api */
+            /** @description API for tokens; default https://slack.com/api */
             api_url?: string;
             /** @description template */
             channel?: string;
@@ -2806,11 +2806,11 @@ export interface components {
             /** Format: uint32 */
             port?: number;
         };
-        /** @description HandlerStream is the connection, kept open, of a tcp_stream handler to its socket. */
+        /** @description HandlerStream holds the lasting connections of a tcp_stream handler to its socket. */
         HandlerStream: {
             /** @description nil means none */
             tls?: components["schemas"]["HandlerTLS"] | null;
-            /** @description behind each event; default a line feed */
+            /** @description written after each event; default a line feed */
             separator?: string;
             /**
              * Format: uint32
@@ -2818,7 +2818,7 @@ export interface components {
              */
             connections?: number;
         };
-        /** @description HandlerTLS is how a handler makes sure whom it talks to, and shows who it is. */
+        /** @description HandlerTLS says which servers a handler trusts, and which certificate it presents. */
         HandlerTLS: {
             /** @description PEM; default the system's authorities */
             ca_file?: string;
@@ -2829,7 +2829,7 @@ export interface components {
             server_name?: string;
             insecure_skip_verify?: boolean;
         };
-        /** @description HandlerWebhook is an HTTP endpoint that takes an event's JSON. */
+        /** @description HandlerWebhook is an HTTP endpoint that gets an event's JSON. */
         HandlerWebhook: {
             url?: string;
             url_file?: string;
@@ -2838,7 +2838,7 @@ export interface components {
             headers?: {
                 [key: string]: string;
             } | null;
-            /** @description template; default what the mutator made */
+            /** @description template; default the mutator's output */
             body?: string;
             /** @description default application/json */
             content_type?: string;
@@ -2856,7 +2856,7 @@ export interface components {
             ClusterHealth: components["schemas"]["MemberHealth"][] | null;
             Header: components["schemas"]["ClusterHeader"];
         };
-        /** @description Hook is a hook's result inside an event. In JSON the configuration's fields stand beside the result's. */
+        /** @description Hook is a hook's result inside an event. In JSON its configuration and its result are one object. */
         Hook: {
             metadata?: components["schemas"]["ObjectMeta"];
             command?: string;
@@ -2883,7 +2883,7 @@ export interface components {
             /** Format: int32 */
             status?: number;
         };
-        /** @description HookConfig is a command an agent runs after a check, as users define it. */
+        /** @description HookConfig is a command that an agent runs after a check, as users define it. */
         HookConfig: {
             metadata?: components["schemas"]["ObjectMeta"];
             command?: string;
@@ -2920,7 +2920,7 @@ export interface components {
             name?: string;
             value?: string;
         };
-        /** @description MetricThreshold turns metric values into a check status, in the agent. */
+        /** @description MetricThreshold makes a check status from metric values. The agent applies it. */
         MetricThreshold: {
             name?: string;
             tags?: components["schemas"]["MetricThresholdTag"][] | null;
@@ -2928,7 +2928,7 @@ export interface components {
             /** Format: uint32 */
             null_status?: number;
         };
-        /** @description MetricThresholdRule is a range outside which Status applies. Empty bounds are open. */
+        /** @description MetricThresholdRule is a range outside which Status applies. An empty bound is open. */
         MetricThresholdRule: {
             min?: string;
             max?: string;
@@ -2940,15 +2940,15 @@ export interface components {
             name?: string;
             value?: string;
         };
-        /** @description Metrics are points with the names of the handlers they go to. */
+        /** @description Metrics has points and the names of the handlers they go to. */
         Metrics: {
             handlers?: string[] | null;
             points?: components["schemas"]["MetricPoint"][] | null;
         };
-        /** @description Mutator makes of an event what a handler gets: by a command, or by a script in this process. */
+        /** @description Mutator turns an event into the handler's input, by a command or by a script in this process. */
         Mutator: {
             metadata?: components["schemas"]["ObjectMeta"];
-            /** @description pipe, which is the default, or javascript */
+            /** @description pipe (default) or javascript */
             type?: string;
             command?: string;
             /** @description the body of a function */
@@ -2961,10 +2961,10 @@ export interface components {
             env_vars?: string[] | null;
             runtime_assets?: string[] | null;
             secrets?: components["schemas"]["Secret"][] | null;
-            /** @description Author is set by the server and not shown. The script looks up only events that the author may read. */
+            /** @description Author is set by the server and not shown. The script reads only events that the author may read. */
             author?: components["schemas"]["Author"] | null;
         };
-        /** @description Namespace divides everything else. */
+        /** @description Namespace separates resources: every other namespaced resource is in one. */
         Namespace: {
             name?: string;
         };
@@ -2978,7 +2978,7 @@ export interface components {
             mac?: string;
             addresses?: string[] | null;
         };
-        /** @description ObjectMeta names a resource and carries what people attach to it. */
+        /** @description ObjectMeta has a resource's name, namespace, labels and annotations. */
         ObjectMeta: {
             name?: string;
             namespace?: string;
@@ -2990,12 +2990,12 @@ export interface components {
             } | null;
             created_by?: string;
         };
-        /** @description Orphan is an event that nothing will follow. */
+        /** @description Orphan is an event that gets no more updates, because its entity or its check is gone. */
         Orphan: {
             namespace: string;
             entity: string;
             check: string;
-            /** @description what is not defined any more */
+            /** @description what is not defined any more: entity or check */
             missing: string;
             /**
              * Format: int64
@@ -3003,11 +3003,11 @@ export interface components {
              */
             received: number;
         };
-        /** @description OrphanReport says what was removed. */
+        /** @description OrphanReport says how many orphans were deleted. */
         OrphanReport: {
             removed: number;
         };
-        /** @description Outcome is what became of one event in all its workflows. */
+        /** @description Outcome is the result of one event in all its workflows. */
         Outcome: {
             event: string;
             namespace: string;
@@ -3024,12 +3024,12 @@ export interface components {
             received: number;
             deliveries: components["schemas"]["Delivery"][] | null;
         };
-        /** @description Pipeline is ways from an event to handlers, each with filters and a mutator of its own. */
+        /** @description Pipeline has workflows: ways from an event to handlers. */
         Pipeline: {
             metadata?: components["schemas"]["ObjectMeta"];
             workflows?: components["schemas"]["PipelineWorkflow"][] | null;
         };
-        /** @description PipelineWorkflow is one of those ways. */
+        /** @description PipelineWorkflow is one way from an event to a handler, with its own filters and mutator. */
         PipelineWorkflow: {
             name?: string;
             filters?: (components["schemas"]["ResourceReference"] | null)[] | null;
@@ -3056,7 +3056,7 @@ export interface components {
         Process: {
             name?: string;
         };
-        /** @description ProxyRequests selects the entities that a check is run for, and how the requests are spread. */
+        /** @description ProxyRequests selects the entities that a check runs for, and says how the requests are spread over the interval. */
         ProxyRequests: {
             entity_attributes?: string[] | null;
             splay?: boolean;
@@ -3066,14 +3066,14 @@ export interface components {
              */
             splay_coverage?: number;
         };
-        /** @description PurgeReport names silences that were deleted, or would be, and those that are not the user's to delete. */
+        /** @description PurgeReport lists silences that were deleted, or would be, and counts those that the user may not delete. */
         PurgeReport: {
             silences: components["schemas"]["PurgedSilence"][] | null;
             denied: number;
         };
         /** @description PurgeRequest asks for the deletion of the silences of entities that are gone. */
         PurgeRequest: {
-            /** @description only name them */
+            /** @description only list them */
             dry_run?: boolean;
         };
         /** @description PurgedSilence is the name of a silence that was deleted, or would be. */
@@ -3101,13 +3101,13 @@ export interface components {
             /** @description Circular says that it depends on the event in turn, and so does not inhibit it. */
             circular?: boolean;
         };
-        /** @description ResourceReference points at another resource, such as a pipeline, by name, kind and API version. */
+        /** @description ResourceReference refers to another resource, for example a pipeline, by name, type and API version. */
         ResourceReference: {
             name?: string;
             type?: string;
             api_version?: string;
         };
-        /** @description Role is rules that bindings of its namespace can grant there. */
+        /** @description Role has rules that bindings of its namespace grant there. */
         Role: {
             metadata?: components["schemas"]["ObjectMeta"];
             rules?: components["schemas"]["Rule"][] | null;
@@ -3123,12 +3123,12 @@ export interface components {
             type?: string;
             name?: string;
         };
-        /** @description Rule allows verbs on resources, optionally only those with the given names. "*" stands for all. */
+        /** @description Rule allows verbs on resources, or only on those with the given names. "*" means all. */
         Rule: {
             verbs?: string[] | null;
             resources?: string[] | null;
             resource_names?: string[] | null;
-            /** @description LabelSelector, which is lapwing's own, limits it to objects whose labels fit. */
+            /** @description LabelSelector is lapwing's own: it limits the rule to objects whose labels match. */
             label_selector?: string;
         };
         /** @description Secret maps an environment variable (Name) to a Secret resource (Secret). */
@@ -3136,7 +3136,7 @@ export interface components {
             name?: string;
             secret?: string;
         };
-        /** @description ServerVersion is the version of the backend and of its API. Its fields are in the order of their names. */
+        /** @description ServerVersion is the version of the backend and of its API. Its fields are in alphabetical order. */
         ServerVersion: {
             api_groups: {
                 [key: string]: string;
@@ -3159,28 +3159,28 @@ export interface components {
             type: string;
             title: string;
         };
-        /** @description SilencePreview is what a silence would do. */
+        /** @description SilencePreview is the effect that a silence would have. */
         SilencePreview: {
-            /** @description how many events it silences now */
+            /** @description number of events it silences now */
             events: number;
-            /** @description how many of them fail */
+            /** @description number of failing ones */
             failing: number;
-            /** @description how many entities they have */
+            /** @description number of their entities */
             entities: number;
-            /** @description it silences at this moment */
+            /** @description it applies at this moment */
             holds: boolean;
-            /** @description the next times in which it silences */
+            /** @description the next times at which it applies */
             spans: components["schemas"]["PreviewSpan"][] | null;
             /** @description the first of the events; failing events come first */
             listed: components["schemas"]["PreviewEvent"][] | null;
         };
-        /** @description SilenceWindow is a time that comes again and again: it begins when Cron or RRule say, of which there is one. */
+        /** @description SilenceWindow is a time that recurs. Either Cron or RRule says when it begins. */
         SilenceWindow: {
             /** @description five fields, or @daily and the like */
             cron?: string;
-            /** @description RFC 5545, counted from the silence's Begin */
+            /** @description RFC 5545, starting at the silence's Begin */
             rrule?: string;
-            /** @description such as Europe/Berlin; default UTC */
+            /** @description for example Europe/Berlin; default UTC */
             time_zone?: string;
             /**
              * Format: int64
@@ -3188,20 +3188,20 @@ export interface components {
              */
             duration?: number;
         };
-        /** @description Silenced keeps handlers that want it so (filter not_silenced) from events: those of a check, of what has a subscription, or of a check where there is a subscription. Its name follows from the two, see Silenced.DerivedName. One with selectors is of the events that they select, and has a name of its own. */
+        /** @description Silenced keeps events from handlers that use the filter not_silenced. It silences the events of a check, of a subscription, or of a check with a subscription. Its name is derived from the two, see Silenced.DerivedName. One with selectors silences the events that match them, and has a name of its own. */
         Silenced: {
             metadata?: components["schemas"]["ObjectMeta"];
             /**
              * Format: int64
-             * @description seconds from Begin to ExpireAt, if it was given that way
+             * @description seconds from Begin to ExpireAt, if set by duration
              */
             expire?: number;
             expire_on_resolve?: boolean;
             creator?: string;
-            /** @description "" or "*" is any */
+            /** @description "" or "*" means any */
             check?: string;
             reason?: string;
-            /** @description "" or "*" is any */
+            /** @description "" or "*" means any */
             subscription?: string;
             /**
              * Format: int64
@@ -3210,35 +3210,35 @@ export interface components {
             begin?: number;
             /**
              * Format: int64
-             * @description Unix seconds; 0 is never
+             * @description Unix seconds; 0 means never
              */
             expire_at?: number;
-            /** @description What follows Sensu does not have. Package silence compiles the selectors and windows. */
+            /** @description The fields below are lapwing's own. Package silence compiles the selectors and windows. */
             label_selector?: string;
             field_selector?: string;
-            /** @description LimitedTo, if not empty, are label selectors: the silence acts on an event only if the event's labels fit one of them. A silence made by a user whose role is limited by labels has the role's selectors. */
+            /** @description LimitedTo, if not empty, has label selectors. The silence applies to an event only if the event's labels match one of them. The server sets it for a user whose role is limited by labels. */
             limited_to?: string[] | null;
-            /** @description Windows, if there are any, are the only times between Begin and ExpireAt in which it counts. */
+            /** @description Windows, if set, are the only times between Begin and ExpireAt at which the silence applies. */
             windows?: components["schemas"]["SilenceWindow"][] | null;
             /** @description PassResolve lets resolutions through. */
             pass_resolve?: boolean;
             /**
              * Format: int64
-             * @description Remind is how many seconds before the end an event tells RemindHandlers of it; 0 is not at all.
+             * @description Remind is how many seconds before the end RemindHandlers get an event about it. 0 means not at all.
              */
             remind?: number;
             /** @description default DefaultRemindHandler */
             remind_handlers?: string[] | null;
-            /** @description Acknowledgement says that somebody is at work on the one event that it silences. */
+            /** @description Acknowledgement says that a user is at work on the one event that it silences. */
             acknowledgement?: boolean;
         };
-        /** @description Simulated is what would become of an event. */
+        /** @description Simulated is what would happen to an event. */
         Simulated: {
             deliveries: components["schemas"]["Delivery"][] | null;
         };
-        /** @description Simulation is a dry run that is asked for. */
+        /** @description Simulation is a request for a dry run. */
         Simulation: {
-            /** @description Event is tried, or, if that is null, the newest event of Check on Entity. */
+            /** @description Event is simulated. If it is null, the newest event of Check on Entity is. */
             event?: components["schemas"]["Event"] | null;
             entity?: string;
             check?: string;
@@ -3246,14 +3246,14 @@ export interface components {
             filters?: (components["schemas"]["EventFilter"] | null)[] | null;
             mutators?: (components["schemas"]["Mutator"] | null)[] | null;
             pipelines?: (components["schemas"]["Pipeline"] | null)[] | null;
-            /** @description RunCommands has mutators that are commands run. Otherwise they are left out, and what they would make is not known. */
+            /** @description RunCommands also runs mutators that are commands. Otherwise they are skipped, and their output is unknown. */
             run_commands?: boolean;
         };
-        /** @description StateChange is what a check changed to. Those of a check are its history over days; the history in an event is that of its last 21 results. */
+        /** @description StateChange is a change of a check's state. The changes of a check are its history over days; the history in an event has the last 21 results. */
         StateChange: {
             /**
              * Format: date-time
-             * @description when the backend got the event
+             * @description when the backend received the event
              */
             time: string;
             /**
@@ -3271,11 +3271,11 @@ export interface components {
             /** @description its beginning */
             output: string;
         };
-        /** @description Step is what one part of a workflow said. */
+        /** @description Step is the result of one part of a workflow. */
         Step: {
             kind: string;
             name?: string;
-            /** @description Expression is the one that decided, if there are several. */
+            /** @description Expression is the expression that decided, if there are several. */
             expression?: string;
             verdict?: string;
             error?: string;
@@ -3283,12 +3283,12 @@ export interface components {
             /** Format: int64 */
             micros?: number;
         };
-        /** @description Subject is a User or Group that a binding grants to. */
+        /** @description Subject is a User or Group that a binding grants a role to. */
         Subject: {
             type?: string;
             name?: string;
         };
-        /** @description System is what an agent knows of its host. */
+        /** @description System describes an agent's host. */
         System: {
             hostname?: string;
             os?: string;
@@ -3306,7 +3306,7 @@ export interface components {
             float_type?: string;
             processes?: components["schemas"]["Process"][] | null;
         };
-        /** @description TessenConfig is whether what Sensu reports about its users is to be reported. lapwing keeps the answer for clients that ask for it, and never reports anything. */
+        /** @description TessenConfig is whether to report usage to Sensu. lapwing stores it for clients that ask, and never reports anything. */
         TessenConfig: {
             opt_out?: boolean;
         };
@@ -3321,13 +3321,13 @@ export interface components {
             friday?: components["schemas"]["TimeWindowTimeRange"][] | null;
             saturday?: components["schemas"]["TimeWindowTimeRange"][] | null;
         };
-        /** @description TimeWindowRepeated is a period (RFC 3339 ends) that may recur. */
+        /** @description TimeWindowRepeated is a period that may recur. Its ends are in RFC 3339. */
         TimeWindowRepeated: {
             begin?: string;
             end?: string;
             repeat?: string[] | null;
         };
-        /** @description TimeWindowTimeRange is a range on a 12-hour clock, such as 3:04PM. */
+        /** @description TimeWindowTimeRange is a range on a 12-hour clock, for example 3:04PM. */
         TimeWindowTimeRange: {
             begin?: string;
             end?: string;
@@ -3346,7 +3346,7 @@ export interface components {
             expires_at: number;
             refresh_token: string;
         };
-        /** @description User may sign in, or be an agent. PasswordHash is bcrypt. */
+        /** @description User is an account of a person or an agent. PasswordHash is bcrypt. */
         User: {
             username?: string;
             password?: string;
@@ -3355,17 +3355,17 @@ export interface components {
             disabled?: boolean;
             /**
              * Format: int64
-             * @description SignedOut is when the user's sessions were all ended, in Unix seconds: because somebody else set the password. It is not shown.
+             * @description SignedOut is when all sign-ins of the user were ended because another user set the password, in Unix seconds. It is not shown.
              */
             signed_out?: number;
         };
-        /** @description Value is a name that an expression looked at, and its value. */
+        /** @description Value is a name that an expression read, and its value. */
         Value: {
             name: string;
             value: string;
         };
         /**
-         * @description Verdict is what became of an event in one workflow.
+         * @description Verdict is the result of an event in one workflow.
          * @enum {string}
          */
         Verdict: "delivered" | "waiting" | "held" | "grouped" | "folded" | "filtered" | "silenced" | "inhibited" | "no_handler" | "dead" | "dropped" | "failed";
