@@ -165,7 +165,7 @@ func (b *Backend) buildFold(p *parts) (err error) {
 	}
 	p.fold, err = fold.New(fold.Options{
 		Log: p.log, State: p.state, Router: p.router, Handlers: p.handlers, Silences: p.silences, Quiet: p.id.Quiet,
-		Logger: b.log, Registerer: b.opts.Registry,
+		Failed: func(err error) { b.fail("fold", err) }, Registerer: b.opts.Registry,
 	})
 	return err
 }

@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
@@ -54,15 +53,15 @@ type Options struct {
 	// Default none.
 	Quiet []uint64
 	// Followers get all changes after that. The live streams of State always are among them.
-	Followers  []Follower
-	Logger     *slog.Logger
+	Followers []Follower
+	// Failed is called when the log cannot be read any more: the state stays as it is from then on. Default: nothing.
+	Failed     func(error)
 	Registerer prometheus.Registerer
 }
 
 // Fold reads the log into the state.
 type Fold struct {
 	opts      Options
-	log       *slog.Logger
 	parts     []*partition
 	followers []Follower
 
@@ -88,11 +87,11 @@ func New(opts Options) (*Fold, error) {
 	if (opts.Router == nil) != (opts.Handlers == nil) {
 		return nil, errors.New("fold: a router needs its handlers, and handlers a router")
 	}
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
+	if opts.Failed == nil {
+		opts.Failed = func(error) {}
 	}
 	f := &Fold{
-		opts: opts, log: opts.Logger.With("component", "fold"),
+		opts:      opts,
 		followers: append([]Follower{opts.State.Tails()}, opts.Followers...),
 	}
 	names := f.names()
@@ -188,7 +187,7 @@ func (f *Fold) run(ctx context.Context, p *partition, reader *eventlog.Reader) {
 		seq, msg, err := reader.Next(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				f.log.Error("event log cannot be read any more", "partition", p.id, "err", err)
+				f.opts.Failed(fmt.Errorf("read partition %d of the event log: %w", p.id, err))
 			}
 			return
 		}

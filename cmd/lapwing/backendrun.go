@@ -106,11 +106,11 @@ func runBackend(ctx context.Context, flags *pflag.FlagSet, s *backendSettings, r
 	log := s.opts.Logger
 	opts := s.opts // a reload compares what the settings say
 	opts.MemoryLimit = limitMemory(opts.MemoryLimit)
-	go tuneCollector(ctx)
 	b, err := backend.New(opts)
 	if err != nil {
 		return withSources(err, flags)
 	}
+	defer tuneCollector()()
 	if err := withSources(startBackend(ctx, b), flags); err != nil {
 		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 			log.Info("backend was stopped while it was starting", "at", b.Starting())

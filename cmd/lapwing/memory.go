@@ -32,12 +32,26 @@ type collector struct {
 	growth  int   // percent; 0 if GOGC in the environment says what it is
 }
 
-// tuneCollector keeps the collector's settings right for a backend until ctx ends.
-func tuneCollector(ctx context.Context) {
+// tuneCollector adjusts the collector's settings to a backend's memory until stop is called, which restores them.
+func tuneCollector() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
 	c := collector{limit: debug.SetMemoryLimit(-1)}
 	if os.Getenv("GOGC") == "" {
 		c.growth = mostGrowth
 	}
+	go func() {
+		defer close(done)
+		c.run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+		c.tune(0, 0)
+	}
+}
+
+func (c *collector) run(ctx context.Context) {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
