@@ -205,9 +205,6 @@ func kindByName(name string) (*kind, bool) {
 	return nil, false
 }
 
-// fullName returns the kind's unique name, for example core/v2.CheckConfig.
-func (k *kind) fullName() string { return k.Group + "." + k.Type }
-
 // words returns the name of the kind's resources in sentences.
 func (k *kind) words() string {
 	switch k.Type {

@@ -208,7 +208,7 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	p.BoolVar(&o.Managed, "agent-managed-entity", false, "these options define the entity, and the backend refuses changes of it")
 	p.StringToStringVar(&o.KeepaliveLabels, "keepalive-check-labels", nil, "labels of keepalive events")
 	p.StringToStringVar(&o.KeepaliveAnnotations, "keepalive-check-annotations", nil, "annotations of keepalive events")
-	p.BoolVar(&o.DetectCloud, "detect-cloud-provider", false, "report whose cloud this host is in (EC2, GCP or Azure)")
+	p.BoolVar(&o.DetectCloud, "detect-cloud-provider", false, "report the cloud provider this host is in (EC2, GCP or Azure)")
 	p.DurationVar(&o.MaxSession, "max-session-length", 0, "connect anew after half to the whole of this time; 0 for never")
 	p.BoolVar(&o.InOrder, "backend-in-order", false, "prefer the backends named first, instead of spreading over all")
 	p.StringVar(&f.id, "id", "", "old name of --name")

@@ -45,7 +45,7 @@ state, a handler, agents, CPU or memory; with the figures, and what to do about 
 The metrics need no credentials unless the backend runs with --metrics-auth; then --api-key is that of a user who may get
 the resource metrics. LAPWING_API_URL and SENSU_API_URL are read like --api-url, LAPWING_API_KEY and SENSU_API_KEY like --api-key.
 
-Exit status: 0 nothing to say, 1 warnings, 2 something is critical, 3 the metrics could not be read. So it can be the command
+Exit status: 0 nothing to report, 1 warnings, 2 something is critical, 3 the metrics could not be read. So it can be the command
 of a check.`,
 		Example: `  lapwing doctor
   lapwing doctor --api-url https://backend.example.org:8080 --trusted-ca-file ca.pem

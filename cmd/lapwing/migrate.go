@@ -67,7 +67,7 @@ handlers that lapwing has by then. From its arrival on a keepalive, or an event 
 leave events out (--skip events) and let lapwing hear of everything anew.
 
 What cannot be carried is in the report, with what to do about it: passwords of users (the API does not tell them; give their bcrypt
-hashes with --password-hashes, else the accounts wait behind passwords that nobody knows), secrets that Sensu redacts, resources that
+hashes with --password-hashes, else the accounts get a random password), secrets that Sensu redacts, resources that
 lapwing does not have.
 
 Exit status: 0 all that can be carried is in lapwing (or, with --dry-run, the comparison was made), 1 the command could not be
