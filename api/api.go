@@ -70,8 +70,8 @@ type Intake interface {
 	Orphans(ctx context.Context, namespace string, before time.Time) ([]resource.Orphan, error)
 }
 
-// Options wires an API. Config, State, Intake and Auth are required. A setting that is 0, and cannot be 0, is taken from
-// DefaultOptions.
+// Options wires an API. Config, State, Intake and Auth are required. If the comment of a field does not say what 0
+// means, 0 is replaced by the value of DefaultOptions.
 type Options struct {
 	Config *config.Store
 	State  State

@@ -31,7 +31,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Options wires a Store. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
+// Options wires a Store. If the comment of a field does not say what 0 means, 0 is replaced by the value of
+// DefaultOptions.
 type Options struct {
 	// Dir is the cache. It is created when the first asset is unpacked. Required.
 	Dir string

@@ -28,7 +28,8 @@ import (
 // MirrorPath is the path below which a Mirror serves archives, by checksum.
 const MirrorPath = "/assets/"
 
-// MirrorOptions configures a Mirror. A setting that is 0, and cannot be 0, is taken from DefaultMirrorOptions.
+// MirrorOptions configures a Mirror. If the comment of a field does not say what 0 means, 0 is replaced by the value
+// of DefaultMirrorOptions.
 type MirrorOptions struct {
 	// Dir holds the archives. It is created for the first one. Required.
 	Dir string

@@ -41,7 +41,8 @@ const (
 	recordTimeout = 5 * time.Second
 )
 
-// Options configures a Log. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
+// Options configures a Log. If the comment of a field does not say what 0 means, 0 is replaced by the value of
+// DefaultOptions.
 type Options struct {
 	Broker *broker.Broker
 	// File gets a line of JSON for each entry of this backend; "" for no file. It may be moved away: the next entry

@@ -78,7 +78,8 @@ const (
 	agentsGroup = "system:user"
 )
 
-// Options configures an Auth. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
+// Options configures an Auth. If the comment of a field does not say what 0 means, 0 is replaced by the value of
+// DefaultOptions.
 type Options struct {
 	// Config holds the users, roles and bindings. It must be running when the first token is needed. Required.
 	Config     *config.Store

@@ -26,8 +26,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// Options are a backend's settings. Callers begin with DefaultOptions: 0 means none or no bound, as the field says. A setting
-// that is 0, and cannot be 0, is taken from DefaultOptions.
+// Options are a backend's settings. Callers begin with DefaultOptions: 0 means none or no bound, as the field says.
+// If the comment of a field does not say what 0 means, 0 is replaced by the value of DefaultOptions.
 //
 // The parts' settings are the parts' own options. Callers set what an operator may set in them. The backend sets the rest,
 // which is what the parts are made of: other parts, directories, the logger and the registerer.

@@ -44,7 +44,8 @@ const (
 	secretKind = "secret" // keys of this kind are not definitions and stay out of the snapshot
 )
 
-// Options wires a Store. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
+// Options wires a Store. If the comment of a field does not say what 0 means, 0 is replaced by the value of
+// DefaultOptions.
 type Options struct {
 	Broker *broker.Broker
 	// Written is called for each write with an author, before the write returns.

@@ -49,7 +49,8 @@ var (
 	ErrDiskFull = errors.New("disk is full: the event log takes no events until there is space again")
 )
 
-// Options wires a Log. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
+// Options wires a Log. If the comment of a field does not say what 0 means, 0 is replaced by the value of
+// DefaultOptions.
 type Options struct {
 	Broker *broker.Broker
 	// Dir is the directory whose free space is watched; the broker's. Required.
@@ -67,8 +68,8 @@ type Options struct {
 	MaxPending int
 	// MaxAhead bounds the messages of one partition that are durable and that its reader has not dealt with, in bytes.
 	MaxAhead int
-	// MaxRate bounds what is written in a second in the long run, in bytes over all partitions. While the stream is read,
-	// JetStream keeps in memory what was written in the last 10 s, so this bounds the memory that a flood takes. 0 is no bound.
+	// MaxRate bounds the bytes written in a second on average, over all partitions. A flood must not fill the memory:
+	// JetStream keeps the last 10 s of a stream in memory while a reader catches up with it. 0 is no bound.
 	MaxRate int64
 	// MinFree is the free space below which the log takes no records, in bytes. 0 is none.
 	MinFree    uint64
@@ -96,17 +97,17 @@ type Acker interface {
 
 // Log is the partitioned event log.
 type Log struct {
-	opts    Options
-	log     *slog.Logger
-	rare    *rarelog.Log
-	metrics metrics
-	js      jetstream.JetStream
-	parts   []*partition
-	hurried atomic.Bool // set by StopWaiting: appends do not wait any more
-	full    atomic.Bool
-	minFree atomic.Uint64
-	free    atomic.Uint64 // of the disk at the last check, in bytes
-	rate    *rate.Limiter // of bytes, from MaxRate
+	opts      Options
+	log       *slog.Logger
+	rare      *rarelog.Log
+	metrics   metrics
+	js        jetstream.JetStream
+	parts     []*partition
+	noWaiting atomic.Bool // set by StopWaiting: appends do not wait any more
+	full      atomic.Bool
+	minFree   atomic.Uint64
+	free      atomic.Uint64 // of the disk at the last check, in bytes
+	rate      *rate.Limiter // of bytes, from MaxRate
 
 	cancel    context.CancelFunc // of the writers
 	stopWatch context.CancelFunc // of the disk watch
@@ -292,10 +293,10 @@ func (l *Log) Start(ctx context.Context) error {
 	return nil
 }
 
-// StopWaiting comes before Stop: from now on an Append that would wait fails with ErrNoRoom, and so do those that
+// StopWaiting must be called before Stop: from now on an Append that would wait fails with ErrNoRoom, and so do those that
 // wait. Otherwise parts that stop before the log could wait for it, on a full disk for ever.
 func (l *Log) StopWaiting() {
-	l.hurried.Store(true)
+	l.noWaiting.Store(true)
 	for _, p := range l.parts {
 		p.mu.Lock()
 		p.refuseBlocked(ErrNoRoom)
@@ -406,7 +407,7 @@ func (l *Log) add(ctx context.Context, r *Record, acker Acker, token uint64, wai
 		return ErrClosed
 	}
 	if (wait || c == large) && p.waits(c) || c > urgent && p.rested != nil || !l.fits(p, size, l.limit(c, false)) {
-		if !wait || l.hurried.Load() {
+		if !wait || l.noWaiting.Load() {
 			p.mu.Unlock()
 			return ErrNoRoom
 		}

@@ -15,7 +15,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 )
 
-// PoolOptions configures a Pool. A setting that is 0, and cannot be 0, is taken from DefaultPoolOptions.
+// PoolOptions configures a Pool. If the comment of a field does not say what 0 means, 0 is replaced by the value of
+// DefaultPoolOptions.
 type PoolOptions struct {
 	// Memory bounds a worker's memory, in bytes.
 	Memory int64

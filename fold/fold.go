@@ -49,8 +49,8 @@ type Options struct {
 	Handlers *handler.Dispatcher
 	// Silences removes the silences that end with an incident. Default none.
 	Silences *silence.Keeper
-	// Quiet is up to which message of each partition events set off nothing: neither the router nor Silences get them.
-	// Default none.
+	// Quiet has, for each partition, the last message whose events set off nothing: neither the router nor Silences get
+	// them. Default none.
 	Quiet []uint64
 	// Followers get all changes after that. The live streams of State always are among them.
 	Followers []Follower

@@ -35,7 +35,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// Options configures a Dispatcher. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
+// Options configures a Dispatcher. If the comment of a field does not say what 0 means, 0 is replaced by the value of
+// DefaultOptions.
 type Options struct {
 	// DB stores deliveries under keys that begin with 'd'. Required.
 	DB *pebble.DB

@@ -46,7 +46,8 @@ func (i *Intake) entityTTL(cfg *resource.EntityConfig) time.Duration {
 	return i.opts.ProxyTTL
 }
 
-// HousekeeperOptions wires a Housekeeper. A setting that is 0, and cannot be 0, is taken from DefaultHousekeeperOptions.
+// HousekeeperOptions wires a Housekeeper. If the comment of a field does not say what 0 means, 0 is replaced by the
+// value of DefaultHousekeeperOptions.
 type HousekeeperOptions struct {
 	Intake *Intake
 	// OrphanTTL is after how long events are removed whose entity or check is not defined any more. 0 is never.

@@ -48,7 +48,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// Options wires a Server. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
+// Options wires a Server. If the comment of a field does not say what 0 means, 0 is replaced by the value of
+// DefaultOptions.
 type Options struct {
 	// Listener is where agents connect; Stop closes it. Required.
 	Listener net.Listener

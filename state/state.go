@@ -34,7 +34,8 @@ import (
 // ErrNotFound is returned for an event that does not exist.
 var ErrNotFound = errors.New("not found")
 
-// Options configures a State. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
+// Options configures a State. If the comment of a field does not say what 0 means, 0 is replaced by the value of
+// DefaultOptions.
 type Options struct {
 	Log *eventlog.Log
 	DB  *pebble.DB

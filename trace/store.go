@@ -29,7 +29,8 @@ import (
 // delivery. A generation takes records until it has its share of the bytes or of the time. So age and size are bounded
 // by removing the oldest generation, which costs one range delete.
 
-// Options wires a Store. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
+// Options wires a Store. If the comment of a field does not say what 0 means, 0 is replaced by the value of
+// DefaultOptions.
 type Options struct {
 	// DB keeps the records under keys that begin with 't'. Required.
 	DB *pebble.DB

@@ -37,7 +37,8 @@ const (
 	maxRetryAfter = time.Hour
 )
 
-// Options wires a Sender. A setting that is 0, and cannot be 0, is taken from DefaultOptions.
+// Options wires a Sender. If the comment of a field does not say what 0 means, 0 is replaced by the value of
+// DefaultOptions.
 type Options struct {
 	// PassEnv names further variables of this process's environment that commands get. Default none.
 	PassEnv []string
