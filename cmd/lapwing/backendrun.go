@@ -80,7 +80,8 @@ func (s *backendSettings) check() error {
 		optionerr.OneOf(&bad, "log-level", *s.logLevel, logLevels...)
 	}
 	optionerr.OneOf(&bad, "log-format", *s.logForm, "text", "json")
-	return errors.Join(bad.Err(), s.opts.Check())
+	bad.Include(s.opts.Check())
+	return bad.Err()
 }
 
 // finish makes of checked flags what the backend takes.

@@ -38,6 +38,23 @@ func (l *List) Add(flag, format string, args ...any) {
 	l.errs = append(l.errs, &Error{Flag: flag, Err: fmt.Errorf(format, args...)})
 }
 
+// Include adds the errors of another check, except for options that have an error already: one cause is enough for each.
+func (l *List) Include(err error) {
+	has := map[string]bool{}
+	for _, e := range All(errors.Join(l.errs...)) {
+		has[e.Flag] = true
+	}
+	found := All(err)
+	for _, e := range found {
+		if !has[e.Flag] {
+			l.errs = append(l.errs, e)
+		}
+	}
+	if len(found) == 0 && err != nil {
+		l.errs = append(l.errs, err)
+	}
+}
+
 // Err joins the errors, sorted by their texts. It is nil if there are none.
 func (l *List) Err() error {
 	slices.SortFunc(l.errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })

@@ -71,3 +71,17 @@ func TestAll(t *testing.T) {
 		t.Error("errors of others are taken for errors of options")
 	}
 }
+
+// TestInclude keeps one error for each option.
+func TestInclude(t *testing.T) {
+	var first, second optionerr.List
+	first.Add("a", "it is empty")
+	second.Add("a", "it is no address")
+	second.Add("b", "it is negative")
+	first.Include(second.Err())
+	first.Include(nil)
+	first.Include(errors.New("no option"))
+	if got, want := first.Err().Error(), "--a: it is empty\n--b: it is negative\nno option"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
