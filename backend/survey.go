@@ -54,7 +54,7 @@ type StreamSummary struct {
 type Survey struct {
 	Dir      string
 	New      bool // no backend has used it
-	Unclean  bool // the last backend was not stopped, but ended
+	Unclean  bool // the last backend did not stop cleanly
 	Findings []Finding
 	Streams  []StreamSummary
 	Took     time.Duration

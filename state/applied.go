@@ -85,7 +85,7 @@ func (a *Applied) Event() (*resource.Event, error) {
 	if a.event != nil {
 		return a.event, nil
 	}
-	// The pair is read without mu: only the Folder's goroutine writes it.
+	// The pair is read without mu: only the Folder's goroutine writes what is read here.
 	ev, err := a.partition.build(a.Namespace, a.Entity, a.body, a.pair, nil)
 	if err != nil {
 		return nil, err

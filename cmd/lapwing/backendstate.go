@@ -88,7 +88,7 @@ func printSurvey(out io.Writer, s *backend.Survey) error {
 	}
 	fmt.Fprintf(out, "read in %s\n", s.Took.Round(time.Millisecond))
 	if s.Unclean {
-		fmt.Fprintln(out, "the last backend was not stopped, but ended: the next start recovers by itself")
+		fmt.Fprintln(out, "the last backend did not stop cleanly: the next start recovers by itself")
 	}
 	for _, f := range s.Findings {
 		kind := "made anew by the next start or a repair"
