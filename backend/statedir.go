@@ -161,8 +161,9 @@ func (d *stateDir) recordDatabase(rec *stopRecord) error {
 	if err != nil {
 		return err
 	}
+	newest := newestOptions(entries)
 	for _, e := range entries {
-		if name := e.Name(); name != "LOCK" && (rec.Clean || strings.HasPrefix(name, optionsFile)) {
+		if name := e.Name(); name != "LOCK" && (rec.Clean || name == newest) {
 			info, err := describe(filepath.Join(d.state(), name))
 			if errors.Is(err, fs.ErrNotExist) {
 				continue // while it is open, the database removes files that it does not use any more
@@ -174,6 +175,19 @@ func (d *stateDir) recordDatabase(rec *stopRecord) error {
 		}
 	}
 	return nil
+}
+
+// newestOptions is the name of the database's newest file of options, "" if there is none. It removes older ones soon after it is
+// opened, so they must not be missed.
+func newestOptions(entries []os.DirEntry) (newest string) {
+	highest := -1
+	for _, e := range entries {
+		number, ok := strings.CutPrefix(e.Name(), optionsFile)
+		if n, err := strconv.Atoi(number); ok && err == nil && n > highest {
+			newest, highest = e.Name(), n
+		}
+	}
+	return newest
 }
 
 func (d *stateDir) recordStreams(rec *stopRecord) error {
