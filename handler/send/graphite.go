@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -87,10 +88,10 @@ func graphiteLines(v *view, prefix string, dropTags bool) (lines [][]byte, skipp
 	return lines, skipped
 }
 
-// graphiteName replaces characters that would end a name, or the line.
+// graphiteName replaces characters that would end a name, or the line. Carbon splits lines at all spaces of Unicode.
 func graphiteName(s string) string {
 	return strings.Map(func(c rune) rune {
-		if c <= ' ' || c == 0x7f || c == ';' {
+		if c <= ' ' || c == 0x7f || c == ';' || unicode.IsSpace(c) {
 			return '_'
 		}
 		return c
@@ -101,7 +102,7 @@ func graphiteName(s string) string {
 func graphiteTag(s string) string {
 	return strings.Map(func(c rune) rune {
 		switch {
-		case c <= ' ', c == 0x7f, c == ';', c == '!', c == '^', c == '=':
+		case c <= ' ', c == 0x7f, c == ';', c == '!', c == '^', c == '=', unicode.IsSpace(c):
 			return '_'
 		}
 		return c

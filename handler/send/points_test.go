@@ -278,6 +278,7 @@ func FuzzPoint(f *testing.F) {
 	f.Add("cpu.user", "core", "0", 1.5, int64(1_700_000_000))
 	f.Add("a b\n", "k=\\", "v,~ ;", math.Inf(-1), int64(-1))
 	f.Add("\\", "\"", "\\", 0.0, int64(math.MaxInt64))
+	f.Add("next\u0085line", "no\u00a0break", "\u2028", 93.0, int64(1_700_000_000))
 	f.Add("#", "", "", 46.5, int64(9_223_372_036_854_775_707))
 	f.Fuzz(func(t *testing.T, name, key, value string, v float64, at int64) {
 		view := newView(measured(point(name, v, at, key, value)), Job{})
