@@ -429,7 +429,8 @@ func (r *Runner) sweep(ctx context.Context, jobs map[resource.Name]*job) {
 			continue
 		}
 		if err := r.retire(ctx, k, "the aggregate was deleted"); err != nil && ctx.Err() == nil {
-			r.rare.Error("cannot remove the result of a deleted aggregate", k.Namespace, "namespace", k.Namespace, "entity", k.Entity, "check", k.Check, "err", err)
+			r.rare.Error("cannot remove the result of a deleted aggregate", k.Namespace, "namespace", k.Namespace, "entity",
+				k.Entity, "check", k.Check, "err", err)
 		}
 	}
 }

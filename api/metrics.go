@@ -23,7 +23,8 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer, a *API) metrics {
 	m := metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_api_requests_total",
-			Help: "HTTP requests answered, by status code and method; code aborted is for answers that were cut short."}, []string{"code", "method"}),
+			Help: "HTTP requests answered, by status code and method; code aborted is for answers that were cut short."},
+			[]string{"code", "method"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "lapwing_api_request_duration_seconds", Help: "Time from a request to the end of its answer, live streams left out.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},

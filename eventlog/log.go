@@ -293,8 +293,8 @@ func (l *Log) Start(ctx context.Context) error {
 	return nil
 }
 
-// StopWaiting must be called before Stop: from now on an Append that would wait fails with ErrNoRoom, and so do those that
-// wait. Otherwise parts that stop before the log could wait for it, on a full disk for ever.
+// StopWaiting must be called before Stop: from now on an Append that would wait fails with ErrNoRoom, and so does one that
+// waits. Otherwise parts that stop before the log could wait for it, on a full disk for ever.
 func (l *Log) StopWaiting() {
 	l.noWaiting.Store(true)
 	for _, p := range l.parts {
@@ -454,7 +454,7 @@ func (l *Log) fits(p *partition, size, limit int) bool {
 }
 
 // limit returns how full the buffer may be, in bytes, for a record of the class to go in. Results that have waited get
-// half of it: the rest is for those that do not wait.
+// half of it: the rest is for appends that do not wait.
 func (l *Log) limit(c class, waited bool) int {
 	switch {
 	case c == urgent:

@@ -100,7 +100,8 @@ func (i *Inhibitor) Inhibited(ctx context.Context, ev *resource.Event) (by []str
 	}
 	if err := w.run(ctx); err != nil {
 		i.asked.WithLabelValues("failed").Inc()
-		i.rare.Warn("cannot look up dependencies", w.namespace, "namespace", w.namespace, "entity", ev.Entity.Metadata.Name, "check", ev.Check.Metadata.Name, "err", err)
+		i.rare.Warn("cannot look up dependencies", w.namespace, "namespace", w.namespace, "entity", ev.Entity.Metadata.Name,
+			"check", ev.Check.Metadata.Name, "err", err)
 		return nil, false
 	}
 	n, inhibited := w.verdict()

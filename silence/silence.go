@@ -2,7 +2,8 @@
 //
 // The intake calls Matcher.Match once for each event and writes the answer into the log's record, so that all readers
 // of the log agree. A silence counts as soon as the snapshot has it. Readers of stored events call Matcher.Present,
-// because they show what is silenced now. Keeper deletes silences that have expired, or whose incident is resolved. Watcher announces to live streams when a silence begins or ends, and sends reminders before the end.
+// because they show what is silenced now. Keeper deletes silences that have expired, or whose incident is resolved.
+// Watcher announces to live streams when a silence begins or ends, and sends reminders before the end.
 // Definitions are in config, and docs/silences.md describes them.
 package silence
 

@@ -226,7 +226,8 @@ func (w *Watcher) remind(ctx context.Context, one *watched, now time.Time) time.
 	if err != nil {
 		if ctx.Err() == nil {
 			w.metrics.failed.Inc()
-			w.rare.Warn("cannot send a reminder of a silence's end", one.silence.Metadata.Namespace, "namespace", one.silence.Metadata.Namespace, "silence", one.silence.Metadata.Name, "err", err)
+			w.rare.Warn("cannot send a reminder of a silence's end", one.silence.Metadata.Namespace, "namespace",
+				one.silence.Metadata.Namespace, "silence", one.silence.Metadata.Name, "err", err)
 		}
 		return now.Add(retry)
 	}
@@ -250,6 +251,7 @@ func (w *Watcher) review(ctx context.Context, one *watched, now time.Time) {
 	case err == nil:
 		w.metrics.dropped.Inc()
 	case !errors.Is(err, config.ErrNotFound) && ctx.Err() == nil:
-		w.rare.Warn("cannot delete an acknowledgement whose check no longer fails", m.Namespace, "namespace", m.Namespace, "silence", m.Name, "err", err)
+		w.rare.Warn("cannot delete an acknowledgement whose check no longer fails", m.Namespace, "namespace", m.Namespace,
+			"silence", m.Name, "err", err)
 	}
 }

@@ -144,8 +144,9 @@ func newSender(t testing.TB, name, url string, checks int) *sender {
 	s := &sender{name: name, checks: checks, seqs: make([][]uint64, checks)}
 	tr, err := agent.NewTransport(agent.TransportOptions{
 		Name: name, User: testbackend.AgentUser, Password: testbackend.AgentPassword, BackendURLs: []string{url},
-		RetryMin: 20 * time.Millisecond, RetryMax: 200 * time.Millisecond, BatchDelay: time.Second, BufferEvents: 100000, ConfigTimeout: time.Second,
-		Acked: func(seq uint64) { s.acked.Store(seq) },
+		RetryMin: 20 * time.Millisecond, RetryMax: 200 * time.Millisecond, BatchDelay: time.Second, BufferEvents: 100000,
+		ConfigTimeout: time.Second,
+		Acked:         func(seq uint64) { s.acked.Store(seq) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -355,7 +355,8 @@ func compareTable(t *testing.T, table string) {
 			t.Fatal(err)
 		}
 	} else if want != string(text) {
-		t.Errorf("the table in %s is not what happens; run this test with -tags long and -update-damage and look at the difference. It is:\n%s", damagePage, table)
+		t.Errorf("the table in %s is not what happens; run this test with -tags long and -update-damage and look at the "+
+			"difference. It is:\n%s", damagePage, table)
 	}
 }
 

@@ -125,7 +125,8 @@ func TestFailingHandlerLosesNothing(t *testing.T) {
 	for i := range senders {
 		tr, err := agent.NewTransport(agent.TransportOptions{
 			Name: fmt.Sprintf("agent-%d", i), User: testbackend.AgentUser, Password: testbackend.AgentPassword, BackendURLs: []string{"ws://127.0.0.1:" + p.agent},
-			RetryMin: 20 * time.Millisecond, RetryMax: 200 * time.Millisecond, BatchDelay: time.Second, BufferEvents: 100000, ConfigTimeout: time.Second,
+			RetryMin: 20 * time.Millisecond, RetryMax: 200 * time.Millisecond, BatchDelay: time.Second, BufferEvents: 100000,
+			ConfigTimeout: time.Second,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -148,7 +148,8 @@ type silencedAnswers struct {
 func (a *silencedAnswers) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&a.reason, "reason", "r", "", "reason, for other people to read")
-	f.StringVarP(&a.begin, "begin", "b", "0", "begin of the silence: now or 0, or a time like 'Jan 02 2006 3:04PM MST' or 2006-01-02T15:04:05Z")
+	f.StringVarP(&a.begin, "begin", "b", "0", "begin of the silence: now or 0, or a time like 'Jan 02 2006 3:04PM MST' "+
+		"or 2006-01-02T15:04:05Z")
 	f.StringVarP(&a.expire, "expire", "e", "-1", "duration of the silence in seconds, or with a unit like 2h; -1 for no end")
 	f.BoolVarP(&a.onResolve, "expire-on-resolve", "x", false, "end the silence when a matching event resolves")
 }

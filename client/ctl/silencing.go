@@ -32,7 +32,8 @@ func (e *silencedExtras) flags(cmd *cobra.Command) {
 	f.StringVar(&e.labelSelector, "label-selector", "", "silence events whose labels match, for example 'region == eu'")
 	f.StringVar(&e.fieldSelector, "field-selector", "", "silence events whose fields match, for example 'event.check.status == 1'")
 	f.StringVar(&e.cron, "cron", "", "silence only at recurring times: a cron schedule like '0 22 * * 6' (needs --duration)")
-	f.StringVar(&e.rrule, "rrule", "", "silence only at recurring times: a rule like 'FREQ=MONTHLY;BYDAY=1SA', starting at --begin (needs --duration)")
+	f.StringVar(&e.rrule, "rrule", "", "silence only at recurring times: a rule like 'FREQ=MONTHLY;BYDAY=1SA', "+
+		"starting at --begin (needs --duration)")
 	f.StringVar(&e.timeZone, "time-zone", "", "time zone of --cron and --rrule, for example Europe/Berlin (default UTC)")
 	f.StringVar(&e.duration, "duration", "", "duration of each time of --cron or --rrule, for example 2h")
 	f.BoolVar(&e.passResolve, "pass-resolve", false, "let resolutions through to handlers")

@@ -132,7 +132,8 @@ func latest(outcomes []client.Outcome) (deliveries []client.Delivery) {
 			}
 			seen[key] = true
 			switch d.Verdict {
-			case client.VerdictFiltered, client.VerdictSilenced, client.VerdictInhibited, client.VerdictNoHandler, client.VerdictDropped, client.VerdictDelivered:
+			case client.VerdictFiltered, client.VerdictSilenced, client.VerdictInhibited, client.VerdictNoHandler,
+				client.VerdictDropped, client.VerdictDelivered:
 				if i > 0 {
 					continue
 				}

@@ -102,7 +102,8 @@ func TestWhy(t *testing.T) {
 		"by one and not by another": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2, early),
 			outcome("03:10:00", 2, delivered, client.Delivery{Handler: "pager", Verdict: client.VerdictDead,
 				Reason: "status 1"})},
-			want: failing + "It did alert: mail at 03:10:01. It did not alert by other routes: pager: the handler failed: status 1 (see lapwing deadletter list). " +
+			want: failing + "It did alert: mail at 03:10:01. It did not alert by other routes: pager: the handler failed: " +
+				"status 1 (see lapwing deadletter list). " +
 				"Its newest result did not: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
 		"defined since": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2, early),
 			outcome("03:10:00", 2, client.Delivery{Verdict: client.VerdictNoHandler})},
@@ -133,7 +134,8 @@ func TestWhy(t *testing.T) {
 			outcome("03:11:00", 2, early), outcome("03:10:00", 2, delivered)},
 			want: "web1/disk passes (status 0), so there is nothing to alert about. Its resolution at 03:12:00: mail: delivered. The incident before it did alert: mail at 03:10:01."},
 		"gone": {gone: true, outcomes: []client.Outcome{outcome("03:10:00", 2, early)},
-			want: "There is no event web1/disk now. Its last incident did not alert: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
+			want: "There is no event web1/disk now. Its last incident did not alert: mail: filter occurrences denied it: " +
+				"event.check.occurrences == 3, and event.check.occurrences was 1."},
 		"unknown": {gone: true, want: "There is no event web1/disk and no trace of one."},
 	} {
 		a := &account{entity: "web1", check: "disk", now: whyNow, outcomes: tc.outcomes, simulated: tc.simulated, why: tc.why}

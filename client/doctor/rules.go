@@ -110,7 +110,8 @@ func diskSpeed(e *exam) {
 		Title: "the disk is slow to sync",
 		Detail: fmt.Sprintf("A commit of the event log took %s on average, one in a hundred %s or more (%s of them in %s, of %s each); a sync of the state's database took %s. The process writes %s a second.",
 			duration(commits.mean()), duration(below(commits, 0.99)), number(commits.count), duration(e.seconds), bytes(e.commitBytes()), duration(syncs.mean()), bytes(e.rate("lapwing_process_disk_written_bytes_total"))),
-		Advice: "Give the state directory a disk of its own, local and with a fast sync (an SSD with power-loss protection syncs within 1 ms). Check what else writes to it. A longer --event-log-flush-interval makes commits fewer.",
+		Advice: "Give the state directory a disk of its own, local and with a fast sync (an SSD with power-loss " +
+			"protection syncs within 1 ms). Check what else writes to it. A longer --event-log-flush-interval makes commits fewer.",
 	})
 }
 
@@ -363,8 +364,10 @@ func (e *exam) handler(name string) {
 	switch {
 	case e.seconds > 0 && h.running >= h.workers && h.out == 0 && h.runAge >= max(looked, 2*h.usual) && backlog > 0:
 		f.Title = "it hangs"
-		f.Detail = fmt.Sprintf("All %s that may run at a time do, the longest for %s, and none has ended in %s. Waiting: %s.", number(h.workers), duration(h.runAge), duration(e.seconds), h.queue())
-		f.Advice = "Check what its command or server waits for. Give the handler a timeout, so that one that hangs ends. No other handler waits for this one, and no delivery is lost."
+		f.Detail = fmt.Sprintf("All %s that may run at a time do, the longest for %s, and none has ended in %s. Waiting: "+
+			"%s.", number(h.workers), duration(h.runAge), duration(e.seconds), h.queue())
+		f.Advice = "Check what its command or server waits for. Give the handler a timeout, so that one that hangs ends. " +
+			"No other handler waits for this one, and no delivery is lost."
 		if h.spilled > 0 || h.age >= lateEvent {
 			f.Severity = Critical
 		}

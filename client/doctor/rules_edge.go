@@ -32,7 +32,8 @@ func agentsStopped(e *exam) {
 		Detail: fmt.Sprintf("%s must wait with messages over 8 KiB. Of %s, messages that have arrived and wait have %s, and messages that are arriving %s.",
 			count(stopped, "agent"), bytes(e.after.sum("lapwing_agent_partial_limit_bytes")), bytes(e.after.sum("lapwing_agent_waiting_bytes")),
 			bytes(e.after.sum("lapwing_agent_partial_bytes"))),
-		Advice: "If most of it waits, read the other findings about the event log, the disk and quotas. Otherwise agents send slowly, or many long messages at a time: raise --agent-partial-bytes if there is memory.",
+		Advice: "If most of it waits, read the other findings about the event log, the disk and quotas. Otherwise agents " +
+			"send slowly, or many long messages at a time: raise --agent-partial-bytes if there is memory.",
 	})
 }
 

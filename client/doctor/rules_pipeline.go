@@ -151,7 +151,8 @@ func retries(e *exam) {
 			Severity: Warning, Part: Handler, Subject: name,
 			Title:  "attempts fail and are made again",
 			Detail: fmt.Sprintf("%s failed in %s; deliveries of %s wait for their next.", count(n, "attempt"), duration(e.seconds), count(waiting[name], "check")),
-			Advice: "lapwing event trace shows the receiver's answers. Nothing is lost: a delivery whose attempts have all failed becomes a dead letter.",
+			Advice: "lapwing event trace shows the receiver's answers. Nothing is lost: a delivery whose attempts have all " +
+				"failed becomes a dead letter.",
 		})
 	}
 }
@@ -166,7 +167,8 @@ func groups(e *exam) {
 			Severity: Warning, Part: Handler, Subject: name,
 			Title:  "very many groups are open",
 			Detail: fmt.Sprintf("%s wait to go out; %s wait in them or for a time of their own.", count(n, "group"), count(parked[name], "delivery")),
-			Advice: "A group per event gathers nothing: let the handler's group.by name what events of one outage have in common, such as a label of the rack.",
+			Advice: "A group per event gathers nothing: let the handler's group.by name what events of one outage have in " +
+				"common, such as a label of the rack.",
 		})
 	}
 }

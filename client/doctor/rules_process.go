@@ -91,7 +91,8 @@ func cpu(e *exam) {
 			Title: "the machine's CPU is used up, and not by this process alone",
 			Detail: fmt.Sprintf("The machine is busy %s of its time, and others on its host take %s. This process uses %s of %s cores%s. Work that could run waits for a core; one in a hundred times for %s or more.",
 				percent(busy), percent(stolen), short(e.cpu), number(e.cores), e.perEvent(), duration(tail)),
-			Advice: "Check what else runs on the machine (handlers that are commands count there), and move it, or give the backend a machine of its own.",
+			Advice: "Check what else runs on the machine (handlers that are commands count there), and move it, or give the " +
+				"backend a machine of its own.",
 		})
 	case tail >= 0.1:
 		e.find(Finding{

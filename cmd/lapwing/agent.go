@@ -167,7 +167,8 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 		"seconds without a keepalive until the backend warns, 5 or more and longer than --keepalive-interval; 0 for the default")
 	p.Uint32Var(&f.critical, "keepalive-critical-timeout", 0, "seconds without a keepalive until it is critical; 0 for never")
 	p.IntVar(&f.handshake, "backend-handshake-timeout", seconds(o.HandshakeTimeout), "seconds a handshake may take; 0 for the default")
-	p.IntVar(&f.heartbeat, "backend-heartbeat-interval", seconds(o.HeartbeatInterval), "seconds between pings of the backend; 0 for the default")
+	p.IntVar(&f.heartbeat, "backend-heartbeat-interval", seconds(o.HeartbeatInterval),
+		"seconds between pings of the backend; 0 for the default")
 	p.IntVar(&f.heartbeatTimeout, "backend-heartbeat-timeout", seconds(o.HeartbeatTimeout),
 		"seconds without an answer until the connection is given up; 0 for the default")
 	p.DurationVar(&o.RetryMin, "retry-min", o.RetryMin, "first pause before connecting again; 0 for the default")
@@ -181,11 +182,14 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	p.DurationVar(&o.BufferAge, "buffer-age", 24*time.Hour, "how old events may become that no backend acknowledges; 0 for no bound")
 	p.BoolVar(&f.noSpool, "disable-spool", false,
 		"keep events that wait for a backend, and the schedule, in memory only instead of --cache-dir")
-	p.DurationVar(&o.BatchDelay, "batch-delay", o.BatchDelay, "how long the result of a check that stays OK may wait for others to travel with; 0 for not at all")
+	p.DurationVar(&o.BatchDelay, "batch-delay", o.BatchDelay, "how long the result of a check that stays OK may wait "+
+		"for others to travel with; 0 for not at all")
 	p.StringVar(&o.CacheDir, "cache-dir", defaultAgentCache, "directory for assets and what built-in collectors remember")
 	p.BoolVar(&o.DisableAssets, "disable-assets", false, "refuse checks that need runtime assets")
-	p.Float64Var(&o.AssetsRateLimit, "assets-rate-limit", o.AssetsRateLimit, "assets fetched in a second in the long run; more wait; 0 for the default")
-	p.IntVar(&o.AssetsBurstLimit, "assets-burst-limit", o.AssetsBurstLimit, "assets fetched at once before --assets-rate-limit counts; 0 for the default")
+	p.Float64Var(&o.AssetsRateLimit, "assets-rate-limit", o.AssetsRateLimit,
+		"assets fetched in a second in the long run; more wait; 0 for the default")
+	p.IntVar(&o.AssetsBurstLimit, "assets-burst-limit", o.AssetsBurstLimit,
+		"assets fetched at once before --assets-rate-limit counts; 0 for the default")
 	p.StringVar(&f.apiHost, "api-host", "127.0.0.1", "where the API for programs of this host listens")
 	p.IntVar(&f.apiPort, "api-port", 3031, "port of the API for programs of this host; 0 for any free port")
 	p.StringSliceVar(&o.Local.APIHosts, "api-allowed-hosts", nil,

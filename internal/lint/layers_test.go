@@ -27,7 +27,8 @@ var layers = []layer{
 	// The event path, left to right. Each step knows the packages that it calls or whose types it gets; none knows
 	// backend.
 	{"wire", "", "the frames of the connection between agent and session; knows neither end"},
-	{"session", "wire intake eventlog config auth state schedule", "agents' connections: events go in through intake, schedule.Request comes out; nothing behind the fold"},
+	{"session", "wire intake eventlog config auth state schedule",
+		"agents' connections: events go in through intake, schedule.Request comes out; nothing behind the fold"},
 	{"intake", "eventlog config state silence", "the way into the log; knows no connections and nothing behind the fold"},
 	{"eventlog", "broker broker/blocks", "records in, records out; does not know what is in them"},
 	{"state", "eventlog selector", "a fold of the log and of nothing else, so that all backends agree; searched with selectors"},
@@ -60,7 +61,8 @@ var layers = []layer{
 	{"aggregate", "config selector state", "checks of other checks' results; events go in through an interface"},
 
 	// What people use.
-	{"api", "aggregate api/openapi audit auth config delivery filter inhibit selector silence state substitute trace", "HTTP in front of snapshot and state; events go in through an interface"},
+	{"api", "aggregate api/openapi audit auth config delivery filter inhibit selector silence state substitute trace",
+		"HTTP in front of snapshot and state; events go in through an interface"},
 	{"api/openapi", "", "the document and how it is made; knows no route of its own"},
 	{"audit", "broker broker/blocks config", "told by config and api who changed what; asked by api"},
 	{"auth", "config selector", "asked by api and session"},

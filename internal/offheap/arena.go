@@ -52,7 +52,7 @@ type region struct {
 	class      int
 	live       int    // blocks in use
 	begun      uint32 // blocks that were ever in use
-	freed      uint32 // the first of those that are in use no more, plus one; each begins with the number of the next
+	freed      uint32 // the first free block, plus one; each begins with the number of the next
 	prev, next uint32 // in the list of its class, index plus one
 }
 

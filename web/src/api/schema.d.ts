@@ -1400,7 +1400,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whether somebody may do something, and by which binding */
+        /** Whether a user may do something, and by which binding */
         get: operations["getLapwingV1AuthCanI"];
         put?: never;
         post?: never;
@@ -5215,7 +5215,7 @@ export interface operations {
     deleteCoreV2NamespacesNamespaceChecksName: {
         parameters: {
             query?: {
-                /** @description What becomes of the events: they stay, go, or go after those that fail are resolved */
+                /** @description The events stay, are deleted, or are deleted after the failing ones are resolved */
                 events?: "keep" | "delete" | "resolve";
                 /** @description What becomes of the silences; default keep */
                 silences?: "keep" | "delete";
@@ -5614,7 +5614,7 @@ export interface operations {
     deleteCoreV2NamespacesNamespaceEntitiesName: {
         parameters: {
             query?: {
-                /** @description What becomes of the events: they stay, go, or go after those that fail are resolved */
+                /** @description The events stay, are deleted, or are deleted after the failing ones are resolved */
                 events?: "keep" | "delete" | "resolve";
                 /** @description What becomes of the silences; default keep */
                 silences?: "keep" | "delete";
@@ -9887,7 +9887,7 @@ export interface operations {
                 namespaces?: string;
                 /** @description Only what these users made; default oneself */
                 users?: string;
-                /** @description What anybody made */
+                /** @description The objects of all users */
                 allUsers?: boolean;
                 /** @description Also what belongs to no namespace */
                 clusterWide?: boolean;
@@ -11134,7 +11134,7 @@ export interface operations {
                 missing?: "entity" | "check";
                 /** @description Only those that have not changed for so many seconds; default 60 */
                 older_than?: number;
-                /** @description What becomes of the events: they stay, go, or go after those that fail are resolved */
+                /** @description The events stay, are deleted, or are deleted after the failing ones are resolved */
                 events?: "keep" | "delete" | "resolve";
             };
             header?: never;
