@@ -23,6 +23,7 @@ func (s *Server) watchIdle(ctx context.Context) {
 			return
 		case <-partial.C:
 			s.partials.Sweep()
+			s.relieve()
 		case <-idle.C:
 			s.sweepIdle()
 		}
@@ -61,4 +62,16 @@ func (s *Server) slowMessage(c *wire.Conn, arrived int64, took time.Duration) {
 	s.metrics.slowMessages.Inc()
 	s.rare.Warn("a message took too long to arrive: the connection is closed", "",
 		"address", c.RemoteAddr().String(), "arrived_bytes", arrived, "seconds", took.Seconds())
+}
+
+// relieve closes connections if the system has no memory for sockets left, because many agents send more than is read.
+// Their agents connect again later, and lapwing agents then send again what was not acknowledged.
+func (s *Server) relieve() {
+	if s.partials.Use().Stopped == 0 || !s.socketsFull() {
+		return
+	}
+	n := s.partials.Relieve()
+	s.metrics.relieved.Add(float64(n))
+	s.rare.Warn("the system has no memory for sockets left: connections that wait are closed, to let others continue", "",
+		"closed", n)
 }

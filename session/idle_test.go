@@ -7,6 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gobwas/ws"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
@@ -62,5 +65,58 @@ func TestSilentAgents(t *testing.T) {
 			t.Error("an agent was closed whose messages were not read")
 		}
 		far.Close()
+	})
+}
+
+// TestRelieve: connections that wait for room are closed only when the system has no memory for sockets left.
+func TestRelieve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startBare(t, time.Second)
+		s.partials = wire.NewPartials(1<<20, time.Hour, s.slowMessage)
+		full := false
+		s.socketsFull = func() bool { return full }
+		var ended []chan struct{}
+		for range 3 {
+			near, far := net.Pipe()
+			conn := wire.NewServerConn(near, nil, 4<<20)
+			conn.Watch(s.partials)
+			done := make(chan struct{})
+			ended = append(ended, done)
+			go func() {
+				defer close(done)
+				_, _ = conn.Read()
+				conn.Done()
+			}()
+			go func() {
+				frame := ws.MustCompileFrame(ws.MaskFrame(ws.NewBinaryFrame(make([]byte, 600<<10))))
+				_, _ = far.Write(frame[:len(frame)-1])
+			}()
+			t.Cleanup(func() { conn.Close(wire.CloseGoingAway, "") })
+		}
+		synctest.Wait()
+		if n := s.partials.Use().Stopped; n == 0 {
+			t.Fatal("no connection waits")
+		}
+		closed := func() (n int) {
+			synctest.Wait()
+			for _, done := range ended {
+				select {
+				case <-done:
+					n++
+				default:
+				}
+			}
+			return n
+		}
+		if s.relieve(); closed() != 0 {
+			t.Error("a connection was closed although the system has memory")
+		}
+		full = true
+		if s.relieve(); closed() != 1 {
+			t.Errorf("%d connections were closed, want one", closed())
+		}
+		if got := testutil.ToFloat64(s.metrics.relieved); got != 1 {
+			t.Errorf("%v are counted", got)
+		}
 	})
 }

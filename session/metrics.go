@@ -25,7 +25,7 @@ type serverMetrics struct {
 	paceChanges *prometheus.CounterVec
 	draining    prometheus.Gauge
 
-	idleClosed, slowMessages prometheus.Counter
+	idleClosed, slowMessages, relieved prometheus.Counter
 }
 
 func newServerMetrics(r prometheus.Registerer, s *Server) serverMetrics {
@@ -74,6 +74,10 @@ func newServerMetrics(r prometheus.Registerer, s *Server) serverMetrics {
 			Name: "lapwing_agent_slow_messages_total",
 			Help: "Connections of agents that were closed because a message took too long to arrive.",
 		}),
+		relieved: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_agent_relieved_total",
+			Help: "Connections of agents that were closed because the system had no memory for sockets left.",
+		}),
 		draining: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "lapwing_agent_draining", Help: "Whether the backend sends its agents to other backends and takes none: 0 or 1.",
 		}),
@@ -95,7 +99,7 @@ func newServerMetrics(r prometheus.Registerer, s *Server) serverMetrics {
 			Name: "lapwing_agent_duplicate_names", Help: "Names under which several agents are connected.",
 		}, func() float64 { return float64(s.duplicates.count()) })
 		r.MustRegister(m.sessions, m.handshakes, m.received, m.badFrames, m.dropped, m.requests, m.skipped, m.overloaded,
-			m.lateness, m.slowWrites, m.schedules, m.pace, m.paceChanges, m.draining, m.idleClosed, m.slowMessages,
+			m.lateness, m.slowWrites, m.schedules, m.pace, m.paceChanges, m.draining, m.idleClosed, m.slowMessages, m.relieved,
 			queueCollector{s}, duplicates)
 	}
 	return m

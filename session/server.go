@@ -131,7 +131,9 @@ type Server struct {
 	published  uint64     // the number of the last request
 
 	partials *wire.Partials // messages that are incomplete, or have to wait
-	waits    waits
+	// socketsFull is wire.SocketsFull, except in tests.
+	socketsFull func() bool
+	waits       waits
 
 	http     *http.Server
 	listener net.Listener
@@ -195,7 +197,9 @@ func newServer(opts Options) *Server {
 	if opts.ForLapwing == nil {
 		opts.ForLapwing = func(q *resource.CheckRequest) *resource.CheckRequest { return q }
 	}
-	s := &Server{opts: opts, log: opts.Logger.With("component", "session"), registry: newRegistry()}
+	s := &Server{
+		opts: opts, log: opts.Logger.With("component", "session"), registry: newRegistry(), socketsFull: wire.SocketsFull,
+	}
 	s.rare = rarelog.New(s.log)
 	s.duplicates = newDuplicates(s)
 	s.waits.all = map[*session]*sessionWait{}

@@ -327,6 +327,31 @@ func (p *Partials) closed(c *Conn) {
 	}
 }
 
+// Relieve closes the newer half of the connections that wait for room, and returns how many these are. It is for a
+// system that has no memory for sockets left: it keeps what these connections have sent and drops what arrives on all
+// others, so that no message becomes complete and no connection would ever continue.
+func (p *Partials) Relieve() int {
+	p.mu.Lock()
+	var waiting []*partial
+	for _, one := range slices.Concat(p.queue, p.shorts) {
+		if one.want > 0 && one != p.beyond {
+			waiting = append(waiting, one)
+		}
+	}
+	slices.SortStableFunc(waiting, func(a, b *partial) int { return b.began.Compare(a.began) })
+	waiting = waiting[:(len(waiting)+1)/2]
+	for _, one := range waiting {
+		one.conn.cutOff = true
+		p.leave(one)
+	}
+	p.resume()
+	p.mu.Unlock()
+	for _, one := range waiting {
+		one.conn.cut()
+	}
+	return len(waiting)
+}
+
 // leave forgets an incomplete message, and wakes its reader if it waits. The caller holds mu.
 func (p *Partials) leave(one *partial) {
 	if one.want > 0 {
