@@ -269,7 +269,7 @@ func (b *Backend) startHandlers(ctx context.Context, p *parts) error {
 // startEvents starts the fold, and then what puts events into the log.
 func (b *Backend) startEvents(ctx context.Context, p *parts) error {
 	b.push("state", p.state.Stop) // the fold starts it
-	progress := func() uint64 { return p.state.Loaded() + p.log.Followed() }
+	progress := func() uint64 { return p.state.Loaded() + p.log.ReadSum() }
 	err := b.patiently(ctx, "reading the state and the event log behind it", progress, func(ctx context.Context) error {
 		return b.startQuietly(ctx, "fold", p.fold)
 	})

@@ -112,8 +112,8 @@ func TestReader(t *testing.T) {
 		if err != nil || seq != uint64(n+1) || len(msg) == 0 {
 			t.Fatalf("message %d of %d bytes, %v, want message %d", seq, len(msg), err, n+1)
 		}
-		if sum := l.Followed(); sum != uint64(n) {
-			t.Fatalf("followed up to %d while message %d is dealt with", sum, seq)
+		if sum := l.ReadSum(); sum != uint64(n) {
+			t.Fatalf("read up to %d while message %d is dealt with", sum, seq)
 		}
 		if n == 0 {
 			goroutines = runtime.NumGoroutine()

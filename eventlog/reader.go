@@ -41,10 +41,10 @@ type Reader struct {
 // partition's first reader. Further readers at the same time read only the stream, and delay nothing.
 func (l *Log) Reader(ctx context.Context, partition int, from uint64) (*Reader, error) {
 	r := &Reader{log: l, p: l.parts[partition], next: max(from, 1)}
-	r.first = r.p.follow()
+	r.first = r.p.attachReader()
 	if err := r.begin(ctx); err != nil {
 		if r.first {
-			r.p.unfollow()
+			r.p.detachReader()
 		}
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (r *Reader) Next(ctx context.Context) (seq uint64, msg []byte, err error) {
 		return 0, nil, ErrClosed
 	}
 	if r.last > 0 && r.first {
-		r.log.followed(r.p, r.last)
+		r.log.release(r.p, r.last)
 	}
 	for {
 		next := r.nextLive
@@ -143,7 +143,7 @@ func (r *Reader) Stop() {
 		r.stored.stop()
 	}
 	if r.first {
-		r.p.unfollow()
+		r.p.detachReader()
 	}
 }
 
@@ -248,8 +248,8 @@ func (p *partition) takeBuffer() []byte {
 	return buf
 }
 
-// follow records that there is a reader, and reports whether it is the first one.
-func (p *partition) follow() bool {
+// attachReader records that there is a reader, and reports whether it is the first one.
+func (p *partition) attachReader() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ahead.on {
@@ -260,7 +260,7 @@ func (p *partition) follow() bool {
 	return true
 }
 
-func (p *partition) unfollow() {
+func (p *partition) detachReader() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ahead = ahead{}
@@ -288,8 +288,8 @@ func (p *partition) oldest(ctx context.Context, from uint64) (message, bool) {
 	}
 }
 
-// followed records that the reader is done with all messages up to seq.
-func (l *Log) followed(p *partition, seq uint64) {
+// release records that the reader is done with all messages up to seq, and takes their buffers back.
+func (l *Log) release(p *partition, seq uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a, n := &p.ahead, 0
@@ -307,9 +307,9 @@ func (l *Log) followed(p *partition, seq uint64) {
 	}
 }
 
-// Followed returns the sum of the sequence numbers that the partitions' readers have reached. It grows while they make
+// ReadSum returns the sum of the sequence numbers that the partitions' readers have reached. It grows while they make
 // progress.
-func (l *Log) Followed() (sum uint64) {
+func (l *Log) ReadSum() (sum uint64) {
 	for _, p := range l.parts {
 		p.mu.Lock()
 		sum += p.ahead.done

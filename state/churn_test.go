@@ -72,7 +72,7 @@ func TestChurnLeavesNothing(t *testing.T) {
 			t.Errorf("after round %d there is room for %+v, after the first for %+v", round, now, first)
 		}
 		if p.count != 0 || len(p.byName) != 0 || p.ordered.Len() != 0 || len(p.index) != 0 || len(p.wide) != 0 ||
-			p.dirty.bodies != 0 || len(p.dirty.change) != 0 || len(p.dirty.orphans) != 0 || len(p.dirty.keys) != 0 {
+			p.dirty.bodies != 0 || len(p.dirty.changes) != 0 || len(p.dirty.orphans) != 0 || len(p.dirty.keys) != 0 {
 			t.Fatalf("after round %d something is left: %d pairs, %d entities", round, p.count, len(p.byName))
 		}
 	}

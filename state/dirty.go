@@ -7,11 +7,11 @@ import "github.com/lapwing-monitoring/lapwing/internal/offheap"
 //
 // At full load nearly all pairs are in it. So its entries have no pointers, and the bodies are not on the heap.
 type dirtySet struct {
-	queue  []dirtyItem
-	head   int
-	arena  offheap.Arena       // the bodies of pairs that are dirty or being written, and the changes
-	bodies int                 // how many there are
-	change map[uint32][]change // changes to write with a pair, by slot
+	queue   []dirtyItem
+	head    int
+	arena   offheap.Arena       // the bodies of pairs that are dirty or being written, and the changes
+	bodies  int                 // how many there are
+	changes map[uint32][]change // changes to write with a pair, by slot
 	// orphans has the changes of pairs that were deleted while dirty, by the items that are queued for them: they must
 	// be written before the log position may pass the item's.
 	orphans map[orphanKey][]keyed
@@ -54,7 +54,7 @@ type takenItem struct {
 }
 
 func newDirtySet() dirtySet {
-	return dirtySet{change: map[uint32][]change{}, orphans: map[orphanKey][]keyed{}, keys: map[uint32]keyed{}}
+	return dirtySet{changes: map[uint32][]change{}, orphans: map[orphanKey][]keyed{}, keys: map[uint32]keyed{}}
 }
 
 func (d *dirtySet) push(kind dirtyKind, slot uint32, pos uint64) {
@@ -106,7 +106,7 @@ func (d *dirtySet) keepBody(pr *pair, body []byte) {
 
 // keepChange adds a change to write with a pair.
 func (d *dirtySet) keepChange(slot uint32, pos uint64, value []byte) {
-	d.change[slot] = append(d.change[slot], change{pos, d.arena.Put(value)})
+	d.changes[slot] = append(d.changes[slot], change{pos, d.arena.Put(value)})
 	d.bytes += len(value)
 }
 
@@ -118,16 +118,16 @@ func (d *dirtySet) drop(ref offheap.Ref) {
 
 // dropChanges drops a pair's changes up to a position, once they are stored.
 func (d *dirtySet) dropChanges(slot uint32, upto uint64) {
-	changes := d.change[slot]
+	changes := d.changes[slot]
 	for len(changes) > 0 && changes[0].pos <= upto {
 		d.drop(changes[0].value)
 		changes = changes[1:]
 	}
 	if len(changes) == 0 {
-		delete(d.change, slot)
+		delete(d.changes, slot)
 		return
 	}
-	d.change[slot] = changes
+	d.changes[slot] = changes
 }
 
 // forget drops a pair's body and its changes: they are stored, or the pair is deleted.
@@ -137,10 +137,10 @@ func (d *dirtySet) forget(slot uint32, pr *pair) {
 	}
 	d.drop(pr.body)
 	pr.body = 0
-	for _, c := range d.change[slot] {
+	for _, c := range d.changes[slot] {
 		d.drop(c.value)
 	}
-	delete(d.change, slot)
+	delete(d.changes, slot)
 	if d.bodies--; d.bodies == 0 {
 		d.arena.Trim()
 	}

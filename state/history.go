@@ -105,7 +105,7 @@ func (p *partition) noteDeletion(slot uint32, pos uint64, received int64) {
 		return
 	}
 	key := func(pos uint64) []byte { return historyKey(p.id, e.namespace, e.name, p.checks.name(pr.check), pos) }
-	for _, c := range p.dirty.change[slot] {
+	for _, c := range p.dirty.changes[slot] {
 		value := bytes.Clone(p.dirty.arena.Get(c.value))
 		if pr.flags&pairDirty != 0 {
 			ref := orphanKey{slot, pr.queued}
@@ -201,7 +201,7 @@ func (p *partition) pendingChanges(namespace, entity, check string) (changes []S
 		}
 	}
 	if slot, ok := p.find(namespace, entity, check); ok {
-		for _, c := range p.dirty.change[slot] {
+		for _, c := range p.dirty.changes[slot] {
 			add(c.pos, p.dirty.arena.Get(c.value))
 		}
 	}

@@ -237,7 +237,7 @@ func (p *partition) putPair(batch *pebble.Batch, pr *pair, it *takenItem) error 
 	if err := batch.Set(storeKey('b', p.id, e.namespace, e.name, check), p.dirty.arena.Get(pr.body), nil); err != nil {
 		return err
 	}
-	for _, c := range p.dirty.change[it.slot] {
+	for _, c := range p.dirty.changes[it.slot] {
 		if err := batch.Set(historyKey(p.id, e.namespace, e.name, check, c.pos), p.dirty.arena.Get(c.value), nil); err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ func TestEventPath(t *testing.T) {
 	defer hook.Close()
 	putHandler(t, b, &resource.Handler{Type: "webhook", Filters: []string{"is_incident", "not_silenced"}, Webhook: &resource.HandlerWebhook{URL: hook.URL}}, "hook")
 
-	// Step 1, session: the handshake, and the agent's registration by its keepalive.
+	// Session: the handshake, and the agent's registration by its keepalive.
 	conn, _ := b.DialAgent(t, "web1", nil)
 	if typ := readType(t, conn); typ != wire.TypeEntityConfig {
 		t.Fatalf("first frame is %s", typ)
@@ -33,7 +33,7 @@ func TestEventPath(t *testing.T) {
 	}
 	received, appended, folded := b.Counter(t, "lapwing_events_received_total"), b.Counter(t, "lapwing_events_appended_total"), b.Counter(t, "lapwing_events_folded_total")
 
-	// Step 2, session and wire: the event's frame.
+	// Wire, session and intake: the event's frame.
 	ev := testbackend.Event("web1", "disk", 2, time.Now().Unix())
 	ev.Check.Handlers = []string{"hook"}
 	frame, err := wire.Append(nil, wire.TypeEvent, wire.Protobuf, ev)
@@ -42,7 +42,7 @@ func TestEventPath(t *testing.T) {
 	}
 	write(t, conn, frame)
 
-	// Step 6, handler: the test waits for the last step; the others must have happened by then.
+	// Handler: the test waits for the last step. All others must have happened by then.
 	var req *http.Request
 	select {
 	case req = <-handled:
@@ -52,13 +52,13 @@ func TestEventPath(t *testing.T) {
 	if req.Header.Get("Idempotency-Key") == "" {
 		t.Error("the delivery carries no key")
 	}
-	// Step 3, eventlog: it was durable before.
+	// Eventlog: the event is durable.
 	if n := b.Counter(t, "lapwing_events_received_total") - received; n < 1 {
 		t.Errorf("received counts %v", n)
 	}
 	// The fold may be faster than the acknowledgement, which counts the append.
 	eventually(t, 60*time.Second, "the append is counted", func() bool { return b.Counter(t, "lapwing_events_appended_total")-appended >= 1 })
-	// Step 4, state: it was folded, and can be read.
+	// State: the event is folded, and can be read.
 	got, err := client.Get(t.Context(), b.Client, client.Events, "default", client.EventName("web1", "disk"))
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestEventPath(t *testing.T) {
 	if got.Check.Occurrences != 1 || got.Check.State != "failing" || got.Entity.System.Hostname != "web1" {
 		t.Errorf("state is %+v of %+v", got.Check, got.Entity)
 	}
-	// Step 5, pipeline: its filters let it through once.
+	// Pipeline: its filters let the event through once.
 	eventually(t, 60*time.Second, "the run is counted, once", func() bool { return b.Counter(t, "lapwing_handler_runs_total") == 1 })
 	if n := b.Counter(t, "lapwing_events_folded_total") - folded; n < 1 {
 		t.Errorf("folded counts %v", n)

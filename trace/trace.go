@@ -20,7 +20,7 @@ const (
 	Waiting   Verdict = "waiting"    // an attempt failed, another one will follow
 	Held      Verdict = "held"       // waits, like a resolution that may be taken back
 	Grouped   Verdict = "grouped"    // waits for its group to go out
-	Merged    Verdict = "folded"     // went out as part of another delivery
+	Merged    Verdict = "folded"     // went out as part of another delivery; the API has always said "folded"
 	Filtered  Verdict = "filtered"   // a filter denied it
 	Silenced  Verdict = "silenced"   // a silence applies to it
 	Inhibited Verdict = "inhibited"  // one of its dependencies fails

@@ -343,12 +343,12 @@ func (c polledConn) Close() error {
 	s.fd = -1
 	s.readable.signal()
 	s.writable.signal()
-	unread := s.reader == parked || s.reader == held
-	if unread {
+	idle := s.reader == parked || s.reader == held
+	if idle {
 		s.reader = byGoroutine
 	}
 	s.mu.Unlock()
-	if unread {
+	if idle {
 		s.sockets.wasClosed(s)
 	}
 	return os.NewSyscallError("close", err)
