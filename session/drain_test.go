@@ -111,7 +111,8 @@ func TestDrainAgain(t *testing.T) {
 		}
 		s.Drain(100 * time.Second)
 		since, over, sessions := s.Draining()
-		if !since.Equal(time.Now()) || over != 100*time.Second || sessions != 100 {
+		// The first one may have gone already.
+		if !since.Equal(time.Now()) || over != 100*time.Second || sessions < 99 || sessions > 100 {
 			t.Errorf("draining since %s, over %s, %d sessions", since, over, sessions)
 		}
 		time.Sleep(20 * time.Second)

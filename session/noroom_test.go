@@ -29,7 +29,7 @@ type noRoom struct {
 	tls  *tls.Config // of the agents' port; nil without TLS
 }
 
-// fillers is how many agents fill the log's buffers: enough that each partition gets some.
+// fillers is how many agents fill the log's buffer.
 const fillers = 8
 
 // startNoRoom starts a backend whose log takes nothing. The log's buffers are empty; see fill.
@@ -48,6 +48,7 @@ func startNoRoom(t *testing.T, secure bool, change func(*testbackend.Options)) *
 			n.tls = &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "127.0.0.1"}
 			n.tls.RootCAs.AppendCertsFromPEM(pem)
 		}
+		o.Log.Partitions = 1
 		if change != nil {
 			change(o)
 		}
@@ -77,28 +78,48 @@ func (n *noRoom) setMinFree(bytes uint64) {
 // giveRoom lets the log take events again.
 func (n *noRoom) giveRoom() { n.setMinFree(1 << 20) }
 
-// fill fills the log's buffers, until all agents that send are delayed.
+// fill fills the log's buffer, until all agents that send are delayed. It has one event more than theirs.
 func (n *noRoom) fill() {
 	n.t.Helper()
+	// The writer takes what the buffer has and keeps it, because its commit fails. From then on the buffer only fills.
+	first := n.connect("first")
+	if _, err := first.Write(eventFrame(n.t, "first", 10)); err != nil {
+		n.t.Fatal(err)
+	}
+	wait(n.t, "a commit fails", func() bool { return n.Counter(n.t, "lapwing_eventlog_commit_failures_total") > 0 })
+	first.Close()
+	wait(n.t, "the first session ends", func() bool { return n.Counter(n.t, "lapwing_agent_sessions") == 0 })
 	for i := range fillers {
 		name := fmt.Sprint("filler-", i)
-		c, event := n.connect(name), eventFrame(n.t, name, 6000)
-		go func() {
-			for range 1000 {
-				if _, err := c.Write(event); err != nil {
-					return
-				}
-			}
-		}()
+		n.flood(n.connect(name), name)
 	}
 	n.heldUp(fillers)
+}
+
+// flood sends 1,000 events, which are more than the buffer takes, until the connection ends.
+func (n *noRoom) flood(c net.Conn, name string) {
+	event := eventFrame(n.t, name, 6000)
+	go func() {
+		for range 1000 {
+			if _, err := c.Write(event); err != nil {
+				return
+			}
+		}
+	}()
 }
 
 // heldUp waits until that many agents are delayed because the log has no room.
 func (n *noRoom) heldUp(agents int) {
 	n.t.Helper()
+	var blocked, unread float64
+	defer func() {
+		if n.t.Failed() {
+			n.t.Logf("%v appends are blocked, %v agents are not read", blocked, unread)
+		}
+	}()
 	wait(n.t, fmt.Sprint(agents, " agents are held up"), func() bool {
-		return n.Counter(n.t, "lapwing_eventlog_blocked_appends")+n.Counter(n.t, "lapwing_agents_unread") == float64(agents)
+		blocked, unread = n.Counter(n.t, "lapwing_eventlog_blocked_appends"), n.Counter(n.t, "lapwing_agents_unread")
+		return blocked+unread == float64(agents)
 	})
 }
 

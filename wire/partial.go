@@ -327,19 +327,18 @@ func (p *Partials) closed(c *Conn) {
 	}
 }
 
-// Relieve closes the newer half of the connections that wait for room, and returns how many these are. It is for a
-// system that has no memory for sockets left: it keeps what these connections have sent and drops what arrives on all
-// others, so that no message becomes complete and no connection would ever continue.
+// Relieve closes half of the connections that wait for room, those that would continue last, and returns how many these
+// are. It is for a system that has no memory for sockets left: it keeps what these connections have sent and drops what
+// arrives on all others, so that no message becomes complete and no connection would ever continue.
 func (p *Partials) Relieve() int {
 	p.mu.Lock()
 	var waiting []*partial
-	for _, one := range slices.Concat(p.queue, p.shorts) {
+	for _, one := range slices.Concat(p.shorts, p.queue) {
 		if one.want > 0 && one != p.beyond {
 			waiting = append(waiting, one)
 		}
 	}
-	slices.SortStableFunc(waiting, func(a, b *partial) int { return b.began.Compare(a.began) })
-	waiting = waiting[:(len(waiting)+1)/2]
+	waiting = waiting[len(waiting)/2:]
 	for _, one := range waiting {
 		one.conn.cutOff = true
 		p.leave(one)

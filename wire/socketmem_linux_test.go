@@ -26,39 +26,39 @@ func TestSocketsFull(t *testing.T) {
 	SocketsFull() // whatever this system says
 }
 
-// TestRelieve: the newer half of the connections that wait for room are closed, and the others get through.
+// TestRelieve: half of the connections that wait for room are closed, and the others get through.
 func TestRelieve(t *testing.T) {
 	const limit, size = 1 << 20, 600 << 10
 	p := NewPartials(limit, time.Hour, func(*Conn, int64, time.Duration) { t.Error("a connection was closed as slow") })
 	whole := maskedFrames(1, size)
-	slow, beyond := count(t, p, tcpPair), count(t, p, tcpPair)
-	slow.send(whole[:len(whole)-1])
-	eventually(t, "the first holds much", func() bool { return p.Use().Arriving >= size*3/4 })
-	beyond.send(whole[:len(whole)-1])
-	eventually(t, "the second holds as much", func() bool { return p.Use().Arriving >= 2*size*3/4 })
-	var waiting []*counted
-	for i := range 5 {
+	var all []*counted
+	for range 7 {
 		c := count(t, p, tcpPair)
-		c.send(whole)
-		waiting = append(waiting, c)
-		eventually(t, "one more waits", func() bool { return p.Use().Stopped == i+1 })
+		close(c.next) // its reader keeps no message
+		c.send(whole[:len(whole)-1])
+		all = append(all, c)
 	}
-	if n := p.Relieve(); n != 3 {
-		t.Errorf("%d connections were closed, want 3 of 5", n)
+	// One message fits at most, and another one may exceed the limit.
+	eventually(t, "five wait", func() bool { return p.Use().Stopped >= 5 })
+	closed := p.Relieve()
+	if closed < 2 || closed > 3 {
+		t.Errorf("%d connections were closed, want half of five or six", closed)
 	}
-	for i, c := range waiting[2:] {
-		if err := <-c.ended; err == nil {
-			t.Errorf("connection %d reads on", i+2)
+	var left []*counted
+	eventually(t, "they end", func() bool {
+		left = nil
+		for _, c := range all {
+			if len(c.ended) == 0 {
+				left = append(left, c)
+			}
 		}
-	}
-	for _, c := range []*counted{slow, beyond} {
+		return len(left) == len(all)-closed
+	})
+	for _, c := range left {
 		c.send(whole[len(whole)-1:])
-		c.got(t, size)
-		close(c.next)
 	}
-	for _, c := range waiting[:2] {
+	for _, c := range left {
 		c.got(t, size)
-		close(c.next)
 	}
 	eventually(t, "nothing is held", func() bool { return p.Use() == PartialsUse{} })
 	if n := p.Relieve(); n != 0 {
