@@ -1,8 +1,10 @@
 package test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -120,6 +122,20 @@ func TestHangupReloadsTheSettings(t *testing.T) {
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	p := newProcess(t)
 	p.start()
+	// The backend must have the connection before the signal: it waits for none that it has not accepted.
+	http.DefaultClient.CloseIdleConnections()
+	connections := func(want string) func() bool {
+		return func() bool {
+			resp, err := http.Get("http://" + p.api + "/metrics")
+			if err != nil {
+				return false
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			return err == nil && bytes.Contains(body, []byte("\nlapwing_connections{listener=\"api\"} "+want+"\n"))
+		}
+	}
+	eventually(t, time.Minute, "only this connection is left", connections("1"))
 	conn, err := net.Dial("tcp", p.api)
 	if err != nil {
 		t.Fatal(err)
@@ -128,11 +144,24 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	if _, err := fmt.Fprint(conn, "POST /auth/test HTTP/1.1\r\nHost: x\r\n"); err != nil { // and no more
 		t.Fatal(err)
 	}
+	eventually(t, time.Minute, "the other connection is accepted", connections("2"))
 	begin := p.logSize()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	p.logged(begin, "backend is stopping")
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	_ = p.cmd.Wait()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = p.cmd.Wait()
+	}()
+	// The process may take a moment until it obeys.
+	for again := true; again; {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-ended:
+			again = false
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 	status := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	p.cmd = nil
 	if !status.Signaled() || status.Signal() != syscall.SIGTERM {
