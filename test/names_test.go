@@ -51,6 +51,7 @@ func TestAgentsKeepTheirNames(t *testing.T) {
 	}
 
 	present, _ := b.DialAgent(t, "present", nil)
+	eventually(t, 60*time.Second, "both sessions are known", func() bool { return b.Counter(t, "lapwing_agent_sessions") == 2 })
 	claim("present")
 	eventually(t, 60*time.Second, "the claim is refused", func() bool { return b.Counter(t, "lapwing_events_rejected_total") == 1 })
 	if e := entity("present"); e != nil {

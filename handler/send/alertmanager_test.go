@@ -128,10 +128,11 @@ func TestAlertmanagerCluster(t *testing.T) {
 	t.Parallel()
 	good, broken, wrong := newService(t, status(200, "")), newService(t, status(500, "no")), newService(t, status(400, "bad"))
 	s := setup(t, Options{})
+	timeout := uint32(60) // seconds
 	f := func(kind string, temporary bool, err, output string, urls ...string) {
 		t.Helper()
 		h := handler("alertmanager")
-		h.Timeout = 1
+		h.Timeout = timeout
 		h.Alertmanager = &resource.HandlerAlertmanager{URLs: urls}
 		res := s.Run(t.Context(), h, job(event(2)))
 		want(t, fmt.Sprint(urls), res, kind, temporary, err)
@@ -142,7 +143,9 @@ func TestAlertmanagerCluster(t *testing.T) {
 	f(KindOK, false, "", "", good.URL, good.URL)
 	f(KindOK, false, "", "number 2: status 500", good.URL, broken.URL)
 	f(KindOK, false, "", "number 1: ", "http://"+closedAddress(t), good.URL)
+	timeout = 5
 	f(KindOK, false, "", "number 1: ", "http://"+silent(t).String(), good.URL)
+	timeout = 60
 	f(KindFailed, true, "status 500", "number 1: status 400", wrong.URL, broken.URL)
 	f(KindFailed, false, "status 400", "bad", wrong.URL)
 	if got := good.asked(t); got.method != http.MethodPost {
