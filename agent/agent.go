@@ -40,8 +40,8 @@ import (
 // DefaultRedact are the keys of labels and annotations whose values the API hides.
 var DefaultRedact = []string{"password", "passwd", "pass", "api_key", "api_token", "access_key", "secret_key", "private_key", "secret"}
 
-// Options are the settings of an Agent. Callers begin with DefaultOptions. A setting that is 0 or empty, and cannot be, is
-// taken from there.
+// Options are the settings of an Agent. Callers begin with DefaultOptions. If the comment of a field does not say what 0
+// means, 0 or an empty value is replaced by the value of DefaultOptions.
 type Options struct {
 	Name          string // of the entity; default the host's name
 	Namespace     string

@@ -29,8 +29,8 @@ import (
 const notFound = "not found"
 
 // TransportOptions are the settings of a Transport. The callbacks run on the transport's goroutines: they must not
-// block, and may call Send. All are optional. A setting that is 0 or empty, and cannot be, is taken from
-// DefaultTransportOptions.
+// block, and may call Send. All are optional. If the comment of a field does not say what 0 means, 0 or an empty value is
+// replaced by the value of DefaultTransportOptions.
 type TransportOptions struct {
 	Name          string // of the agent; required
 	Namespace     string

@@ -42,7 +42,8 @@ func TestSelectorsOfLists(t *testing.T) {
 	s.do("POST", "/api/core/v2/namespaces/default/handlers",
 		`{"metadata":{"name":"h","namespace":"default"},"type":"pipe","command":"x","filters":["f"]}`).is(201)
 	s.do("PUT", "/api/core/v2/namespaces/default/entities/web",
-		`{"metadata":{"name":"web","namespace":"default","labels":{"region":"eu","password":"x"}},"entity_class":"proxy","system":{"os":"linux"}}`).is(200)
+		`{"metadata":{"name":"web","namespace":"default","labels":{"region":"eu","password":"x"}},"entity_class":"proxy",`+
+			`"system":{"os":"linux"}}`).is(200)
 	s.do("PUT", eventsPath+"/web/disk", `{"check":{"status":2,"output":"full","subscriptions":["linux"]}}`).is(201)
 	s.do("PUT", eventsPath+"/web/cpu", `{"check":{"status":0}}`).is(201)
 	s.do("PUT", "/api/core/v2/namespaces/dev/events/db/disk",

@@ -275,7 +275,7 @@ var parameters = map[string]object{
 	"cascade": {"description": "Delete all that is in it too", "schema": object{"type": "boolean"}},
 	"missing": {"description": "Only those missing this; default either",
 		"schema": object{"type": "string", "enum": []string{resource.OrphanOfEntity, resource.OrphanOfCheck}}},
-	"older_than": {"description": "Only those that have not changed for so many seconds; default 60",
+	"older_than": {"description": "Only orphans that have not changed for so many seconds; default 60",
 		"schema": object{"type": "integer", "minimum": 0}},
 	"timeout":   {"description": "Seconds", "schema": object{"type": "integer"}},
 	"provider":  {"description": "Name of the provider", "schema": object{"type": "string"}},

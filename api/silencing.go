@@ -251,7 +251,7 @@ type purgeRequest struct {
 	DryRun bool `json:"dry_run"` // only list them
 }
 
-// purgeReport lists silences that were deleted, or would be, and counts those that the user may not delete.
+// purgeReport lists silences that were deleted, or would be, and counts silences that the user may not delete.
 type purgeReport struct {
 	Silences []purgedSilence `json:"silences"`
 	Denied   int             `json:"denied"`

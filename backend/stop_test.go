@@ -1,12 +1,14 @@
 package backend
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 )
 
 // free fails the test unless an address can be bound.
@@ -42,17 +44,22 @@ func TestStopBeforeStart(t *testing.T) {
 func TestStopEndsAStartThatWaits(t *testing.T) {
 	opts := quickOptions(t)
 	opts.Log.MinFree = 1 << 60
+	waits := make(chan struct{})
+	var once sync.Once
+	opts.Logger = slog.New(slog.NewTextHandler(writer(func(line []byte) {
+		if bytes.Contains(line, []byte("disk full")) {
+			once.Do(func() { close(waits) })
+		}
+	}), nil))
 	b, err := New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	started := make(chan error, 1)
 	go func() { started <- b.Start(context.Background()) }()
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(b.Starting().Error(), "disk full"); {
-		if time.Now().After(deadline) {
-			t.Fatalf("the start is at %v", b.Starting())
-		}
-		time.Sleep(time.Millisecond) // between two looks at a state that must come
+	<-waits
+	if at := b.Starting(); !strings.Contains(at.Error(), "disk full") {
+		t.Errorf("the start is at %v", at)
 	}
 	if err := b.Stop(t.Context()); err != nil {
 		t.Errorf("stop: %v", err)
@@ -102,4 +109,12 @@ func TestNewUndoesWhatItDid(t *testing.T) {
 		t.Fatal("a port in use is bound")
 	}
 	free(t, opts.APIListenAddress)
+}
+
+// writer is an io.Writer that passes what is written to a function.
+type writer func([]byte)
+
+func (w writer) Write(b []byte) (int, error) {
+	w(b)
+	return len(b), nil
 }

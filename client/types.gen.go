@@ -275,7 +275,7 @@ type PreviewSpan struct {
 	Ends   int64 `json:"ends"`
 }
 
-// PurgeReport lists silences that were deleted, or would be, and counts those that the user may not delete.
+// PurgeReport lists silences that were deleted, or would be, and counts silences that the user may not delete.
 type PurgeReport struct {
 	Silences []PurgedSilence `json:"silences"`
 	Denied   int             `json:"denied"`

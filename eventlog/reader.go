@@ -76,11 +76,13 @@ func (r *Reader) Next(ctx context.Context) (seq uint64, msg []byte, err error) {
 		r.log.release(r.p, r.last)
 	}
 	for {
-		next := r.nextLive
+		var m message
+		var ok bool
 		if r.stored != nil {
-			next = r.nextStored
+			m, ok, err = r.nextStored(ctx)
+		} else {
+			m, ok, err = r.nextLive(ctx)
 		}
-		m, ok, err := next(ctx)
 		if err != nil {
 			return 0, nil, err
 		}

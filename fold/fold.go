@@ -138,7 +138,7 @@ func (f *Fold) Start(ctx context.Context) error {
 		f.stop()
 		return err
 	}
-	if f.opts.Handlers == nil {
+	if f.opts.Handlers == nil { // a nil *Dispatcher in the interface would not be nil
 		f.opts.State.GoLive(begin, nil)
 	} else {
 		f.opts.State.GoLive(begin, f.opts.Handlers)

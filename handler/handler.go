@@ -115,8 +115,8 @@ func DefaultOptions() Options {
 	}
 }
 
-// New reads what earlier processes left unfinished. Dispatch and Checkpoint work from now on; nothing runs before Start.
-// It must be called before the event log is replayed.
+// New reads the unfinished deliveries of earlier processes. Dispatch and Checkpoint work from now on; nothing runs
+// before Start. It must be called before the event log is replayed.
 func New(opts Options) (*Dispatcher, error) {
 	if opts.DB == nil || opts.Config == nil || opts.Workflows == nil || opts.Sender == nil {
 		return nil, errors.New("handler: database, configuration, workflows and sender are required")

@@ -11,21 +11,23 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Quotas bound what events may make and store. 0 is no bound. Results that an agent reports for its own entity count for
-// none of the entities and bytes, so they cost nothing.
+// Quotas bound what events may make and store. 0 is no bound. Results that an agent reports for its own entity do not
+// count towards entities and bytes.
 type Quotas struct {
 	// AgentEntities is how many proxy entities the events of one agent may make.
 	AgentEntities int64
-	// AgentBytes is the size of the newest events of the entities that one agent reports for.
+	// AgentBytes bounds the size of the newest events of the entities that one agent reports for.
 	AgentBytes int64
-	// AgentEvents is how many events of one agent are taken in a second, in the long run; more are held up.
+	// AgentEvents is the long-term rate of one agent's events a second; more are delayed.
 	AgentEvents int64
-	// NamespaceEntities is how many entities a namespace may have for events, keepalives included, to make another.
+	// NamespaceEntities is the number of entities in a namespace from which on events, keepalives included, make no
+	// more.
 	NamespaceEntities int64
-	// NamespaceBytes is AgentBytes of all agents and users of a namespace, and again the size of all definitions and
-	// facts of the namespace's entities for events and keepalives to make or enlarge one.
+	// NamespaceBytes is AgentBytes for all agents and users of a namespace together. It is also the bound, counted
+	// separately, on the definitions and facts of the namespace's entities that events and keepalives may make or
+	// enlarge.
 	NamespaceBytes int64
-	// NamespaceEvents is AgentEvents of all agents and users of a namespace.
+	// NamespaceEvents is AgentEvents for all agents and users of a namespace.
 	NamespaceEvents int64
 }
 

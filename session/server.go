@@ -93,8 +93,8 @@ type Options struct {
 	// which all its requests and acknowledgements leave with one write. In whole hundredths of a second, a minute at
 	// most. 0 is none: all leaves at once.
 	Spread time.Duration
-	// ReadDelay is how long what agents send may lie in their sockets, for it costs less to read from many at a time.
-	// 100 ms at most; 0 is none.
+	// ReadDelay is how long data of agents may wait in the sockets: reading from many at a time costs less. 100 ms at
+	// most; 0 is none.
 	ReadDelay time.Duration
 	// Pressure tells how hard it is to take events; it is asked four times a second and sets the pace of lapwing agents.
 	// Default: as the log and the fold show it.

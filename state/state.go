@@ -105,8 +105,8 @@ type share struct {
 	maxReplay, keepLog uint64
 }
 
-// Deliveries are what the events set off and is not finished. They are stored in the same commit as the state and the
-// log position from which a restart replays; *handler.Dispatcher has them.
+// Deliveries are the unfinished consequences of events. They are stored in the same commit as the state and the log
+// position from which a restart replays. *handler.Dispatcher implements it.
 type Deliveries interface {
 	// Checkpoint adds to a commit what must be stored of a partition's deliveries.
 	Checkpoint(partition int, b *pebble.Batch) error

@@ -124,7 +124,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// New reads which generations there are.
+// New checks the options and loads the stored generations.
 func New(opts Options) (*Store, error) {
 	if opts.DB == nil {
 		return nil, errors.New("trace: database is required")

@@ -23,7 +23,8 @@ func (c *cascade) flags(cmd *cobra.Command, k *kind, name string) {
 		if k.Type == client.Entities.Type {
 			initial = "delete"
 		}
-		f.StringVar(&c.events, "events", "", `events of the deleted object: keep, delete, or resolve (resolve failing events, then delete) (default "`+initial+`")`)
+		f.StringVar(&c.events, "events", "",
+			`events of the deleted object: keep, delete, or resolve (resolve failing events, then delete) (default "`+initial+`")`)
 		f.StringVar(&c.silences, "silences", "", `silences of the deleted object: keep or delete (default "keep")`)
 		cmd.Example += "\n  lapwing " + k.Command + " " + name + " " + k.example + " --events resolve --silences delete"
 		choices := func(names ...string) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

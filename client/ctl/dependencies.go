@@ -16,7 +16,7 @@ func dependenciesCommand(k *kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dependencies ENTITY CHECK",
 		Short: "show what an event depends on, and whether it is inhibited",
-		Long: `Show the dependencies of an event, nearest first: those that its check and its entity have in depends_on, and their own
+		Long: `Show the dependencies of an event, nearest first: the entries in depends_on of its check and its entity, and their own
 dependencies. While one of them fails, the event's incidents are not handled. A dependency that itself depends on the
 event is ignored.`,
 		Example: `  lapwing event dependencies web1 http`,

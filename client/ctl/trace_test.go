@@ -242,7 +242,8 @@ func TestWhyNot(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.event("web2", "early", 2, `"handlers":["third"]`)
-		o.asks(t, `^No handler would get it: third: filter thrice denied it: event\.check\.occurrences == 3, and event\.check\.occurrences was 1\. Nothing was sent\.`,
+		o.asks(t, `^No handler would get it: third: filter thrice denied it: event\.check\.occurrences == 3, and `+
+			`event\.check\.occurrences was 1\. Nothing was sent\.`,
 			"pipeline", "simulate", "--event", "web2/early")
 		o.asks(t, `(?s)^It would be handed to third, good\. Nothing was sent\..*pipeline draft, workflow one, handler good: DELIVERED`,
 			"pipeline", "simulate", "--event", "web2/early", "-f", draft)

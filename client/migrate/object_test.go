@@ -131,7 +131,8 @@ func TestWrappedGoesOutWrapped(t *testing.T) {
 	const in = `{"type":"ad","api_version":"authentication/v2","metadata":{"name":"d","labels":{"a":"b"}},"spec":{"servers":[{"host":"h"}]}}`
 	o := parsed(t, authProviderKind, in)
 	if got, err := json.Marshal(o.wire()); err != nil ||
-		string(got) != `{"api_version":"authentication/v2","metadata":{"labels":{"a":"b"},"name":"d"},"spec":{"servers":[{"host":"h"}]},"type":"ad"}` {
+		string(got) != `{"api_version":"authentication/v2","metadata":{"labels":{"a":"b"},"name":"d"},`+
+			`"spec":{"servers":[{"host":"h"}]},"type":"ad"}` {
 		t.Errorf("got %s, %v", got, err)
 	}
 }

@@ -118,7 +118,7 @@ func DefaultOptions() Options {
 	return Options{MaxRun: 10 * time.Minute, MaxProcesses: 64, SecretDirs: []string{"/etc/lapwing/secrets"}}
 }
 
-// New checks the options. Nothing runs and nothing is connected before Run.
+// New checks the options. It starts and connects nothing; Run does.
 func New(opts Options) (*Sender, error) {
 	if opts.MaxProcesses < 0 || opts.MaxRun < 0 {
 		return nil, errors.New("send: MaxProcesses and MaxRun must not be negative")

@@ -3066,7 +3066,7 @@ export interface components {
              */
             splay_coverage?: number;
         };
-        /** @description PurgeReport lists silences that were deleted, or would be, and counts those that the user may not delete. */
+        /** @description PurgeReport lists silences that were deleted, or would be, and counts silences that the user may not delete. */
         PurgeReport: {
             silences: components["schemas"]["PurgedSilence"][] | null;
             denied: number;
@@ -11095,7 +11095,7 @@ export interface operations {
             query?: {
                 /** @description Only those missing this; default either */
                 missing?: "entity" | "check";
-                /** @description Only those that have not changed for so many seconds; default 60 */
+                /** @description Only orphans that have not changed for so many seconds; default 60 */
                 older_than?: number;
             };
             header?: never;
@@ -11132,7 +11132,7 @@ export interface operations {
             query?: {
                 /** @description Only those missing this; default either */
                 missing?: "entity" | "check";
-                /** @description Only those that have not changed for so many seconds; default 60 */
+                /** @description Only orphans that have not changed for so many seconds; default 60 */
                 older_than?: number;
                 /** @description The events stay, are deleted, or are deleted after the failing ones are resolved */
                 events?: "keep" | "delete" | "resolve";
