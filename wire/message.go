@@ -3,8 +3,8 @@
 //
 // A message is a type, a line feed and a payload, in one websocket message. Sensu's types carry one resource in
 // protobuf or JSON. Lapwing's carry a batch of events (AppendEvents), its acknowledgement (AppendAck), the refusal of
-// one event (AppendRefused), the checks that an agent is to run by itself (AppendSchedule) and how fast it may send
-// (AppendPace). A Poller reads for many connections on one goroutine; Partials bounds the memory of incomplete and
+// one event (AppendRefused), the checks that an agent is to run by itself (AppendSchedule), how fast it may send
+// (AppendPace), and the backends that it may connect to (AppendMembers). A Poller reads for many connections on one goroutine; Partials bounds the memory of incomplete and
 // waiting messages. The meaning of messages, and when to send them, is up to session and agent.
 package wire
 
@@ -27,6 +27,7 @@ const (
 	TypeSchedule = "schedule" // backend to lapwing agent: see AppendSchedule
 	TypePace     = "pace"     // backend to lapwing agent: see AppendPace
 	TypeRefused  = "refused"  // backend to lapwing agent: see AppendRefused
+	TypeMembers  = "members"  // backend to lapwing agent: see AppendMembers
 )
 
 // Headers of the handshake, as in an http.Header.
@@ -44,6 +45,14 @@ const (
 	HeaderEpoch = "Lapwing-Epoch"
 
 	ProtocolVersion = "1"
+
+	// HeaderMembers is sent by lapwing agents that know TypeMembers. Its value is MembersFollow or MembersStay.
+	HeaderMembers = "Lapwing-Members"
+	// MembersFollow says that the agent uses TypeMembers, and moves when it asks for that.
+	MembersFollow = "follow"
+	// MembersStay says that the agent chooses backends in an order of its own, and must not be moved only to make the
+	// members even.
+	MembersStay = "stay"
 )
 
 // Encoding is the encoding of resources in Sensu's messages. Both ends use the same one for a whole connection.
@@ -102,6 +111,8 @@ func typeName(b []byte) string {
 		return TypePace
 	case TypeRefused:
 		return TypeRefused
+	case TypeMembers:
+		return TypeMembers
 	}
 	return string(b)
 }
