@@ -225,6 +225,7 @@ func New(opts Options) (*Agent, error) {
 		MaxSession:        opts.MaxSession,
 		InOrder:           opts.InOrder,
 		OnSchedule:        a.learn,
+		OnMembers:         a.remember,
 		OnCheckRequest:    func(req *resource.CheckRequest) { a.accept(a.checkCtx, req) },
 		Logger:            opts.Logger,
 		Metrics:           NewMetrics(opts.Registerer),

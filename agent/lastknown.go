@@ -7,17 +7,21 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// lastKnown is what an agent needs to run checks after a restart without a backend: its schedule and its entity. It is
-// a file beside the spool. It holds no checks with secrets.
+// lastKnown is what an agent needs to run checks after a restart without a backend: its schedule and its entity. It also
+// has the members of the cluster, which the agent may use as long as it is configured with the same backends. It is a
+// file beside the spool. It holds no checks with secrets.
 type lastKnown struct {
-	Entity *resource.EntityConfig `json:"entity,omitempty"`
-	Checks []rememberedCheck      `json:"checks"`
+	Entity   *resource.EntityConfig `json:"entity,omitempty"`
+	Checks   []rememberedCheck      `json:"checks"`
+	Members  []string               `json:"members,omitempty"`
+	Backends []string               `json:"backends,omitempty"` // configured when it was written
 }
 
 type rememberedCheck struct {
@@ -77,7 +81,9 @@ func (a *Agent) keepKnown(ctx context.Context) {
 }
 
 func (a *Agent) writeKnown() error {
-	m := lastKnown{Entity: a.self.pushed.Load(), Checks: a.schedule.remembered()}
+	m := lastKnown{
+		Entity: a.self.pushed.Load(), Checks: a.schedule.remembered(), Members: a.transport.Members(), Backends: a.opts.BackendURLs,
+	}
 	b, err := json.Marshal(&m)
 	if err != nil {
 		return fmt.Errorf("encode schedule: %w", err)
@@ -108,6 +114,9 @@ func (a *Agent) recall() {
 	}
 	if m.Entity != nil && m.Entity.Metadata.Name == a.opts.Name && m.Entity.Metadata.Namespace == a.opts.Namespace {
 		a.self.pushed.Store(m.Entity)
+	}
+	if slices.Equal(m.Backends, a.opts.BackendURLs) {
+		a.transport.Recall(m.Members)
 	}
 	entries := make([]wire.ScheduleEntry, len(m.Checks))
 	for i, c := range m.Checks {

@@ -32,9 +32,12 @@ type link struct {
 	readDone   chan error
 	apart      chan struct{} // it is parting, and an acknowledgement arrived
 
+	moving sync.WaitGroup // the transport's move
+
 	// For the reader only.
 	revision uint64 // of the newest schedule message
 	known    bool   // the backend has just sent its definition of the agent
+	moved    bool   // the backend has asked for a move
 
 	// For the writer only.
 	ripe time.Time // when waiting events should leave, if the pace allows; zero if none waits
@@ -84,7 +87,7 @@ func (l *link) serve(ctx context.Context) error {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		l.readDone <- l.read()
+		l.readDone <- l.read(ctx)
 	}()
 
 	ready, err := l.write(ctx)
@@ -380,7 +383,7 @@ func (l *link) appendPlain(b *batch) int {
 }
 
 // read handles the backend's messages until the connection fails. The error is never nil.
-func (l *link) read() error {
+func (l *link) read(ctx context.Context) error {
 	for {
 		msg, err := l.conn.Read()
 		if err != nil {
@@ -390,7 +393,7 @@ func (l *link) read() error {
 		if err != nil {
 			return fmt.Errorf("read: %w", err)
 		}
-		if err := l.handle(typ, payload); err != nil {
+		if err := l.handle(ctx, typ, payload); err != nil {
 			if broken, ok := errors.AsType[*violation](err); ok {
 				_ = l.conn.Close(wire.CloseProtocol, broken.Error()) // its error has no reader
 				return fmt.Errorf("read %s: %w", typ, err)
@@ -408,7 +411,7 @@ func (l *link) read() error {
 	}
 }
 
-func (l *link) handle(typ string, payload []byte) error {
+func (l *link) handle(ctx context.Context, typ string, payload []byte) error {
 	switch {
 	case typ == wire.TypeAck && l.about.Lapwing:
 		seq, err := wire.DecodeAck(payload)
@@ -439,6 +442,8 @@ func (l *link) handle(typ string, payload []byte) error {
 		}
 		l.setPace(pace, every)
 		l.t.wakeWriter()
+	case typ == wire.TypeMembers && l.about.Lapwing:
+		return l.members(ctx, payload)
 	case typ == wire.TypeCheckRequest:
 		req := new(resource.CheckRequest)
 		if err := wire.Decode(payload, l.about.Encoding, req); err != nil {
@@ -482,4 +487,22 @@ func (l *link) schedule(payload []byte) error {
 		l.t.opts.OnSchedule(replace, entries)
 	}
 	return nil
+}
+
+// members takes the members of the backend's cluster, and moves to another one if the backend asks for that. A backend
+// gets one move from a connection, so that it cannot make the agent call hosts for ever.
+func (l *link) members(ctx context.Context, payload []byte) error {
+	m, err := wire.DecodeMembers(payload)
+	if err != nil {
+		return err
+	}
+	next, changed, err := l.t.addresses.learn(m)
+	if changed && l.t.opts.OnMembers != nil {
+		l.t.opts.OnMembers()
+	}
+	if next != "" && next != l.about.URL && !l.moved && l.t.addresses.mayMove(time.Now()) {
+		l.moved = true
+		l.moving.Go(func() { l.t.move(ctx, next, l) })
+	}
+	return err
 }

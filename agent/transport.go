@@ -13,7 +13,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -55,7 +54,7 @@ type TransportOptions struct {
 	RetryMultiplier float64
 	// InOrder tries the backends from the first one on after each lost connection, instead of in turn from a random
 	// one, which spreads agents evenly. While connected to a later backend the transport retries the earlier ones, with
-	// the same waits, and moves to the first that accepts it.
+	// the same waits, and moves to the first that accepts it. It then ignores the members that a backend names.
 	InOrder bool
 	// MaxSession ends each connection at a random age between half of it and all of it, so that agents spread over the
 	// backends again. 0 is never.
@@ -88,6 +87,8 @@ type TransportOptions struct {
 	// keep the entries' bytes. The backend sends no requests for these checks, so a transport without OnSchedule runs
 	// none of them.
 	OnSchedule func(replace bool, entries []wire.ScheduleEntry)
+	// OnMembers is called when a backend has named other members of its cluster than before.
+	OnMembers func()
 	// Acked reports that all events numbered seq and lower are delivered: durable at a lapwing backend, written to the
 	// connection of another one.
 	Acked func(seq uint64)
@@ -111,15 +112,14 @@ type Connection struct {
 // With a lapwing backend each event stays in memory until the backend acknowledges it, and is sent again under its
 // number after a reconnect. Sensu's protocol has no acknowledgement: there an event is kept until it is written.
 type Transport struct {
-	opts    TransportOptions
-	log     *slog.Logger
-	rare    *rarelog.Log // for messages that depend on events and the backend's input
-	metrics *Metrics
-	urls    []string
-	turn    int    // index in urls; for Run only
-	found   *found // the connection to use next; for Run, and for seek while it runs
-	seeking backoff
-	epoch   string // of this process's numbers; empty to send none
+	opts      TransportOptions
+	log       *slog.Logger
+	rare      *rarelog.Log // for messages that depend on events and the backend's input
+	metrics   *Metrics
+	addresses *addresses
+	found     *found // the connection to use next; for Run, and for seek and move while they run
+	seeking   backoff
+	epoch     string // of this process's numbers; empty to send none
 
 	batchBytes int // largest batch, unless one event is larger; for Run only
 
@@ -208,15 +208,9 @@ func NewTransport(opts TransportOptions) (*Transport, error) {
 	if opts.SpoolDir != "" {
 		t.openSpool()
 	}
-	for _, raw := range opts.BackendURLs {
-		u, err := backendURL(raw)
-		if err != nil {
-			return nil, fmt.Errorf("transport: %w", err)
-		}
-		t.urls = append(t.urls, u)
-	}
-	if !opts.InOrder {
-		rand.Shuffle(len(t.urls), func(i, j int) { t.urls[i], t.urls[j] = t.urls[j], t.urls[i] })
+	var err error
+	if t.addresses, err = newAddresses(opts.BackendURLs, opts.InOrder); err != nil {
+		return nil, fmt.Errorf("transport: %w", err)
 	}
 	return t, nil
 }
@@ -263,23 +257,6 @@ func (t *Transport) Close() error {
 	return s.close()
 }
 
-func backendURL(raw string) (string, error) {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return "", fmt.Errorf("parse backend url: %w", err)
-	}
-	if u.Scheme != "ws" && u.Scheme != "wss" {
-		return "", fmt.Errorf("parse backend url %q: scheme must be ws or wss", raw)
-	}
-	if u.Hostname() == "" {
-		return "", fmt.Errorf("parse backend url %q: no host", raw)
-	}
-	if u.Port() == "" {
-		u.Host = strings.TrimSuffix(u.Host, ":") + ":8081"
-	}
-	return u.String(), nil
-}
-
 // handshakeHeader is built for each attempt, to save memory in between.
 func (t *Transport) handshakeHeader(c *tls.Config) http.Header {
 	opts := &t.opts
@@ -296,6 +273,10 @@ func (t *Transport) handshakeHeader(c *tls.Config) http.Header {
 	if t.epoch != "" {
 		h.Set(wire.HeaderProtocol, wire.ProtocolVersion)
 		h.Set(wire.HeaderEpoch, t.epoch)
+		h.Set(wire.HeaderMembers, wire.MembersFollow)
+		if opts.InOrder {
+			h.Set(wire.HeaderMembers, wire.MembersStay)
+		}
 	}
 	return h
 }
@@ -401,7 +382,6 @@ func (t *Transport) Connected() bool { return t.connected.Load() }
 func (t *Transport) Run(ctx context.Context) {
 	retry := backoff{min: t.opts.RetryMin, max: t.opts.RetryMax, multiplier: t.opts.RetryMultiplier}
 	t.seeking = retry
-	away := 0 // consecutive backends that have sent the agent away
 	for {
 		started := time.Now()
 		at, err := t.connect(ctx)
@@ -413,29 +393,24 @@ func (t *Transport) Run(ctx context.Context) {
 		lasted := time.Since(started)
 		_, worked := errors.AsType[*lostError](err)
 		worked = worked && lasted >= t.opts.RetryMin
+		away := sentAway(err)
 		if worked {
 			retry.reset()
-			away = 0
-			if t.opts.InOrder {
-				t.turn = 0
-			}
-			if at == 0 && lasted >= t.opts.RetryMax {
+			t.addresses.left(at.url, away, t.opts.InOrder)
+			if at.at == 0 && lasted >= t.opts.RetryMax {
 				t.seeking.reset()
 			}
 		}
 		if t.found != nil {
 			continue
 		}
-		if sentAway(err) {
-			// Asking the same backend again is pointless, but each of the others can be asked at once.
-			if t.turn%len(t.urls) == at {
-				t.turn++
-			}
-			if away++; away < len(t.urls) {
-				t.log.Info("backend accepts no agents: trying the next one", "url", t.urls[at], "err", err)
-				continue
-			}
-			away = 0
+		// Asking the same backend again is pointless, but each of the others can be asked at once. So can they after a
+		// member that is out of reach.
+		_, unreached := errors.AsType[*dialError](err)
+		over := t.addresses.over()
+		if !over && (away || unreached && at.told) {
+			t.log.Info("backend does not take this agent: trying the next one", "url", at.url, "err", err)
+			continue
 		}
 		t.log.Warn("not connected to a backend", "err", err)
 		if worked {
@@ -448,6 +423,12 @@ func (t *Transport) Run(ctx context.Context) {
 		}
 	}
 }
+
+// dialError says that no handshake was made.
+type dialError struct{ cause error }
+
+func (e *dialError) Error() string { return e.cause.Error() }
+func (e *dialError) Unwrap() error { return e.cause }
 
 // lostError is the end of a connection that had become ready.
 type lostError struct{ cause error }
@@ -468,7 +449,7 @@ func sentAway(err error) bool {
 type found struct {
 	conn   *wire.Conn
 	answer http.Header
-	at     int // index in urls
+	at     address
 }
 
 func (f *found) close() {
@@ -477,19 +458,18 @@ func (f *found) close() {
 	}
 }
 
-// connect makes one attempt to connect and serves the connection until it ends. It returns the index in urls. The error
-// is never nil, unless ctx has ended.
-func (t *Transport) connect(ctx context.Context) (at int, err error) {
+// connect makes one attempt to connect and serves the connection until it ends. It returns the backend's address. The
+// error is never nil, unless ctx has ended.
+func (t *Transport) connect(ctx context.Context) (at address, err error) {
 	f := t.found
 	t.found = nil
 	if f == nil {
-		at = t.turn % len(t.urls)
-		t.turn++
+		at = t.addresses.pick()
 		if f, err = t.dial(ctx, at); err != nil {
 			return at, err
 		}
 	}
-	target, answer := t.urls[f.at], f.answer
+	target, answer := f.at.url, f.answer
 	about := Connection{
 		URL:       target,
 		BackendID: answer.Get(wire.HeaderBackendID),
@@ -508,8 +488,8 @@ func (t *Transport) connect(ctx context.Context) (at int, err error) {
 		t.opts.OnConnect(about)
 	}
 	unseek := func() {}
-	if t.opts.InOrder && f.at > 0 {
-		unseek = t.seek(ctx, f.at, l)
+	if t.opts.InOrder && f.at.at > 0 {
+		unseek = t.seek(ctx, f.at.at, l)
 	}
 	err = l.serve(ctx)
 	unseek()
@@ -518,6 +498,7 @@ func (t *Transport) connect(ctx context.Context) (at int, err error) {
 	if t.opts.OnDisconnect != nil {
 		t.opts.OnDisconnect(err)
 	}
+	l.moving.Wait()
 	return f.at, err
 }
 
@@ -534,14 +515,14 @@ func (t *Transport) seek(ctx context.Context, at int, l *link) (end func()) {
 				return
 			case <-time.After(t.seeking.wait()):
 			}
-			for better := range at {
-				f, err := t.dial(ctx, better)
+			for i, better := range t.addresses.configured[:at] {
+				f, err := t.dial(ctx, address{url: better, at: i})
 				if err == nil {
 					t.found = f
 					l.part()
 					return
 				}
-				t.log.Debug("a preferred backend does not take this agent yet", "url", t.urls[better], "err", err)
+				t.log.Debug("a preferred backend does not take this agent yet", "url", better, "err", err)
 			}
 		}
 	}()
@@ -551,10 +532,30 @@ func (t *Transport) seek(ctx context.Context, at int, l *link) (end func()) {
 	}
 }
 
+// move connects to the member that the backend has asked the agent to move to. Then the new connection is stored in
+// found, and l parts. If the member cannot be reached, the agent stays.
+func (t *Transport) move(ctx context.Context, member string, l *link) {
+	f, err := t.dial(ctx, address{url: member, told: true, at: -1})
+	if err != nil {
+		t.log.Info("asked to move to a backend that does not take this agent: staying", "url", member, "err", err)
+		return
+	}
+	t.log.Info("moving to another backend, as asked", "url", member)
+	t.found = f
+	l.part()
+}
+
+// memberTimeout bounds a handshake with a member: it may be out of the agent's reach.
+const memberTimeout = 5 * time.Second
+
 // dial makes the handshake on its own goroutine. Run's goroutine lives as long as the agent and would keep the stack
 // that a handshake needs.
-func (t *Transport) dial(ctx context.Context, at int) (f *found, err error) {
+func (t *Transport) dial(ctx context.Context, at address) (f *found, err error) {
 	f = &found{at: at}
+	timeout := t.opts.HandshakeTimeout
+	if at.at < 0 {
+		timeout = min(timeout, memberTimeout)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -562,19 +563,27 @@ func (t *Transport) dial(ctx context.Context, at int) (f *found, err error) {
 		if t.opts.TLS != nil {
 			config = t.opts.TLS()
 		}
-		f.conn, f.answer, err = wire.Dial(ctx, t.urls[at], t.handshakeHeader(config), wire.DialOptions{
+		f.conn, f.answer, err = wire.Dial(ctx, at.url, t.handshakeHeader(config), wire.DialOptions{
 			TLSConfig:        config,
-			HandshakeTimeout: t.opts.HandshakeTimeout,
+			HandshakeTimeout: timeout,
 		})
 	}()
 	<-done
+	_, answered := errors.AsType[*wire.HandshakeError](err)
+	t.addresses.reached(at.url, err == nil || answered)
 	if err != nil {
 		t.metrics.connects.WithLabelValues("error").Inc()
-		return nil, err
+		return nil, &dialError{err}
 	}
 	t.metrics.connects.WithLabelValues("ok").Inc()
 	return f, nil
 }
+
+// Members returns the members of the cluster that a backend has named last.
+func (t *Transport) Members() []string { return t.addresses.known() }
+
+// Recall takes what Members returned in an earlier process. It is called before Run.
+func (t *Transport) Recall(members []string) { t.addresses.recall(members) }
 
 // refused removes an event that the backend refuses for good, and logs it.
 func (t *Transport) refused(seq uint64, reason string) {

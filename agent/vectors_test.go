@@ -77,6 +77,9 @@ func vectors(t *testing.T) map[string][]byte {
 	}
 	disks := wire.ScheduleEntry{PhaseMillis: 3250, Request: request("disk", func(c *resource.CheckConfig) { c.Interval = 10 })}
 	certs := wire.ScheduleEntry{PhaseMillis: 250, Request: request("cert", func(c *resource.CheckConfig) { c.Cron = "TZ=Asia/Kathmandu 0 6 * * *" })}
+	members := wire.Members{URLs: []string{"ws://10.0.0.1:8081", "ws://10.0.0.2:8081"}, Self: "ws://10.0.0.1:8081"}
+	move := members
+	move.Next = members.URLs[1]
 	batch := wire.AppendEvents(nil, 41, []wire.Item{{Event: disk.AppendProto(nil)}, {Keepalive: true, Event: alive.AppendProto(nil)}})
 	return map[string][]byte{
 		"number-0":          binary.AppendUvarint(nil, 0),
@@ -96,6 +99,8 @@ func vectors(t *testing.T) map[string][]byte {
 		"pace-slow":         wire.AppendPace(nil, wire.PaceSlow, 250*time.Millisecond),
 		"pace-spool":        wire.AppendPace(nil, wire.PaceSpool, 0),
 		"pace-leave":        wire.AppendPace(nil, wire.PaceLeave, 0),
+		"members":           wire.AppendMembers(nil, members),
+		"members-move":      wire.AppendMembers(nil, move),
 		"frame-ack":         written(t, func(c *wire.Conn) error { return c.Write(wire.AppendAck(nil, 42)) }),
 		"frame-close":       written(t, func(c *wire.Conn) error { return c.Close(wire.CloseGoingAway, "bye") }),
 		"frame-events-mask": masked(append([]byte{0x82, 0x80 | 8}, 0x37, 0xfa, 0x21, 0x3d), wire.AppendEvents(nil, 1, nil)),
@@ -295,6 +300,7 @@ func TestProtocolNames(t *testing.T) {
 	text, _ := protocolDocument(t)
 	for _, name := range []string{
 		wire.TypeKeepalive, wire.TypeEvent, wire.TypeEntityConfig, wire.TypeCheckRequest, wire.TypeEvents, wire.TypeAck, wire.TypeSchedule, wire.TypePace, wire.TypeRefused,
+		wire.TypeMembers, wire.HeaderMembers,
 		wire.HeaderAgentName, wire.HeaderNamespace, wire.HeaderUser, wire.HeaderSubscriptions, wire.HeaderBackendID, wire.HeaderProtocol, wire.HeaderEpoch,
 		fmt.Sprint(wire.CloseGoingAway), fmt.Sprint(wire.CloseProtocol), fmt.Sprint(wire.CloseTooBig),
 	} {
