@@ -93,7 +93,7 @@ func (s *session) Logged(token uint64, _ int, _ uint64, err error) {
 	if s.closed || !s.acks.done(token) {
 		return
 	}
-	if _, bytes := s.acks.outstanding(); bytes > maxUnackedBytes || s.parting {
+	if _, bytes := s.acks.outstanding(); bytes > maxUnackedBytes || s.departure != staying {
 		s.server.pacer.now(s)
 	} else {
 		s.server.pacer.turn(s)

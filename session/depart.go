@@ -1,7 +1,6 @@
 package session
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -10,49 +9,55 @@ import (
 
 const (
 	// partGrace is how long an agent may take to leave. A lapwing agent waits in it for acknowledgements; a Sensu
-	// agent answers the close frame, and may send events before its answer. Then the connection is closed.
+	// agent answers the close frame, and may send events before its answer. Then the connection is closed. A lapwing
+	// agent that is asked to move to another member has as long to connect there, before it is asked to leave.
 	partGrace = 10 * time.Second
 	// partStep is the least time between two rounds of sendAway.
 	partStep = 10 * time.Millisecond
 )
 
-// drain makes a server's agents leave, evenly over a time so that other backends are not flooded. It has a goroutine
-// while there are agents to ask or to wait for. It is not stored: a restarted server takes agents.
-type drain struct {
-	mu      sync.Mutex    // guards the fields below; taken before all other locks
-	since   time.Time     // when the drain began; zero if there is none
-	begun   time.Time     // when the time over began to count
-	over    time.Duration // how long it takes until all agents are asked
-	leaving []*session    // the sessions to ask
-	asked   int           // how many of leaving have been asked
-	parting []parting     // sessions that were asked, by deadline
-	running bool          // whether the goroutine runs
-	wake    chan struct{} // capacity 1; wakes the goroutine
+// departure is how far a session is on its way to another backend.
+type departure uint8
+
+const (
+	staying departure = iota
+	moving            // was asked to move to another member, and stays until it is connected there
+	parting           // was asked to leave
+)
+
+// moveReason is why a session was sent to another backend.
+type moveReason string
+
+const (
+	forBalance    moveReason = "balance"
+	forDrain      moveReason = "drain"
+	forSuspension moveReason = "suspended"
+)
+
+// departures makes agents leave for other backends, evenly over a time so that these are not flooded: all of them in a
+// drain, and some to make the members of a cluster even. It has a goroutine while there are agents to ask or to wait for.
+type departures struct {
+	mu         sync.Mutex    // guards the fields below; taken before all other locks
+	drainSince time.Time     // when the drain began; zero if there is none
+	drainOver  time.Duration // how long it takes until all agents are asked
+	begun      time.Time     // when the time over began to count
+	over       time.Duration // how long it takes until all of leaving are asked
+	leaving    []*session    // the sessions to ask
+	asked      int           // how many of leaving have been asked
+	waits      []wait        // for sessions that were asked, by end
+	running    bool          // whether the goroutine runs
+	wake       chan struct{} // capacity 1; wakes the goroutine
 }
 
-// parting is a session that was asked to leave, and when it is closed if it is still open.
-type parting struct {
+// wait is for a session that was asked to go, until it is asked again or closed.
+type wait struct {
 	one *session
 	end time.Time
 }
 
-// Drain makes all agents leave for other backends, spread over a time, and refuses new ones. A second call starts over
-// with the agents that are still connected. It returns at once; the server must have been started.
-func (s *Server) Drain(over time.Duration) {
-	d := &s.drain
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	open := slices.DeleteFunc(s.registry.refuse(true), func(one *session) bool {
-		one.mu.Lock()
-		defer one.mu.Unlock()
-		return one.parting
-	})
-	d.begun, d.over, d.leaving, d.asked = time.Now(), max(0, over), open, 0
-	if d.since.IsZero() {
-		d.since = d.begun
-	}
-	s.metrics.draining.Set(1)
-	s.log.Warn("agents are sent to other backends", "sessions", len(open), "seconds", d.over.Seconds())
+// begin asks sessions to leave, evenly over a time, instead of those that were to be asked. The caller holds mu.
+func (d *departures) begin(s *Server, sessions []*session, over time.Duration) {
+	d.begun, d.over, d.leaving, d.asked = time.Now(), over, sessions, 0
 	if !d.running {
 		d.running, d.wake = true, make(chan struct{}, 1)
 		s.running.Go(s.sendAway)
@@ -61,43 +66,24 @@ func (s *Server) Drain(over time.Duration) {
 	d.look()
 }
 
-// Undrain ends a drain: agents are accepted again, and no more are asked to leave. Agents that were already asked
-// still go.
-func (s *Server) Undrain() {
-	d := &s.drain
+// balance asks sessions to leave, unless there is a drain.
+func (d *departures) balance(s *Server, sessions []*session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.since.IsZero() {
-		return
+	if d.drainSince.IsZero() {
+		d.begin(s, sessions, balanceEvery)
 	}
-	d.since, d.leaving, d.asked = time.Time{}, nil, 0
-	s.registry.refuse(false)
-	s.metrics.draining.Set(0)
-	s.log.Warn("drain has ended: agents are accepted again")
-	d.look()
 }
 
-// Draining returns when the drain began, how long it takes, and how many sessions are left. since is zero if there is
-// no drain.
-func (s *Server) Draining() (since time.Time, over time.Duration, sessions int) {
-	d := &s.drain
-	d.mu.Lock()
-	if since = d.since; !since.IsZero() {
-		over = d.over
-	}
-	d.mu.Unlock()
-	return since, over, s.registry.count()
-}
-
-// on reports whether a drain is under way.
-func (d *drain) on() bool {
+// draining reports whether a drain is under way.
+func (d *departures) draining() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return !d.since.IsZero()
+	return !d.drainSince.IsZero()
 }
 
 // look makes the goroutine check again. The caller holds mu.
-func (d *drain) look() {
+func (d *departures) look() {
 	select {
 	case d.wake <- struct{}{}:
 	default: // also if wake is nil because there is no goroutine
@@ -112,93 +98,100 @@ func (s *Server) sendAway() {
 		select {
 		case <-s.ctx.Done():
 			return // Stop closes all sessions
-		case <-s.drain.wake:
+		case <-s.departures.wake:
 		case <-timer.C:
 		}
-		ask, end, wait := s.drain.due(time.Now())
+		ask, end, why, next := s.departures.due(time.Now())
 		for _, one := range ask {
-			s.askToLeave(one)
+			s.askToLeave(one, why)
 		}
 		for _, one := range end {
 			s.running.Go(one.close) // may wait for the socket
 		}
-		if wait == 0 {
+		if next == 0 {
 			return
 		}
-		timer.Reset(wait)
+		timer.Reset(next)
 	}
 }
 
-// due returns the sessions to ask and to close now, and how long to wait before the next round. wait is 0 if nothing
-// is left to do.
-func (d *drain) due(now time.Time) (ask, end []*session, wait time.Duration) {
+// due returns the sessions to ask and to close now, and how long to wait before the next round, 0 if nothing is left to
+// do.
+func (d *departures) due(now time.Time) (ask, end []*session, why moveReason, next time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	why = forBalance
+	if !d.drainSince.IsZero() {
+		why = forDrain
+	}
 	n := len(d.leaving)
 	upTo := n
 	if passed := now.Sub(d.begun); passed < d.over {
 		upTo = min(n, 1+int(int64(n)*int64(passed)/int64(d.over)))
 	}
-	ask = d.leaving[d.asked:upTo]
+	ask = append(ask, d.leaving[d.asked:upTo]...)
 	d.asked = upTo
-	for _, one := range ask {
-		d.parting = append(d.parting, parting{one, now.Add(partGrace)})
+	for len(d.waits) > 0 && !d.waits[0].end.After(now) {
+		one := d.waits[0].one
+		d.waits = d.waits[1:]
+		if one.isMoving() {
+			ask = append(ask, one)
+		} else {
+			end = append(end, one)
+		}
 	}
-	for len(d.parting) > 0 && !d.parting[0].end.After(now) {
-		end = append(end, d.parting[0].one)
-		d.parting = d.parting[1:]
+	for _, one := range ask {
+		d.waits = append(d.waits, wait{one, now.Add(partGrace)})
 	}
 	switch {
 	case d.asked < n:
-		wait = d.begun.Add(d.over * time.Duration(d.asked) / time.Duration(n)).Sub(now)
-	case len(d.parting) > 0:
-		wait = d.parting[0].end.Sub(now)
+		next = d.begun.Add(d.over * time.Duration(d.asked) / time.Duration(n)).Sub(now)
+	case len(d.waits) > 0:
+		next = d.waits[0].end.Sub(now)
 	default:
-		d.running, d.leaving, d.parting = false, nil, nil
-		return ask, end, 0
+		d.running, d.leaving, d.waits = false, nil, nil
+		return ask, end, why, 0
 	}
-	return ask, end, max(partStep, wait)
+	return ask, end, why, max(partStep, next)
 }
 
-// askToLeave asks an agent to go to another backend. A lapwing agent stops sending, waits for the acknowledgements of
-// the events it has sent, and leaves: it takes along only events that are in no log. A Sensu agent gets Sensu's
+// askToLeave asks an agent to go to another backend. A lapwing agent that can be told where to go connects there first,
+// and is asked to leave only if it has not gone after a while. When it leaves, it stops sending, waits for the
+// acknowledgements of the events it has sent, and takes along only events that are in no log. A Sensu agent gets Sensu's
 // goodbye; what it sends before it answers is accepted.
-func (s *Server) askToLeave(one *session) {
+func (s *Server) askToLeave(one *session, why moveReason) {
+	leads := s.signpost.Load().leads()
 	one.mu.Lock()
 	defer one.mu.Unlock()
-	if one.closed || one.parting {
+	if one.closed || one.departure == parting {
 		return
 	}
-	one.parting = true
-	if one.lapwing {
+	if one.departure == staying {
+		s.metrics.moved.WithLabelValues(string(why)).Inc()
+	}
+	switch {
+	case why == forBalance && one.departure == staying && one.follows && leads:
+		one.departure = moving
+		s.pacer.turn(one)
+	case one.lapwing:
+		one.departure = parting
 		s.pacer.now(one)
-		return
+	default:
+		one.departure = parting
+		s.running.Go(func() { one.conn.Leave(wire.CloseGoingAway, "bye") })
 	}
-	s.running.Go(func() { one.conn.Leave(wire.CloseGoingAway, "bye") })
+}
+
+func (s *session) isMoving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.departure == moving
 }
 
 // pace returns the pace to send to the agent. The caller holds mu.
 func (s *session) pace() wire.Pace {
-	if s.parting {
+	if s.departure == parting {
 		return wire.PaceLeave
 	}
 	return s.server.pace()
-}
-
-// refuse sets whether new sessions are refused from now on, and returns the open ones.
-func (r *registry) refuse(yes bool) []*session {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.refusing = yes
-	return r.open()
-}
-
-// count returns the number of open sessions.
-func (r *registry) count() (n int) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	for _, same := range r.agents {
-		n += len(same)
-	}
-	return n
 }

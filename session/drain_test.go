@@ -88,8 +88,8 @@ func TestDrainSpreadsAgents(t *testing.T) {
 		if n := left(own); n != each {
 			t.Errorf("%d of those that did not leave were closed", n)
 		}
-		if _, _, sessions := s.Draining(); sessions > 0 || s.drain.running {
-			t.Errorf("%d sessions are left, and the drain goes on: %v", sessions, s.drain.running)
+		if _, _, sessions := s.Draining(); sessions > 0 || s.departures.running {
+			t.Errorf("%d sessions are left, and the drain goes on: %v", sessions, s.departures.running)
 		}
 	})
 }

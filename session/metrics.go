@@ -24,6 +24,8 @@ type serverMetrics struct {
 	pace        prometheus.Gauge
 	paceChanges *prometheus.CounterVec
 	draining    prometheus.Gauge
+	suspended   prometheus.Gauge
+	moved       *prometheus.CounterVec
 
 	idleClosed, slowMessages, relieved prometheus.Counter
 }
@@ -81,6 +83,12 @@ func newServerMetrics(r prometheus.Registerer, s *Server) serverMetrics {
 		draining: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "lapwing_agent_draining", Help: "Whether the backend sends its agents to other backends and takes none: 0 or 1.",
 		}),
+		suspended: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "lapwing_agent_suspended", Help: "1 while the backend refuses all agents because it cannot take events, else 0.",
+		}),
+		moved: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lapwing_agent_sessions_moved_total", Help: "Agents that were sent to other backends, by reason.",
+		}, []string{"reason"}),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "lapwing_agent_request_lateness_seconds",
 			Help:    "How long after its agent's moment a check request was written, once for all that left together.",
@@ -93,13 +101,16 @@ func newServerMetrics(r prometheus.Registerer, s *Server) serverMetrics {
 	for _, p := range []wire.Pace{wire.PaceGo, wire.PaceSlow, wire.PaceSpool} {
 		m.paceChanges.WithLabelValues(p.String())
 	}
+	for _, why := range []moveReason{forBalance, forDrain, forSuspension} {
+		m.moved.WithLabelValues(string(why))
+	}
 	m.sessions.WithLabelValues("default")
 	if r != nil {
 		duplicates := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "lapwing_agent_duplicate_names", Help: "Names under which several agents are connected.",
 		}, func() float64 { return float64(s.duplicates.count()) })
 		r.MustRegister(m.sessions, m.handshakes, m.received, m.badFrames, m.dropped, m.requests, m.skipped, m.overloaded,
-			m.lateness, m.slowWrites, m.schedules, m.pace, m.paceChanges, m.draining, m.idleClosed, m.slowMessages, m.relieved,
+			m.lateness, m.slowWrites, m.schedules, m.pace, m.paceChanges, m.draining, m.suspended, m.moved, m.idleClosed, m.slowMessages, m.relieved,
 			queueCollector{s}, duplicates)
 	}
 	return m

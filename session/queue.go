@@ -193,6 +193,9 @@ func (s *session) take(b *batch, h held) bool {
 	}
 	if s.lapwing {
 		s.takePlan(b)
+		if s.follows {
+			s.takeMembers(b)
+		}
 		if pace := s.pace(); pace != s.told {
 			s.told = pace
 			b.frames = append(b.frames, wire.AppendPace(nil, pace, slowBatches))

@@ -13,7 +13,7 @@ import (
 // registry holds the open sessions by agent and by subscription, and the checks that are assigned to each
 // subscription.
 //
-// Locks are taken in this order: the drain's mu, a session's configuring, the registry's mu, a session's mu, the
+// Locks are taken in this order: the departures' mu, a session's configuring, the registry's mu, a session's mu, the
 // pacer's mu. No definition is written while one of them is held: Server.onChange takes them, and writes wait for it.
 type registry struct {
 	mu            sync.RWMutex // guards the fields below
@@ -21,7 +21,8 @@ type registry struct {
 	subscriptions map[resource.Name]*subscription
 	assignments   map[resource.Name]*assignment
 	stopped       bool
-	refusing      bool // whether new sessions are refused for now
+	// Why new sessions are refused for now.
+	draining, suspended bool
 }
 
 // subscription holds the sessions that have a subscription, and the checks that are assigned to it. The sessions are
@@ -52,11 +53,11 @@ func (r *registry) enter(running *sync.WaitGroup) bool {
 	return !r.stopped
 }
 
-// add makes a session known. It returns false when the server is stopping or draining.
+// add makes a session known. It returns false when the server takes no agents.
 func (r *registry) add(s *session) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stopped || r.refusing {
+	if r.stopped || r.draining || r.suspended {
 		return false
 	}
 	k := resource.Name{Namespace: s.namespace, Name: s.name}

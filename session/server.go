@@ -98,7 +98,11 @@ type Options struct {
 	ReadDelay time.Duration
 	// Pressure tells how hard it is to take events; it is asked four times a second and sets the pace of lapwing agents.
 	// Default: as the log and the fold show it.
-	Pressure   func() Pressure
+	Pressure func() Pressure
+	// Members returns the members of the cluster that live and take agents, in any order. It is asked every second and
+	// must not block. Lapwing agents are told their URLs, and agents move to other members until each has its share.
+	// Default: this backend is alone.
+	Members    func() []Member
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -124,7 +128,10 @@ type Server struct {
 	next     atomic.Uint32            // round robin over pollers for new sessions
 	paced    atomic.Uint32            // a wire.Pace
 	writing  sync.WaitGroup           // goroutines that write to an agent
-	drain    drain
+
+	departures departures
+	signpost   atomic.Pointer[signpost] // nil until members are known
+	suspended  atomic.Pointer[string]   // why agents are refused
 
 	duplicates *duplicates
 	publishing sync.Mutex // guards published
@@ -229,6 +236,11 @@ func (s *Server) Start(ctx context.Context) error {
 	s.running.Go(func() { s.duplicates.run(s.ctx) })
 	s.running.Go(func() { s.watchIdle(s.ctx) })
 	s.running.Go(func() { s.waits.run(s.ctx) })
+	if s.opts.Members != nil {
+		var b balance
+		s.lookAtMembers(&b, time.Now())
+		s.running.Go(func() { s.watchMembers(s.ctx, &b) })
+	}
 	s.http = &http.Server{
 		Handler:           s.opts.Proxies.Handler(http.HandlerFunc(s.serve)),
 		ConnContext:       connlimit.Context,
@@ -307,8 +319,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		http.Error(w, text, status)
 	}
-	if !archive && s.drain.on() {
-		refuse(http.StatusServiceUnavailable, "this backend is draining: connect to another one")
+	if !archive && s.refuseAgents(w, refuse) {
 		return
 	}
 	name, namespace := r.Header.Get(wire.HeaderAgentName), r.Header.Get(wire.HeaderNamespace)
@@ -477,6 +488,8 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 	}
 	one.conn = wire.NewServerConn(conn, br, s.opts.MaxMessage)
 	one.encoding, one.lapwing, one.epoch, one.slot = enc, lapwing, epoch, slot
+	one.follows = lapwing && r.Header.Get(wire.HeaderMembers) == wire.MembersFollow
+	one.stays = lapwing && r.Header.Get(wire.HeaderMembers) == wire.MembersStay
 	one.conn.Watch(s.partials)
 	one.meter = s.opts.Intake.Meter(namespace, name)
 	one.lane = uint16(s.opts.Log.Partition(namespace, name))

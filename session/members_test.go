@@ -1,0 +1,273 @@
+package session
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/wire"
+)
+
+// clusterOf is startDraining with members, which the test may change. All agents that leave go to the member with id c.
+// The server looks at the members until the test ends.
+func clusterOf(t *testing.T, members *[]Member) *Server {
+	t.Helper()
+	s := startDraining(t)
+	most := 0
+	s.opts.Members = func() []Member {
+		now := slices.Clone(*members)
+		most = max(most, s.Sessions())
+		for i := range now {
+			if now[i].ID == "c" {
+				now[i].Sessions += most - s.Sessions()
+			}
+		}
+		return now
+	}
+	b := new(balance)
+	s.lookAtMembers(b, time.Now())
+	s.running.Go(func() { s.watchMembers(s.ctx, b) })
+	return s
+}
+
+// joinFollowing is joinRead for a lapwing agent that follows.
+func (s *Server) joinFollowing(t *testing.T, name string) *peer {
+	t.Helper()
+	p := s.joinRead(t, name, true)
+	p.session.mu.Lock()
+	p.follows = true
+	p.session.mu.Unlock()
+	return p
+}
+
+// says makes the server write to the agent, as it does when it has something else to say.
+func (p *peer) says(t *testing.T) {
+	t.Helper()
+	p.send(wire.AppendRefused(nil, 1, ""))
+}
+
+// told returns the members that the agent was told since the last call, and other messages.
+func (p *peer) told(t *testing.T) (members []wire.Members, others []arrival) {
+	t.Helper()
+	for _, got := range p.take() {
+		if got.typ != wire.TypeMembers {
+			others = append(others, got)
+			continue
+		}
+		m, err := wire.DecodeMembers(got.payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		members = append(members, m)
+	}
+	return members, others
+}
+
+// TestAgentsAreToldMembers: agents that follow learn the members with the first message and again when the URLs have
+// changed for a while, always together with other messages. No other agent is told.
+func TestAgentsAreToldMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := []Member{{ID: "b", URL: "ws://b:1", Sessions: 3}, {ID: "a", URL: "ws://a:1", Self: true}}
+		s := clusterOf(t, &members)
+		p, old, stock := s.joinFollowing(t, "new"), s.joinRead(t, "old", true), s.joinRead(t, "stock", false)
+		check := func(when string, want ...wire.Members) {
+			t.Helper()
+			for _, one := range []*peer{p, old, stock} {
+				one.says(t)
+			}
+			synctest.Wait()
+			got, _ := p.told(t)
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s told %+v, want %+v", when, got, want)
+			}
+			for _, one := range []*peer{old, stock} {
+				if got, _ := one.told(t); len(got) > 0 {
+					t.Errorf("%s %s was told %+v", when, one.name, got)
+				}
+			}
+		}
+		both := wire.Members{URLs: []string{"ws://a:1", "ws://b:1"}, Self: "ws://a:1"}
+		check("at first", both)
+		members = []Member{{ID: "a", URL: "ws://a:1", Self: true}, {ID: "b", URL: "ws://b:1", Sessions: 3}}
+		time.Sleep(time.Minute)
+		check("unchanged")
+		members = members[:1]
+		time.Sleep(steadyFor / 2)
+		members = slices.Clone(append(members, Member{ID: "b", URL: "ws://b:1", Sessions: 2}))
+		time.Sleep(time.Minute)
+		check("after a short absence")
+		members = append(slices.Clone(members), Member{ID: "c", URL: "ws://c:1", Sessions: 3}, Member{ID: "d", Sessions: 3})
+		time.Sleep(time.Minute)
+		if got := p.take(); len(got) > 0 {
+			t.Errorf("a message for the members alone: %v", got)
+		}
+		check("with another one", wire.Members{URLs: []string{"ws://a:1", "ws://b:1", "ws://c:1"}, Self: "ws://a:1"})
+	})
+}
+
+// TestSurplusMoves: a member with too many sessions asks lapwing agents to move to the one with the fewest, and only
+// those that began before the members were these. Those that do not go are asked to leave, then closed.
+func TestSurplusMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := []Member{{ID: "a", URL: "ws://a:1", Self: true}, {ID: "b", URL: "ws://b:1", Sessions: 100}}
+		s := clusterOf(t, &members)
+		var all []*peer
+		for i := range 100 {
+			all = append(all, s.joinFollowing(t, fmt.Sprint("own-", i)))
+		}
+		own := s.joinRead(t, "in-order", true)
+		own.session.mu.Lock()
+		own.stays = true
+		own.session.mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for _, p := range all {
+			p.take()
+		}
+		members = append(slices.Clone(members), Member{ID: "c", URL: "ws://c:1"}) // a share is 67
+		time.Sleep(2 * time.Second)
+		late := s.joinFollowing(t, "late")
+		time.Sleep(28 * time.Second)
+		synctest.Wait()
+		asked, parted := 0, 0
+		for _, p := range all {
+			got, others := p.told(t)
+			if len(got) == 0 {
+				continue
+			}
+			asked++
+			if len(got) != 1 || got[0].Next != "ws://c:1" {
+				t.Errorf("told %+v", got)
+			}
+			if len(others) == 1 && others[0].typ == wire.TypePace {
+				parted++
+			}
+		}
+		if asked < 33 || asked > 36 || parted < asked/2 {
+			t.Errorf("%d were asked to move, and %d of them to leave", asked, parted)
+		}
+		if n := value(t, s.metrics.moved.WithLabelValues("balance")); int(n) != asked {
+			t.Errorf("%v moves counted, %d asked", n, asked)
+		}
+		time.Sleep(time.Minute)
+		if n := left(all); n != asked {
+			t.Errorf("%d were closed, %d asked", n, asked)
+		}
+		if n := left([]*peer{late, own}); n > 0 {
+			t.Error("an agent was closed that had just come, or chooses by itself")
+		}
+		if n := s.Sessions(); n != 102-asked {
+			t.Errorf("%d sessions stay", n)
+		}
+	})
+}
+
+// TestSurplusWithoutURLs: where agents are not told URLs, because they come through a load balancer, they are asked to
+// leave, and Sensu agents get the close frame.
+func TestSurplusWithoutURLs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := []Member{{ID: "a", Self: true}}
+		s := clusterOf(t, &members)
+		var own, stock []*peer
+		for i := range 10 {
+			own = append(own, s.joinFollowing(t, fmt.Sprint("own-", i)))
+			stock = append(stock, s.joinRead(t, fmt.Sprint("stock-", i), false))
+		}
+		time.Sleep(time.Minute)
+		members = []Member{{ID: "a", Self: true}, {ID: "c"}}
+		time.Sleep(time.Minute)
+		asked := left(stock)
+		for _, p := range own {
+			got, others := p.told(t)
+			if len(got) > 0 {
+				t.Errorf("told %+v", got)
+			}
+			if len(others) > 0 {
+				asked++
+			}
+		}
+		if asked != 10 {
+			t.Errorf("%d were asked to leave", asked)
+		}
+	})
+}
+
+// TestDrainSaysWhere: agents that leave in a drain are told where to go, to the members with room most of all.
+func TestDrainSaysWhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := []Member{
+			{ID: "a", URL: "ws://a:1", Self: true}, {ID: "b", URL: "ws://b:1", Sessions: 400}, {ID: "c", URL: "ws://c:1"},
+		}
+		s := clusterOf(t, &members)
+		var all []*peer
+		for i := range 100 {
+			all = append(all, s.joinFollowing(t, fmt.Sprint("own-", i)))
+		}
+		time.Sleep(time.Second)
+		s.Drain(10 * time.Second)
+		members = members[1:] // the others know
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		next := map[string]int{}
+		for _, p := range all {
+			got, others := p.told(t)
+			if len(got) == 0 || len(others) != 1 || others[0].typ != wire.TypePace {
+				t.Fatalf("told %+v, %v", got, others)
+			}
+			next[got[len(got)-1].Next]++
+		}
+		if next["ws://b:1"]+next["ws://c:1"] != 100 || next["ws://c:1"] < 80 {
+			t.Errorf("sent to %v", next)
+		}
+	})
+}
+
+// TestSuspend: all sessions are closed, and agents are refused with the reason, until Resume. A drain goes on for itself.
+func TestSuspend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startDraining(t)
+		var all []*peer
+		for i := range 20 {
+			all = append(all, s.joinRead(t, fmt.Sprint("agent-", i), i%2 == 0))
+		}
+		handshake := func() *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			s.serve(w, httptest.NewRequest(http.MethodGet, "/", nil))
+			return w
+		}
+		s.Suspend("no majority")
+		if n := left(all); n != len(all) {
+			t.Errorf("%d are gone", n)
+		}
+		if s.registry.add(s.newSession(nil, "default", "late")) {
+			t.Error("a session was taken whose handshake began before")
+		}
+		w := handshake()
+		if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "no majority") || w.Header().Get("Retry-After") != "5" {
+			t.Errorf("%d %s %v", w.Code, w.Body, w.Header())
+		}
+		s.Drain(0)
+		s.Resume()
+		if reason, yes := s.Suspended(); yes || reason != "" {
+			t.Error("still suspended")
+		}
+		if w := handshake(); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "draining") {
+			t.Errorf("in a drain: %d %s", w.Code, w.Body)
+		}
+		s.Suspend("again")
+		s.Undrain()
+		if w := handshake(); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "again") {
+			t.Errorf("after the drain: %d %s", w.Code, w.Body)
+		}
+		s.Resume()
+		if w := handshake(); w.Code != http.StatusUnauthorized {
+			t.Errorf("in the end: %d %s", w.Code, w.Body)
+		}
+		s.joinRead(t, "new", false) // fails the test if the agent is refused
+	})
+}
