@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/agent"
+	"github.com/lapwing-monitoring/lapwing/client/load"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 	"github.com/lapwing-monitoring/lapwing/session"
 )
@@ -80,7 +82,9 @@ func (c *threeBackends) members(self int) (all []session.Member) {
 	return all
 }
 
-func sessionsOf(t *testing.T, b *testbackend.Backend) int { return int(b.Counter(t, "lapwing_agent_sessions")) }
+func sessionsOf(t *testing.T, b *testbackend.Backend) int {
+	return int(b.Counter(t, "lapwing_agent_sessions"))
+}
 
 // even reports whether each backend that is up has its share of the agents, give or take a tenth.
 func (c *threeBackends) even(agents int) bool {
@@ -237,5 +241,33 @@ func TestRealLoadBalancer(t *testing.T) {
 				return true
 			})
 		})
+	}
+}
+
+// TestFleetMoves: the load tool's agents follow the members as lapwing's agents do.
+func TestFleetMoves(t *testing.T) {
+	t.Parallel()
+	const agents = 60
+	c := startThree(t, true)
+	fleet, err := load.NewFleet(load.FleetOptions{
+		Run: "moves", Backends: []string{c.up[0].URL(), c.up[1].URL()}, Namespace: "default", BaseName: "load", Count: agents,
+		User: testbackend.AgentUser, Password: testbackend.AgentPassword, Protocol: load.ProtocolLapwing,
+		KeepaliveInterval: time.Second, KeepaliveTimeout: time.Hour, RetryMin: 50 * time.Millisecond, RetryMax: time.Second,
+		HandshakeTimeout: time.Minute,
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fleet.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fleet.Stop() })
+	eventually(t, time.Minute, "the third backend has its share", func() bool { return c.even(agents) })
+	c.stop(0)
+	eventually(t, time.Minute, "two backends have all agents", func() bool { return c.even(agents) })
+	c.start(0)
+	eventually(t, time.Minute, "three backends have all agents", func() bool { return c.even(agents) })
+	if n := fleet.Snapshot().Moves; n < agents/2 {
+		t.Errorf("%d moves", n)
 	}
 }

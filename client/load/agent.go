@@ -31,6 +31,7 @@ type simAgent struct {
 	plan       []planned // of the lapwing protocol
 	pace       wire.Pace
 	arrived    bool // was configured at least once
+	cluster    membership
 
 	// While TCP blocks the agent, its messages wait here: no goroutine of the load tool waits for a socket.
 	writing time.Time // start of a write that is not complete; zero if there is none
@@ -124,6 +125,8 @@ func (a *simAgent) serve(conn *wire.Conn) error {
 			err = a.onSchedule(payload)
 		case wire.TypePace:
 			err = a.onPace(conn, payload)
+		case wire.TypeMembers:
+			err = a.onMembers(payload)
 		}
 		if err != nil {
 			return err
@@ -240,7 +243,7 @@ func (a *simAgent) keepaliveNow() error {
 	a.keepalives++
 	event := a.fleet.keepalive(a, a.keepalives)
 	if a.lapwing {
-		if a.pace == wire.PaceSpool {
+		if a.spools() {
 			return nil // the backend takes nothing; a later one will follow
 		}
 		a.sequence++
@@ -342,7 +345,7 @@ func (a *simAgent) sendBatch(conn *wire.Conn, due []result) error {
 		a.sequence++
 		a.unacked = append(a.unacked, unacked{sequence: a.sequence, result: r, sent: now})
 	}
-	if a.conn == nil || a.conn != conn || !a.configured || a.pace == wire.PaceSpool || !a.writing.IsZero() {
+	if a.conn == nil || a.conn != conn || !a.configured || a.spools() || !a.writing.IsZero() {
 		return nil // for the next connection, or until the backend takes events again
 	}
 	if a.sent+1 != first {
@@ -382,6 +385,9 @@ const maxResend = 256
 
 // sendWaiting sends unacknowledged events that were not sent on this connection, oldest first. The caller holds a.mu.
 func (a *simAgent) sendWaiting() error {
+	if a.cluster.leaving {
+		return nil
+	}
 	waiting := a.unacked
 	for len(waiting) > 0 && waiting[0].sequence <= a.sent {
 		waiting = waiting[1:]
@@ -413,7 +419,7 @@ func (a *simAgent) onAck(payload []byte) error {
 		n++
 	}
 	a.unacked = append(a.unacked[:0], a.unacked[n:]...)
-	return nil
+	return a.left()
 }
 
 // onSchedule replaces or changes the agent's schedule.
@@ -462,6 +468,10 @@ func (a *simAgent) onPace(conn *wire.Conn, payload []byte) error {
 	defer a.mu.Unlock()
 	resume := a.pace == wire.PaceSpool && pace != wire.PaceSpool
 	a.pace = pace
+	if pace == wire.PaceLeave {
+		a.cluster.leaving = true
+		return a.left()
+	}
 	if resume && a.conn == conn && a.configured && a.writing.IsZero() {
 		return a.sendWaiting()
 	}

@@ -238,6 +238,7 @@ func (f *Fleet) dial(a *simAgent) error {
 	request.SetBasicAuth(f.opts.User, f.opts.Password)
 	if f.opts.Protocol == ProtocolLapwing {
 		header.Set(wire.HeaderProtocol, wire.ProtocolVersion)
+		header.Set(wire.HeaderMembers, wire.MembersFollow)
 		header.Set(wire.HeaderEpoch, fmt.Sprintf("%016x", mix64(f.opts.Seed^mix64(uint64(a.index)))|1))
 	}
 	opts := wire.DialOptions{HandshakeTimeout: f.opts.HandshakeTimeout, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}
@@ -245,7 +246,7 @@ func (f *Fleet) dial(a *simAgent) error {
 		opts.LocalAddr = f.opts.Sources[a.index%len(f.opts.Sources)]
 	}
 	begin := time.Now()
-	conn, answer, err := wire.Dial(f.ctx, f.opts.Backends[a.index%len(f.opts.Backends)], header, opts)
+	conn, answer, err := wire.Dial(f.ctx, a.address(), header, opts)
 	if err != nil {
 		return err
 	}
@@ -260,6 +261,7 @@ func (f *Fleet) dial(a *simAgent) error {
 	}
 	a.mu.Lock()
 	a.conn, a.lapwing, a.dialed, a.configured, a.sent, a.pace, a.writing = conn, lapwing, begin, false, 0, wire.PaceGo, time.Time{}
+	a.cluster.leaving, a.cluster.tries = false, 0
 	a.backoff = 0 // before serve, which may drop the connection to another dialer
 	a.mu.Unlock()
 	f.measures.connected.Add(1)
@@ -281,6 +283,11 @@ func (f *Fleet) drop(a *simAgent, conn *wire.Conn, err error) {
 	_ = conn.Close(wire.CloseGoingAway, "bye")
 	f.measures.connected.Add(-1)
 	if f.ctx.Err() != nil {
+		return
+	}
+	if errors.Is(err, errMoved) {
+		f.measures.moves.Add(1)
+		f.connect <- a // has room for all agents
 		return
 	}
 	if !errors.Is(err, errChurn) {

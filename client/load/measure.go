@@ -53,6 +53,7 @@ type measures struct {
 	requests    atomic.Uint64
 	errors      atomic.Uint64
 	disconnects atomic.Uint64 // that the tool did not cause
+	moves       atomic.Uint64 // to other backends, at the request of one
 	lag         atomic.Int64  // by how much the pacer is behind, in nanoseconds
 	latencies   map[string]*recorder
 	lastError   atomic.Pointer[string]
@@ -86,6 +87,7 @@ type Snapshot struct {
 	Requests    uint64
 	Errors      uint64
 	Disconnects uint64
+	Moves       uint64        // to other backends, at the request of one
 	Unacked     uint64        // sent a while ago
 	Lag         time.Duration // by how much the process is behind its own schedule
 	CPU         time.Duration // user and system, of the process
@@ -98,7 +100,7 @@ func (m *measures) snapshot() Snapshot {
 	s := Snapshot{
 		First: now, Last: now, Arrived: m.arrived.Load(), InProgress: m.inProgress.Load(), Connected: m.connected.Load(),
 		Events: m.events.Load(), Created: m.created.Load(), Keepalives: m.keepalives.Load(),
-		Requests: m.requests.Load(), Errors: m.errors.Load(), Disconnects: m.disconnects.Load(),
+		Requests: m.requests.Load(), Errors: m.errors.Load(), Disconnects: m.disconnects.Load(), Moves: m.moves.Load(),
 		Lag: time.Duration(m.lag.Load()), CPU: processCPU(), Latencies: map[string]*hdrhistogram.Snapshot{},
 	}
 	if text := m.lastError.Load(); text != nil {
@@ -130,6 +132,7 @@ func (s *Snapshot) add(o Snapshot) {
 	s.Requests += o.Requests
 	s.Errors += o.Errors
 	s.Disconnects += o.Disconnects
+	s.Moves += o.Moves
 	s.Unacked += o.Unacked
 	s.Lag = max(s.Lag, o.Lag)
 	s.CPU += o.CPU

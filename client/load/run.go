@@ -452,7 +452,7 @@ func (r *run) finish(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	sum.EventsSent, sum.KeepalivesSent = r.last.Created, r.last.Keepalives
-	sum.Errors, sum.Disconnects = r.last.Errors, r.last.Disconnects
+	sum.Errors, sum.Disconnects, sum.Moves = r.last.Errors, r.last.Disconnects, r.last.Moves
 	if r.last.LastError != "" {
 		r.report.Notes = append(r.report.Notes, "last error: "+r.last.LastError)
 	}

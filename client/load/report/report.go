@@ -79,6 +79,7 @@ type Summary struct {
 	KeepalivesSent   uint64   `json:"keepalives_sent"`    //
 	Errors           uint64   `json:"errors"`             // of connections and of frames
 	Disconnects      uint64   `json:"disconnects"`        // that the tool did not cause
+	Moves            uint64   `json:"moves,omitempty"`    // of agents to other backends, at the request of one
 	Pairs            uint64   `json:"pairs"`              // (entity, check) pairs that the tool sent events of
 	PairsVerified    uint64   `json:"pairs_verified"`     // whose stored event and history were compared with what was sent
 	Lost             uint64   `json:"lost"`               // events

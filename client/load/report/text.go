@@ -31,6 +31,9 @@ func Text(w io.Writer, r *Report) error {
 	row("order violations", "%s", found(r, s.OrderViolations).Text)
 	row("agents", "%s of %s connected, in %s", count(s.Connected), count(s.Agents), span(s.ConnectSeconds))
 	row("errors", "%s, and %s unwanted disconnects", count(s.Errors), count(s.Disconnects))
+	if s.Moves > 0 {
+		row("moves", "%s of agents to other backends, at the request of one", count(s.Moves))
+	}
 	row("CPU per event", "%s backend, %s load tool", maybe(s.BackendCPUMicros, micros), maybe(s.LoadCPUMicros, micros))
 	row("backend memory", "%s", maybe(s.BackendRSSBytes, size))
 	row("bytes per event", "%s in the log, %s written", maybe(s.LogBytesPerEvent, size), maybe(s.DiskBytes, size))
