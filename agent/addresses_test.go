@@ -30,8 +30,8 @@ func (a *addresses) round() (all []string) {
 	return all
 }
 
-// TestMemberURLs: of what a backend names, the agent uses hosts and ports alone, and never with less security than it was
-// configured with.
+// TestMemberURLs: of what a backend names, the agent uses hosts and ports alone, and never with less security than it
+// was configured with.
 func TestMemberURLs(t *testing.T) {
 	t.Parallel()
 	plain, secure := testAddresses(t, "ws://lb:8081"), testAddresses(t, "wss://lb:8081", "ws://other:8081")
@@ -225,7 +225,7 @@ func TestTransportStays(t *testing.T) {
 func TestTransportMembersOutOfReach(t *testing.T) {
 	t.Parallel()
 	lb, member := new(fakeBackend).start(t), new(fakeBackend).start(t)
-	tr := runTransport(t, lb, func(o *TransportOptions) { o.RetryMin = time.Nanosecond }) // all connections count as good
+	tr := runTransport(t, lb, func(o *TransportOptions) { o.RetryMin = time.Nanosecond }) // all connections are good
 	s := lb.accept(t)
 	s.sendNotFound()
 	s.sendMembers("ws://127.0.0.1:1", "", "ws://127.0.0.1:1", "ws://127.0.0.1:2", "ws://127.0.0.1:3")
@@ -263,8 +263,8 @@ func TestTransportInOrderIgnoresMembers(t *testing.T) {
 	}
 }
 
-// TestMembersAfterARestart: an agent that starts while its backend is down finds the members that it knew, unless it was
-// configured anew.
+// TestMembersAfterARestart: an agent that starts while its backend is down finds the members that it knew, unless it
+// was configured anew.
 func TestMembersAfterARestart(t *testing.T) {
 	t.Parallel()
 	b, member := new(fakeBackend).start(t), new(fakeBackend).start(t)

@@ -17,9 +17,9 @@ const (
 	lookAgain = time.Minute
 	// moveAgain is how long a session lasts before it may be moved to make members even that were even when it began.
 	moveAgain = 3 * time.Minute
-	// surplusParts is the part of its surplus that a member moves with each look. Agents that choose a backend at random
-	// may come back, so a surplus shrinks more slowly than it is moved.
-	surplusParts = 3
+	// surplusParts is the part of its surplus that a member moves with each look. Agents that choose a backend at
+	// random may come back, so a surplus shrinks more slowly than it is moved.
+	surplusParts = 2
 	// maxMoves bounds the sessions that are moved with each look.
 	maxMoves = 400
 )

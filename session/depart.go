@@ -35,7 +35,8 @@ const (
 )
 
 // departures makes agents leave for other backends, evenly over a time so that these are not flooded: all of them in a
-// drain, and some to make the members of a cluster even. It has a goroutine while there are agents to ask or to wait for.
+// drain, and some to make the members of a cluster even. It has a goroutine while there are agents to ask or to wait
+// for.
 type departures struct {
 	mu         sync.Mutex    // guards the fields below; taken before all other locks
 	drainSince time.Time     // when the drain began; zero if there is none
@@ -157,8 +158,8 @@ func (d *departures) due(now time.Time) (ask, end []*session, why moveReason, ne
 
 // askToLeave asks an agent to go to another backend. A lapwing agent that can be told where to go connects there first,
 // and is asked to leave only if it has not gone after a while. When it leaves, it stops sending, waits for the
-// acknowledgements of the events it has sent, and takes along only events that are in no log. A Sensu agent gets Sensu's
-// goodbye; what it sends before it answers is accepted.
+// acknowledgements of the events it has sent, and takes along only events that are in no log. A Sensu agent gets
+// Sensu's goodbye; what it sends before it answers is accepted.
 func (s *Server) askToLeave(one *session, why moveReason) {
 	leads := s.signpost.Load().leads()
 	one.mu.Lock()

@@ -18,9 +18,9 @@ type signpost struct {
 	weights []int    // how likely an agent that leaves is asked to move to each of urls
 }
 
-func newSignpost(number uint32, urls []string, self string) *signpost {
+func newSignpost(number uint32, urls []string, self string) signpost {
 	m := wire.Members{URLs: urls, Self: self}
-	p := &signpost{number: number, urls: urls, self: self, frames: [][]byte{wire.AppendMembers(nil, m)}}
+	p := signpost{number: number, urls: urls, self: self, frames: [][]byte{wire.AppendMembers(nil, m)}}
 	for _, m.Next = range urls {
 		p.frames = append(p.frames, wire.AppendMembers(nil, m))
 	}
@@ -48,7 +48,8 @@ func (s *Server) watchMembers(ctx context.Context, b *balance) {
 
 // lookAtMembers makes one look at the members.
 func (s *Server) lookAtMembers(b *balance, now time.Time) {
-	members := slices.SortedFunc(slices.Values(s.opts.Members()), func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
+	members := slices.Clone(s.opts.Members())
+	slices.SortFunc(members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	own := s.Sessions()
 	surplus := b.look(now, members, own)
 	share, leaving := b.share, s.departures.draining()
@@ -59,7 +60,7 @@ func (s *Server) lookAtMembers(b *balance, now time.Time) {
 	if _, closed := s.Suspended(); surplus == 0 || leaving || closed {
 		return
 	}
-	if sessions := s.choose(surplus, func(joined time.Time) bool { return b.mayMove(joined, now) }, now); len(sessions) > 0 {
+	if sessions := s.choose(surplus, b, now); len(sessions) > 0 {
 		s.log.Info("sessions are moved to other members", "sessions", len(sessions), "share", b.share)
 		s.departures.balance(s, sessions)
 	}
@@ -90,16 +91,16 @@ func (s *Server) direct(members []Member, share int, leaving, steady bool) {
 		}
 	}
 	old := s.signpost.Load()
-	next := new(signpost)
+	var next signpost
 	switch {
 	case old == nil && len(urls) == 0:
 		return
 	case old == nil:
-		*next = *newSignpost(1, urls, self)
-	case steady && !(slices.Equal(urls, old.urls) && self == old.self):
-		*next = *newSignpost(old.number+1, urls, self)
+		next = newSignpost(1, urls, self)
+	case steady && len(urls) > 0 && !(slices.Equal(urls, old.urls) && self == old.self):
+		next = newSignpost(old.number+1, urls, self)
 	default:
-		*next = *old
+		next = *old
 	}
 	next.weights = make([]int, len(next.urls))
 	for i, u := range next.urls {
@@ -112,7 +113,7 @@ func (s *Server) direct(members []Member, share int, leaving, steady bool) {
 			next.weights[i]++ // any member is better than none
 		}
 	}
-	s.signpost.Store(next)
+	s.signpost.Store(&next)
 }
 
 // takeMembers appends what the agent is to be told about the members. The caller holds mu.
@@ -134,12 +135,12 @@ func (s *session) takeMembers(b *batch) {
 
 // choose returns up to n sessions to move. Lapwing agents that can be told where to go come first, because they go
 // straight there and lose nothing, then sessions that have lasted long: those of the others may have been moved lately.
-func (s *Server) choose(n int, mayMove func(joined time.Time) bool, now time.Time) []*session {
+func (s *Server) choose(n int, b *balance, now time.Time) []*session {
 	leads := s.signpost.Load().leads()
 	var found [4][]*session // the best first
 	s.registry.each(func(one *session) {
 		joined := time.UnixMilli(one.joined)
-		if one.departure != staying || one.closed || one.stays || !mayMove(joined) {
+		if one.departure != staying || one.closed || one.stays || !b.mayMove(joined, now) {
 			return
 		}
 		class := 0

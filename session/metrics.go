@@ -110,8 +110,8 @@ func newServerMetrics(r prometheus.Registerer, s *Server) serverMetrics {
 			Name: "lapwing_agent_duplicate_names", Help: "Names under which several agents are connected.",
 		}, func() float64 { return float64(s.duplicates.count()) })
 		r.MustRegister(m.sessions, m.handshakes, m.received, m.badFrames, m.dropped, m.requests, m.skipped, m.overloaded,
-			m.lateness, m.slowWrites, m.schedules, m.pace, m.paceChanges, m.draining, m.suspended, m.moved, m.idleClosed, m.slowMessages, m.relieved,
-			queueCollector{s}, duplicates)
+			m.lateness, m.slowWrites, m.schedules, m.pace, m.paceChanges, m.draining, m.suspended, m.moved,
+			m.idleClosed, m.slowMessages, m.relieved, queueCollector{s}, duplicates)
 	}
 	return m
 }

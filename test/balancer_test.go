@@ -130,6 +130,7 @@ func startHAProxy(t *testing.T, c *threeBackends, algorithm string) (url string)
 global
   maxconn 1000
 defaults
+  maxconn 1000
   mode tcp
   timeout connect 5s
   timeout client 1h
@@ -190,7 +191,8 @@ func startFleet(t *testing.T, lapwing, sensu int, urls ...string) (all []*agent.
 	})
 	for i := range lapwing + sensu {
 		one, err := agent.NewTransport(agent.TransportOptions{
-			Name: fmt.Sprintf("agent-%02d", i), User: testbackend.AgentUser, Password: testbackend.AgentPassword, BackendURLs: urls,
+			Name: fmt.Sprintf("agent-%02d", i), BackendURLs: urls,
+			User: testbackend.AgentUser, Password: testbackend.AgentPassword,
 			RetryMin: 100 * time.Millisecond, RetryMax: time.Second, SensuOnly: i >= lapwing,
 		})
 		if err != nil {
@@ -250,10 +252,10 @@ func TestFleetMoves(t *testing.T) {
 	const agents = 60
 	c := startThree(t, true)
 	fleet, err := load.NewFleet(load.FleetOptions{
-		Run: "moves", Backends: []string{c.up[0].URL(), c.up[1].URL()}, Namespace: "default", BaseName: "load", Count: agents,
-		User: testbackend.AgentUser, Password: testbackend.AgentPassword, Protocol: load.ProtocolLapwing,
-		KeepaliveInterval: time.Second, KeepaliveTimeout: time.Hour, RetryMin: 50 * time.Millisecond, RetryMax: time.Second,
-		HandshakeTimeout: time.Minute,
+		Run: "moves", Backends: []string{c.up[0].URL(), c.up[1].URL()}, Namespace: "default",
+		BaseName: "load", Count: agents, User: testbackend.AgentUser, Password: testbackend.AgentPassword, Protocol: load.ProtocolLapwing,
+		KeepaliveInterval: time.Second, KeepaliveTimeout: time.Hour,
+		RetryMin: 50 * time.Millisecond, RetryMax: time.Second, HandshakeTimeout: time.Minute,
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -8,14 +8,15 @@ import (
 )
 
 func TestMembers(t *testing.T) {
+	two := []string{"ws://a", "wss://b"}
 	tests := []struct {
 		in      Members
 		payload string
 	}{
 		{Members{}, "\x00\x00"},
-		{Members{URLs: []string{"ws://a", "wss://b"}}, "\x00\x00\x06ws://a\x07wss://b"},
-		{Members{URLs: []string{"ws://a", "wss://b"}, Self: "ws://a"}, "\x00\x01\x06ws://a\x07wss://b"},
-		{Members{URLs: []string{"ws://a", "wss://b"}, Self: "ws://a", Next: "wss://b"}, "\x02\x01\x06ws://a\x07wss://b"},
+		{Members{URLs: two}, "\x00\x00\x06ws://a\x07wss://b"},
+		{Members{URLs: two, Self: two[0]}, "\x00\x01\x06ws://a\x07wss://b"},
+		{Members{URLs: two, Self: two[0], Next: two[1]}, "\x02\x01\x06ws://a\x07wss://b"},
 	}
 	for _, tt := range tests {
 		typ, payload, err := Split(AppendMembers(nil, tt.in))
@@ -53,7 +54,8 @@ func TestDecodeMembersBounds(t *testing.T) {
 }
 
 func FuzzDecodeMembers(f *testing.F) {
-	f.Add(AppendMembers(nil, Members{URLs: []string{"ws://a:8081", "wss://b:8081"}, Self: "ws://a:8081"})[len(TypeMembers)+1:])
+	two := Members{URLs: []string{"ws://a:8081", "wss://b:8081"}, Self: "ws://a:8081"}
+	f.Add(AppendMembers(nil, two)[len(TypeMembers)+1:])
 	f.Add([]byte("\x02\x01\x00\x06ws://a"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := DecodeMembers(b)

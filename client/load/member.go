@@ -21,7 +21,7 @@ type membership struct {
 var errMoved = errors.New("moved to another backend")
 
 // address returns where to connect now: where the backend asked for; else another member, if any is known, and a
-// configured backend, in turn.
+// configured backend, in turn. Agents begin with the backends in turn. Sensu's then choose one at random each time.
 func (a *simAgent) address() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -39,6 +39,9 @@ func (a *simAgent) address() string {
 		}
 	}
 	backends := a.fleet.opts.Backends
+	if a.arrived && a.fleet.opts.Protocol == ProtocolSensu {
+		return backends[rand.IntN(len(backends))]
+	}
 	return backends[(a.index+m.tries/2)%len(backends)]
 }
 
