@@ -497,6 +497,9 @@ func (l *link) members(ctx context.Context, payload []byte) error {
 		return err
 	}
 	next, changed, err := l.t.addresses.learn(m)
+	if err != nil {
+		l.t.rare.Info("the agent does not connect to a backend that was named to it", "", "err", err)
+	}
 	if changed && l.t.opts.OnMembers != nil {
 		l.t.opts.OnMembers()
 	}
@@ -504,5 +507,5 @@ func (l *link) members(ctx context.Context, payload []byte) error {
 		l.moved = true
 		l.moving.Go(func() { l.t.move(ctx, next, l) })
 	}
-	return err
+	return nil
 }

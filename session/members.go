@@ -61,7 +61,9 @@ func (s *Server) lookAtMembers(b *balance, now time.Time) {
 		return
 	}
 	if sessions := s.choose(surplus, b, now); len(sessions) > 0 {
-		s.log.Info("sessions are moved to other members", "sessions", len(sessions), "share", b.share)
+		if b.begun.Equal(now) {
+			s.log.Info("sessions are moved to other members", "sessions", own, "share", b.share)
+		}
 		s.departures.balance(s, sessions)
 	}
 }

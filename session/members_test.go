@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,27 +14,35 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// clusterOf is startDraining with members, which the test may change. All agents that leave go to the member with id c.
-// The server looks at the members until the test ends.
-func clusterOf(t *testing.T, members *[]Member) *Server {
+// testCluster is a server of a cluster whose members the test sets. All agents that leave go to the member with id c.
+type testCluster struct {
+	*Server
+	most    int // sessions
+	members atomic.Pointer[[]Member]
+}
+
+// clusterOf is startDraining for a server that looks at members until the test ends.
+func clusterOf(t *testing.T, members ...Member) *testCluster {
 	t.Helper()
-	s := startDraining(t)
-	most := 0
-	s.opts.Members = func() []Member {
-		now := slices.Clone(*members)
-		most = max(most, s.Sessions())
+	c := &testCluster{Server: startDraining(t)}
+	c.opts.Members = func() []Member {
+		now := slices.Clone(*c.members.Load())
+		c.most = max(c.most, c.Sessions())
 		for i := range now {
 			if now[i].ID == "c" {
-				now[i].Sessions += most - s.Sessions()
+				now[i].Sessions += c.most - c.Sessions()
 			}
 		}
 		return now
 	}
+	c.set(members...)
 	b := new(balance)
-	s.lookAtMembers(b, time.Now())
-	s.running.Go(func() { s.watchMembers(s.ctx, b) })
-	return s
+	c.lookAtMembers(b, time.Now())
+	c.running.Go(func() { c.watchMembers(c.ctx, b) })
+	return c
 }
+
+func (c *testCluster) set(members ...Member) { c.members.Store(&members) }
 
 // joinFollowing is joinRead for a lapwing agent that follows.
 func (s *Server) joinFollowing(t *testing.T, name string) *peer {
@@ -72,8 +81,8 @@ func (p *peer) told(t *testing.T) (members []wire.Members, others []arrival) {
 // changed for a while, always together with other messages. No other agent is told.
 func TestAgentsAreToldMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		members := []Member{{ID: "b", URL: "ws://b:1", Sessions: 3}, {ID: "a", URL: "ws://a:1", Self: true}}
-		s := clusterOf(t, &members)
+		self := Member{ID: "a", URL: "ws://a:1", Self: true}
+		s := clusterOf(t, Member{ID: "b", URL: "ws://b:1", Sessions: 3}, self)
 		p, old, stock := s.joinFollowing(t, "new"), s.joinRead(t, "old", true), s.joinRead(t, "stock", false)
 		check := func(when string, want ...wire.Members) {
 			t.Helper()
@@ -93,16 +102,16 @@ func TestAgentsAreToldMembers(t *testing.T) {
 		}
 		both := wire.Members{URLs: []string{"ws://a:1", "ws://b:1"}, Self: "ws://a:1"}
 		check("at first", both)
-		members = []Member{{ID: "a", URL: "ws://a:1", Self: true}, {ID: "b", URL: "ws://b:1", Sessions: 3}}
+		s.set(self, Member{ID: "b", URL: "ws://b:1", Sessions: 2})
 		time.Sleep(time.Minute)
 		check("unchanged")
-		members = members[:1]
+		s.set(self)
 		time.Sleep(steadyFor / 2)
-		members = slices.Clone(append(members, Member{ID: "b", URL: "ws://b:1", Sessions: 2}))
+		s.set(self, Member{ID: "b", URL: "ws://b:1", Sessions: 3})
 		time.Sleep(time.Minute)
 		check("after a short absence")
-		more := []Member{{ID: "d", Sessions: 3}, {ID: "c", URL: "ws://c:1", Sessions: 3}}
-		members = slices.Concat(members, more)
+		s.set(Member{ID: "d", Sessions: 3}, Member{ID: "c", URL: "ws://c:1", Sessions: 3}, self,
+			Member{ID: "b", URL: "ws://b:1", Sessions: 3})
 		time.Sleep(time.Minute)
 		if got := p.take(); len(got) > 0 {
 			t.Errorf("a message for the members alone: %v", got)
@@ -115,8 +124,8 @@ func TestAgentsAreToldMembers(t *testing.T) {
 // those that began before the members were these. Those that do not go are asked to leave, then closed.
 func TestSurplusMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		members := []Member{{ID: "a", URL: "ws://a:1", Self: true}, {ID: "b", URL: "ws://b:1", Sessions: 100}}
-		s := clusterOf(t, &members)
+		self, b := Member{ID: "a", URL: "ws://a:1", Self: true}, Member{ID: "b", URL: "ws://b:1", Sessions: 100}
+		s := clusterOf(t, self, b)
 		var all []*peer
 		for i := range 100 {
 			all = append(all, s.joinFollowing(t, fmt.Sprint("own-", i)))
@@ -130,7 +139,7 @@ func TestSurplusMoves(t *testing.T) {
 		for _, p := range all {
 			p.take()
 		}
-		members = append(slices.Clone(members), Member{ID: "c", URL: "ws://c:1"}) // a share is 67
+		s.set(self, b, Member{ID: "c", URL: "ws://c:1"}) // a share is 67
 		time.Sleep(2 * time.Second)
 		late := s.joinFollowing(t, "late")
 		time.Sleep(28 * time.Second)
@@ -172,15 +181,14 @@ func TestSurplusMoves(t *testing.T) {
 // leave, and Sensu agents get the close frame.
 func TestSurplusWithoutURLs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		members := []Member{{ID: "a", Self: true}}
-		s := clusterOf(t, &members)
+		s := clusterOf(t, Member{ID: "a", Self: true})
 		var own, stock []*peer
 		for i := range 10 {
 			own = append(own, s.joinFollowing(t, fmt.Sprint("own-", i)))
 			stock = append(stock, s.joinRead(t, fmt.Sprint("stock-", i), false))
 		}
 		time.Sleep(time.Minute)
-		members = []Member{{ID: "a", Self: true}, {ID: "c"}}
+		s.set(Member{ID: "a", Self: true}, Member{ID: "c"})
 		time.Sleep(time.Minute)
 		asked := left(stock)
 		for _, p := range own {
@@ -201,19 +209,15 @@ func TestSurplusWithoutURLs(t *testing.T) {
 // TestDrainSaysWhere: agents that leave in a drain are told where to go, to the members with room most of all.
 func TestDrainSaysWhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		members := []Member{
-			{ID: "a", URL: "ws://a:1", Self: true},
-			{ID: "b", URL: "ws://b:1", Sessions: 400},
-			{ID: "c", URL: "ws://c:1"},
-		}
-		s := clusterOf(t, &members)
+		b, c := Member{ID: "b", URL: "ws://b:1", Sessions: 400}, Member{ID: "c", URL: "ws://c:1"}
+		s := clusterOf(t, Member{ID: "a", URL: "ws://a:1", Self: true}, b, c)
 		var all []*peer
 		for i := range 100 {
 			all = append(all, s.joinFollowing(t, fmt.Sprint("own-", i)))
 		}
 		time.Sleep(time.Second)
 		s.Drain(10 * time.Second)
-		members = members[1:] // the others know
+		s.set(b, c) // the others know
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
 		next := map[string]int{}
