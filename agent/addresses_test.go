@@ -203,6 +203,33 @@ func TestTransportMoves(t *testing.T) {
 	}
 }
 
+// TestTransportMovesInADrain: a backend that drains says in one write where to go and that the agent must leave. The
+// agent goes there without a pause.
+func TestTransportMovesInADrain(t *testing.T) {
+	t.Parallel()
+	first, second, third := new(fakeBackend).start(t), new(fakeBackend).start(t), new(fakeBackend).start(t)
+	tr := runTransport(t, first, func(o *TransportOptions) { o.RetryMin, o.RetryMax = time.Hour, time.Hour })
+	s := first.accept(t)
+	s.sendNotFound()
+	tr.Send(result("one"))
+	s.readN(1)
+	members := wire.Members{URLs: []string{first.url, second.url, third.url}, Self: first.url, Next: third.url}
+	both := [][]byte{wire.AppendMembers(nil, members), wire.AppendPace(nil, wire.PaceLeave, 0)}
+	if err := s.WriteBatch(both); err != nil {
+		t.Fatal(err)
+	}
+	next := third.accept(t)
+	s.ack(1)
+	if _, err := s.Read(); !isBye(err) {
+		t.Errorf("it said %v", err)
+	}
+	tr.Send(result("two"))
+	next.sendNotFound()
+	if got := next.readN(1); got[0].check() != "two" {
+		t.Errorf("the next backend got %+v", got)
+	}
+}
+
 // TestTransportStays: an agent that cannot reach the member that it is to move to stays, and stops trying.
 func TestTransportStays(t *testing.T) {
 	t.Parallel()

@@ -225,3 +225,27 @@ func TestBalance(t *testing.T) {
 		})
 	}
 }
+
+// TestBalanceAfterAStart: the first member that starts gets all agents. It gives the others their shares when they
+// start, together or one after the other.
+func TestBalanceAfterAStart(t *testing.T) {
+	t.Parallel()
+	for _, apart := range []time.Duration{0, 10 * time.Second} {
+		for _, follows := range []bool{true, false} {
+			s := newSimulation(3000, func(int) bool { return follows }, atRandom)
+			s.set(1, false)
+			s.set(2, false)
+			s.run(time.Minute)
+			s.set(1, true)
+			s.run(apart)
+			s.set(2, true)
+			s.run(time.Minute)
+			within(t, fmt.Sprintf("%s apart, lapwing %v", apart, follows), s.counts, 10)
+			even := s.moves
+			s.run(2 * moveAgain)
+			if s.moves > even+3000/20 { // those that came late
+				t.Errorf("%s apart, lapwing %v: %d moves when all was even", apart, follows, s.moves-even)
+			}
+		}
+	}
+}
