@@ -25,12 +25,12 @@ const moveEvery = time.Minute
 // A round tries each address once.
 type addresses struct {
 	configured []string
-	members    bool // whether members are used
+	follows    bool // members are used
 	secure     bool // members must use TLS, as the configured backends do
 
 	mu       sync.Mutex // guards the fields below
 	turn     int        // index of the configured backend to try next
-	told     []string   // the members
+	named    []string   // the members
 	doubtful map[string]bool
 	self     string    // the member that has named them
 	moved    time.Time // when the agent last moved, or tried to, at the request of a backend
@@ -41,7 +41,7 @@ type addresses struct {
 
 // newAddresses checks the configured backends.
 func newAddresses(configured []string, inOrder bool) (*addresses, error) {
-	a := &addresses{members: !inOrder, doubtful: map[string]bool{}, tried: map[string]bool{}}
+	a := &addresses{follows: !inOrder, doubtful: map[string]bool{}, tried: map[string]bool{}}
 	for _, raw := range configured {
 		u, err := backendURL(raw)
 		if err != nil {
@@ -100,10 +100,10 @@ func (a *addresses) memberURL(raw string) (string, error) {
 // learn takes the members that a backend has named, and reports whether they are others than before. It returns the one
 // that the agent is asked to move to; next is empty if there is none. err is why the agent cannot use one of them.
 func (a *addresses) learn(m wire.Members) (next string, changed bool, err error) {
-	if !a.members {
+	if !a.follows {
 		return "", false, nil
 	}
-	var told []string
+	var named []string
 	var self string
 	for _, raw := range m.URLs {
 		u, bad := a.memberURL(raw)
@@ -111,8 +111,8 @@ func (a *addresses) learn(m wire.Members) (next string, changed bool, err error)
 			err = bad
 			continue
 		}
-		if !slices.Contains(told, u) && len(told) < wire.MaxMembers {
-			told = append(told, u)
+		if !slices.Contains(named, u) && len(named) < wire.MaxMembers {
+			named = append(named, u)
 		}
 		if raw == m.Self {
 			self = u
@@ -123,10 +123,10 @@ func (a *addresses) learn(m wire.Members) (next string, changed bool, err error)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	changed = !slices.Equal(a.told, told)
-	a.told, a.self = told, self
+	changed = !slices.Equal(a.named, named)
+	a.named, a.self = named, self
 	for u := range a.doubtful {
-		if !slices.Contains(told, u) {
+		if !slices.Contains(named, u) {
 			delete(a.doubtful, u) // if it comes back, it may be in reach
 		}
 	}
@@ -141,7 +141,7 @@ func (a *addresses) recall(members []string) {
 	_, _, _ = a.learn(wire.Members{URLs: members})
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, u := range a.told {
+	for _, u := range a.named {
 		a.doubtful[u] = true
 	}
 }
@@ -150,7 +150,7 @@ func (a *addresses) recall(members []string) {
 func (a *addresses) known() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.told
+	return a.named
 }
 
 // mayMove reports whether the agent may move now at the request of a backend, and notes that it does.
@@ -166,9 +166,9 @@ func (a *addresses) mayMove(now time.Time) bool {
 
 // address is one that may be tried.
 type address struct {
-	url  string
-	told bool // a backend has named it as a member
-	at   int  // its index if it is configured, else -1
+	url    string
+	member bool // a backend has named it
+	at     int  // its index if it is configured, else -1
 }
 
 // pick returns the address to try now. If the round is over, it begins another.
@@ -186,7 +186,7 @@ func (a *addresses) pick() address {
 	if at >= 0 {
 		a.turn = at + 1
 	}
-	return address{u, slices.Contains(a.told, u), at}
+	return address{u, slices.Contains(a.named, u), at}
 }
 
 // choose returns the best address that was not tried in this round. The caller holds mu.
@@ -205,9 +205,9 @@ func (a *addresses) choose() (string, bool) {
 			add(1, u)
 		}
 	}
-	failed := slices.ContainsFunc(a.told, func(u string) bool { return a.tried[u] && a.doubtful[u] })
-	for _, i := range rand.Perm(len(a.told)) {
-		switch u := a.told[i]; {
+	failed := slices.ContainsFunc(a.named, func(u string) bool { return a.tried[u] && a.doubtful[u] })
+	for _, i := range rand.Perm(len(a.named)) {
+		switch u := a.named[i]; {
 		case slices.Contains(a.avoid, u):
 			add(4, u)
 		case failed || a.doubtful[u]:
@@ -257,7 +257,7 @@ func (a *addresses) reached(u string, ok bool) {
 	defer a.mu.Unlock()
 	if ok {
 		delete(a.doubtful, u)
-	} else if slices.Contains(a.told, u) {
+	} else if slices.Contains(a.named, u) {
 		a.doubtful[u] = true
 	}
 }

@@ -108,7 +108,7 @@ func TestAddressesOfARound(t *testing.T) {
 	a.left(y, true, false)
 	first := a.pick()
 	a.reached(first.url, false)
-	if !first.told {
+	if !first.member {
 		t.Errorf("%+v is no member", first)
 	}
 	round = a.round()

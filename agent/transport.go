@@ -408,7 +408,7 @@ func (t *Transport) Run(ctx context.Context) {
 		// member that is out of reach.
 		_, unreached := errors.AsType[*dialError](err)
 		over := t.addresses.over()
-		if !over && (away || unreached && at.told) {
+		if !over && (away || unreached && at.member) {
 			t.log.Info("backend does not take this agent: trying the next one", "url", at.url, "err", err)
 			continue
 		}
@@ -535,7 +535,7 @@ func (t *Transport) seek(ctx context.Context, at int, l *link) (end func()) {
 // move connects to the member that the backend has asked the agent to move to. Then the new connection is stored in
 // found, and l parts. If the member cannot be reached, the agent stays.
 func (t *Transport) move(ctx context.Context, member string, l *link) {
-	f, err := t.dial(ctx, address{url: member, told: true, at: -1})
+	f, err := t.dial(ctx, address{url: member, member: true, at: -1})
 	if err != nil {
 		t.log.Info("asked to move to a backend that does not take this agent: staying", "url", member, "err", err)
 		return

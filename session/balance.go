@@ -27,7 +27,7 @@ const (
 // Member is a backend of a cluster that lives and takes agents.
 type Member struct {
 	ID       string
-	URL      string // where agents reach it, ws or wss; empty if they are not to be told
+	URL      string // where agents reach it, ws or wss; empty if they are not to know it
 	Sessions int    // as its Server.Sessions says
 	Self     bool   // this backend
 }

@@ -156,7 +156,7 @@ func (d *departures) due(now time.Time) (ask, end []*session, why moveReason, ne
 	return ask, end, why, max(partStep, next)
 }
 
-// askToLeave asks an agent to go to another backend. A lapwing agent that can be told where to go connects there first,
+// askToLeave asks an agent to go to another backend. If there is a member for a lapwing agent, it connects there first,
 // and is asked to leave only if it has not gone after a while. When it leaves, it stops sending, waits for the
 // acknowledgements of the events it has sent, and takes along only events that are in no log. A Sensu agent gets
 // Sensu's goodbye; what it sends before it answers is accepted.

@@ -57,7 +57,7 @@ func (s *Server) Draining() (since time.Time, over time.Duration, sessions int) 
 
 // Suspend closes all sessions now, and refuses agents with 503 until Resume. It is for a backend that must not take
 // events while others may. Nothing is waited for; lapwing agents send again what was not acknowledged. Another call
-// changes the reason, which agents are told. It may be called before Start.
+// changes the reason, which refused agents get. It may be called before Start.
 func (s *Server) Suspend(reason string) {
 	if !s.registry.enter(&s.running) {
 		return // Stop closes all sessions

@@ -9,7 +9,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// signpost is what lapwing agents are told about the members of the cluster. It never changes.
+// signpost is what lapwing agents get to know about the members of the cluster. It never changes.
 type signpost struct {
 	number  uint32   // counts other URLs, from 1
 	urls    []string // of the members
@@ -27,12 +27,12 @@ func newSignpost(number uint32, urls []string, self string) signpost {
 	return p
 }
 
-// leads reports whether an agent that leaves can be told where to go.
+// leads reports whether it has a member for agents that leave.
 func (p *signpost) leads() bool {
 	return p != nil && slices.ContainsFunc(p.weights, func(w int) bool { return w > 0 })
 }
 
-// watchMembers tells agents about the members, and moves sessions to make the members even, until ctx ends.
+// watchMembers names the members to agents, and moves sessions to make the members even, until ctx ends.
 func (s *Server) watchMembers(ctx context.Context, b *balance) {
 	tick := time.NewTicker(balanceEvery)
 	defer tick.Stop()
@@ -118,7 +118,7 @@ func (s *Server) direct(members []Member, share int, leaving, steady bool) {
 	s.signpost.Store(&next)
 }
 
-// takeMembers appends what the agent is to be told about the members. The caller holds mu.
+// takeMembers appends the members if the agent does not know them, or is to move. The caller holds mu.
 func (s *session) takeMembers(b *batch) {
 	p := s.server.signpost.Load()
 	if p == nil {
@@ -135,7 +135,7 @@ func (s *session) takeMembers(b *batch) {
 	}
 }
 
-// choose returns up to n sessions to move. Lapwing agents that can be told where to go come first, because they go
+// choose returns up to n sessions to move. Lapwing agents come first if there is a member for them, because they go
 // straight there and lose nothing, then sessions that have lasted long: those of the others may have been moved lately.
 func (s *Server) choose(n int, b *balance, now time.Time) []*session {
 	leads := s.signpost.Load().leads()

@@ -100,7 +100,7 @@ type Options struct {
 	// Default: as the log and the fold show it.
 	Pressure func() Pressure
 	// Members returns the members of the cluster that live and take agents, in any order. It is asked every second and
-	// must not block. Lapwing agents are told their URLs, and agents move to other members until each has its share.
+	// must not block. Lapwing agents get their URLs, and agents move to other members until each has its share.
 	// Default: this backend is alone.
 	Members    func() []Member
 	Logger     *slog.Logger

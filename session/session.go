@@ -27,7 +27,7 @@ type session struct {
 	shift     uint64 // the schedule of a lapwing agent is shifted by this many seconds
 	encoding  wire.Encoding
 	lapwing   bool          // speaks batches, acknowledgements, schedules and paces
-	follows   bool          // is told the members of the cluster, and moves to another one when asked
+	follows   bool          // gets the members of the cluster, and moves to another one when asked
 	stays     bool          // chooses its backend by itself: it is not moved to make the members even
 	meter     *intake.Meter // nil if the rate of events has no bound
 	joined    int64         // when it began, Unix milliseconds
@@ -50,8 +50,8 @@ type session struct {
 	configured    bool // the agent's entity is known: it may get checks
 	closed        bool
 	departure     departure
-	directed      bool   // was told where to go
-	signpost      uint32 // the number of the one that the agent was told
+	directed      bool   // was asked to move to a member, or there was none
+	signpost      uint32 // the number of the one that the agent has
 	out           outgoing
 	plan          plan
 	told          wire.Pace // the pace that was last sent to the agent
