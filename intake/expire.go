@@ -18,6 +18,39 @@ const deaf = math.MaxInt64
 // askAgain is when to check a deadline again that passed while no event could arrive, in milliseconds from now.
 const askAgain = 5000
 
+// clockStep is the least difference between two measures of a time that counts as a step of the clock, in milliseconds.
+// Adjustments that are no steps move both measures.
+const clockStep = 1000
+
+// moment is a time on both clocks of the system.
+type moment struct {
+	wall int64         // Unix milliseconds
+	mono time.Duration // since the process began
+}
+
+// momentOf returns the moment of a time that time.Now has returned.
+func momentOf(now time.Time) *moment { return &moment{now.UnixMilli(), now.Sub(processBegan)} }
+
+var processBegan = time.Now()
+
+// NoteClock looks for a step of the wall clock since the last call: the clock was set, or the machine slept. Deadlines
+// are times on the wall clock, so a step makes all of them pass at once. After it each has to wait for a whole period.
+// The session server calls it several times a second: otherwise two steps that cancel each other would stay unseen.
+func (i *Intake) NoteClock(now time.Time) { i.noteStep(momentOf(now)) }
+
+func (i *Intake) noteStep(now *moment) {
+	last := i.looked.Swap(now)
+	if last == nil {
+		return
+	}
+	if step := now.wall - last.wall - (now.mono - last.mono).Milliseconds(); step < clockStep && step > -clockStep {
+		return
+	}
+	if since := i.hearing.Load(); since != deaf {
+		i.hearing.CompareAndSwap(since, now.wall)
+	}
+}
+
 // SetHearing records whether events can arrive: the log takes them, and agents may send them.
 func (i *Intake) SetHearing(hears bool, now time.Time) {
 	if hears {
@@ -28,8 +61,9 @@ func (i *Intake) SetHearing(hears bool, now time.Time) {
 }
 
 // Unheard returns when a deadline may count, in Unix milliseconds, if events could not arrive during its whole period;
-// else 0.
+// else 0. Each deadline that passes is checked here first, so a step of the clock is noticed before any of them counts.
 func (i *Intake) Unheard(period int64, now time.Time) int64 {
+	i.NoteClock(now)
 	return wholePeriod(i.hearing.Load(), period, now)
 }
 

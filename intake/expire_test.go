@@ -84,3 +84,28 @@ func TestUnheard(t *testing.T) {
 		}
 	}
 }
+
+// TestClockStep: after the wall clock was set, or after the machine slept, each deadline has to wait for a whole period.
+func TestClockStep(t *testing.T) {
+	var i Intake
+	at := func(wall, mono time.Duration) *moment { return &moment{1_000_000_000_000 + wall.Milliseconds(), mono} }
+	i.SetHearing(true, time.UnixMilli(1_000_000_000_000))
+	want := func(what string, when *moment, since time.Duration) {
+		t.Helper()
+		i.noteStep(when)
+		if got := time.Duration(i.hearing.Load()-1_000_000_000_000) * time.Millisecond; got != since {
+			t.Errorf("%s: events can arrive since %s, want %s", what, got, since)
+		}
+	}
+	want("first", at(0, 0), 0)
+	want("later", at(time.Hour, time.Hour), 0)
+	want("adjusted", at(time.Hour+time.Minute, time.Hour+time.Minute-900*time.Millisecond), 0)
+	want("an hour on", at(2*time.Hour+2*time.Minute, time.Hour+2*time.Minute), 2*time.Hour+2*time.Minute)
+	want("later", at(2*time.Hour+3*time.Minute, time.Hour+3*time.Minute), 2*time.Hour+2*time.Minute)
+	want("and back", at(time.Hour+4*time.Minute, time.Hour+4*time.Minute), time.Hour+4*time.Minute)
+	i.SetHearing(false, time.UnixMilli(1_000_000_000_000))
+	i.noteStep(at(9*time.Hour, time.Hour+5*time.Minute))
+	if i.hearing.Load() != deaf {
+		t.Error("a step of the clock has ended the time in which no event can arrive")
+	}
+}
