@@ -212,12 +212,25 @@ func (q *queue) put(it *item) {
 	}
 	c.head, c.tail = it, it
 	if it.due > 0 {
-		if due := time.UnixMilli(it.due); time.Now().Before(due) { // it was tried before a restart
-			q.wait(c, due, false)
+		if wait := q.waitUntil(it.due); wait > 0 { // it was tried before a restart
+			q.wait(c, time.Now().Add(wait), false)
 			return
 		}
 	}
 	q.turn(c)
+}
+
+// waitUntil returns how long a delivery waits for an attempt whose time was stored, in Unix milliseconds. If the clock
+// was set back since, that is too far in the future: it waits no longer than the handler's longest wait.
+func (q *queue) waitUntil(due int64) time.Duration {
+	wait := time.Until(time.UnixMilli(due))
+	if wait <= 0 {
+		return 0
+	}
+	if h, ok := q.d.lookup(q.name.Namespace, q.name.Name); ok {
+		return min(wait, q.d.policy(h).maxBackoff)
+	}
+	return min(wait, defaultMaxBackoff)
 }
 
 // turn hands a detached chain to the workers. The caller holds mu.

@@ -242,6 +242,42 @@ func TestRetrySurvivesARestart(t *testing.T) {
 	})
 }
 
+// TestStoredWaitAfterTheClockWasSetBack: the time of the next attempt was stored while the clock was an hour ahead.
+func TestStoredWaitAfterTheClockWasSetBack(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		h := hook("a")
+		h.Retry = &resource.HandlerRetry{Backoff: 10, MaxBackoff: 60}
+		b := setup(t, Options{DB: db}, h)
+		a := b.attempts(func(*delivery.Delivery, int) send.Result { return later })
+		b.start(t)
+		b.Dispatch(incident("a", 1, "e"))
+		synctest.Wait()
+		if got := a.times("0-1-1/a"); len(got) != 1 {
+			t.Fatalf("tried at %v", got)
+		}
+		b.checkpoint(t, 0)
+		if err := b.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		p := progress{attempts: 1, first: time.Now().Add(time.Hour).UnixMilli(), due: time.Now().Add(time.Hour + 10*time.Second).UnixMilli()}
+		key := deliveryKey(resource.Name{Namespace: "default", Name: "a"}, 0, position{1, 1})
+		key[1] = 'r'
+		if _, closer, err := db.Get(key); err != nil || closer.Close() != nil {
+			t.Fatalf("there is no stored progress to change: %v", err)
+		}
+		if err := db.Set(key, p.encode(), pebble.NoSync); err != nil {
+			t.Fatal(err)
+		}
+		b = setup(t, Options{DB: db}, h)
+		a = b.attempts(nil)
+		b.start(t)
+		b.finished.wait(1)
+		if got := a.times("0-1-1/a"); !slices.Equal(got, []time.Duration{time.Minute}) {
+			t.Errorf("after the restart tried at %v, want after the longest wait", got)
+		}
+	})
+}
+
 func TestDeadLetters(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
 		var tr traces
