@@ -18,9 +18,13 @@ const deaf = math.MaxInt64
 // askAgain is when to check a deadline again that passed while no event could arrive, in milliseconds from now.
 const askAgain = 5000
 
-// clockStep is the least difference between two measures of a time that counts as a step of the clock, in milliseconds.
-// Adjustments that are no steps move both measures.
-const clockStep = 1000
+const (
+	// clockStep is the least difference between two measures of a time that counts as a step of the clock, in
+	// milliseconds. Adjustments that are no steps move both measures.
+	clockStep = 1000
+	// longPause is the least time between two looks at the clock in which the process cannot have run.
+	longPause = 2 * time.Second
+)
 
 // moment is a time on both clocks of the system.
 type moment struct {
@@ -33,17 +37,19 @@ func momentOf(now time.Time) *moment { return &moment{now.UnixMilli(), now.Sub(p
 
 var processBegan = time.Now()
 
-// NoteClock looks for a step of the wall clock since the last call: the clock was set, or the machine slept. Deadlines
-// are times on the wall clock, so a step makes all of them pass at once. After it each has to wait for a whole period.
-// The session server calls it several times a second: otherwise two steps that cancel each other would stay unseen.
-func (i *Intake) NoteClock(now time.Time) { i.noteStep(momentOf(now)) }
+// LookAtClock must be called several times a second while agents can connect. It notices when the wall clock was set,
+// and when the process or the machine stood still. Deadlines are times on the wall clock, so after either all of them
+// have passed at once, though the agents could not be heard. Each has to wait for a whole period then.
+func (i *Intake) LookAtClock(now time.Time) { i.look(momentOf(now)) }
 
-func (i *Intake) noteStep(now *moment) {
+func (i *Intake) look(now *moment) {
 	last := i.looked.Swap(now)
 	if last == nil {
 		return
 	}
-	if step := now.wall - last.wall - (now.mono - last.mono).Milliseconds(); step < clockStep && step > -clockStep {
+	pause := now.mono - last.mono
+	step := now.wall - last.wall - pause.Milliseconds()
+	if pause < longPause && step < clockStep && step > -clockStep {
 		return
 	}
 	if since := i.hearing.Load(); since != deaf {
@@ -61,9 +67,11 @@ func (i *Intake) SetHearing(hears bool, now time.Time) {
 }
 
 // Unheard returns when a deadline may count, in Unix milliseconds, if events could not arrive during its whole period;
-// else 0. Each deadline that passes is checked here first, so a step of the clock is noticed before any of them counts.
+// else 0. It looks at the clock itself: after a pause of the process a deadline may be the first to do so.
 func (i *Intake) Unheard(period int64, now time.Time) int64 {
-	i.NoteClock(now)
+	if i.looked.Load() != nil {
+		i.LookAtClock(now)
+	}
 	return wholePeriod(i.hearing.Load(), period, now)
 }
 

@@ -85,26 +85,32 @@ func TestUnheard(t *testing.T) {
 	}
 }
 
-// TestClockStep: after the wall clock was set, or after the machine slept, each deadline has to wait for a whole period.
-func TestClockStep(t *testing.T) {
+// TestClockSteps: after the wall clock was set, or after the process stood still, each deadline has to wait for a whole
+// period.
+func TestClockSteps(t *testing.T) {
+	const begin = 1_000_000_000_000
 	var i Intake
-	at := func(wall, mono time.Duration) *moment { return &moment{1_000_000_000_000 + wall.Milliseconds(), mono} }
-	i.SetHearing(true, time.UnixMilli(1_000_000_000_000))
-	want := func(what string, when *moment, since time.Duration) {
+	var wall, mono time.Duration
+	want := func(what string, wallMoves, monoMoves, since time.Duration) {
 		t.Helper()
-		i.noteStep(when)
-		if got := time.Duration(i.hearing.Load()-1_000_000_000_000) * time.Millisecond; got != since {
+		wall, mono = wall+wallMoves, mono+monoMoves
+		i.look(&moment{begin + wall.Milliseconds(), mono})
+		if got := time.Duration(i.hearing.Load()-begin) * time.Millisecond; got != since {
 			t.Errorf("%s: events can arrive since %s, want %s", what, got, since)
 		}
 	}
-	want("first", at(0, 0), 0)
-	want("later", at(time.Hour, time.Hour), 0)
-	want("adjusted", at(time.Hour+time.Minute, time.Hour+time.Minute-900*time.Millisecond), 0)
-	want("an hour on", at(2*time.Hour+2*time.Minute, time.Hour+2*time.Minute), 2*time.Hour+2*time.Minute)
-	want("later", at(2*time.Hour+3*time.Minute, time.Hour+3*time.Minute), 2*time.Hour+2*time.Minute)
-	want("and back", at(time.Hour+4*time.Minute, time.Hour+4*time.Minute), time.Hour+4*time.Minute)
-	i.SetHearing(false, time.UnixMilli(1_000_000_000_000))
-	i.noteStep(at(9*time.Hour, time.Hour+5*time.Minute))
+	const s, h = time.Second, time.Hour
+	i.SetHearing(true, time.UnixMilli(begin))
+	want("first", 0, 0, 0)
+	want("a moment later", s/4, s/4, 0)
+	want("adjusted", s/4, s, 0)
+	want("an hour on", h, s/4, h+s/2)
+	want("a moment later", s/4, s/4, h+s/2)
+	want("an hour back", -h, s/4, 3*s/4)
+	want("stood still", 20*s, 20*s, 20*s+3*s/4)
+	want("a moment later", s/4, s/4, 20*s+3*s/4)
+	i.SetHearing(false, time.UnixMilli(begin))
+	i.look(&moment{begin + wall.Milliseconds() + h.Milliseconds(), mono})
 	if i.hearing.Load() != deaf {
 		t.Error("a step of the clock has ended the time in which no event can arrive")
 	}

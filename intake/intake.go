@@ -74,7 +74,7 @@ type Intake struct {
 	bodies   sync.Pool // of *[]byte, for bodies on their way into the log
 	sessions atomic.Pointer[Sessions]
 	hearing  atomic.Int64           // since when events can arrive, Unix milliseconds; deaf while they cannot
-	looked   atomic.Pointer[moment] // when the clock was last checked for a step
+	looked   atomic.Pointer[moment] // of the last LookAtClock; nil before the first
 	// asking is since when agents get all requests that are due, Unix milliseconds; deaf while the backend is
 	// overloaded.
 	asking atomic.Int64
@@ -108,7 +108,6 @@ func New(opts Options) (*Intake, error) {
 		bodies: sync.Pool{New: func() any { return new([]byte) }}, quotas: newQuotas(opts.Quotas, facts, opts.Registerer),
 		registering: make(chan struct{}, maxRegistering), removing: make(chan struct{}, maxRemoving),
 	}
-	i.looked.Store(momentOf(time.Now()))
 	i.unwatch = opts.Config.OnChange(func(c config.Change) {
 		if c.Deleted && c.Kind == config.Entities.String() {
 			i.quotas.forget(c.Namespace, c.Name)

@@ -84,7 +84,7 @@ func (s *Server) watchPressure(ctx context.Context) {
 		case <-tick.C:
 		}
 		q, now := s.opts.Pressure(), time.Now()
-		s.opts.Intake.NoteClock(now)
+		s.opts.Intake.LookAtClock(now)
 		q.Unread = max(q.Unread, s.unread(now))
 		if before := p.pace; p.look(now, q) {
 			s.log.Warn("pace of agents changed", "pace", p.pace.String(), "before", before.String(),
