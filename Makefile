@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 WEB_SRC  = $(shell find web/src web/public web/index.html web/tsconfig.json web/package.json web/package-lock.json web/generate/package.json web/vite.config.ts 2>/dev/null)
 
-.PHONY: help build dist run test test-go test-web e2e race lint vet-all bench gate attack fuzz generate web clean
+.PHONY: help build dist run test test-go test-web e2e race lint vet-all bench gate attack chaos fuzz generate web clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -89,6 +89,12 @@ gate: ## fail when an event costs a quarter more CPU, or more allocations, than 
 
 attack: ## run the attacks of test/attack on a backend with a healthy agent beside it, and print a table (minutes; the machine should be quiet)
 	$(GO) test -tags attack -count 1 -timeout 30m -v ./test/attack
+
+SCHEDULES ?= 200
+# More arguments, for example CHAOS_FLAGS="-seed 17 -faults kill,slow"; see test/chaos/README.md.
+CHAOS_FLAGS ?=
+chaos: ## play SCHEDULES (default 200) random schedules of faults on real backends, as root, and check what they promised (85 s each)
+	$(GO) run ./test/chaos -schedules $(SCHEDULES) $(CHAOS_FLAGS)
 
 FUZZTIME ?= 10s
 fuzz: ## run each fuzz target for FUZZTIME (default 10s; 1000x is so many inputs)

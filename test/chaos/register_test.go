@@ -1,0 +1,92 @@
+//go:build linux
+
+package main
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// history makes operations on one register, one after the other: each takes a second.
+type history struct{ ops []configOp }
+
+func (h *history) add(op configOp) *history {
+	op.Key = "register-0"
+	if op.Return == 0 {
+		op.Call = time.Duration(len(h.ops)) * 2 * time.Second
+		op.Return = op.Call + time.Second
+	}
+	h.ops = append(h.ops, op)
+	return h
+}
+
+func (h *history) read(member int, value string) *history {
+	return h.add(configOp{Member: member, Old: value, Result: done})
+}
+
+func (h *history) write(from, to string, r result) *history {
+	return h.add(configOp{User: 1, Write: true, Old: from, New: to, Result: r})
+}
+
+func TestRegisters(t *testing.T) {
+	check := func(what string, h *history, good bool, stale ...span) {
+		t.Helper()
+		problem, err := checkRegisters(h.ops, stale, time.Minute, filepath.Join(t.TempDir(), "config.html"))
+		if err != nil || (problem == "") != good {
+			t.Errorf("%s: %q, %v", what, problem, err)
+		}
+	}
+	fresh := func() *history { return new(history).read(0, initial) }
+	check("writes and reads", fresh().write(initial, "a", done).read(1, "a").write("a", "b", done).read(0, "b"), true)
+	check("a refused write", fresh().write(initial, "a", done).write(initial, "b", refused).read(0, "a"), true)
+	check("a lost write", fresh().write(initial, "a", done).read(0, initial), false)
+	check("a fork", fresh().write(initial, "a", done).write(initial, "b", done).read(0, "b"), false)
+	check("refused without a reason", fresh().write(initial, "a", refused).read(0, initial), false)
+	check("an invented value", fresh().read(0, "x"), false)
+	check("unanswered, not done", fresh().write(initial, "a", unknown).read(0, initial), true)
+	check("unanswered, done", fresh().write(initial, "a", unknown).read(0, "a"), true)
+	check("unanswered, done later", fresh().write(initial, "a", unknown).read(0, initial).read(0, "a"), true)
+	check("unanswered, done and undone", fresh().write(initial, "a", unknown).read(0, "a").read(0, initial), false)
+	check("unanswered, and replaced", fresh().write(initial, "a", unknown).write("a", "b", done).read(0, "b"), true)
+
+	old := func() *history {
+		return fresh().write(initial, "a", done).read(2, initial).read(0, "a")
+	}
+	check("an old read", old(), false)
+	check("an old read by a member that is cut off", old(), true, span{2, time.Second, 5 * time.Second})
+	check("an old read by a member that catches up", old(), true, span{2, time.Second, 2 * time.Second})
+	check("an old read, and another member is cut off", old(), false, span{1, time.Second, 5 * time.Second})
+	check("an old read, older than the cut", old(), false, span{2, 4 * time.Second, 5 * time.Second})
+	fork := configOp{Member: 2, Write: true, Old: initial, New: "b", Result: done}
+	check("a fork by a member that is cut off", fresh().write(initial, "a", done).add(fork).read(0, "b"), false,
+		span{2, 0, 9 * time.Second})
+}
+
+func TestRegistersAreSeparate(t *testing.T) {
+	ops := []configOp{
+		{Key: "register-0", Write: true, Old: initial, New: "a", Return: 1, Result: done},
+		{Key: "register-1", Old: initial, Call: 2, Return: 3, Result: done},
+		{Key: "register-0", Old: "a", Call: 2, Return: 3, Result: done},
+	}
+	problem, err := checkRegisters(ops, nil, time.Minute, filepath.Join(t.TempDir(), "config.html"))
+	if problem != "" || err != nil {
+		t.Errorf("%q %v", problem, err)
+	}
+}
+
+func TestStaleSpans(t *testing.T) {
+	schedule := []Fault{
+		{Kind: KindCut, Member: 1, At: 10, For: 5},
+		{Kind: KindLink, Member: 0, Other: 2, At: 20, For: 5},
+		{Kind: KindClock, Member: 1, At: 30, For: 5},
+	}
+	if spans := staleSpans(schedule, 1, 100); spans != nil {
+		t.Errorf("one member alone is never stale: %v", spans)
+	}
+	spans := staleSpans(schedule, 3, 100)
+	if !slices.Equal(spans, []span{{1, 110, 115}, {0, 120, 125}, {2, 120, 125}}) {
+		t.Errorf("%v", spans)
+	}
+}
