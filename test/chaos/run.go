@@ -32,8 +32,6 @@ type run struct {
 const (
 	// restAtLeast after the last fault a deadline that fires wrongly has fired.
 	restAtLeast = keepaliveTimeout + 4*time.Second
-	// restAtMost is for backends that still catch up.
-	restAtMost = 2 * time.Minute
 
 	// A kill repeats the deliveries that had ended, but whose end was not stored: it is stored 50 ms after the first or
 	// with the 32nd. A cut repeats those whose answer was lost. The workload makes about 15 alerts a second, and one of
@@ -274,11 +272,11 @@ func bothWays(a, b int, f func(from, to int) error) error {
 }
 
 // rest waits until the system is at rest, and checks it. It repeats the checks while something is missing that may
-// still come.
+// still come, because a backend catches up.
 func (r *run) rest(
 	ctx context.Context, healed time.Time, offset time.Duration,
 ) (summary string, f findings, err error) {
-	limit := healed.Add(restAtMost)
+	limit := healed.Add(r.settings.rest)
 	if err := r.allReady(ctx); err != nil {
 		f.wrong("%v", err)
 		return "", f, nil
