@@ -186,11 +186,12 @@ func prepare(ctx context.Context, s *settings) error {
 
 // playOne plays one schedule in new namespaces, and removes its directory if it passed.
 func playOne(ctx context.Context, s *settings, seed uint64) int {
-	dir, err := newRunDir(s.dir, seed)
+	dir, lock, err := newRunDir(s.dir, seed)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
 		return exitFailed
 	}
+	defer func() { _ = lock.Close() }()
 	status := enterSandbox(ctx, []string{
 		"-inside", dir, "-seed", fmt.Sprint(seed), "-duration", s.duration.String(), "-members", fmt.Sprint(s.members),
 		"-faults", s.kinds, "-binary", s.binary, "-rest", s.rest.String(),
@@ -200,7 +201,7 @@ func playOne(ctx context.Context, s *settings, seed uint64) int {
 		_ = os.RemoveAll(dir)
 	default:
 		removeDisks(dir)
-		_ = os.Remove(filepath.Join(dir, pidFile))
+		_ = os.Remove(lock.Name())
 		fmt.Printf("seed %d: logs and history are in %s\n  again: go run ./test/chaos %s\n", seed, dir, s.again(seed))
 	}
 	return status

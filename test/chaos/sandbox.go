@@ -10,8 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"syscall"
 )
 
@@ -78,32 +76,37 @@ func furnishSandbox() error {
 }
 
 const (
-	runPrefix = "seed-"
-	pidFile   = "pid" // of the program that plays the run, while it does
+	runPrefix   = "seed-"
+	runningFile = "running" // the program that plays the run has a lock on it
 )
 
-// newRunDir makes the directory of a run.
-func newRunDir(parent string, seed uint64) (string, error) {
-	dir, err := os.MkdirTemp(parent, fmt.Sprintf("%s%d-", runPrefix, seed))
+// newRunDir makes the directory of a run, and locks it until the file is closed.
+func newRunDir(parent string, seed uint64) (dir string, lock *os.File, err error) {
+	dir, err = os.MkdirTemp(parent, fmt.Sprintf("%s%d-", runPrefix, seed))
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	return dir, os.WriteFile(filepath.Join(dir, pidFile), []byte(strconv.Itoa(os.Getpid())), 0o644)
+	if lock, err = os.Create(filepath.Join(dir, runningFile)); err == nil {
+		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
+	}
+	return dir, lock, err
 }
 
-// removeDeadRuns removes the directories of runs whose program was killed. Runs that failed have no pid any more, and
-// stay.
+// removeDeadRuns removes the directories of runs whose program was killed: they have the file, and no lock on it. Runs
+// that failed have no such file, and stay.
 func removeDeadRuns(parent string) error {
-	pids, err := filepath.Glob(filepath.Join(parent, runPrefix+"*", pidFile))
+	paths, err := filepath.Glob(filepath.Join(parent, runPrefix+"*", runningFile))
 	if err != nil {
 		return err
 	}
-	for _, path := range pids {
-		text, err := os.ReadFile(path)
+	for _, path := range paths {
+		lock, err := os.Open(path)
 		if err != nil {
-			continue // its own program removes it
+			continue // its own program has removed it
 		}
-		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && pid > 0 && syscall.Kill(pid, 0) == nil {
+		dead := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+		_ = lock.Close()
+		if !dead {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Dir(path)); err != nil {
