@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,21 +16,25 @@ import (
 
 // A member's state is on an ext4 of its own in a sparse file. Freezing the file system is a disk that stands still:
 // writes and syncs wait until it is thawed, and a process that waits for one cannot even be killed. Freezing it again
-// and again is a slow disk. Neither needs device mapper, which many kernels do not have.
+// and again is a slow disk. Neither needs device mapper, which many kernels do not have. Shutting the file system down
+// without a flush is a power cut: what was written and not synced is gone when it is mounted again.
 
 const (
 	diskBytes = 768 << 20
 	diskImage = "disk.img"
 	diskMount = "disk"
 
-	// FIFREEZE and FITHAW of linux/fs.h.
-	ioctlFreeze = 0xC0045877
-	ioctlThaw   = 0xC0045878
+	// FIFREEZE and FITHAW of linux/fs.h, EXT4_IOC_SHUTDOWN of linux/ext4.h.
+	ioctlFreeze   = 0xC0045877
+	ioctlThaw     = 0xC0045878
+	ioctlShutdown = 0x8004587D
+	// noLogFlush shuts down without writing anything more, not even the journal.
+	noLogFlush = 2
 )
 
 // disk is a member's disk.
 type disk struct {
-	dir string
+	image, dir string
 
 	mu      sync.Mutex    // guards the fields below
 	stop    chan struct{} // ends the slowness; nil if there is none
@@ -38,11 +43,11 @@ type disk struct {
 
 // newDisk makes and mounts a disk below a directory. The kernel unmounts it with the sandbox.
 func newDisk(parent string) (*disk, error) {
-	image, dir := filepath.Join(parent, diskImage), filepath.Join(parent, diskMount)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	d := &disk{image: filepath.Join(parent, diskImage), dir: filepath.Join(parent, diskMount)}
+	if err := os.MkdirAll(d.dir, 0o755); err != nil {
 		return nil, err
 	}
-	f, err := os.Create(image)
+	f, err := os.Create(d.image)
 	if err != nil {
 		return nil, err
 	}
@@ -52,15 +57,41 @@ func newDisk(parent string) (*disk, error) {
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
-	for _, command := range [][]string{
-		{"mkfs.ext4", "-q", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", image},
-		{"mount", "-o", "loop", image, dir},
-	} {
-		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("%s: %w: %s", command[0], err, out)
-		}
+	if err := command("mkfs.ext4", "-q", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", d.image); err != nil {
+		return nil, err
 	}
-	return &disk{dir: dir}, nil
+	return d, d.mount()
+}
+
+func (d *disk) mount() error { return command("mount", "-o", "loop", d.image, d.dir) }
+
+// lose ends the disk's work at once, as a power cut does. The disk must be mounted again, after the end of the
+// processes that use it.
+func (d *disk) lose() error {
+	root, err := os.Open(d.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	if err := unix.IoctlSetPointerInt(int(root.Fd()), ioctlShutdown, noLogFlush); err != nil {
+		return fmt.Errorf("shut down %s: %w", d.dir, err)
+	}
+	return nil
+}
+
+// remount brings a lost disk back, with what was synced.
+func (d *disk) remount() error {
+	if err := command("umount", d.dir); err != nil {
+		return err
+	}
+	return d.mount()
+}
+
+func command(name string, args ...string) error {
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
 }
 
 // removeDisks removes the disks of a run from its directory. They are large.

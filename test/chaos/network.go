@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"os/exec"
 	"strings"
 )
 
@@ -19,12 +18,7 @@ const (
 func memberAddr(i int) string { return fmt.Sprintf("198.18.0.%d", 10+i) }
 func memberName(i int) string { return fmt.Sprintf("m%d", i) } // also its namespace and its port of the bridge
 
-func ip(args ...string) error {
-	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
-	}
-	return nil
-}
+func ip(args ...string) error { return command("ip", args...) }
 
 // ipAll runs commands, one a line, until one fails.
 func ipAll(commands string) error {

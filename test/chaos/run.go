@@ -191,6 +191,14 @@ func (r *run) begin(f Fault) error {
 	switch f.Kind {
 	case KindKill:
 		m.end(syscall.SIGKILL)
+	case KindPower:
+		// The process must not see the errors of a disk that it has lost.
+		if err := m.signal(syscall.SIGSTOP); err != nil {
+			return err
+		}
+		err := m.disk.lose()
+		m.end(syscall.SIGKILL)
+		return err
 	case KindRestart:
 		m.end(syscall.SIGTERM)
 	case KindKillAll:
@@ -223,6 +231,11 @@ func (r *run) begin(f Fault) error {
 func (r *run) heal(f Fault) error {
 	m := r.members[f.Member]
 	switch f.Kind {
+	case KindPower:
+		if err := m.disk.remount(); err != nil {
+			return err
+		}
+		return m.start()
 	case KindKill, KindRestart:
 		return m.start()
 	case KindKillAll:

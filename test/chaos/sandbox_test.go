@@ -158,7 +158,7 @@ func TestNetworkFaults(t *testing.T) {
 	all("after cut")
 }
 
-// TestDiskFaults writes to a disk that stands still, and to one that is full.
+// TestDiskFaults writes to a disk that stands still, to one that is full, and to one that loses its power.
 func TestDiskFaults(t *testing.T) {
 	if !inSandbox(t) {
 		return
@@ -197,5 +197,28 @@ func TestDiskFaults(t *testing.T) {
 	}
 	if err := write("b"); err != nil {
 		t.Error(err)
+	}
+
+	synced, err := os.Open(filepath.Join(d.dir, "b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(synced.Sync(), synced.Close(), write("c")); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.lose(); err != nil {
+		t.Fatal(err)
+	}
+	if err := write("d"); !errors.Is(err, syscall.EIO) {
+		t.Errorf("a write after the power cut: %v", err)
+	}
+	if err := d.remount(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(d.dir, "b")); err != nil || len(b) != 1<<20 {
+		t.Errorf("a synced file has %d bytes after the power cut, %v", len(b), err)
+	}
+	if b, err := os.ReadFile(filepath.Join(d.dir, "c")); err == nil && len(b) == 1<<20 {
+		t.Error("a file that was not synced has survived the power cut")
 	}
 }

@@ -17,6 +17,7 @@ type Kind string
 // The kinds of faults.
 const (
 	KindKill    Kind = "kill"    // kill -9, and a start after a while
+	KindPower   Kind = "power"   // kill -9, and what the disk has not synced is lost
 	KindRestart Kind = "restart" // SIGTERM, and a start after a while
 	KindKillAll Kind = "killall" // kill -9 of all members, and a start of all after a while
 	KindStop    Kind = "stop"    // SIGSTOP, and SIGCONT after a while
@@ -42,6 +43,7 @@ type kindSpec struct {
 // Long faults outlast keepaliveTimeout, so that missing keepalives would count if the backend did not excuse them.
 var kindSpecs = []kindSpec{
 	{KindKill, 4, 4 * time.Second, 26 * time.Second, 1},
+	{KindPower, 3, 4 * time.Second, 26 * time.Second, 1},
 	{KindRestart, 1, 4 * time.Second, 10 * time.Second, 1},
 	{KindKillAll, 1, 4 * time.Second, 26 * time.Second, 2},
 	{KindStop, 3, 4 * time.Second, 26 * time.Second, 1},
@@ -114,6 +116,8 @@ func (f Fault) uses(members int) (parts []string) {
 		return parts
 	case KindKill, KindRestart, KindStop:
 		return []string{fmt.Sprint("process ", f.Member)}
+	case KindPower:
+		return []string{fmt.Sprint("process ", f.Member), fmt.Sprint("disk ", f.Member)}
 	case KindSlow, KindFull:
 		return []string{fmt.Sprint("disk ", f.Member)}
 	case KindClock:
