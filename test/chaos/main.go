@@ -43,7 +43,7 @@ type settings struct {
 	members             int
 	kinds               string
 	binary, dir         string
-	keep, show          bool
+	keep, show, strict  bool
 	inside              string // set in the process of one run: its directory
 }
 
@@ -59,6 +59,7 @@ func parseSettings(args []string) (s settings, err error) {
 	f.StringVar(&s.binary, "binary", "", "lapwing to test; default: build it from this module")
 	f.StringVar(&s.dir, "dir", filepath.Join(os.TempDir(), "lapwing-chaos"), "directory for the runs")
 	f.BoolVar(&s.keep, "keep", false, "keep the directories of runs that passed too")
+	f.BoolVar(&s.strict, "strict", false, "allow no old reads of the configuration while a write is on its way")
 	f.BoolVar(&s.show, "show", false, "show the schedules and play none")
 	f.StringVar(&s.inside, "inside", "", "used by the program itself")
 	if err := f.Parse(args); err != nil {
@@ -194,7 +195,7 @@ func playOne(ctx context.Context, s *settings, seed uint64) int {
 	defer func() { _ = lock.Close() }()
 	status := enterSandbox(ctx, []string{
 		"-inside", dir, "-seed", fmt.Sprint(seed), "-duration", s.duration.String(), "-members", fmt.Sprint(s.members),
-		"-faults", s.kinds, "-binary", s.binary, "-rest", s.rest.String(),
+		"-faults", s.kinds, "-binary", s.binary, "-rest", s.rest.String(), "-strict=" + fmt.Sprint(s.strict),
 	})
 	switch {
 	case status == exitPassed && !s.keep, ctx.Err() != nil:

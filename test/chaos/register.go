@@ -77,11 +77,18 @@ var registerModel = porcupine.Model{
 }
 
 // checkRegisters decides whether the registers behaved as if each operation had happened at one moment between its call
-// and its return. stale are times in which a member may answer from a copy of its own; see widen. If they did not, it
-// writes a picture to a file.
-func checkRegisters(ops []configOp, stale []span, limit time.Duration, picture string) (problem string, err error) {
+// and its return. Reads and refusals may be older: stale are times in which a member may answer from a copy of its own,
+// see widen; and unless strict is set they are regular, see regular. If the registers did not behave, it says which
+// operation does not fit, and writes a picture to a file.
+func checkRegisters(
+	ops []configOp, stale []span, strict bool, limit time.Duration, picture string,
+) (problem string, err error) {
+	ops = decide(ops)
+	if !strict {
+		ops = regular(ops)
+	}
 	var history []porcupine.Operation
-	for _, op := range widen(decide(ops), stale) {
+	for _, op := range widen(ops, stale) {
 		history = append(history, porcupine.Operation{
 			ClientId: op.User, Input: op, Call: int64(op.Call), Return: int64(op.Return),
 		})
@@ -94,7 +101,49 @@ func checkRegisters(ops []configOp, stale []span, limit time.Duration, picture s
 		return "", fmt.Errorf("the configuration's history is too hard to check in %s", limit)
 	}
 	err = porcupine.VisualizePath(registerModel, info, picture)
-	return "configuration: the registers are not linearizable: see " + picture, err
+	problem = fmt.Sprintf("configuration: the registers are not linearizable: %s; see %s", misfit(history, &info), picture)
+	return problem, err
+}
+
+// misfit describes the first operation that does not fit those before it.
+func misfit(history []porcupine.Operation, info *porcupine.LinearizationInfo) string {
+	fit := map[configOp]bool{}
+	for _, partials := range info.PartialLinearizationsOperations() {
+		longest := slices.MaxFunc(partials, func(a, b []porcupine.Operation) int { return cmp.Compare(len(a), len(b)) })
+		for _, op := range longest {
+			fit[op.Input.(configOp)] = true
+		}
+	}
+	var first *porcupine.Operation
+	for i := range history {
+		if op := &history[i]; !fit[op.Input.(configOp)] && (first == nil || op.Return < first.Return) {
+			first = op
+		}
+	}
+	if first == nil {
+		return "none fits"
+	}
+	return registerModel.DescribeOperation(first.Input, nil) + fmt.Sprintf(" at %s", time.Duration(first.Return))
+}
+
+// regular lets reads and refusals that overlap a write be as old as its call. A write is answered when all live members
+// have it, and until then some have it and some do not: one read may return the new value, and a later one, of another
+// member, the old one. After the answer no read may.
+func regular(ops []configOp) []configOp {
+	ops = slices.Clone(ops)
+	for i := range ops {
+		op := &ops[i]
+		if op.Write && op.Result == done {
+			continue
+		}
+		call := op.Call
+		for _, w := range ops {
+			if w.Write && w.Result == done && w.Key == op.Key && w.Call <= call && call <= w.Return {
+				op.Call = min(op.Call, w.Call)
+			}
+		}
+	}
+	return ops
 }
 
 // decide finds out what became of writes without an answer. Each value is written once, and the last operations read
@@ -170,7 +219,22 @@ func staleSpans(schedule []Fault, members int, offset time.Duration) (spans []sp
 			spans = append(spans, span{m, offset + f.At, offset + f.End()})
 		}
 	}
-	return spans
+	return merge(spans)
+}
+
+// merge joins the spans of a member that catches up when the next fault comes.
+func merge(spans []span) (merged []span) {
+	slices.SortFunc(spans, func(a, b span) int {
+		return cmp.Or(cmp.Compare(a.Member, b.Member), cmp.Compare(a.Begin, b.Begin))
+	})
+	for _, s := range spans {
+		if n := len(merged); n > 0 && merged[n-1].Member == s.Member && s.Begin <= merged[n-1].End+staleAfter {
+			merged[n-1].End = max(merged[n-1].End, s.End)
+		} else {
+			merged = append(merged, s)
+		}
+	}
+	return merged
 }
 
 // sortOps orders operations by their call, for the files of a run.

@@ -5,6 +5,7 @@ package main
 import (
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -31,9 +32,10 @@ func (h *history) write(from, to string, r result) *history {
 }
 
 func TestRegisters(t *testing.T) {
+	strict := true
 	check := func(what string, h *history, good bool, stale ...span) {
 		t.Helper()
-		problem, err := checkRegisters(h.ops, stale, time.Minute, filepath.Join(t.TempDir(), "config.html"))
+		problem, err := checkRegisters(h.ops, stale, strict, time.Minute, filepath.Join(t.TempDir(), "config.html"))
 		if err != nil || (problem == "") != good {
 			t.Errorf("%s: %q, %v", what, problem, err)
 		}
@@ -62,6 +64,27 @@ func TestRegisters(t *testing.T) {
 	fork := configOp{Member: 2, Write: true, Old: initial, New: "b", Result: done}
 	check("a fork by a member that is cut off", fresh().write(initial, "a", done).add(fork).read(0, "b"), false,
 		span{2, 0, 9 * time.Second})
+
+	// A write is on its way from 1 s to 9 s; a read returns its value at 2 s, another one the old value at 4 s.
+	slow := configOp{User: 3, Write: true, Old: initial, New: "a", Call: 1 * time.Second, Return: 9 * time.Second}
+	slow.Result = done
+	read := func(h *history, value string, at time.Duration) *history {
+		return h.add(configOp{Member: 1, Old: value, Call: at * time.Second, Return: at*time.Second + 1, Result: done})
+	}
+	inversion := read(read(new(history).add(slow), "a", 2), initial, 4)
+	check("old after new, while the write is on its way", inversion, false)
+	strict = false
+	check("regular: old after new, while the write is on its way", inversion, true)
+	check("regular: old after the write was answered", read(inversion, initial, 10), false)
+	check("regular: a fork", fresh().write(initial, "a", done).write(initial, "b", done).read(0, "b"), false)
+}
+
+func TestMisfit(t *testing.T) {
+	h := new(history).read(0, initial).write(initial, "a", done).read(2, initial).read(0, "a")
+	problem, err := checkRegisters(h.ops, nil, true, time.Minute, filepath.Join(t.TempDir(), "config.html"))
+	if err != nil || !strings.Contains(problem, "m2: register-0 is initial at 5s") {
+		t.Errorf("%q %v", problem, err)
+	}
 }
 
 func TestRegistersAreSeparate(t *testing.T) {
@@ -70,23 +93,26 @@ func TestRegistersAreSeparate(t *testing.T) {
 		{Key: "register-1", Old: initial, Call: 2, Return: 3, Result: done},
 		{Key: "register-0", Old: "a", Call: 2, Return: 3, Result: done},
 	}
-	problem, err := checkRegisters(ops, nil, time.Minute, filepath.Join(t.TempDir(), "config.html"))
+	problem, err := checkRegisters(ops, nil, true, time.Minute, filepath.Join(t.TempDir(), "config.html"))
 	if problem != "" || err != nil {
 		t.Errorf("%q %v", problem, err)
 	}
 }
 
 func TestStaleSpans(t *testing.T) {
+	const s = time.Second
 	schedule := []Fault{
-		{Kind: KindCut, Member: 1, At: 10, For: 5},
-		{Kind: KindLink, Member: 0, Other: 2, At: 20, For: 5},
-		{Kind: KindClock, Member: 1, At: 30, For: 5},
+		{Kind: KindCut, Member: 1, At: 10 * s, For: 5 * s},
+		{Kind: KindLink, Member: 0, Other: 2, At: 20 * s, For: 5 * s},
+		{Kind: KindClock, Member: 1, At: 30 * s, For: 5 * s},
+		{Kind: KindStop, Member: 2, At: 30 * s, For: 5 * s},
+		{Kind: KindCut, Member: 1, At: 50 * s, For: 5 * s},
 	}
-	if spans := staleSpans(schedule, 1, 100); spans != nil {
+	if spans := staleSpans(schedule, 1, s); spans != nil {
 		t.Errorf("one member alone is never stale: %v", spans)
 	}
-	spans := staleSpans(schedule, 3, 100)
-	if !slices.Equal(spans, []span{{1, 110, 115}, {0, 120, 125}, {2, 120, 125}}) {
+	spans := staleSpans(schedule, 3, s)
+	if !slices.Equal(spans, []span{{0, 21 * s, 26 * s}, {1, 11 * s, 16 * s}, {1, 51 * s, 56 * s}, {2, 21 * s, 36 * s}}) {
 		t.Errorf("%v", spans)
 	}
 }

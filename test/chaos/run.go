@@ -307,7 +307,8 @@ func (r *run) rest(
 		return summary, f, nil
 	}
 	stale := staleSpans(r.schedule, len(r.members), offset)
-	problem, err := checkRegisters(r.workload.configOps(), stale, judgeConfigWithin, filepath.Join(r.dir, "config.html"))
+	problem, err := checkRegisters(r.workload.configOps(), stale, r.settings.strict, judgeConfigWithin,
+		filepath.Join(r.dir, "config.html"))
 	if problem != "" {
 		f.wrong("%s", problem)
 	}
