@@ -60,11 +60,10 @@ type process struct {
 
 // memberOptions are what members have in common.
 type memberOptions struct {
-	dir     string // of the run
-	binary  string
-	members int
-	skewed  bool
-	failed  func(text string)
+	dir    string // of the run
+	binary string
+	skewed bool
+	failed func(text string)
 }
 
 // newMember makes a member's directory and disk. start runs it.

@@ -114,7 +114,7 @@ func (r *run) setUp(ctx context.Context) error {
 		return err
 	}
 	opts := memberOptions{
-		dir: r.dir, binary: s.binary, members: s.members, failed: r.found,
+		dir: r.dir, binary: s.binary, failed: r.found,
 		skewed: slices.ContainsFunc(r.schedule, func(f Fault) bool { return f.Kind == KindClock }),
 	}
 	for i := range s.members {
@@ -300,6 +300,7 @@ func (r *run) rest(
 		if len(f.Wrong) > 0 || len(f.Missing) == 0 || time.Now().After(limit) {
 			break
 		}
+		r.say("not at rest: %d findings, the first: %s", len(f.Missing), f.Missing[0])
 		pause(ctx.Done(), time.Second)
 	}
 	if err := r.workload.readRegisters(ctx); err != nil {
