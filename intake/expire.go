@@ -99,7 +99,7 @@ func wholePeriod(since, period int64, now time.Time) int64 {
 // sent, or has not requested a result; else 0. Keepalives need no request, so the backend notices a dead agent under
 // overload too.
 func (i *Intake) waiting(o *state.Overdue, cfg *resource.EntityConfig, now time.Time) (again int64) {
-	period := o.Due - o.Received
+	period := periodOf(o)
 	if cfg.EntityClass != resource.EntityAgentClass {
 		return wholePeriod(i.asking.Load(), period, now) // any agent may bring its results
 	}
@@ -114,6 +114,23 @@ func (i *Intake) waiting(o *state.Overdue, cfg *resource.EntityConfig, now time.
 		return 0
 	}
 	return wholePeriod((*sessions).HeldSince(o.Namespace, o.Entity), period, now)
+}
+
+// periodOf returns the period of a deadline, in milliseconds. After a start the state has moved the deadline on, by as
+// much as the backend was down, so the period is no longer than the check's own.
+func periodOf(o *state.Overdue) int64 {
+	period := o.Due - o.Received
+	if o.Event == nil || o.Event.Check == nil {
+		return period
+	}
+	own := o.Event.Check.TTL * 1000
+	if o.Check == state.KeepaliveCheck {
+		own = keepaliveTimeouts(o.Event.Check).first()
+	}
+	if own > 0 {
+		period = min(period, own)
+	}
+	return period
 }
 
 // Expire handles a deadline that has passed: it appends the event that reports it, unless there is a reason not to.
@@ -132,7 +149,7 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 	if o.Due > now.UnixMilli() {
 		return 0, nil // an event came at the last moment
 	}
-	if again := i.Unheard(o.Due-o.Received, now); again != 0 {
+	if again := i.Unheard(periodOf(&o), now); again != 0 {
 		return again, nil
 	}
 	if again := i.waiting(&o, cfg, now); again != 0 {

@@ -115,3 +115,23 @@ func TestClockSteps(t *testing.T) {
 		t.Error("a step of the clock has ended the time in which no event can arrive")
 	}
 }
+
+func TestPeriodOf(t *testing.T) {
+	f := func(check string, c *resource.Check, want int64) {
+		t.Helper()
+		o := state.Overdue{Check: check, Received: 1_000_000, Due: 5_000_000}
+		if c != nil {
+			o.Event = &resource.Event{Check: c}
+		}
+		if got := periodOf(&o); got != want {
+			t.Errorf("%s %+v: the period is %d ms, want %d", check, c, got, want)
+		}
+	}
+	f("cpu", nil, 4_000_000)
+	f("cpu", &resource.Check{}, 4_000_000)
+	f("cpu", &resource.Check{TTL: 60}, 60_000)
+	f("cpu", &resource.Check{TTL: 100_000}, 4_000_000)
+	f(state.KeepaliveCheck, &resource.Check{Timeout: 120}, 120_000)
+	f(state.KeepaliveCheck, &resource.Check{Timeout: 120, TTL: 30}, 30_000)
+	f(state.KeepaliveCheck, &resource.Check{}, 120_000)
+}
