@@ -4,10 +4,10 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -17,23 +17,21 @@ import (
 // root is the module's directory, relative to this package's.
 const root = "../.."
 
-// bug is a fault of the product that is planted on purpose. The text above its patch has the arguments of the schedule
-// that finds it, and what the checker then says.
+// bug is a fault of the product that is planted on purpose. Its file has, in paragraphs: what the fault is; the
+// arguments of the schedule that finds it, and what the checker then says; and changes of the sources. A change is the
+// path of a file, lines that are in it once, each behind a minus, and what replaces them, each behind a plus.
 type bug struct {
-	name, patch string
-	args        []string
-	finds       string
+	name    string
+	args    []string
+	finds   string
+	changes []change
 }
 
-var (
-	bugArgs  = regexp.MustCompile(`(?m)^chaos: (.+)$`)
-	bugFinds = regexp.MustCompile(`(?m)^finds: (.+)$`)
-	bugFile  = regexp.MustCompile(`(?m)^--- a/(.+)$`)
-)
+type change struct{ path, before, after string }
 
 func bugs(t *testing.T) (all []bug) {
 	t.Helper()
-	paths, err := filepath.Glob("bugs/*.patch")
+	paths, err := filepath.Glob("bugs/*.txt")
 	if err != nil || len(paths) < 3 {
 		t.Fatalf("there are %d planted bugs, %v; the harness must be tried on three at least", len(paths), err)
 	}
@@ -42,45 +40,66 @@ func bugs(t *testing.T) (all []bug) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		args, finds := bugArgs.FindSubmatch(text), bugFinds.FindSubmatch(text)
-		if args == nil || finds == nil {
+		paragraphs := strings.Split(string(text), "\n\n")
+		if len(paragraphs) < 3 {
+			t.Fatalf("%s: it needs a text, a schedule and a change", path)
+		}
+		schedule, finds, _ := strings.Cut(paragraphs[1], "\n")
+		args, isSchedule := strings.CutPrefix(schedule, "chaos: ")
+		finds, isFinds := strings.CutPrefix(finds, "finds: ")
+		if !isSchedule || !isFinds {
 			t.Fatalf("%s does not say which schedule finds it, and what it finds", path)
 		}
-		name := strings.TrimSuffix(filepath.Base(path), ".patch")
-		all = append(all, bug{name, string(text), strings.Fields(string(args[1])), string(finds[1])})
+		b := bug{name: strings.TrimSuffix(filepath.Base(path), ".txt"), args: strings.Fields(args), finds: finds}
+		for _, paragraph := range paragraphs[2:] {
+			b.changes = append(b.changes, parseChange(t, path, paragraph))
+		}
+		all = append(all, b)
 	}
 	return all
 }
 
-// overlay applies a patch to copies of the files that it changes. It returns the path of a file for
-// `go build -overlay`, which puts the copies in the place of the originals.
+func parseChange(t *testing.T, path, paragraph string) (c change) {
+	t.Helper()
+	for i, line := range strings.Split(strings.TrimSuffix(paragraph, "\n"), "\n") {
+		switch {
+		case i == 0:
+			c.path = line
+		case line[0] == '-':
+			c.before += line[1:] + "\n"
+		case line[0] == '+':
+			c.after += line[1:] + "\n"
+		default:
+			t.Fatalf("%s: %q is neither before nor after", path, line)
+		}
+	}
+	return c
+}
+
+// overlay makes changed copies of the files. It returns the path of a file for `go build -overlay`, which puts the
+// copies in the place of the originals.
 func (b *bug) overlay(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	replace := map[string]string{}
-	for _, match := range bugFile.FindAllStringSubmatch(b.patch, -1) {
-		original, err := filepath.Abs(filepath.Join(root, match[1]))
+	for i, c := range b.changes {
+		original, err := filepath.Abs(filepath.Join(root, c.path))
 		if err != nil {
 			t.Fatal(err)
 		}
 		text, err := os.ReadFile(original)
 		if err != nil {
+			t.Fatalf("bugs/%s.txt: %v: plant the bug anew", b.name, err)
+		}
+		if n := strings.Count(string(text), c.before); n != 1 {
+			t.Fatalf("bugs/%s.txt: %s has these lines %d times, and not once: plant the bug anew\n%s",
+				b.name, c.path, n, c.before)
+		}
+		replace[original] = filepath.Join(dir, fmt.Sprintf("%d.go", i))
+		planted := strings.Replace(string(text), c.before, c.after, 1)
+		if err := os.WriteFile(replace[original], []byte(planted), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		planted := filepath.Join(dir, match[1])
-		if err := os.MkdirAll(filepath.Dir(planted), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(planted, text, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		replace[original] = planted
-	}
-	apply := exec.Command("git", "apply", "-")
-	apply.Dir, apply.Stdin = dir, strings.NewReader(b.patch)
-	apply.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
-	if out, err := apply.CombinedOutput(); err != nil {
-		t.Fatalf("bugs/%s.patch does not apply any more: plant the bug anew.\n%s", b.name, out)
 	}
 	text, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {

@@ -181,14 +181,27 @@ func (m *member) end(signal syscall.Signal) {
 	<-p.ended
 }
 
-// signal sends a signal that does not end the process.
-func (m *member) signal(signal syscall.Signal) error {
+// stop stops the process, and returns when no thread of it runs any more.
+func (m *member) stop() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.process == nil {
 		return nil
 	}
-	return m.process.cmd.Process.Signal(signal)
+	if err := m.process.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return unix.Waitid(unix.P_PID, m.process.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil)
+}
+
+// goOn ends stop.
+func (m *member) goOn() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.process == nil {
+		return nil
+	}
+	return m.process.cmd.Process.Signal(syscall.SIGCONT)
 }
 
 // setClock makes the member's clock wrong, also after its next start.
@@ -202,9 +215,9 @@ func (m *member) setClock(by time.Duration) error {
 	return m.process.clock.set(by)
 }
 
-// waitReady returns when the member is ready, or with the reason why it is not.
-func (m *member) waitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
+// waitReady returns when the member is ready, or after a time with the reason why it is not.
+func (m *member) waitReady(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
 		reason := m.ready(ctx)
@@ -212,7 +225,7 @@ func (m *member) waitReady(ctx context.Context) error {
 			return nil
 		}
 		if !pause(ctx.Done(), 100*time.Millisecond) {
-			return fmt.Errorf("%s is not ready after %s: %w", m.name, startLimit, reason)
+			return fmt.Errorf("%s is not ready after %s: %w", m.name, limit, reason)
 		}
 	}
 }

@@ -127,7 +127,7 @@ func (r *run) setUp(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.allReady(ctx); err != nil {
+	if err := r.allReady(ctx, startLimit); err != nil {
 		return err
 	}
 	if r.receiver, err = newReceiver(harnessAddr + ":9000"); err != nil {
@@ -139,9 +139,9 @@ func (r *run) setUp(ctx context.Context) error {
 	return r.workload.define(ctx, r.receiver.url)
 }
 
-func (r *run) allReady(ctx context.Context) error {
+func (r *run) allReady(ctx context.Context, limit time.Duration) error {
 	for _, m := range r.members {
-		if err := m.waitReady(ctx); err != nil {
+		if err := m.waitReady(ctx, limit); err != nil {
 			return err
 		}
 	}
@@ -193,7 +193,7 @@ func (r *run) begin(f Fault) error {
 		m.end(syscall.SIGKILL)
 	case KindPower:
 		// The process must not see the errors of a disk that it has lost.
-		if err := m.signal(syscall.SIGSTOP); err != nil {
+		if err := m.stop(); err != nil {
 			return err
 		}
 		err := m.disk.lose()
@@ -208,7 +208,7 @@ func (r *run) begin(f Fault) error {
 		}
 		ending.Wait()
 	case KindStop:
-		return m.signal(syscall.SIGSTOP)
+		return m.stop()
 	case KindCut:
 		return cut(f.Member)
 	case KindSlow:
@@ -245,7 +245,7 @@ func (r *run) heal(f Fault) error {
 			}
 		}
 	case KindStop:
-		return m.signal(syscall.SIGCONT)
+		return m.goOn()
 	case KindCut:
 		return mend(f.Member)
 	case KindSlow:
@@ -290,8 +290,8 @@ func (r *run) rest(
 	ctx context.Context, healed time.Time, offset time.Duration,
 ) (summary string, f findings, err error) {
 	limit := healed.Add(r.settings.rest)
-	if err := r.allReady(ctx); err != nil {
-		f.wrong("%v", err)
+	if err := r.allReady(ctx, r.settings.rest); err != nil {
+		f.Wrong = append(r.foundSoFar(), err.Error())
 		return "", f, nil
 	}
 	pause(ctx.Done(), time.Until(healed.Add(restAtLeast)))
@@ -319,9 +319,7 @@ func (r *run) rest(
 // check compares what was promised with what all members have now.
 func (r *run) check(ctx context.Context) (summary string, f findings) {
 	w := r.workload
-	r.mu.Lock()
-	f.Wrong = slices.Clone(r.problems)
-	r.mu.Unlock()
+	f.Wrong = r.foundSoFar()
 	if names := w.unsent(); len(names) > 0 {
 		f.missing("these agents have events that no backend acknowledges: %v", names)
 		return "", f
@@ -407,6 +405,13 @@ func (r *run) found(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.problems = append(r.problems, text)
+}
+
+// foundSoFar are the problems that were found while the schedule ran.
+func (r *run) foundSoFar() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.problems)
 }
 
 // say writes a line to the run's log.
