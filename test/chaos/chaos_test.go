@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// chaos runs the program. The test is skipped where schedules cannot be played.
+// chaos runs the program. The test is skipped where schedules cannot be played. If it fails, the runs' directories stay.
 func chaos(t *testing.T, args ...string) (status int, out string) {
 	t.Helper()
 	if err := canPlay(); err != nil {
@@ -47,7 +47,16 @@ func chaos(t *testing.T, args ...string) (status int, out string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), path, append(args, "-dir", filepath.Join(t.TempDir(), "runs"))...)
+	dir, err := os.MkdirTemp("", "lapwing-chaos-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if !t.Failed() {
+			_ = os.RemoveAll(dir)
+		}
+	})
+	cmd := exec.CommandContext(t.Context(), path, append(args, "-dir", dir)...)
 	text, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		t.Fatal(err)
