@@ -37,7 +37,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// chaos runs the program. The test is skipped where schedules cannot be played. If it fails, the runs' directories stay.
+// chaos runs the program. The test is skipped where schedules cannot be played. If it fails, the runs' directories
+// stay.
 func chaos(t *testing.T, args ...string) (status int, out string) {
 	t.Helper()
 	if err := canPlay(); err != nil {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -142,12 +143,14 @@ func contents(events []resource.Event) map[string]string {
 	return texts
 }
 
-// checkDigests compares the members' digests of the log.
-func (f *findings) checkDigests(digests map[string]string) {
-	names := slices.Sorted(maps.Keys(digests))
-	for _, name := range names {
-		if digests[name] != digests[names[0]] {
-			f.missing("the digests of %s and %s differ: %s and %s", names[0], name, digests[names[0]], digests[name])
+// checkCluster checks that a member sees no problems, and that the digests of the log are equal.
+func (f *findings) checkCluster(member string, status clusterStatus) {
+	for _, problem := range status.Problems {
+		f.missing("%s sees a problem of the cluster: %s", member, problem)
+	}
+	for _, m := range status.Members {
+		if first := status.Members[0]; !bytes.Equal(m.Digests, first.Digests) {
+			f.missing("%s: the digests of %s and %s differ: %s and %s", member, first.Name, m.Name, first.Digests, m.Digests)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -150,13 +151,23 @@ func TestCheckSame(t *testing.T) {
 	check("one more", nil, []resource.Event{event("a", 1)}, "differ in e/a")
 }
 
-func TestCheckDigests(t *testing.T) {
-	var f findings
-	f.checkDigests(nil)
-	f.checkDigests(map[string]string{"m0": "1", "m1": "1"})
-	expect(t, "equal", f.all())
-	f.checkDigests(map[string]string{"m0": "1", "m1": "1", "m2": "2"})
-	expect(t, "one differs", f.all(), "the digests of m0 and m2 differ: 1 and 2")
+func TestCheckCluster(t *testing.T) {
+	check := func(what, answer string, want ...string) {
+		t.Helper()
+		var status clusterStatus
+		if err := json.Unmarshal([]byte(answer), &status); err != nil {
+			t.Fatal(err)
+		}
+		var f findings
+		f.checkCluster("m0", status)
+		expect(t, what, f.all(), want...)
+	}
+	check("no cluster", `{}`)
+	check("equal", `{"members": [{"name": "m0", "digests": ["1"]}, {"name": "m1", "digests": ["1"]}]}`)
+	check("one differs", `{"members": [{"name": "m0", "digests": ["1"]}, {"name": "m1", "digests": ["2"]}]}`,
+		`the digests of m0 and m1 differ: ["1"] and ["2"]`)
+	check("a problem", `{"problems": ["m2 is away"], "members": [{"name": "m0"}]}`,
+		"m0 sees a problem of the cluster: m2 is away")
 }
 
 func TestFollowerCompare(t *testing.T) {

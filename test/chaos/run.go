@@ -342,12 +342,12 @@ func (r *run) check(ctx context.Context) (summary string, f findings) {
 		}
 		f.checkPairs(m.name, sent, storedPairs(events))
 		r.checkHistories(ctx, i, &f)
+		status, err := w.askCluster(ctx, i)
+		if err != nil {
+			f.missing("%v", err)
+		}
+		f.checkCluster(m.name, status)
 	}
-	digests, err := w.digests(ctx, 0)
-	if err != nil {
-		f.missing("%v", err)
-	}
-	f.checkDigests(digests)
 	have := storedPairs(first)
 	f.checkKeepalives(w.living(), mortal, mustNotice(r.schedule, r.mortalDies()), taken)
 	counts = f.checkAlerts(sent, have, taken, mayComeTwice(r.schedule))

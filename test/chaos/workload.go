@@ -364,24 +364,22 @@ func (w *workload) listEvents(ctx context.Context, member int) ([]resource.Event
 	return client.List(ctx, w.clients[member], client.Events, namespace, client.ListOptions{})
 }
 
-// digests are the members' digests of the log, by name, as a member knows them. There are none while the API has no
-// such path.
-func (w *workload) digests(ctx context.Context, member int) (map[string]string, error) {
-	var answer struct {
-		Members []struct {
-			Name    string
-			Digests json.RawMessage
-		}
+// clusterStatus is what a member says about the cluster.
+type clusterStatus struct {
+	Problems []string
+	Members  []struct {
+		Name    string
+		Digests json.RawMessage // of the log, by partition
 	}
-	err := w.clients[member].Do(ctx, http.MethodGet, "/api/lapwing/v1/cluster", nil, &answer)
+}
+
+// askCluster asks a member about the cluster. There is nothing to say while the API has no such path.
+func (w *workload) askCluster(ctx context.Context, member int) (status clusterStatus, err error) {
+	err = w.clients[member].Do(ctx, http.MethodGet, "/api/lapwing/v1/cluster", nil, &status)
 	if errors.Is(err, client.ErrNotFound) {
-		return nil, nil
+		return status, nil
 	}
-	digests := map[string]string{}
-	for _, m := range answer.Members {
-		digests[m.Name] = string(m.Digests)
-	}
-	return digests, err
+	return status, err
 }
 
 // keepaliveFailures counts the failures in the history of an agent's keepalive on a member.
