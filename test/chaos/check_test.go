@@ -166,8 +166,6 @@ func TestCheckCluster(t *testing.T) {
 	check("equal", `{"members": [{"name": "m0", "digests": ["1"]}, {"name": "m1", "digests": ["1"]}]}`)
 	check("one differs", `{"members": [{"name": "m0", "digests": ["1"]}, {"name": "m1", "digests": ["2"]}]}`,
 		`the digests of m0 and m1 differ: ["1"] and ["2"]`)
-	check("a problem", `{"problems": ["m2 is away"], "members": [{"name": "m0"}]}`,
-		"m0 sees a problem of the cluster: m2 is away")
 }
 
 func TestFollowerCompare(t *testing.T) {

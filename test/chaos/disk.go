@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -180,10 +181,14 @@ func (d *disk) fill(leave int64) error {
 	return nil
 }
 
-// empty makes room again.
+// empty makes room again, for good: a power cut does not bring the file back.
 func (d *disk) empty() error {
 	if err := os.Remove(d.ballast()); err != nil && !os.IsNotExist(err) {
 		return err
 	}
-	return nil
+	root, err := os.Open(d.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(root.Sync(), root.Close())
 }

@@ -346,6 +346,9 @@ func (r *run) check(ctx context.Context) (summary string, f findings) {
 		if err != nil {
 			f.missing("%v", err)
 		}
+		for _, problem := range status.Problems {
+			r.say("%s sees a problem of the cluster: %s", m.name, problem)
+		}
 		f.checkCluster(m.name, status)
 	}
 	have := storedPairs(first)

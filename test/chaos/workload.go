@@ -366,7 +366,7 @@ func (w *workload) listEvents(ctx context.Context, member int) ([]resource.Event
 
 // clusterStatus is what a member says about the cluster.
 type clusterStatus struct {
-	Problems []string
+	Problems []string // advice is among them, so they are logged only
 	Members  []struct {
 		Name    string
 		Digests json.RawMessage // of the log, by partition
