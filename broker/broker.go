@@ -1,19 +1,23 @@
 // Package broker runs the embedded NATS server whose JetStream keeps definitions, the event log and the audit log.
-// Package backend starts and stops it; config, eventlog and audit use its streams.
+// Package backend starts and stops it; config, eventlog and audit use its streams, and package cluster its Bus.
 //
-// The server runs in this process and is reached through an in-process connection: a single backend opens no port for
-// it. Every write is synced to disk before it is acknowledged. A store that stops answering writes is closed and opened
-// again (see Broker.TimedOut). What a stream holds is up to the package that owns it.
+// The server runs in this process and is reached through an in-process connection. A backend that is alone opens no
+// port for it. With Options.Cluster the servers of several backends (the members) form one JetStream cluster: their
+// streams are replicated, and each member serves reads from its own replica.
+//
+// Every write is synced to disk before it is acknowledged; in a cluster the raft log of a majority is. A store that
+// stops answering writes is closed and opened again (see Broker.TimedOut). What a stream holds is up to the package
+// that owns it, and so is what the members say to each other.
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -32,7 +36,9 @@ const maxControlLine = 64 << 10
 type Options struct {
 	// Dir is the directory of the streams. Required.
 	Dir string
-	// Name is this server's name; it must differ between the backends of a cluster. Default "lapwing".
+	// Name is this server's name. In a cluster it is required and belongs to this member and its directory alone: a
+	// member whose directory is empty needs a new name, because the others know what the old one has acknowledged.
+	// Default "lapwing".
 	Name string
 	// MaxMessage bounds one message, in bytes. Default 8 MiB: a full buffer of the event log fits, and the largest event.
 	MaxMessage int32
@@ -41,24 +47,40 @@ type Options struct {
 	Logger       *slog.Logger
 	// Registerer takes the metrics. Default none.
 	Registerer prometheus.Registerer
+	// Cluster makes the server a member of a cluster. Default nil: it is alone.
+	Cluster *Cluster
+	// Waiting is called with what Start and OpenStream wait for, whenever that changes. Default: it is only logged.
+	Waiting func(what string)
 }
 
 // Broker is the embedded server and this process's connection to it.
 type Broker struct {
 	opts    Options
+	log     *slog.Logger
+	access  *access // of a cluster's member; nil alone
 	repairs prometheus.Counter
 	rare    *rarelog.Log
 	failed  chan error // capacity 1
+
+	life     context.Context // ends with Stop
+	end      context.CancelFunc
+	stopOnce sync.Once
+	stopErr  error // of Stop
+	tasks    sync.WaitGroup
 
 	mu       sync.Mutex // guards the fields below
 	srv      *server.Server
 	conn     *nats.Conn
 	js       jetstream.JetStream
 	marks    map[string]*Mark
+	opened   map[string]struct{} // streams that OpenStream has opened
+	gathered time.Time           // when a majority of the members had answered; only in a cluster
+	cluster  string              // the mark of the cluster that the store belongs to; see Broker.gather
 	stopping bool
 
-	repairing sync.Mutex // held while the store is reopened
-	repaired  time.Time  // when that was last done; guarded by repairing
+	repairing sync.Mutex              // held while the store is reopened; guards the fields below
+	repaired  time.Time               // when that was last done
+	stuck     map[string]*stuckStream // by stream; only in a cluster
 }
 
 // New checks the options; Start does the work.
@@ -66,20 +88,26 @@ func New(opts Options) (*Broker, error) {
 	if opts.Dir == "" {
 		return nil, errors.New("broker: no directory")
 	}
-	if opts.Name == "" {
-		opts.Name = "lapwing"
+	if opts.Cluster != nil {
+		if err := opts.Cluster.check(opts.Name); err != nil {
+			return nil, fmt.Errorf("broker: %w", err)
+		}
 	}
-	if opts.MaxMessage == 0 {
-		opts.MaxMessage = 8 << 20
-	}
-	if opts.StartTimeout == 0 {
-		opts.StartTimeout = 60 * time.Second
-	}
+	opts.Name = cmp.Or(opts.Name, "lapwing")
+	opts.MaxMessage = cmp.Or(opts.MaxMessage, 8<<20)
+	opts.StartTimeout = cmp.Or(opts.StartTimeout, 60*time.Second)
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opts.Waiting == nil {
+		opts.Waiting = func(string) {}
+	}
 	log := opts.Logger.With("component", "broker")
-	b := &Broker{opts: opts, rare: rarelog.New(log), failed: make(chan error, 1), marks: map[string]*Mark{}}
+	b := &Broker{
+		opts: opts, log: log, rare: rarelog.New(log), failed: make(chan error, 1),
+		marks: map[string]*Mark{}, opened: map[string]struct{}{}, stuck: map[string]*stuckStream{},
+	}
+	b.life, b.end = context.WithCancel(context.Background())
 	b.repairs = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "lapwing_broker_repairs_total", Help: "Times the broker's store was opened again because writes to it timed out.",
 	})
@@ -96,18 +124,119 @@ func New(opts Options) (*Broker, error) {
 	return b, nil
 }
 
-// Start runs the server and connects to it.
-func (b *Broker) Start(context.Context) error {
+// Start runs the server and connects to it. In a cluster it waits until a majority of the members has a leader, for as
+// long as ctx allows. It logs and passes to Options.Waiting what it waits for. Stop ends the wait.
+func (b *Broker) Start(ctx context.Context) error {
+	if err := b.checkDir(); err != nil {
+		return err
+	}
+	if b.opts.Cluster == nil {
+		opts := b.serverOptions()
+		opts.DontListen, opts.JetStream = true, true
+		return b.run(opts)
+	}
+	b.access = newAccess()
+	routes, err := b.gather(ctx)
+	if err != nil {
+		return err
+	}
+	opts := b.memberOptions(routes)
+	opts.JetStream = true
+	if err := b.run(opts); err != nil {
+		return err
+	}
+	if err := b.join(ctx); err != nil {
+		return errors.Join(err, b.Stop())
+	}
+	return nil
+}
+
+// run runs the server and connects to it, for good.
+func (b *Broker) run(opts *server.Options) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.srv != nil {
-		return errors.New("start broker: already started")
+	switch {
+	case b.stopping:
+		return fmt.Errorf("start broker: %w", errStopped)
+	case b.srv != nil:
+		return errors.New("start broker: it was started before")
 	}
-	srv, err := server.NewServer(&server.Options{
+	srv, conn, err := b.launch(opts, nats.ClosedHandler(b.connectionClosed))
+	if err != nil {
+		return err
+	}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		end(srv, conn)
+		return fmt.Errorf("connect to broker: %w", err)
+	}
+	b.srv, b.conn, b.js = srv, conn, js
+	return nil
+}
+
+// launch starts a server and connects to it.
+func (b *Broker) launch(opts *server.Options, more ...nats.Option) (*server.Server, *nats.Conn, error) {
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		return nil, nil, fmt.Errorf("start broker in %s: %w", b.opts.Dir, err)
+	}
+	if b.access != nil {
+		b.access.system.Store(srv.SystemAccount)
+	}
+	fatal := make(chan string, 1)
+	srv.SetLoggerV2(serverLog{b.log, fatal}, false, false, false)
+	srv.Start()
+	err = b.waitReady(srv, fatal)
+	if err == nil && srv.JetStreamEnabled() != opts.JetStream {
+		err = errors.New("it has no store; its log says why")
+	}
+	if err != nil {
+		end(srv, nil)
+		return nil, nil, fmt.Errorf("start broker in %s: %w", b.opts.Dir, err)
+	}
+	more = append(more, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
+	conn, err := b.connect(srv, backendUser, more...)
+	if err != nil {
+		end(srv, nil)
+		return nil, nil, err
+	}
+	return srv, conn, nil
+}
+
+// waitReady waits until a server has started, or failed to.
+func (b *Broker) waitReady(srv *server.Server, fatal <-chan string) error {
+	for begin := time.Now(); time.Since(begin) < b.opts.StartTimeout; {
+		if srv.ReadyForConnections(readyPoll) {
+			return nil
+		}
+		select {
+		case why := <-fatal:
+			return errors.New(why)
+		case <-b.life.Done():
+			return errStopped
+		default:
+		}
+	}
+	return fmt.Errorf("not ready after %s; its log says why", b.opts.StartTimeout)
+}
+
+// readyPoll is how long the server is waited for at a time.
+const readyPoll = time.Second
+
+// end ends a server and the connection to it, which may be nil.
+func end(srv *server.Server, conn *nats.Conn) {
+	if conn != nil {
+		conn.Close()
+	}
+	srv.Shutdown()
+	srv.WaitForShutdown()
+}
+
+// serverOptions returns the options that all servers have.
+func (b *Broker) serverOptions() *server.Options {
+	return &server.Options{
 		ServerName: b.opts.Name,
-		DontListen: true,
 		NoSigs:     true,
-		JetStream:  true,
 		StoreDir:   b.opts.Dir,
 		SyncAlways: true,
 		MaxPayload: b.opts.MaxMessage,
@@ -116,33 +245,20 @@ func (b *Broker) Start(context.Context) error {
 		// The limits are not ours to guess: the event log watches the disk itself and is trimmed by position.
 		JetStreamMaxStore:  1 << 50,
 		JetStreamMaxMemory: 1 << 30,
-	})
+	}
+}
+
+// connect makes an in-process connection to the server.
+func (b *Broker) connect(srv *server.Server, user string, opts ...nats.Option) (*nats.Conn, error) {
+	opts = append(opts, nats.InProcessServer(srv), nats.Name("lapwing "+user))
+	if b.access != nil {
+		opts = append(opts, nats.UserInfo(user, b.access.secret))
+	}
+	conn, err := nats.Connect("", opts...)
 	if err != nil {
-		return fmt.Errorf("start broker in %s: %w", b.opts.Dir, err)
+		return nil, fmt.Errorf("connect to broker: %w", err)
 	}
-	srv.SetLoggerV2(serverLog{b.opts.Logger.With("component", "broker")}, false, false, false)
-	srv.Start()
-	if !srv.ReadyForConnections(b.opts.StartTimeout) || !srv.JetStreamEnabled() {
-		srv.Shutdown()
-		srv.WaitForShutdown()
-		return fmt.Errorf("start broker in %s: not ready after %s; its log says why", b.opts.Dir, b.opts.StartTimeout)
-	}
-	conn, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1), nats.Name("lapwing backend"),
-		nats.ReconnectWait(100*time.Millisecond), nats.ClosedHandler(b.connectionClosed))
-	if err != nil {
-		srv.Shutdown()
-		srv.WaitForShutdown()
-		return fmt.Errorf("connect to broker: %w", err)
-	}
-	js, err := jetstream.New(conn)
-	if err != nil {
-		conn.Close()
-		srv.Shutdown()
-		srv.WaitForShutdown()
-		return fmt.Errorf("connect to broker: %w", err)
-	}
-	b.srv, b.conn, b.js = srv, conn, js
-	return nil
+	return conn, nil
 }
 
 // connectionClosed runs when the connection is closed for good. The client library reconnects a broken connection by
@@ -160,19 +276,24 @@ func (b *Broker) connectionClosed(conn *nats.Conn) {
 // Failed gets at most one error. After it the broker serves nothing and the process must end.
 func (b *Broker) Failed() <-chan error { return b.failed }
 
-// Stop closes the connection and waits for the server to end. It may be called more than once.
+// Stop closes the connection and waits for the server to end. It may be called more than once, and ends a Start that
+// waits.
 func (b *Broker) Stop() error {
+	b.stopOnce.Do(func() { b.stopErr = b.stop() })
+	return b.stopErr
+}
+
+func (b *Broker) stop() error {
+	b.end()
 	b.mu.Lock()
-	if b.srv == nil {
-		b.mu.Unlock()
-		return nil
-	}
 	b.stopping = true
 	conn, srv := b.conn, b.srv
 	b.mu.Unlock()
-	conn.Close()
-	srv.Shutdown()
-	srv.WaitForShutdown()
+	b.tasks.Wait()
+	if srv == nil {
+		return nil
+	}
+	end(srv, conn)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.srv = nil
@@ -182,66 +303,6 @@ func (b *Broker) Stop() error {
 	}
 	clear(b.marks)
 	return errors.Join(errs...)
-}
-
-const (
-	// minRepairPause is the least time between the starts of two repairs.
-	minRepairPause = 15 * time.Second
-	// longOutage is how long writes must go unanswered before the store counts as broken. A store that is only busy,
-	// for example when ten thousand agents register at once, answers some writes late; opening it again would stop all
-	// answers for a while.
-	longOutage = 15 * time.Second
-)
-
-// Outage measures for one writer how long the store has not answered. The zero value is ready.
-type Outage struct {
-	begin atomic.Int64 // Unix nanoseconds of the first write since the last answer that timed out; 0 if none did
-}
-
-// Answered ends the outage.
-func (s *Outage) Answered() {
-	if s.begin.Load() != 0 {
-		s.begin.Store(0)
-	}
-}
-
-// TimedOut notes that a write was not answered in time. It repairs the store when the outage has lasted long.
-func (b *Broker) TimedOut(s *Outage) error {
-	now := time.Now().UnixNano()
-	if s.begin.CompareAndSwap(0, now) || time.Duration(now-s.begin.Load()) < longOutage {
-		return nil
-	}
-	return b.repair()
-}
-
-// repair closes the store and opens it again, at most every 15 s. A stream that failed to write, for example on a full
-// disk, takes no more writes until then, even when there is space again. Readers resume by themselves. No acknowledged
-// write is lost: opening reads what is on disk.
-func (b *Broker) repair() error {
-	b.repairing.Lock()
-	defer b.repairing.Unlock()
-	if time.Since(b.repaired) < minRepairPause {
-		return nil
-	}
-	b.mu.Lock()
-	srv := b.srv
-	b.mu.Unlock()
-	if srv == nil {
-		return nil
-	}
-	b.opts.Logger.Warn("writes to the broker's store time out: it is opened again", "component", "broker")
-	b.repairs.Inc()
-	opened := srv.JetStreamConfig()
-	opened.StoreDir = b.opts.Dir // the server appends its own directory to it
-	err := srv.ShutdownJetStream()
-	if err == nil {
-		err = srv.EnableJetStream(opened)
-	}
-	b.repaired = time.Now()
-	if err != nil {
-		return fmt.Errorf("open broker's store again: %w", err)
-	}
-	return nil
 }
 
 // headerRoom is the part of a message that is kept for its headers, in bytes.
@@ -269,27 +330,48 @@ func (b *Broker) Err() error {
 	return nil
 }
 
-// serverLog hands the server's log lines to slog. The server's notices do not help the operator of a single backend, so
-// they are debug lines here.
-type serverLog struct{ log *slog.Logger }
+// serverLog hands the server's log lines to slog. The server's notices do not help an operator, so they are debug lines
+// here.
+type serverLog struct {
+	log   *slog.Logger
+	fatal chan<- string // gets the first reason why the server cannot start
+}
+
+// known begins lines of the server about what is no fault, or what the broker itself says.
+var known = [...]string{
+	"Missing stream metafile",                                      // the files were checked before; the owner writes it anew
+	"Waiting for routing", "JetStream has not established contact", // see Broker.await
+	"Error trying to connect to route", // of a member that does not run; see Broker.Peers
+	"Metalayer blocking snapshot",      // how long it took, in milliseconds
+}
 
 func (l serverLog) Noticef(f string, v ...any) {
 	l.log.Debug("broker notice", "text", fmt.Sprintf(f, v...))
 }
 func (l serverLog) Warnf(f string, v ...any) {
-	if strings.Contains(f, "Missing stream metafile") { // the files were checked before, and the stream's owner writes it anew
-		l.Noticef(f, v...)
-		return
-	}
-	l.log.Warn("broker warning", "text", fmt.Sprintf(f, v...))
+	l.unlessKnown(slog.LevelWarn, "broker warning", fmt.Sprintf(f, v...))
 }
 func (l serverLog) Fatalf(f string, v ...any) {
-	l.log.Error("broker failed", "text", fmt.Sprintf(f, v...))
+	text := fmt.Sprintf(f, v...)
+	l.log.Error("broker failed", "text", text)
+	select {
+	case l.fatal <- text:
+	default:
+	}
 }
 func (l serverLog) Errorf(f string, v ...any) {
-	l.log.Error("broker error", "text", fmt.Sprintf(f, v...))
+	l.unlessKnown(slog.LevelError, "broker error", fmt.Sprintf(f, v...))
 }
 func (l serverLog) Debugf(f string, v ...any) {
 	l.log.Debug("broker debug", "text", fmt.Sprintf(f, v...))
 }
 func (l serverLog) Tracef(f string, v ...any) {}
+
+func (l serverLog) unlessKnown(level slog.Level, message, text string) {
+	for _, begin := range known {
+		if strings.Contains(text, begin) {
+			level, message = slog.LevelDebug, "broker notice"
+		}
+	}
+	l.log.Log(context.Background(), level, message, "text", text)
+}

@@ -84,6 +84,7 @@ var layers = []layer{
 
 	// Helpers and tools. Any package may import those below internal/, except for testbackend.
 	{"internal/...", "", "useful to any Go program"},
+	{"internal/testbroker", "broker", "the brokers of a cluster for tests"},
 	{"internal/testconfig", "broker config", "a store of definitions for tests"},
 	{"internal/testpool", "filter", "processes that run expressions, for tests"},
 	{"internal/testbackend", "...", "a real backend on :0 and what tests say to it"},

@@ -1,0 +1,159 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// minRepairPause is the least time between the starts of two repairs.
+	minRepairPause = 15 * time.Second
+	// longOutage is how long writes must go unanswered before the store counts as broken. A store that is only busy,
+	// for example when ten thousand agents register at once, answers some writes late; opening it again would stop all
+	// answers for a while.
+	longOutage = 15 * time.Second
+	// stuckTime is how long a stream that has a leader and a majority may commit nothing before something is done about
+	// it. An election takes up to 9 s.
+	stuckTime = 20 * time.Second
+)
+
+// Outage measures for one writer how long the store has not answered. The zero value is ready for use on one server.
+type Outage struct {
+	// Stream is what the writer writes to. Required in a cluster.
+	Stream string
+
+	begin atomic.Int64 // Unix nanoseconds of the first write since the last answer that timed out; 0 if none did
+}
+
+// Answered ends the outage.
+func (o *Outage) Answered() {
+	if o.begin.Load() != 0 {
+		o.begin.Store(0)
+	}
+}
+
+// TimedOut notes that a write was not answered in time, and repairs the store when the outage has lasted long.
+//
+// Alone, the store is closed and opened again after 15 s. In a cluster that would make things worse while there is no
+// majority: all that is left would do it again and again. So there it only acts on a stream that has a leader and a
+// connected majority and still commits nothing: after 20 s the leader is asked to step down, and after 20 s more the
+// leader's server opens its store again, on this member alone.
+func (b *Broker) TimedOut(o *Outage) error {
+	now := time.Now()
+	if o.begin.CompareAndSwap(0, now.UnixNano()) {
+		return nil
+	}
+	noted := o.begin.Load()
+	if noted == 0 { // another write was answered just now
+		return nil
+	}
+	begin := time.Unix(0, noted)
+	if b.opts.Cluster != nil {
+		return b.treat(o.Stream, begin, now)
+	}
+	if now.Sub(begin) < longOutage {
+		return nil
+	}
+	b.repairing.Lock()
+	defer b.repairing.Unlock()
+	return b.repair()
+}
+
+// treat does what judge says about a stream whose writes time out.
+func (b *Broker) treat(stream string, begin, now time.Time) error {
+	b.repairing.Lock()
+	defer b.repairing.Unlock()
+	s := b.stuck[stream]
+	if s == nil {
+		s = &stuckStream{}
+		b.stuck[stream] = s
+	}
+	switch s.judge(now, begin, b.view(stream)) {
+	case stepDown:
+		b.log.Warn("a stream has a leader and commits nothing: the leader is asked to step down", "stream", stream)
+		ctx, cancel := context.WithTimeout(b.life, apiTimeout)
+		defer cancel()
+		return b.StepDown(ctx, stream)
+	case reopen:
+		return b.repair()
+	}
+	return nil
+}
+
+// remedy is what to do about a stream that commits nothing.
+type remedy string
+
+const (
+	wait     remedy = "wait"
+	stepDown remedy = "step down"
+	reopen   remedy = "reopen"
+)
+
+// streamView is how a stream stands, as this member knows it.
+type streamView struct {
+	Leader   string // "" if none is known
+	Leads    bool   // the leader is this member
+	Majority bool   // a majority of the members is connected
+	Last     uint64 // the newest message of this member's replica
+}
+
+// stuckStream follows a stream whose writes time out.
+type stuckStream struct {
+	leader string
+	last   uint64
+	since  time.Time // since then the leader and the last message are the same, and there is a majority
+	asked  time.Time // when a leader was asked to step down; zero if not since the last commit
+}
+
+// judge decides what to do. begin is when a write timed out first since the last one that was answered.
+func (s *stuckStream) judge(now, begin time.Time, v streamView) remedy {
+	if v.Last != s.last || s.asked.Before(begin) {
+		s.asked = time.Time{}
+	}
+	if v.Leader == "" || !v.Majority || v.Leader != s.leader || v.Last != s.last {
+		s.leader, s.last, s.since = v.Leader, v.Last, now
+		return wait
+	}
+	stuck := now.Sub(s.since) >= stuckTime && now.Sub(begin) >= stuckTime
+	switch {
+	case !stuck:
+		return wait
+	case s.asked.IsZero():
+		s.asked = now
+		return stepDown
+	case now.Sub(s.asked) < stuckTime || !v.Leads:
+		return wait
+	}
+	*s = stuckStream{}
+	return reopen
+}
+
+// repair closes the store and opens it again, at most every 15 s. A stream that failed to write, for example on a full
+// disk, takes no more writes until then, even when there is space again. Readers resume by themselves. No acknowledged
+// write is lost: opening reads what is on disk. The caller holds repairing.
+func (b *Broker) repair() error {
+	if time.Since(b.repaired) < minRepairPause {
+		return nil
+	}
+	b.mu.Lock()
+	srv := b.srv
+	b.mu.Unlock()
+	if srv == nil {
+		return nil
+	}
+	b.log.Warn("writes to the broker's store time out: it is opened again")
+	b.repairs.Inc()
+	opened := srv.JetStreamConfig()
+	opened.StoreDir = b.opts.Dir // the server appends its own directory to it
+	err := srv.ShutdownJetStream()
+	if err == nil {
+		err = srv.EnableJetStream(opened)
+	}
+	b.repaired = time.Now()
+	if err != nil {
+		return fmt.Errorf("open broker's store again: %w", err)
+	}
+	return nil
+}
