@@ -2,10 +2,7 @@ package config
 
 import (
 	"context"
-	"errors"
 	"slices"
-
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Author is the user who writes a definition.
@@ -53,26 +50,4 @@ func (s *Store) written(ctx context.Context, kind, namespace, name string, old, 
 		Author: author, Kind: kind, Namespace: namespace, Name: name,
 		Old: slices.Clone(old), New: slices.Clone(new), Revision: revision,
 	})
-}
-
-// replace writes a value and returns the value it replaced.
-func (s *Store) replace(ctx context.Context, key string, value []byte) (old []byte, revision uint64, err error) {
-	for {
-		entry, err := s.bucket.Get(ctx, key)
-		switch {
-		case errors.Is(err, jetstream.ErrKeyNotFound):
-			revision, err = s.bucket.Create(ctx, key, value)
-			if errors.Is(err, jetstream.ErrKeyExists) {
-				continue
-			}
-			return nil, revision, err
-		case err != nil:
-			return nil, 0, err
-		}
-		revision, err = s.bucket.Update(ctx, key, value, entry.Revision())
-		if wrongRevision(err) {
-			continue
-		}
-		return entry.Value(), revision, err
-	}
 }

@@ -8,28 +8,20 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/lapwing-monitoring/lapwing/broker"
 )
 
-// stored is an entry of the bucket as its watcher gets it: a check in the namespace default.
-type stored struct {
-	name     string
-	revision uint64
+// message is one of the bucket as its watcher gets it: a check in the namespace default.
+func message(name string, revision uint64) broker.Message {
+	return broker.Message{
+		Seq: revision, Subject: subjectPrefix + bucketKey(Checks.String(), "default", name),
+		Data: fmt.Appendf(nil, `{"metadata":{"namespace":"default","name":%q}}`, name),
+	}
 }
-
-func (e stored) Bucket() string { return bucketName }
-func (e stored) Key() string    { return bucketKey(Checks.String(), "default", e.name) }
-func (e stored) Value() []byte {
-	return fmt.Appendf(nil, `{"metadata":{"namespace":"default","name":%q}}`, e.name)
-}
-func (e stored) Revision() uint64                { return e.revision }
-func (e stored) Created() time.Time              { return time.Now() }
-func (e stored) Delta() uint64                   { return 0 }
-func (e stored) Operation() jetstream.KeyValueOp { return jetstream.KeyValuePut }
 
 // watched returns a store without a broker. The test feeds it in place of the watcher.
 func watched() *Store {
-	s := &Store{advanced: make(chan struct{}), listeners: map[int]func(Change){}}
+	s := &Store{advanced: make(chan struct{}), listeners: map[int]func(Change){}, stored: map[string]stored{}}
 	s.metrics = newMetrics(nil, s)
 	s.snapshot.Store(Empty())
 	return s
@@ -47,7 +39,7 @@ func TestWritesWaitForListeners(t *testing.T) {
 		})
 		returned := make(chan error, 1)
 		go func() { returned <- s.wait(t.Context(), 7) }()
-		go s.apply([]jetstream.KeyValueEntry{stored{"other", 6}, stored{"mine", 7}})
+		go s.apply([]broker.Message{message("other", 6), message("mine", 7)}, false)
 		synctest.Wait()
 		if _, ok := Get(s.Snapshot(), Checks, "default", "mine"); !ok {
 			t.Fatal("the snapshot does not hold the write")
@@ -71,7 +63,7 @@ func TestWriteNeedNotWaitForever(t *testing.T) {
 		s := watched()
 		goOn := make(chan struct{})
 		s.OnChange(func(Change) { <-goOn })
-		go s.apply([]jetstream.KeyValueEntry{stored{"mine", 7}})
+		go s.apply([]broker.Message{message("mine", 7)}, false)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := s.wait(ctx, 7); !errors.Is(err, context.DeadlineExceeded) {

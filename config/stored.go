@@ -11,8 +11,8 @@ import (
 // Stored describes the bucket's stream to programs that read its files without the broker.
 func Stored() blocks.Stream {
 	return blocks.Stream{
-		Name: streamName, Subject: "$KV." + bucketName + ".", Keyed: true, Valid: validStored,
-		Live: func(headers []byte) bool { return !bytes.Contains(headers, []byte("KV-Operation:")) },
+		Name: streamName, Subject: subjectPrefix, Keyed: true, Valid: validStored,
+		Live: func(headers []byte) bool { return !bytes.Contains(headers, []byte(operationHeader+":")) },
 	}
 }
 

@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -12,16 +13,18 @@ import (
 // A deleted definition leaves a tombstone in the bucket, so that every watcher learns of the deletion. Tombstones are
 // small, but a week of short-lived hosts leaves hundreds of thousands, which every start would have to read.
 //
-// The store removes each tombstone some time after it was made. A connected watcher has seen it by then. A watcher that
-// connects later needs none: it starts from what exists. A watcher that loses its connection for longer than
-// TombstoneGrace must load the bucket anew. Only the tombstone goes: a definition made again under the same name has a
-// later revision, which the removal does not touch.
+// The store removes each tombstone some time after it was made. In a cluster only the bucket's leader does, and only
+// while all copies are current: a member that was cut off for longer than TombstoneGrace would otherwise never learn of
+// the deletion. A watcher that starts later needs none: it begins with what exists. Only the tombstone goes: a
+// definition made again under the same name has a later revision, which the removal does not touch.
 
 const (
 	// tombstonePause is the least time between two removals, so that they do not delay writes.
 	tombstonePause = 2 * time.Millisecond
-	// tombstoneRetry is the pause after a failed removal.
+	// tombstoneRetry is the pause after a removal that failed, or has to wait.
 	tombstoneRetry = 10 * time.Second
+	// tombstoneTimeout bounds one removal.
+	tombstoneTimeout = 30 * time.Second
 )
 
 // tombstone is the mark of one deletion in the bucket.
@@ -91,12 +94,15 @@ func (s *Store) removeTombstones(ctx context.Context) {
 		}
 		if left := s.opts.TombstoneGrace - time.Since(t.made); left > 0 {
 			pause = left
-		} else if err := s.removeTombstone(ctx, t); err == nil {
+		} else if gone, err := s.removeTombstone(ctx, t); gone {
 			s.tombstones.removed()
+			s.forget(t)
 			s.metrics.tombstonesRemoved.Inc()
-		} else if ctx.Err() == nil {
+		} else {
 			pause = tombstoneRetry
-			s.rare.Warn("mark of a deleted definition was not removed and will be later", "", "key", t.key, "err", err)
+			if err != nil && ctx.Err() == nil {
+				s.rare.Warn("mark of a deleted definition was not removed and will be later", "", "key", t.key, "err", err)
+			}
 		}
 		timer.Reset(pause)
 		select {
@@ -107,12 +113,26 @@ func (s *Store) removeTombstones(ctx context.Context) {
 	}
 }
 
-func (s *Store) removeTombstone(ctx context.Context, t tombstone) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+// removeTombstone removes a tombstone, or has the bucket's leader do it. It reports whether the tombstone is gone.
+func (s *Store) removeTombstone(ctx context.Context, t tombstone) (gone bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, tombstoneTimeout)
 	defer cancel()
-	err := s.stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+bucketName+"."+t.key), jetstream.WithPurgeSequence(t.revision+1))
-	if err != nil {
-		return fmt.Errorf("remove mark of %s: %w", t.key, err)
+	if !s.opts.Broker.Leads(streamName) {
+		_, err := s.stream.GetMsg(ctx, t.revision)
+		return errors.Is(err, jetstream.ErrMsgNotFound), nil
 	}
-	return nil
+	copies, err := s.opts.Broker.StreamStatus(ctx, streamName)
+	if err != nil {
+		return false, fmt.Errorf("remove mark of %s: %w", t.key, err)
+	}
+	for _, r := range copies.Replicas {
+		if !r.Current || r.Offline {
+			return false, nil
+		}
+	}
+	err = s.stream.Purge(ctx, jetstream.WithPurgeSubject(subjectPrefix+t.key), jetstream.WithPurgeSequence(t.revision+1))
+	if err != nil {
+		return false, fmt.Errorf("remove mark of %s: %w", t.key, err)
+	}
+	return true, nil
 }
