@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -37,8 +38,12 @@ const (
 	// readWait bounds the wait for a block.
 	readWait = 5 * time.Second
 	// recordTimeout bounds storing an entry. The request that caused it may have less time left, or its client may be
-	// gone; the change was made all the same.
-	recordTimeout = 5 * time.Second
+	// gone; the change was made all the same. In a cluster it may take 10 s until there is a new leader.
+	recordTimeout        = 5 * time.Second
+	clusterRecordTimeout = 15 * time.Second
+	// copyWait is how long a read waits for this backend's copy of the log to have all entries, looking every copyPoll.
+	copyWait = 2 * time.Second
+	copyPoll = 50 * time.Millisecond
 )
 
 // Options configures a Log. If the comment of a field does not say what 0 means, 0 is replaced by the value of
@@ -117,7 +122,7 @@ func New(opts Options) (*Log, error) {
 
 // Start opens the stream and the file.
 func (l *Log) Start(ctx context.Context) error {
-	stream, err := l.opts.Broker.JetStream().CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+	stream, err := l.opts.Broker.OpenStream(ctx, jetstream.StreamConfig{
 		Name:        streamName,
 		Description: "lapwing audit log",
 		Subjects:    []string{subject},
@@ -179,7 +184,11 @@ func (l *Log) Written(ctx context.Context, w config.Write) {
 // Record keeps an entry, with the current time.
 func (l *Log) Record(ctx context.Context, e Entry) {
 	e.Time = l.opts.Now().UTC()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	timeout := recordTimeout
+	if l.opts.Broker.Replicas() > 1 {
+		timeout = clusterRecordTimeout
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	line, err := json.Marshal(&e)
 	if limit := l.opts.Broker.MaxPayload(); err == nil && len(line) > limit {
@@ -202,11 +211,11 @@ func (l *Log) Record(ctx context.Context, e Entry) {
 }
 
 func (l *Log) publish(ctx context.Context, line []byte) error {
-	ack, err := l.opts.Broker.JetStream().Publish(ctx, subject, line)
+	seq, err := l.opts.Broker.Write(ctx, &nats.Msg{Subject: subject, Data: line})
 	if err != nil {
 		return err
 	}
-	l.mark.Stored(ack.Sequence)
+	l.mark.Stored(seq)
 	return nil
 }
 
@@ -317,11 +326,28 @@ func (l *Log) Read(ctx context.Context, q Query) (entries []Entry, next uint64, 
 	return entries, 0, nil
 }
 
-// readBlock returns the entries with IDs from one up to another, in order.
+// readBlock returns the entries with IDs from one up to another, in order. In a cluster they come from any member's
+// copy, which may be behind for a moment.
 func (l *Log) readBlock(ctx context.Context, from, end uint64) ([]Entry, error) {
+	for begin := time.Now(); ; {
+		entries, err := l.fetchBlock(ctx, from, end)
+		complete := len(entries) > 0 && entries[len(entries)-1].ID == end-1
+		if err != nil || complete || l.opts.Broker.Replicas() == 1 || time.Since(begin) > copyWait {
+			return entries, err
+		}
+		select {
+		case <-time.After(copyPoll):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("read audit log: %w", ctx.Err())
+		}
+	}
+}
+
+// fetchBlock returns the entries that one copy has.
+func (l *Log) fetchBlock(ctx context.Context, from, end uint64) ([]Entry, error) {
 	consumer, err := l.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, AckPolicy: jetstream.AckNonePolicy,
-		MemoryStorage: true, InactiveThreshold: time.Minute,
+		MemoryStorage: true, Replicas: 1, InactiveThreshold: time.Minute,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read audit log: %w", err)

@@ -267,7 +267,7 @@ func New(opts Options) (*Log, error) {
 func (l *Log) Start(ctx context.Context) error {
 	l.js = l.opts.Broker.JetStream()
 	for _, p := range l.parts {
-		stream, err := l.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		stream, err := l.opts.Broker.OpenStream(ctx, jetstream.StreamConfig{
 			Name:       streamName(p.id),
 			Subjects:   []string{subject(p.id)},
 			Storage:    jetstream.FileStorage,
@@ -277,7 +277,7 @@ func (l *Log) Start(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("open event log partition %d: %w", p.id, err)
 		}
-		p.stream = stream
+		p.stream, p.outage.Stream = stream, streamName(p.id)
 		if p.mark, err = l.opts.Broker.Mark(streamName(p.id)); err != nil {
 			return err
 		}
