@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 WEB_SRC  = $(shell find web/src web/public web/index.html web/tsconfig.json web/package.json web/package-lock.json web/generate/package.json web/vite.config.ts 2>/dev/null)
 
-.PHONY: help build dist run test test-go test-web e2e race lint vet-all bench gate attack chaos fuzz generate web clean
+.PHONY: help build dist run run-cluster test test-go test-web e2e race lint vet-all bench gate attack chaos fuzz generate web clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ dist: web ## build static binaries for all systems into dist/, the whole and the
 
 run: build ## start a backend and an agent with sample checks in ./data; Ctrl-C stops all
 	@exec bin/lapwing demo --dir data
+
+run-cluster: build ## the same with three backends in ./data-cluster; one may be killed
+	@exec bin/lapwing demo --backends 3 --dir data-cluster
 
 web: web/dist/index.html ## build the web page (needs Node 20; without it the binary works and says so)
 

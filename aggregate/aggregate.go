@@ -53,6 +53,8 @@ type Options struct {
 	// Limit selects the events that an aggregate may have as members, nil for all of its namespace. It fails if there
 	// are none, and says why. It is called for each evaluation. Default: all.
 	Limit func(def *resource.Aggregate) (*selector.Selector, error)
+	// Acts reports whether this backend evaluates an aggregate. Default: it evaluates all.
+	Acts func(namespace, name string) bool
 	// MaxGroups bounds the results of an aggregate. An aggregate with more is not evaluated. Default 1000.
 	MaxGroups int
 	// Timeout bounds an evaluation including its submissions. Default 30 s.
@@ -120,6 +122,9 @@ func newRunner(opts Options, from source) (*Runner, error) {
 	}
 	if opts.Limit == nil {
 		opts.Limit = func(*resource.Aggregate) (*selector.Selector, error) { return nil, nil }
+	}
+	if opts.Acts == nil {
+		opts.Acts = func(string, string) bool { return true }
 	}
 	if opts.MaxGroups == 0 {
 		opts.MaxGroups = 1000
@@ -248,6 +253,9 @@ func (r *Runner) count(jobs map[resource.Name]*job) {
 }
 
 func (r *Runner) runOne(ctx context.Context, j *job) {
+	if !r.opts.Acts(j.def.Metadata.Namespace, j.def.Metadata.Name) {
+		return
+	}
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
 	defer cancel()
@@ -425,7 +433,8 @@ func (r *Runner) sweep(ctx context.Context, jobs map[resource.Name]*job) {
 		if err != nil || ev.Check == nil {
 			continue // gone in the meantime
 		}
-		if _, ok := jobs[resource.Name{Namespace: k.Namespace, Name: ev.Check.Metadata.Labels[resource.AggregateLabel]}]; ok || !madeHere(ev) {
+		of := resource.Name{Namespace: k.Namespace, Name: ev.Check.Metadata.Labels[resource.AggregateLabel]}
+		if _, ok := jobs[of]; ok || !madeHere(ev) || !r.opts.Acts(of.Namespace, of.Name) {
 			continue
 		}
 		if err := r.retire(ctx, k, "the aggregate was deleted"); err != nil && ctx.Err() == nil {

@@ -22,6 +22,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"path"
@@ -52,6 +53,7 @@ type State interface {
 	Tail(buffer int) *state.Tail
 	Cursor() state.Cursor
 	ChangedSince(namespace string, c state.Cursor) (changed []state.Update, ok bool)
+	WaitFolded(ctx context.Context, partition int, seq uint64) error
 }
 
 // Intake writes to the event log. Its methods return when the change is durable and State shows it.
@@ -105,12 +107,15 @@ type Options struct {
 	// Impaired returns what a serving backend cannot do; /ready then answers 503, and everything else works. Default:
 	// nothing.
 	Impaired func() error
-	// Execute asks the agents with one of the subscriptions to run a check now. It returns the time of the request in
-	// Unix seconds. Default: there are no agents.
-	Execute func(check *resource.CheckConfig, subscriptions []string) (issued int64)
-	// WithoutAgent returns the subscriptions of a namespace that no connected agent has. Default: none.
-	WithoutAgent func(namespace string, subscriptions []string) []string
-	// Drain sends agents to other backends. Default: there are no agents.
+	// Execute asks the agents of all backends with one of the subscriptions to run a check now. Default: there are no
+	// agents.
+	Execute func(ctx context.Context, check *resource.CheckConfig, subscriptions []string) Execution
+	// Cluster shows all backends, and reaches the others. Default: this backend is alone.
+	Cluster ClusterView
+	// Backup writes a backup of the backend. It fails with backup.ErrBusy or backup.ErrNoRoom before it writes anything.
+	// Default: backups cannot be made.
+	Backup func(ctx context.Context, w io.Writer) error
+	// Drain sends this backend's agents to other backends. Default: there are no agents.
 	Drain Drainer
 	// Health returns the state for /health. Default: one healthy member.
 	Health func(context.Context) Health
@@ -155,6 +160,9 @@ type API struct {
 	heartbeat time.Duration // interval of the live streams' comments
 	backlog   int           // limit of a live stream's backlog, in events
 	chunk     int           // eventChunk
+	// positionWait is how long a client's position may be ahead of this backend: the client has read another backend, which
+	// had folded more of the log.
+	positionWait time.Duration
 
 	simulating chan struct{} // limits concurrent simulations
 	mu         sync.Mutex    // guards the fields below
@@ -177,10 +185,9 @@ func New(opts Options) (*API, error) {
 		opts.Ready = func() error { return nil }
 	}
 	if opts.Execute == nil {
-		opts.Execute = func(*resource.CheckConfig, []string) int64 { return opts.Now().Unix() }
-	}
-	if opts.WithoutAgent == nil {
-		opts.WithoutAgent = func(string, []string) []string { return nil }
+		opts.Execute = func(context.Context, *resource.CheckConfig, []string) Execution {
+			return Execution{Issued: opts.Now().Unix()}
+		}
 	}
 	if opts.HandlerAllowed == nil {
 		opts.HandlerAllowed = func(*resource.Handler) error { return nil }
@@ -190,6 +197,9 @@ func New(opts Options) (*API, error) {
 	}
 	if opts.Drain == nil {
 		opts.Drain = noDrainer{}
+	}
+	if opts.Cluster == nil {
+		opts.Cluster = newClusterOfOne(opts.Drain)
 	}
 	if opts.Gatherer == nil {
 		opts.Gatherer = prometheus.NewRegistry()
@@ -212,6 +222,8 @@ func New(opts Options) (*API, error) {
 		heartbeat: 15 * time.Second,
 		backlog:   500_000,
 		chunk:     eventChunk,
+
+		positionWait: 2 * time.Second,
 
 		simulating: make(chan struct{}, simulations),
 		backlogs:   map[*backlog]*state.Tail{},
@@ -259,7 +271,9 @@ func New(opts Options) (*API, error) {
 	a.serveAPIKeys()
 	a.servePrune()
 	a.serveCluster()
+	a.serveClusterStatus()
 	a.serveDrain()
+	a.serveBackup()
 	a.serveTessen()
 	return a, nil
 }
@@ -276,6 +290,23 @@ func (a *API) Stop() error {
 	a.mu.Unlock()
 	a.streams.Wait()
 	return nil
+}
+
+// untilStop returns a context that ends with ctx, and when Stop is called.
+func (a *API) untilStop(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-a.stopping:
+			cancel(errors.New("the backend is stopping"))
+		case <-done:
+		}
+	}()
+	return ctx, func() {
+		close(done)
+		cancel(nil)
+	}
 }
 
 // ServeHTTP answers one request.

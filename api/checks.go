@@ -182,6 +182,16 @@ func (c *checks) change(r *request, edit func(*resource.CheckConfig) error) erro
 	return err
 }
 
+// Execution is what became of a request to run a check.
+type Execution struct {
+	// Issued is the time of the request on all backends, in Unix seconds.
+	Issued int64
+	// WithoutAgent are the subscriptions that no connected agent has, of the backends that answered.
+	WithoutAgent []string
+	// Silent are the backends that did not answer.
+	Silent []string
+}
+
 // execute makes every agent with one of the given subscriptions, or of the check's, run a check once, now. The check
 // runs even if it is not published, and on all agents even if it is round robin. With proxy requests it runs for every
 // matching entity.
@@ -212,12 +222,16 @@ func (c *checks) execute(w *response, r *request) error {
 		}
 		check = &elsewhere
 	}
-	for _, name := range c.api.opts.WithoutAgent(check.Metadata.Namespace, check.Subscriptions) {
-		// A header, as in Kubernetes: the body stays Sensu's.
-		w.Header().Add("Warning", "299 lapwing "+strconv.Quote("no connected agent has the subscription "+resource.Short(name)))
+	done := c.api.opts.Execute(r.Context(), check, check.Subscriptions)
+	if len(done.Silent) == 0 { // otherwise their agents may have the subscriptions
+		for _, name := range done.WithoutAgent {
+			w.advise("no connected agent has the subscription " + resource.Short(name))
+		}
 	}
-	issued := c.api.opts.Execute(check, check.Subscriptions)
+	for _, member := range done.Silent {
+		w.advise("the backend " + member + " did not answer: its agents may not run the check")
+	}
 	c.api.audited(r.Context(), r.act, "execute", c.String(), check.Metadata.Namespace, check.Metadata.Name)
-	w.text(http.StatusAccepted, `{"issued":`+strconv.FormatInt(issued, 10)+`}`)
+	w.text(http.StatusAccepted, `{"issued":`+strconv.FormatInt(done.Issued, 10)+`}`)
 	return nil
 }

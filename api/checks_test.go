@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -78,13 +79,12 @@ func TestExecute(t *testing.T) {
 		subscriptions string
 	}
 	var runs []run
+	var silent []string
 	s := newServer(t, func(o *Options) {
-		o.Execute = func(c *resource.CheckConfig, subscriptions []string) int64 {
+		o.Execute = func(_ context.Context, c *resource.CheckConfig, subscriptions []string) Execution {
 			runs = append(runs, run{c.Metadata.Name, strings.Join(subscriptions, ",")})
-			return 12345
-		}
-		o.WithoutAgent = func(_ string, subscriptions []string) (none []string) {
-			return slices.DeleteFunc(slices.Clone(subscriptions), func(s string) bool { return s != "nowhere" })
+			none := slices.DeleteFunc(slices.Clone(subscriptions), func(s string) bool { return s != "nowhere" })
+			return Execution{Issued: 12345, WithoutAgent: none, Silent: silent}
 		}
 	})
 	s.do("POST", checksPath, checkBody("a", `,"subscriptions":["linux","web"],"round_robin":true`)).is(201)
@@ -102,7 +102,13 @@ func TestExecute(t *testing.T) {
 		got.header.Get("Warning") != `299 lapwing "no connected agent has the subscription nowhere"` {
 		t.Errorf("without an agent: %s, %v", got.body, got.header)
 	}
-	runs = nil
+	silent = []string{"b", "c"}
+	if got := s.do("POST", checksPath+"/a/execute", `{"subscriptions":["nowhere"]}`).is(202).header["Warning"]; !slices.Equal(got,
+		[]string{`299 lapwing "the backend b did not answer: its agents may not run the check"`,
+			`299 lapwing "the backend c did not answer: its agents may not run the check"`}) {
+		t.Errorf("with silent backends it warns of %q", got)
+	}
+	runs, silent = nil, nil
 	s.do("POST", checksPath+"/missing/execute", `{}`).refuses(404, codeNotFound, "not found")
 	s.do("POST", checksPath+"/a/execute", `{"metadata":{"name":"b"}}`).is(400)
 	s.do("POST", checksPath+"/a/execute", `{"subscriptions":[""]}`).is(400)

@@ -8,7 +8,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// serveCluster adds the paths about the cluster. Its members cannot be changed here: there is no etcd.
+// serveCluster adds Sensu's paths about the cluster. Its members cannot be changed here: there is no etcd. Lapwing's own
+// paths are in clusterstatus.go.
 func (a *API) serveCluster() {
 	named := func(name string) access {
 		return access{resource: "cluster", name: func(*request) string { return name }}
@@ -36,7 +37,7 @@ type clusterMembers struct {
 	Members []clusterMember `json:"members"`
 }
 
-// clusterMember is one backend. It has no URLs of etcd.
+// clusterMember is one backend. Its URLs for clients are those of its API; it has none for peers.
 type clusterMember struct {
 	ID         uint64   `json:"ID"`
 	Name       string   `json:"name"`
@@ -48,7 +49,11 @@ func (a *API) members(w *response, r *request) error {
 	h := a.opts.Health(r.Context())
 	out := clusterMembers{clusterHeader{h.ClusterID, h.MemberID, h.Term}, []clusterMember{}}
 	for _, m := range h.Members {
-		out.Members = append(out.Members, clusterMember{m.ID, m.Name, []string{}, []string{}})
+		urls := []string{}
+		if m.URL != "" {
+			urls = append(urls, m.URL)
+		}
+		out.Members = append(out.Members, clusterMember{m.ID, m.Name, []string{}, urls})
 	}
 	body, err := encode(out)
 	if err != nil {

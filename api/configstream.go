@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -83,6 +84,9 @@ func (a *API) streamConfig(w *response, r *request) error {
 	at, reset := a.opts.Config.Snapshot().Revision(), false
 	if last := lastEventID(r); last != "" {
 		since, err := strconv.ParseUint(last, 10, 64)
+		if err == nil && since > at {
+			at = a.awaitRevision(r.Context(), since)
+		}
 		_, _, known := a.recent.after(since)
 		if reset = err != nil || !known || since > at; !reset {
 			at = since
@@ -127,6 +131,24 @@ func (a *API) streamConfig(w *response, r *request) error {
 			return nil
 		case <-a.stopping:
 			return nil
+		}
+	}
+}
+
+// awaitRevision waits until this backend has the definitions of a revision, but not for long, and returns the revision
+// that it has. Another backend may have had it first.
+func (a *API) awaitRevision(ctx context.Context, revision uint64) (at uint64) {
+	ctx, cancel := a.waiting(ctx)
+	defer cancel()
+	for {
+		_, more, _ := a.recent.after(revision)
+		if at = a.opts.Config.Snapshot().Revision(); at >= revision {
+			return at
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return a.opts.Config.Snapshot().Revision()
 		}
 	}
 }

@@ -3,9 +3,12 @@ package api
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -87,8 +90,28 @@ func TestConfigStream(t *testing.T) {
 	resumed := s.follow(all, s.token, begin)
 	resumed.wantsChanges("change checks dev/a", "change checks prod/b", "change handlers dev/h", "delete checks dev/a", "synced")
 	s.follow(all, s.token, last).wantsChanges("synced")
+	s.positionWait = time.Millisecond
 	for _, id := range []string{"x", "1", "99999999"} {
 		s.follow(all+"?last_event_id="+id, s.token, "").wantsChanges("reset", "synced")
+	}
+}
+
+// TestConfigStreamWaitsForThePosition: a client comes from another backend, which had a definition more.
+func TestConfigStreamWaitsForThePosition(t *testing.T) {
+	s := newServer(t, nil)
+	s.positionWait = time.Minute
+	ahead := s.store.Snapshot().Revision() + 1
+	opened := make(chan *listener)
+	go func() { opened <- s.follow(ours+"namespaces/-/config/stream", s.token, strconv.FormatUint(ahead, 10)) }()
+	for open := new(dto.Metric); open.GetGauge().GetValue() == 0; time.Sleep(time.Millisecond) { // pause between polls
+		if err := s.metrics.streams.Write(open); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.check("dev", "a")
+	// The check's revision may be a later one: a sign-in is stored, too.
+	if got := (<-opened).changes(1); got[0] == "reset" {
+		t.Error("the stream did not wait")
 	}
 }
 

@@ -31,23 +31,56 @@ func (noDrainer) Drain(time.Duration)                             {}
 func (noDrainer) Undrain()                                        {}
 func (noDrainer) Draining() (s time.Time, o time.Duration, n int) { return }
 
+// DrainAction is what to do with a drain.
+type DrainAction string
+
+// The actions.
+const (
+	DrainLook  DrainAction = "look"
+	DrainBegin DrainAction = "begin"
+	DrainEnd   DrainAction = "end"
+)
+
+// ActOnDrain does an action with a drain, and returns what the drain is then.
+func ActOnDrain(d Drainer, action DrainAction, over time.Duration) resource.Drain {
+	switch action {
+	case DrainBegin:
+		d.Drain(over)
+	case DrainEnd:
+		d.Undrain()
+	}
+	since, over, sessions := d.Draining()
+	st := resource.Drain{Sessions: sessions}
+	if !since.IsZero() {
+		st.Draining, st.Since, st.OverSeconds = true, since.Unix(), int64(over/time.Second)
+	}
+	return st
+}
+
 // drainRequest says how to drain.
 type drainRequest struct {
 	OverSeconds *int64 `json:"over_seconds,omitempty"` // seconds for all agents to leave; default 30
 }
 
-// serveDrain adds the path that drains this backend, for as long as its process lives.
+// serveDrain adds the path that drains this backend, or the one that ?member= names, for as long as its process lives.
 func (a *API) serveDrain() {
 	a.route(ours+"drain", access{resource: "cluster", name: func(*request) string { return "drain" }}, methods{
 		http.MethodGet: a.drainState, http.MethodPost: a.drain, http.MethodDelete: a.undrain,
 	})
 }
 
-func (a *API) drainState(w *response, _ *request) error {
-	since, over, sessions := a.opts.Drain.Draining()
-	st := resource.Drain{Sessions: sessions}
-	if !since.IsZero() {
-		st.Draining, st.Since, st.OverSeconds = true, since.Unix(), int64(over/time.Second)
+// actOnDrain does an action with the drain of the backend that a request names.
+func (a *API) actOnDrain(r *request, action DrainAction, over time.Duration) (resource.Drain, error) {
+	if member := r.URL.Query().Get("member"); member != "" {
+		return a.opts.Cluster.Drain(r.Context(), member, action, over)
+	}
+	return ActOnDrain(a.opts.Drain, action, over), nil
+}
+
+func (a *API) drainState(w *response, r *request) error {
+	st, err := a.actOnDrain(r, DrainLook, 0)
+	if err != nil {
+		return err
 	}
 	return w.object(st)
 }
@@ -64,13 +97,26 @@ func (a *API) drain(w *response, r *request) error {
 		}
 		over = time.Duration(*s) * time.Second
 	}
-	a.opts.Drain.Drain(over)
-	a.audited(r.Context(), r.act, "create", "cluster", "", "drain")
-	return a.drainState(w, r)
+	st, err := a.actOnDrain(r, DrainBegin, over)
+	if err != nil {
+		return err
+	}
+	a.audited(r.Context(), r.act, "create", "cluster", "", drainName(r))
+	return w.object(st)
 }
 
 func (a *API) undrain(w *response, r *request) error {
-	a.opts.Drain.Undrain()
-	a.audited(r.Context(), r.act, "delete", "cluster", "", "drain")
+	if _, err := a.actOnDrain(r, DrainEnd, 0); err != nil {
+		return err
+	}
+	a.audited(r.Context(), r.act, "delete", "cluster", "", drainName(r))
 	return w.empty(http.StatusNoContent)
+}
+
+// drainName is a drain's name in the audit log.
+func drainName(r *request) string {
+	if member := r.URL.Query().Get("member"); member != "" {
+		return "drain/" + member
+	}
+	return "drain"
 }

@@ -62,13 +62,13 @@ func TestDrain(t *testing.T) {
 		!h.ClusterHealth[0].Draining {
 		t.Errorf("health: %+v, %v", h, err)
 	}
-	if d, err := c.Draining(t.Context()); err != nil || !d.Draining || d.Sessions != 3 {
+	if d, err := c.Draining(t.Context(), ""); err != nil || !d.Draining || d.Sessions != 3 {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if d, err := c.Drain(t.Context(), time.Minute); err != nil || d.OverSeconds != 60 || sessions.over != time.Minute {
+	if d, err := c.Drain(t.Context(), "", time.Minute); err != nil || d.OverSeconds != 60 || sessions.over != time.Minute {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if err := c.Undrain(t.Context()); err != nil {
+	if err := c.Undrain(t.Context(), ""); err != nil {
 		t.Error(err)
 	}
 	state(idle)

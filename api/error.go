@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -138,7 +139,7 @@ func (a *API) fail(w *response, r *request, err error) {
 
 // classify returns the status of an error. An unknown error is a mistake of ours, or the disk's.
 func classify(err error) (e *apiError, known bool) {
-	switch refused := refusal(err); {
+	switch refused := cmp.Or(refusal(err), memberError(err)); {
 	case errors.As(err, &e):
 		return e, true
 	case refused != nil:

@@ -200,11 +200,18 @@ var described = map[string]operation{
 	"POST /api/enterprise/prune/v1alpha": {
 		summary: "Delete what a set of files does not hold any more", body: []anyObject{}, status: 201, answer: []reference{},
 		query: []string{"types", "namespaces", "users", "allUsers", "clusterWide", "dryRun", "labelSelector"}},
-	"GET " + ours + "drain": {summary: "Whether this backend sends its agents to other backends", status: 200, answer: resource.Drain{}},
-	"POST " + ours + "drain": {
-		summary: "Send this backend's agents to other backends, and take none", body: drainRequest{}, status: 200,
+	"GET " + ours + "cluster": {summary: "How the members of the cluster stand, and what is wrong", status: 200, answer: ClusterStatus{}},
+	"DELETE " + ours + "cluster/members/{name}": {
+		summary: "Remove a member that is gone for good; a member joins when it is started", status: 204},
+	"GET " + ours + "drain": {summary: "Whether a backend sends its agents to other backends", query: []string{"member"}, status: 200,
 		answer: resource.Drain{}},
-	"DELETE " + ours + "drain":       {summary: "Take agents again", status: 204},
+	"POST " + ours + "drain": {
+		summary: "Send a backend's agents to other backends, and take none", query: []string{"member"}, body: drainRequest{}, status: 200,
+		answer: resource.Drain{}},
+	"DELETE " + ours + "drain": {summary: "Take agents again", query: []string{"member"}, status: 204},
+	"POST " + ours + "backup": {
+		summary: "A backup of this backend, as the command lapwing backup stores it; for users with all rights",
+		status:  200, answer: text(backupType)},
 	"GET " + ours + "openapi.json":   {summary: "This document", status: 200, answer: anyObject{}},
 	"GET " + ours + "auth/providers": {summary: "Ways to sign in", status: 200, answer: []signInOption{}},
 
@@ -265,6 +272,7 @@ var parameters = map[string]object{
 		"schema": object{"type": "string"}},
 	"last_event_id": {"description": "Where to go on, for those who cannot send the header Last-Event-ID",
 		"schema": object{"type": "string"}},
+	"member":  {"description": "Name or id of a backend; default the one that is asked", "schema": object{"type": "string"}},
 	"handler": {"description": "Name of a handler", "schema": object{"type": "string"}},
 	"all":     {"description": "All of them; required if nothing else selects some", "schema": object{"type": "boolean"}},
 	"id":      {"description": "Id of one of them; may be given several times", "schema": object{"type": "string"}},

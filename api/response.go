@@ -44,6 +44,9 @@ func (w *response) warn(text string) {
 	}
 }
 
+// advise adds a text for the user of a request that was done. It is a header, as in Kubernetes: the body stays Sensu's.
+func (w *response) advise(text string) { w.Header().Add("Warning", "299 lapwing "+strconv.Quote(text)) }
+
 // written answers a write without a body. The answer has the warning even if the write failed.
 func (w *response) written(r *request, status int, err error) error {
 	w.warn(r.warning)

@@ -62,9 +62,11 @@ var asked = map[string]struct{ verb, resource string }{
 	"DELETE /api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/ack":     {"delete", "silenced"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/orphans":                            {"list", "events"},
 	"DELETE /api/lapwing/v1/namespaces/{namespace}/orphans":                         {"delete", "events"},
+	"GET /api/lapwing/v1/cluster":                                                   {"get", "cluster"},
 	"GET /api/lapwing/v1/drain":                                                     {"get", "cluster"},
 	"POST /api/lapwing/v1/drain":                                                    {"create", "cluster"},
 	"DELETE /api/lapwing/v1/drain":                                                  {"delete", "cluster"},
+	"POST /api/lapwing/v1/backup":                                                   {"*", "*"},
 }
 
 // TestEveryRouteAuthorises requests every method of every path without credentials, as a user without roles, with roles

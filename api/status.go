@@ -17,7 +17,7 @@ import (
 type Health struct {
 	ClusterID uint64
 	MemberID  uint64 // this backend's
-	Term      uint64 // of the leader
+	Term      uint64 // number of the newest list of members
 	Members   []Member
 }
 
@@ -26,6 +26,7 @@ type Member struct {
 	ID   uint64
 	Name string
 	Err  string // why it is not healthy
+	URL  string // of its API; "" if that is not known
 
 	Draining bool // it sends its agents to other backends, which is healthy
 }

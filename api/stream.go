@@ -39,7 +39,8 @@ func (a *API) serveStream() {
 // the connection lives, and shows us that the client still reads.
 //
 // A client that reconnects with its last id as Last-Event-ID gets the changes since then, and then "synced". If that id
-// is no longer known it gets "reset", and all current events.
+// is no longer known it gets "reset", and all current events. The id means the same on all backends; one that is behind
+// it waits for a moment.
 //
 // With selectors, or a role that is limited by labels, an event that no longer matches is sent as a deletion.
 func (a *API) streamEvents(w *response, r *request) error {
@@ -116,6 +117,20 @@ func lastEventID(r *request) string {
 // errStreamOver ends a stream whose client has disconnected.
 var errStreamOver = errors.New("live stream is over")
 
+// waiting returns a context for the wait until this backend has caught up with a client's position. It ends after
+// positionWait, and when the API stops.
+func (a *API) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, a.positionWait)
+	go func() {
+		select {
+		case <-a.stopping:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
 // openStream reports whether one more stream may start.
 func (a *API) openStream() bool {
 	a.mu.Lock()
@@ -157,9 +172,15 @@ func (s *eventStream) begin(ctx context.Context, namespace, last string, now sta
 	}
 	resumed := false
 	if last != "" {
-		var err error
-		if resumed, err = s.resume(namespace, last); err != nil {
-			return err
+		since, err := state.ParseCursor(last)
+		if err == nil {
+			s.await(ctx, since, now)
+			if resumed, err = s.resume(namespace, since); err != nil {
+				return err
+			}
+			if resumed {
+				now = now.Latest(since)
+			}
 		}
 		if !resumed {
 			s.message("reset", []byte("{}"))
@@ -175,12 +196,22 @@ func (s *eventStream) begin(ctx context.Context, namespace, last string, now sta
 	return s.flush()
 }
 
-// resume sends the changes since a client's last position, and reports whether that is known.
-func (s *eventStream) resume(namespace, last string) (bool, error) {
-	since, err := state.ParseCursor(last)
-	if err != nil {
-		return false, nil
+// await waits until this backend has folded the log up to a position, but not for long.
+func (s *eventStream) await(ctx context.Context, since, now state.Cursor) {
+	if len(since) != len(now) {
+		return
 	}
+	ctx, cancel := s.api.waiting(ctx)
+	defer cancel()
+	for i, seq := range since {
+		if err := s.api.opts.State.WaitFolded(ctx, i, seq); err != nil {
+			return
+		}
+	}
+}
+
+// resume sends the changes since a client's last position, and reports whether that is known.
+func (s *eventStream) resume(namespace string, since state.Cursor) (bool, error) {
 	changed, ok := s.api.opts.State.ChangedSince(namespace, since)
 	if !ok {
 		return false, nil

@@ -463,6 +463,7 @@ func TestStreamResumes(t *testing.T) {
 	second.cancel()
 
 	// An unknown position begins anew.
+	s.positionWait = time.Millisecond
 	for _, id := range []string{"nonsense", "1", "zzzzzz.zzzzzz"} {
 		anew := s.follow(path+"?last_event_id="+id, s.token, "")
 		anew.wants("reset", "event default/a/x 2", "event default/b/x 1", "event default/d/x 1", "synced")
@@ -488,4 +489,62 @@ func TestStreamOfASelection(t *testing.T) {
 	if a := s.do(http.MethodGet, path+"%20%26%26", ""); a.status != http.StatusBadRequest {
 		t.Errorf("bad selector: %d", a.status)
 	}
+}
+
+// laggingState is a State that says when a stream waits for its fold.
+type laggingState struct {
+	*state.State
+	waits chan struct{}
+}
+
+func (l *laggingState) WaitFolded(ctx context.Context, partition int, seq uint64) error {
+	if l.Cursor()[partition] < seq {
+		l.waits <- struct{}{}
+	}
+	return l.State.WaitFolded(ctx, partition, seq)
+}
+
+// TestStreamWaitsForThePosition: a client comes from another backend, which had folded a message more.
+func TestStreamWaitsForThePosition(t *testing.T) {
+	lagging := &laggingState{waits: make(chan struct{}, 1)}
+	s := newServer(t, func(o *Options) {
+		lagging.State = o.State.(*state.State)
+		o.State = lagging
+	})
+	s.positionWait = time.Minute
+	const path = "/api/lapwing/v1/namespaces/default/events/stream"
+	before := s.fold.Cursor()
+	s.event("default", "a", "x", 0)
+	ahead := s.fold.Cursor()
+	for i := range ahead {
+		if ahead[i] > before[i] { // the partition of a
+			ahead[i]++
+		}
+	}
+	l := s.follow(path, s.token, ahead.String())
+	<-lagging.waits
+	s.event("default", "a", "x", 1) // what the client has seen elsewhere
+	l.wants("synced")
+	if id := l.waitID(""); id != ahead.String() {
+		t.Errorf("it goes on at %s, want %s", id, ahead)
+	}
+	s.event("default", "a", "x", 2)
+	if m := l.next(); m == "event default/a/x 1" { // the stream had it waiting
+		m = l.next()
+		if m != "event default/a/x 2" {
+			t.Errorf("then it says %q", m)
+		}
+	} else if m != "event default/a/x 2" {
+		t.Errorf("then it says %q", m)
+	}
+
+	// It does not wait for ever, nor longer than the server runs.
+	ahead[0] += 1000
+	s.positionWait = time.Millisecond
+	short := s.follow(path, s.token, ahead.String())
+	<-lagging.waits
+	short.wants("reset", "event default/a/x 2", "synced")
+	s.positionWait = time.Hour
+	s.follow(path, s.token, ahead.String())
+	<-lagging.waits // the test's end stops the API
 }

@@ -13,9 +13,11 @@ import (
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// Traces has what happened to events. *trace.Store implements it.
+// Traces has what happened to events, on all backends.
 type Traces interface {
-	Of(namespace, entity, check string, limit int) ([]trace.Outcome, error)
+	// Of returns the outcomes of a check's events, the newest first, and the backends whose traces are missing in it,
+	// each with the reason in words.
+	Of(ctx context.Context, namespace, entity, check string, limit int) (events []trace.Outcome, missing []string, err error)
 }
 
 // Draft has definitions that a simulation adds to the existing ones. They replace those of the same names.
@@ -57,10 +59,15 @@ func (a *API) listTrace(w *response, r *request) error {
 	}
 	var events []trace.Outcome
 	if a.opts.Trace != nil {
-		var err error
-		if events, err = a.opts.Trace.Of(r.PathValue("namespace"), r.PathValue("entity"), r.PathValue("check"), limit); err != nil {
+		namespace, entity, check := r.PathValue("namespace"), r.PathValue("entity"), r.PathValue("check")
+		found, missing, err := a.opts.Trace.Of(r.Context(), namespace, entity, check, limit)
+		if err != nil {
 			return err
 		}
+		for _, member := range missing {
+			w.advise("traces are missing: " + member)
+		}
+		events = found
 	}
 	list := newArray(w, "")
 	for i := range events {

@@ -16,13 +16,14 @@ import (
 
 // pastEvents are traces by entity/check, and the requested limits.
 type pastEvents struct {
-	events map[string][]trace.Outcome
-	limits []int
+	events  map[string][]trace.Outcome
+	limits  []int
+	missing []string
 }
 
-func (p *pastEvents) Of(namespace, entity, check string, limit int) ([]trace.Outcome, error) {
+func (p *pastEvents) Of(_ context.Context, namespace, entity, check string, limit int) ([]trace.Outcome, []string, error) {
 	p.limits = append(p.limits, limit)
-	return p.events[namespace+"/"+entity+"/"+check], nil
+	return p.events[namespace+"/"+entity+"/"+check], p.missing, nil
 }
 
 // letters are dead letters in memory.
@@ -109,6 +110,11 @@ func TestTrace(t *testing.T) {
 	if want := []int{tracePage, tracePage, 3, tracePageMax}; !slices.Equal(past.limits, want) {
 		t.Errorf("limits %v, want %v", past.limits, want)
 	}
+	past.missing = []string{"b did not answer"}
+	if a := s.do(http.MethodGet, path, ""); a.header.Get("Warning") != `299 lapwing "traces are missing: b did not answer"` {
+		t.Errorf("headers of a trace without a member's: %v", a.header)
+	}
+	past.missing, past.limits = nil, past.limits[:4]
 
 	// A user who sees only some events sees only their traces.
 	token := s.user("eve", "eu")

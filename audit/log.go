@@ -122,18 +122,9 @@ func New(opts Options) (*Log, error) {
 
 // Start opens the stream and the file.
 func (l *Log) Start(ctx context.Context) error {
-	stream, err := l.opts.Broker.OpenStream(ctx, jetstream.StreamConfig{
-		Name:        streamName,
-		Description: "lapwing audit log",
-		Subjects:    []string{subject},
-		Storage:     jetstream.FileStorage,
-		Retention:   jetstream.LimitsPolicy,
-		Discard:     jetstream.DiscardOld,
-		MaxAge:      l.opts.MaxAge,
-		MaxBytes:    l.opts.MaxBytes,
-	})
+	stream, err := openStream(ctx, l.opts.Broker, l.opts.MaxAge, l.opts.MaxBytes)
 	if err != nil {
-		return fmt.Errorf("open audit log: %w", err)
+		return err
 	}
 	l.stream = stream
 	if l.mark, err = l.opts.Broker.Mark(streamName); err != nil {
@@ -145,6 +136,24 @@ func (l *Log) Start(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.openFile()
+}
+
+// openStream makes the stream, unless it exists, and sets its bounds.
+func openStream(ctx context.Context, b *broker.Broker, maxAge time.Duration, maxBytes int64) (jetstream.Stream, error) {
+	stream, err := b.OpenStream(ctx, jetstream.StreamConfig{
+		Name:        streamName,
+		Description: "lapwing audit log",
+		Subjects:    []string{subject},
+		Storage:     jetstream.FileStorage,
+		Retention:   jetstream.LimitsPolicy,
+		Discard:     jetstream.DiscardOld,
+		MaxAge:      maxAge,
+		MaxBytes:    maxBytes,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open audit log: %w", err)
+	}
+	return stream, nil
 }
 
 // Stop closes the file.

@@ -45,6 +45,7 @@ func (o *Options) Check() error {
 	o.checkHandlers(&bad)
 	o.checkQuotas(&bad)
 	o.TLS.check(bad.Add)
+	o.Cluster.check(bad.Add)
 	return bad.Err()
 }
 

@@ -4,16 +4,22 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 )
 
 // Initialize makes the administrator and the built-in definitions in a state directory that no backend uses, and nothing
 // else; auth.ErrInitialized if they are there.
 func Initialize(ctx context.Context, opts Options) error {
+	if opts.Cluster.on() {
+		return &optionerr.Error{Flag: "peers", Err: errors.New("init prepares a backend that is alone: the first members of a " +
+			"cluster make the administrator, from --cluster-admin-username and --cluster-admin-password")}
+	}
 	b, err := newBackend(opts)
 	if err != nil {
 		return err

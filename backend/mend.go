@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
@@ -40,7 +41,7 @@ func (d *stateDir) moveTo(aside, path string) error {
 // tidy makes a directory without losses ready for the broker, and opens the database for writing. It sets damaged files aside that
 // can be made anew, cuts off writes that were under way, and has each mark say how its stream stands.
 func (s *Survey) tidy(b *Backend, aside string) error {
-	if err := s.id.complete(b.opts.Log.Partitions); err != nil {
+	if err := s.id.complete(b.opts.Log.Partitions, &b.opts.Cluster); err != nil {
 		return err
 	}
 	if s.New || s.earlier {
@@ -51,6 +52,9 @@ func (s *Survey) tidy(b *Backend, aside string) error {
 	}
 	if err := s.setAside(aside); err != nil {
 		return err
+	}
+	if err := errors.Join(os.RemoveAll(s.dir.checkpoint()), os.RemoveAll(s.dir.copied())); err != nil {
+		return fmt.Errorf("remove what an unfinished backup has left: %w", err)
 	}
 	for i := range s.streams {
 		if err := blocks.Tidy(s.streams[i].report, s.Unclean, aside); err != nil {
@@ -67,11 +71,35 @@ func (s *Survey) tidy(b *Backend, aside string) error {
 	if err := s.openForWriting(b, aside); err != nil {
 		return err
 	}
+	if err := s.acceptStreams(); err != nil {
+		return err
+	}
 	s.id.Unmarked = false
 	if err := s.dir.store(s.db, &s.id); err != nil {
 		return err
 	}
 	return s.dir.write(false)
+}
+
+// acceptStreams makes the database go on with the streams that are there. They lack nothing, or an operator accepted
+// the loss. The event log gives a stream without description a new id.
+func (s *Survey) acceptStreams() error {
+	for i := range s.streams {
+		st := &s.streams[i]
+		if st.partition < 0 {
+			continue
+		}
+		known, err := state.StoredStream(s.db, st.partition)
+		if err != nil {
+			return err
+		}
+		if known != "" && known != st.report.Metadata[eventlog.StreamIDKey] {
+			if err := state.AcceptStream(s.db, st.partition); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // setAside moves files away that are written anew: those of the backend itself, marks, and what is no plain file.
@@ -227,6 +255,9 @@ func (b *Backend) hold() (*Survey, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := dir.restored(); err != nil {
+		return nil, errors.Join(err, dir.close())
+	}
 	s, err := b.survey(dir)
 	if err != nil {
 		return nil, errors.Join(err, dir.close())
@@ -321,7 +352,7 @@ func (s *Survey) repair(b *Backend, done *Repaired, do RepairOptions) error {
 }
 
 func (s *Survey) acceptLosses(b *Backend, done *Repaired, lost map[string][]blocks.Range) error {
-	if err := s.id.complete(0); err != nil {
+	if err := s.id.complete(0, &b.opts.Cluster); err != nil {
 		return err
 	}
 	for p := len(s.streams) - fewestStreams; p < s.id.Partitions; p++ { // of whose number nothing was left
@@ -376,6 +407,9 @@ func (s *Survey) repairStream(st *stream, aside string, lost map[string][]blocks
 	}
 	if len(gone) > 0 {
 		lost[name] = append(lost[name], gone...)
+	}
+	if unused := (blocks.Range{From: st.report.Last + 1, To: last}); !blocks.Covered(unused, lost[name]) {
+		lost[name] = append(lost[name], unused) // the stream goes on behind them
 	}
 	st.report, err = blocks.Check(s.dir.broker(), st.shape, false, blocks.Mark{}, lost[name])
 	return err

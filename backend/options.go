@@ -62,6 +62,7 @@ type Options struct {
 	// it. The collector's limit is the process's to set. 0 is no bound.
 	MemoryLimit int64
 
+	Cluster     Cluster
 	Log         eventlog.Options // Partitions 0 is what the log has, and eventlog.SuitablePartitions for a new one
 	State       state.Options
 	Config      config.Options
@@ -104,6 +105,7 @@ func DefaultOptions() Options {
 // complete fills in the settings that follow from others or from the machine, and what is needed of the process.
 func (o *Options) complete() {
 	o.APIWriteTimeout = cmp.Or(o.APIWriteTimeout, DefaultOptions().APIWriteTimeout)
+	o.Cluster.complete()
 	o.connectionLimits(connlimit.Files())
 	if o.MemoryLimit > 0 {
 		o.Log.MaxRate = o.MemoryLimit / 30 // so that a flood does not fill the memory

@@ -8,6 +8,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/aggregate"
 	"github.com/lapwing-monitoring/lapwing/api"
 	"github.com/lapwing-monitoring/lapwing/asset"
+	"github.com/lapwing-monitoring/lapwing/cluster"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/fold"
@@ -55,6 +56,7 @@ type parts struct {
 	mirror    *asset.Mirror // nil for none
 	sessions  *session.Server
 	scheduler *schedule.Scheduler
+	view      *clusterView
 	api       *api.API
 }
 
@@ -83,7 +85,8 @@ func (b *Backend) buildState(p *parts) (err error) {
 		return err
 	}
 	o := b.opts.State
-	o.Log, o.DB, o.Origin, o.Arm = p.log, p.db, p.id.Cluster, p.deadlines.wheel.Arm
+	o.Log, o.DB, o.Late, o.Arm = p.log, p.db, p.members.Late, p.deadlines.wheel.Arm
+	o.Trim = p.members.Trim
 	o.Entity, o.EntityChanges, o.Silences = p.entity, p.entityChanges, p.matcher.Present(p.config)
 	o.Logger, o.Registerer = b.log, b.opts.Registry
 	if p.state, err = state.New(o); err != nil {
@@ -142,7 +145,8 @@ func (b *Backend) buildHandlers(p *parts) (err error) {
 		return err
 	}
 	o := b.opts.Handler
-	o.DB, o.Config, o.Workflows, o.Sender, o.Trace = p.db, p.config.Snapshot, p.workflows, p.sender, p.traces.Record
+	o.DB, o.Log, o.Origin, o.MayRun = p.db, p.log, p.id.Cluster, p.members.MayAct
+	o.Config, o.Workflows, o.Sender, o.Trace = p.config.Snapshot, p.workflows, p.sender, p.traces.Record
 	o.Logger, o.Registerer = b.log, b.opts.Registry
 	p.handlers, err = handler.New(o)
 	return err
@@ -164,8 +168,8 @@ func (b *Backend) buildFold(p *parts) (err error) {
 		return err
 	}
 	p.fold, err = fold.New(fold.Options{
-		Log: p.log, State: p.state, Router: p.router, Handlers: p.handlers, Silences: p.silences, Quiet: p.id.Quiet,
-		Failed: func(err error) { b.fail("fold", err) }, Registerer: b.opts.Registry,
+		Log: p.log, State: p.state, Cluster: p.members.Cluster, Router: p.router, Handlers: p.handlers, Silences: p.silences, Quiet: p.id.Quiet,
+		Logger: b.log, Failed: func(err error) { b.fail("fold", err) }, Registerer: b.opts.Registry,
 	})
 	return err
 }
@@ -173,23 +177,26 @@ func (b *Backend) buildFold(p *parts) (err error) {
 // buildIntake makes the way into the log, and the parts that make events of their own.
 func (b *Backend) buildIntake(p *parts) (err error) {
 	o := b.opts.Intake
-	o.Config, o.Log, o.State, o.Silences = p.config, p.log, p.state, p.matcher
+	o.Config, o.Log, o.State, o.Silences, o.Watches = p.config, p.log, p.state, p.matcher, p.members.Watches
 	o.Logger, o.Registerer = b.log, b.opts.Registry
 	if p.intake, err = intake.New(o); err != nil {
 		return err
 	}
 	p.deadlines.connect(p.state, p.intake)
-	p.watcher, err = silence.NewWatcher(watcherOptions(p.config, p.matcher, p.state, p.intake, b.log, b.opts.Registry))
-	if err != nil {
+	watcherOpts := watcherOptions(p.config, p.matcher, p.state, p.intake, b.log, b.opts.Registry)
+	watcherOpts.Acts = p.members.acts(cluster.RemindersLane)
+	if p.watcher, err = silence.NewWatcher(watcherOpts); err != nil {
 		return err
 	}
 	housekeeperOpts := b.opts.Housekeeper
-	housekeeperOpts.Intake, housekeeperOpts.Logger, housekeeperOpts.Registerer = p.intake, b.log, b.opts.Registry
+	housekeeperOpts.Intake, housekeeperOpts.Acts = p.intake, p.members.acts(cluster.HousekeepingLane)
+	housekeeperOpts.Logger, housekeeperOpts.Registerer = b.log, b.opts.Registry
 	if p.housekeeper, err = intake.NewHousekeeper(housekeeperOpts); err != nil {
 		return err
 	}
 	p.aggregates, err = aggregate.New(aggregate.Options{
 		Config: p.config, State: p.state, Intake: p.intake.Internal(), Limit: memberLimit(p.auth, b.opts.API.AgentAccess),
+		Acts:   func(namespace, name string) bool { return p.members.Acts(cluster.AggregateLane(namespace, name)) },
 		Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
@@ -215,10 +222,12 @@ func (b *Backend) buildServers(p *parts) (err error) {
 	if err != nil {
 		return err
 	}
+	p.view = b.newClusterView(p)
 	if p.api, err = api.New(b.apiOptions(p)); err != nil {
 		return err
 	}
 	health.api = p.api
+	p.members.parts.Store(p)
 	return nil
 }
 
@@ -229,6 +238,9 @@ func (b *Backend) sessionOptions(p *parts, health *healthOnly) session.Options {
 	o.Failed = func(err error) { b.fail("agents listener", err) }
 	o.BackendID, o.Other = hostname(p.id.Cluster), health
 	o.Config, o.Auth, o.Intake, o.Log, o.State = p.config, p.auth, p.intake, p.log, p.state
+	if !p.members.Alone() {
+		o.Members = p.members.sessionMembers
+	}
 	if p.mirror != nil {
 		o.Archives, o.ForLapwing = p.mirror.Serve, asset.WithoutHeaders
 	}
@@ -238,14 +250,24 @@ func (b *Backend) sessionOptions(p *parts, health *healthOnly) session.Options {
 
 func (b *Backend) apiOptions(p *parts) api.Options {
 	o := b.opts.API
-	o.Config, o.State, o.Intake, o.Auth, o.Audit, o.Trace = p.config, p.state, p.intake, p.auth, p.audit, p.traces
+	o.Config, o.State, o.Intake, o.Auth, o.Audit, o.Trace = p.config, p.state, p.intake, p.auth, p.audit, p.view
 	o.DeadLetters, o.Simulate, o.Evaluate = p.handlers, simulator(p.workflows), p.aggregates.Evaluate
 	o.Dependencies, o.HandlerAllowed, o.MutatorAllowed = p.inhibitor.Explain, p.sender.Allowed, p.sender.MutatorAllowed
-	o.Execute, o.WithoutAgent, o.Drain = p.scheduler.Execute, p.sessions.WithoutAgent, p.sessions
-	o.Ready = func() error { return errors.Join(p.broker.Err(), p.log.Err(), b.damage()) }
+	o.Execute, o.Drain, o.Cluster, o.Health = p.view.Execute, p.sessions, p.view, p.view.health
+	o.Ready = func() error { return b.ready(p) }
+	o.Backup = newBackups(b, p).Write
 	o.Impaired, o.Web, o.Version = p.expressions.Err, web.Handler(), b.opts.Version
 	o.Logger, o.Gatherer, o.Registerer = b.log, b.opts.Registry, b.opts.Registry
 	return o
+}
+
+// ready returns why the backend cannot serve, or nil.
+func (b *Backend) ready(p *parts) error {
+	err := errors.Join(p.broker.Err(), p.log.Err(), b.damage())
+	if reason, suspended := p.sessions.Suspended(); suspended {
+		err = errors.Join(err, errors.New(reason)) // load balancers send agents to other members
+	}
+	return err
 }
 
 // startHandlers starts what deliveries need, and then the handlers, which go on with what an earlier process left.
@@ -273,12 +295,13 @@ func (b *Backend) startEvents(ctx context.Context, p *parts) error {
 	err := b.patiently(ctx, "reading the state and the event log behind it", progress, func(ctx context.Context) error {
 		return b.startQuietly(ctx, "fold", p.fold)
 	})
-	// The handlers stop before the fold, and the fold before the state, which then stores the deliveries that finished
-	// last as finished.
+	// The handlers stop first: the fold passes on their last reports. Then the other members act, and the fold may stop.
+	b.push("place in the cluster", func() error { return b.leave(p.members) })
 	b.push("handlers", p.handlers.Stop)
 	if err != nil {
 		return err
 	}
+	p.members.Ready()
 	if err := b.start(ctx, "silence watcher", p.watcher); err != nil {
 		return err
 	}
@@ -298,8 +321,16 @@ func (b *Backend) startAgents(ctx context.Context, p *parts) error {
 			return err
 		}
 	}
-	return b.startAll(ctx,
+	err := b.startAll(ctx,
 		named{"sessions", p.sessions},
+		named{"watch of the lease", &leaseWatch{members: p.members, sessions: p.sessions}},
 		named{"scheduler", p.scheduler},
 	)
+	if err != nil || !b.opts.Cluster.on() {
+		return err
+	}
+	if err := p.view.answer(); err != nil {
+		return err
+	}
+	return b.start(ctx, "watch of the cluster", newClusterWatch(p.view, b.opts.Registry))
 }

@@ -85,9 +85,12 @@ func (d *stateDir) aside() string {
 
 // identity is what a backend was made as. It tells a store that is lost from one that never was. The state database has a copy.
 type identity struct {
-	// Cluster is the backend's lasting id, and Partitions how many the event log has.
+	// Cluster is the backend's lasting id, and Partitions how many the event log has. A member of a cluster learns that
+	// number from the others.
 	Cluster    string `json:"cluster"`
 	Partitions int    `json:"partitions"`
+	// Member is what the broker calls this member of a cluster: its name and its id. "" is a backend that is alone.
+	Member string `json:"member,omitempty"`
 	// Initialised is when the administrator and the built-in definitions were made. They are not made twice, unless an operator
 	// said so: Reseed.
 	Initialised time.Time `json:"initialised"`
@@ -326,13 +329,11 @@ func storeIdentity(db *pebble.DB, id *identity) error {
 	}
 	batch := db.NewBatch()
 	defer func() { _ = batch.Close() }()
-	err = errors.Join(
-		batch.Set(identityKey, text, nil),
-		batch.Set(originKey, []byte(id.Cluster), nil),
-		batch.Set(partitionsKey, strconv.AppendInt(nil, int64(id.Partitions), 10), nil),
-		batch.Commit(pebble.Sync),
-	)
-	if err != nil {
+	err = errors.Join(batch.Set(identityKey, text, nil), batch.Set(originKey, []byte(id.Cluster), nil))
+	if id.Partitions > 0 {
+		err = errors.Join(err, batch.Set(partitionsKey, strconv.AppendInt(nil, int64(id.Partitions), 10), nil))
+	}
+	if err := errors.Join(err, batch.Commit(pebble.Sync)); err != nil {
 		return fmt.Errorf("store backend id: %w", err)
 	}
 	return nil
@@ -340,16 +341,28 @@ func storeIdentity(db *pebble.DB, id *identity) error {
 
 // complete draws what the identity does not have yet. The first start decides the number of partitions for good: with another one
 // entities would stand in other partitions than their state. want is 0 for the number that it has, or that suits the machine.
-func (id *identity) complete(want int) error {
+// A member of a cluster learns the number when it opens the event log.
+func (id *identity) complete(want int, c *Cluster) error {
+	switch used := !id.Initialised.IsZero() || !id.Seeded.IsZero(); {
+	case c.on() && id.Member == "" && used:
+		return &optionerr.Error{Flag: "peers", Err: errors.New("the state directory is of a backend that was alone: " +
+			"back it up, and restore the backup into an empty directory of one member; the others begin with empty directories")}
+	case !c.on() && id.Member != "":
+		return &optionerr.Error{Flag: "peers", Err: fmt.Errorf(
+			"the state directory is of member %s of a cluster: name the other members", id.Member)}
+	}
 	if id.Cluster == "" {
 		var b [8]byte
 		_, _ = rand.Read(b[:]) // never fails
 		id.Cluster = hex.EncodeToString(b[:])
 	}
-	if id.Partitions == 0 {
+	if c.on() && id.Member == "" {
+		id.Member = c.Name + "-" + id.Cluster[:8]
+	}
+	if id.Partitions == 0 && !c.on() {
 		id.Partitions = cmp.Or(want, eventlog.SuitablePartitions())
 	}
-	if want != 0 && want != id.Partitions {
+	if want != 0 && id.Partitions != 0 && want != id.Partitions {
 		return otherPartitions(id.Partitions, want)
 	}
 	return nil

@@ -1,7 +1,9 @@
 package backend
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -17,6 +19,7 @@ import (
 // storage is the state directory and the parts that are stored in it. They run before the other parts are built, which read
 // the definitions.
 type storage struct {
+	found  *Survey
 	dir    *stateDir
 	db     *pebble.DB
 	id     *identity
@@ -25,6 +28,8 @@ type storage struct {
 	config *config.Store
 	auth   *auth.Auth
 	log    *eventlog.Log
+
+	members *membership
 }
 
 // openStorage waits for the state directory, opens it, and starts what is stored in it.
@@ -33,7 +38,7 @@ func (b *Backend) openStorage(ctx context.Context) (*storage, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &storage{dir: found.dir, db: found.db, id: &found.id}
+	s := &storage{found: found, dir: found.dir, db: found.db, id: &found.id}
 	if s.broker, err = b.openBroker(ctx, found, b.opts.Registry); err != nil {
 		return nil, err
 	}
@@ -42,6 +47,17 @@ func (b *Backend) openStorage(ctx context.Context) (*storage, error) {
 		return nil, err
 	}
 	if err := b.startLog(ctx, s); err != nil {
+		return nil, err
+	}
+	if err := b.startMembership(ctx, s); err != nil {
+		return nil, err
+	}
+	if b.opts.Cluster.on() {
+		if err := b.catchUp(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	if err := errors.Join(s.members.Load(s.db), b.offerCopies(s)); err != nil {
 		return nil, err
 	}
 	// From now on a stream that is not there is one that was lost.
@@ -60,6 +76,7 @@ func (b *Backend) startDefinitions(ctx context.Context, s *storage) (err error) 
 	}
 	configOpts := b.opts.Config
 	configOpts.Broker, configOpts.Written = s.broker, s.audit.Written
+	configOpts.WaitPeers = func(ctx context.Context, revision uint64) error { return s.members.waitRevision(ctx, revision) }
 	configOpts.Logger, configOpts.Registerer = b.log, b.opts.Registry
 	if s.config, err = config.New(configOpts); err != nil {
 		return err
@@ -84,8 +101,20 @@ func (b *Backend) startDefinitions(ctx context.Context, s *storage) (err error) 
 }
 
 func (b *Backend) startLog(ctx context.Context, s *storage) (err error) {
+	if s.id.Partitions == 0 { // a new member of a cluster
+		want := cmp.Or(b.opts.Log.Partitions, eventlog.SuitablePartitions())
+		if s.id.Partitions, err = eventlog.FindPartitions(ctx, s.broker, want); err != nil {
+			return err
+		}
+		if err := s.dir.store(s.db, s.id); err != nil {
+			return err
+		}
+	}
 	o := b.opts.Log
 	o.Broker, o.Dir, o.Origin, o.Partitions = s.broker, s.dir.path, s.id.Cluster, s.id.Partitions
+	for p := range s.id.Partitions {
+		o.Lost = append(o.Lost, s.id.Lost[eventlog.Stored(p).Name])
+	}
 	o.Logger, o.Registerer = b.log, b.opts.Registry
 	if s.log, err = eventlog.New(o); err != nil {
 		return err
@@ -102,8 +131,14 @@ func (b *Backend) startLog(ctx context.Context, s *storage) (err error) {
 func (b *Backend) openBroker(ctx context.Context, found *Survey, metrics prometheus.Registerer) (*broker.Broker, error) {
 	clean := &cleanStop{dir: found.dir}
 	b.push("state directory", clean.close)
-	b.push("state database", clean.after(found.db.Close))
-	nats, err := broker.New(broker.Options{Dir: found.dir.broker(), Logger: b.log, Registerer: metrics})
+	b.push("state database", clean.after(func() error { return found.db.Close() })) // catchUp may replace it
+	members, err := b.brokerCluster()
+	if err != nil {
+		return nil, err
+	}
+	nats, err := broker.New(broker.Options{
+		Dir: found.dir.broker(), Name: found.id.Member, Cluster: members, Waiting: b.say, Logger: b.log, Registerer: metrics,
+	})
 	if err != nil {
 		return nil, err
 	}

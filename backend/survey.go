@@ -136,8 +136,10 @@ func (b *Backend) survey(dir *stateDir) (s *Survey, err error) {
 	if err := s.readSignIns(); err != nil {
 		return s, err
 	}
-	if err := s.readStreams(b.opts.Audit.MaxAge); err != nil {
-		return s, err
+	if s.id.Member == "" { // a member gets from the others what its copies of the streams lack
+		if err := s.readStreams(b.opts.Audit.MaxAge); err != nil {
+			return s, err
+		}
 	}
 	if err := s.findStray(); err != nil {
 		return s, err
@@ -491,9 +493,33 @@ func (s *Survey) comparePositions() error {
 			return s.databaseError(err)
 		}
 		s.positions[st.partition] = next
-		s.comparePosition(st, next)
+		other, err := s.isOther(st)
+		if err != nil {
+			return s.databaseError(err)
+		}
+		if !other {
+			s.comparePosition(st, next)
+		}
 	}
 	return nil
+}
+
+// isOther reports whether a partition's stream is another one than the database has read. The id of a stream is in its
+// description: without that the numbers of its messages have to do.
+func (s *Survey) isOther(st *stream) (bool, error) {
+	known, err := state.StoredStream(s.db, st.partition)
+	if err != nil {
+		return false, err
+	}
+	have := st.report.Metadata[eventlog.StreamIDKey]
+	if known == "" || have == "" || known == have {
+		return false, nil
+	}
+	s.add(true, st.part, blocks.StreamDir(s.dir.broker(), st.shape.Name),
+		"this is another stream than the one that the state database has read, which was lost",
+		fmt.Sprintf("what the state database had not read of the earlier stream, and what this one has up to message %d",
+			max(s.positions[st.partition], 1)-1))
+	return true, nil
 }
 
 func (s *Survey) comparePosition(st *stream, next uint64) {

@@ -44,7 +44,10 @@ type Options struct {
 	MaxMessage int32
 	// StartTimeout bounds the wait for the server to be ready, which includes reading its streams. Default 60 s.
 	StartTimeout time.Duration
-	Logger       *slog.Logger
+	// Unsynced has writes acknowledged before they are on the disk. The caller syncs the files once the broker has
+	// stopped. For filling new streams.
+	Unsynced bool
+	Logger   *slog.Logger
 	// Registerer takes the metrics. Default none.
 	Registerer prometheus.Registerer
 	// Cluster makes the server a member of a cluster. Default nil: it is alone.
@@ -70,6 +73,7 @@ type Broker struct {
 
 	mu       sync.Mutex // guards the fields below
 	srv      *server.Server
+	store    server.JetStreamConfig
 	conn     *nats.Conn
 	js       jetstream.JetStream
 	marks    map[string]*Mark
@@ -170,7 +174,8 @@ func (b *Broker) run(opts *server.Options) error {
 		end(srv, conn)
 		return fmt.Errorf("connect to broker: %w", err)
 	}
-	b.srv, b.conn, b.js = srv, conn, js
+	b.srv, b.conn, b.js, b.store = srv, conn, js, *srv.JetStreamConfig()
+	b.store.StoreDir = b.opts.Dir // the server has appended its own directory to it
 	return nil
 }
 
@@ -238,7 +243,7 @@ func (b *Broker) serverOptions() *server.Options {
 		ServerName: b.opts.Name,
 		NoSigs:     true,
 		StoreDir:   b.opts.Dir,
-		SyncAlways: true,
+		SyncAlways: !b.opts.Unsynced,
 		MaxPayload: b.opts.MaxMessage,
 
 		MaxControlLine: maxControlLine,

@@ -259,6 +259,14 @@ func TestLostMajority(t *testing.T) {
 	if c.Member(0).Repairs() {
 		t.Error("the store was opened again")
 	}
+	testbroker.Eventually(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if g, err := c.Member(0).StreamStatus(ctx, stream); err != nil || g.Leader != "" {
+			return fmt.Errorf("without a majority the stream stands so: %+v, %w", g, err)
+		}
+		return nil
+	})
 	c.Launch(1, 2)
 	write(t, c.Member(0), "b")
 	testbroker.Eventually(t, func() error {
@@ -290,6 +298,26 @@ func TestReopenedMember(t *testing.T) {
 	write(t, c.Member(again), "b")
 	r.want("b")
 	current(t, c.Member(0), 2)
+}
+
+// TestClosedStoreIsOpenedAgain: the server closes its store when the disk is full, and does not open it by itself.
+func TestClosedStoreIsOpenedAgain(t *testing.T) {
+	c := testbroker.New(t, 3)
+	c.Launch(0, 1, 2)
+	openAll(t, c, 0, 1, 2)
+	write(t, c.Member(0), "a")
+	current(t, c.Member(0), 2)
+	r := follow(t, c.Member(1))
+	r.want("a")
+	if err := c.Member(1).Close(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, c.Member(0), "b")
+	testbroker.Eventually(t, c.Member(1).Err)
+	current(t, c.Member(0), 2)
+	r.want("b")
+	write(t, c.Member(1), "c")
+	r.want("c")
 }
 
 // TestRemovePeer replaces a dead member by one with an empty directory and a new name, which joins before the dead one

@@ -16,3 +16,6 @@ func (b *Broker) Repairs() bool {
 	defer b.repairing.Unlock()
 	return !b.repaired.IsZero()
 }
+
+// Close closes the store, as the server does when the disk is full.
+func (b *Broker) Close() error { return b.server().ShutdownJetStream() }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 )
 
 const (
@@ -145,15 +147,35 @@ func (b *Broker) repair() error {
 	}
 	b.log.Warn("writes to the broker's store time out: it is opened again")
 	b.repairs.Inc()
-	opened := srv.JetStreamConfig()
-	opened.StoreDir = b.opts.Dir // the server appends its own directory to it
 	err := srv.ShutdownJetStream()
 	if err == nil {
-		err = srv.EnableJetStream(opened)
+		err = srv.EnableJetStream(b.storeConfig())
 	}
 	b.repaired = time.Now()
 	if err != nil {
 		return fmt.Errorf("open broker's store again: %w", err)
 	}
 	return nil
+}
+
+// storeConfig returns a copy of the configuration with which the store was first opened.
+func (b *Broker) storeConfig() *server.JetStreamConfig {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	config := b.store
+	return &config
+}
+
+// reopenClosed opens the store of a cluster's member again that the server has closed because the disk was full. While
+// it is still full, the server closes it once more.
+func (b *Broker) reopenClosed(srv *server.Server) {
+	b.repairing.Lock()
+	defer b.repairing.Unlock()
+	b.repairs.Inc()
+	if err := srv.EnableJetStream(b.storeConfig()); err != nil {
+		b.rare.Error("the broker's store was closed, most likely because the disk is full, and cannot be opened again now", "",
+			"err", err)
+		return
+	}
+	b.log.Warn("the broker's store was closed, most likely because the disk was full, and is open again")
 }

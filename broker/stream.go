@@ -149,7 +149,8 @@ const (
 	codeNotLeader     = jetstream.ErrorCode(server.JSClusterNotLeaderErr)
 )
 
-// keepReplicas gives streams the copies that they lack. A stream that was made while members were missing has fewer.
+// keepReplicas gives streams the copies that they lack: a stream that was made while members were missing has fewer, and
+// so has one whose member has closed its store.
 func (b *Broker) keepReplicas() {
 	tick := time.NewTicker(replicasPause)
 	defer tick.Stop()
@@ -160,6 +161,9 @@ func (b *Broker) keepReplicas() {
 			return
 		}
 		srv := b.server()
+		if srv != nil && !srv.JetStreamEnabled() {
+			b.reopenClosed(srv)
+		}
 		if srv != nil && srv.JetStreamIsLeader() && len(srv.JetStreamClusterPeers()) >= b.Replicas() {
 			b.raiseReplicas()
 		}
@@ -212,13 +216,17 @@ func (b *Broker) keeps(stream string) bool {
 	return srv != nil && srv.JetStreamIsStreamAssigned(account, stream)
 }
 
-// StreamStatus asks the leader of a stream how its copies stand. ctx should have a deadline: there is no answer during
-// an election. Alone, there is one copy, the leader's.
+// StreamStatus asks the leader of a stream how its copies stand. ctx should have a deadline: there may be no answer
+// during an election. A stream that is known to have no leader has the Group of none. Alone, there is one copy, the
+// leader's.
 func (b *Broker) StreamStatus(ctx context.Context, stream string) (Group, error) {
 	if b.opts.Cluster == nil {
 		return Group{Leader: b.opts.Name}, nil
 	}
 	s, err := b.js.Stream(ctx, stream)
+	if saysLeaderless(err) {
+		return Group{}, nil
+	}
 	if err != nil {
 		return Group{}, fmt.Errorf("look at stream %s: %w", stream, err)
 	}
@@ -257,6 +265,15 @@ func (b *Broker) Newest(ctx context.Context, stream, subject string) (uint64, er
 		return 0, nil
 	}
 	return answer.Message.Sequence, nil
+}
+
+// saysLeaderless reports whether an error is the cluster's answer that a stream, or the cluster itself, has no leader.
+func saysLeaderless(err error) bool {
+	var api *jetstream.APIError
+	if errors.As(err, &api) {
+		return api.ErrorCode == codeNotAvailable || api.ErrorCode == codeNotLeader
+	}
+	return errors.Is(err, nats.ErrNoResponders)
 }
 
 // StepDown has the leader of a stream give way to another member. It returns when the leader has agreed.

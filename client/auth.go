@@ -174,7 +174,7 @@ func (c *Client) trade(ctx context.Context, step string, r request, authorizatio
 		return Tokens{}, fmt.Errorf("%s: read answer: %w", step, because(ctx, err))
 	}
 	if t.AccessToken == "" || t.RefreshToken == "" || t.ExpiresAt == 0 {
-		return Tokens{}, fmt.Errorf("%s: the answer holds no tokens; is %s the API?", step, c.base)
+		return Tokens{}, fmt.Errorf("%s: the answer holds no tokens; is %s the API?", step, c.bases.base())
 	}
 	c.adopt(t)
 	if c.opts.OnTokens != nil {

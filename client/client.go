@@ -7,7 +7,7 @@
 //
 // A Client signs in when it has a name and a password, and renews its tokens before they expire. It is safe for
 // concurrent use. Answers of status 400 and above are returned as *Error. It does not save tokens (Options.OnTokens
-// does) and does not retry requests, except once with new tokens.
+// does). It does not retry requests, except once with new tokens, and at another backend if several are named.
 //
 // The types of other requests and answers are in types.gen.go, generated from the API's OpenAPI document.
 package client
@@ -24,7 +24,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 )
@@ -45,7 +44,8 @@ var ErrNoCredentials = errors.New("no credentials: neither API key nor tokens no
 // Options say where the API is and which credentials to use. An API key is used before tokens, and tokens before
 // username and password. Username and password are used again when tokens can no longer be renewed.
 type Options struct {
-	// URL of the API, such as https://lapwing.example:8080. A path is kept as a prefix.
+	// URL of the API, such as https://lapwing.example:8080. A path is kept as a prefix. Several backends of a cluster may be
+	// named, with commas between: requests go to the first one that answers, and stay with it while it does.
 	URL string
 
 	Username, Password string
@@ -82,7 +82,7 @@ type Options struct {
 // Client is a connection to one API.
 type Client struct {
 	opts    Options
-	base    string // URL without a trailing slash
+	bases   bases
 	http    *http.Client
 	silence time.Duration // see silenceLimit
 
@@ -95,15 +95,9 @@ type Client struct {
 
 // New returns a client. It sends nothing yet.
 func New(opts Options) (*Client, error) {
-	u, err := url.Parse(opts.URL)
+	urls, err := parseURLs(opts.URL)
 	if err != nil {
-		return nil, fmt.Errorf("parse API URL: %w", err)
-	}
-	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, fmt.Errorf("API URL %q is not of the form http(s)://host:port", opts.URL)
-	}
-	if u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		return nil, fmt.Errorf("API URL %q must hold only scheme, host, port and path", u.Redacted())
+		return nil, err
 	}
 	if opts.Timeout <= 0 {
 		opts.Timeout = DefaultTimeout
@@ -113,7 +107,7 @@ func New(opts Options) (*Client, error) {
 	}
 	c := &Client{
 		opts:     opts,
-		base:     strings.TrimRight(u.String(), "/"),
+		bases:    bases{urls: urls},
 		http:     opts.HTTPClient,
 		silence:  silenceLimit,
 		renewing: make(chan struct{}, 1),
@@ -199,8 +193,8 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	}
 }
 
-// roundTrip sends a request once, unchanged.
-func (c *Client) roundTrip(ctx context.Context, r request, authorization string) (*http.Response, error) {
+// roundTripTo sends a request once, unchanged, to one of the URLs.
+func (c *Client) roundTripTo(ctx context.Context, base string, r request, authorization string) (*http.Response, error) {
 	var body []byte
 	if r.in != nil {
 		var err error
@@ -208,12 +202,14 @@ func (c *Client) roundTrip(ctx context.Context, r request, authorization string)
 			return nil, fmt.Errorf("encode body: %w", err)
 		}
 	}
-	target := c.base + r.path
+	target := base + r.path
 	if len(r.query) > 0 {
 		target += "?" + r.query.Encode()
 	}
+	ctx, answered, cancel := c.share(ctx, r, base)
 	req, err := http.NewRequestWithContext(ctx, r.method, target, bytes.NewReader(body))
 	if err != nil {
+		cancel()
 		return nil, fmt.Errorf("make request: %w", err)
 	}
 	req.Header.Set("Accept", "application/json")
@@ -225,11 +221,18 @@ func (c *Client) roundTrip(ctx context.Context, r request, authorization string)
 	if authorization != "" {
 		req.Header.Set("Authorization", authorization)
 	}
-	return c.http.Do(req)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		defer cancel()
+		return nil, because(ctx, err)
+	}
+	answered()
+	resp.Body = &sharedBody{resp.Body, cancel}
+	return resp, nil
 }
 
 func (c *Client) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, c.opts.Timeout, &timeoutError{c.base, c.opts.Timeout})
+	return context.WithTimeoutCause(ctx, c.opts.Timeout, &timeoutError{c.bases.base(), c.opts.Timeout})
 }
 
 // timeoutError is the cause when a request ends by its timeout.

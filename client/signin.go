@@ -35,7 +35,7 @@ func (b *BrowserSignIn) URL() string {
 	if b.provider != "" {
 		q.Set("provider", b.provider)
 	}
-	return b.client.base + signInPath + "authorize?" + q.Encode()
+	return b.client.bases.base() + signInPath + "authorize?" + q.Encode()
 }
 
 // Answers reports whether a query at the callback belongs to this sign-in.

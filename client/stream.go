@@ -50,7 +50,7 @@ type StreamOptions struct {
 
 	// Position, if set, holds the server's name for the stream's position. It is empty at first, and the stream keeps
 	// it up to date. A stream that begins with a position brings only changes since then, before StreamSynced, if the
-	// server still knows it. If not, StreamReset comes first.
+	// server still knows it. If not, StreamReset comes first. All backends of a cluster know the same positions.
 	Position *string
 }
 
@@ -68,7 +68,7 @@ func (c *Client) StreamWith(ctx context.Context, namespace string, opts StreamOp
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silent := time.AfterFunc(c.opts.Timeout, func() { cancel(&timeoutError{c.base, c.opts.Timeout}) })
+	silent := time.AfterFunc(c.opts.Timeout, func() { cancel(&timeoutError{c.bases.base(), c.opts.Timeout}) })
 	defer silent.Stop()
 
 	query := url.Values{}
@@ -96,6 +96,7 @@ func (c *Client) StreamWith(ctx context.Context, namespace string, opts StreamOp
 	}
 	defer resp.Body.Close()
 	silent.Stop()
+	base := c.bases.base()
 	silent = time.AfterFunc(c.silence, func() { cancel(fmt.Errorf("the live stream was silent for %v", c.silence)) })
 	defer silent.Stop()
 
@@ -113,6 +114,7 @@ func (c *Client) StreamWith(ctx context.Context, namespace string, opts StreamOp
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
+			c.bases.leave(base) // a new stream goes on from the position at another backend
 			return fmt.Errorf("read live stream: %w", because(ctx, err))
 		}
 		if name == streamOverflow {

@@ -127,7 +127,7 @@ type ClusterHeader struct {
 	RaftTerm  uint64 `json:"raft_term"`
 }
 
-// ClusterMember is one backend. It has no URLs of etcd.
+// ClusterMember is one backend. Its URLs for clients are those of its API; it has none for peers.
 type ClusterMember struct {
 	ID         uint64   `json:"ID"`
 	Name       string   `json:"name"`
@@ -139,6 +139,26 @@ type ClusterMember struct {
 type ClusterMembers struct {
 	Header  ClusterHeader   `json:"header"`
 	Members []ClusterMember `json:"members"`
+}
+
+// ClusterStatus is how the members of a cluster stand, as the backend that is asked sees it.
+type ClusterStatus struct {
+	// Problems says in words what is wrong, the worst first. It is empty if all is well.
+	Problems []string `json:"problems"`
+	Member   string   `json:"member"` // Member is the name of the backend that answers.
+	// Size is how many members the cluster has when all are there.
+	Size int `json:"size"`
+	// Roster is the number of the newest list of members in the event log; 0 for a backend that is alone.
+	Roster uint64 `json:"roster"`
+	// Leader is the member that decides who keeps which stream; "" if there is none.
+	Leader      string `json:"leader"`
+	LeaderError string `json:"leader_error,omitempty"` // LeaderError is why the leader is not known.
+	// DiskReserve is the free space, in bytes, below which the backend that answers takes no events.
+	DiskReserve uint64 `json:"disk_reserve"`
+	// Members are the backends, by their names. It is empty if the backend does not know them.
+	Members    []MemberStatus    `json:"members"`
+	Partitions []PartitionStatus `json:"partitions"`
+	Streams    []StreamStatus    `json:"streams"`
 }
 
 // DeadLetter is a delivery that failed for good. Only a user can have it tried again.
@@ -242,6 +262,39 @@ type MemberHealth struct {
 	Draining    bool   `json:"Draining,omitempty"` // it sends its agents to other backends
 }
 
+// MemberStatus is how one backend stands. Of a backend that is away, all but the name may be older.
+type MemberStatus struct {
+	ID      string `json:"id"` // "" if only the broker knows it
+	Name    string `json:"name"`
+	Self    bool   `json:"self,omitempty"` // it is the backend that answers
+	Version string `json:"version,omitempty"`
+	// APIURL and AgentURL are where clients and agents reach it.
+	APIURL   string `json:"api_url,omitempty"`
+	AgentURL string `json:"agent_url,omitempty"`
+	// Started is when its process started, in Unix seconds; 0 if that is not known.
+	Started int64 `json:"started,omitempty"`
+	// Up says that it was heard lately. AwaySeconds is how long it has not been heard, or how long the backend that
+	// answers has listened for it.
+	Up          bool    `json:"up"`
+	AwaySeconds float64 `json:"away_seconds,omitempty"`
+	Ready       bool    `json:"ready"`             // it has read the event log, and may act
+	Leaving     bool    `json:"leaving,omitempty"` // it stops
+	Leased      bool    `json:"leased"`            // it hears a majority that hears it, and may act
+	OnRoster    bool    `json:"on_roster"`         // it is on the newest list of members
+	Draining    bool    `json:"draining,omitempty"`
+	Sessions    int     `json:"sessions"` // agents that are connected to it
+	DiskFree    uint64  `json:"disk_free"`
+	// ClockSkewSeconds is how far its clock is ahead of that of the backend that answers.
+	ClockSkewSeconds float64 `json:"clock_skew_seconds"`
+	// Revision is that of its definitions. DefinitionsLag is how many changes it has not got, and another member has.
+	Revision       uint64 `json:"revision"`
+	DefinitionsLag uint64 `json:"definitions_lag"`
+	// Folded are the newest messages of the event log that it has folded, by partition. FoldLag is how many it has not
+	// folded, and another member has.
+	Folded  []uint64 `json:"folded"`
+	FoldLag []uint64 `json:"fold_lag"`
+}
+
 // OrphanReport says how many orphans were deleted.
 type OrphanReport struct {
 	Removed int `json:"removed"`
@@ -259,6 +312,13 @@ type Outcome struct {
 	// Received is when the backend received it, Unix milliseconds.
 	Received   int64      `json:"received"`
 	Deliveries []Delivery `json:"deliveries"`
+}
+
+// PartitionStatus says who acts for a partition of the event log.
+type PartitionStatus struct {
+	Partition int    `json:"partition"`
+	Owner     string `json:"owner"`  // the member; "" if there is none
+	Roster    uint64 `json:"roster"` // number of the partition's newest list of members
 }
 
 // PreviewEvent is one of the events that a silence would silence.
@@ -312,6 +372,15 @@ type Relationship struct {
 	Failing bool     `json:"failing"`
 	// Circular says that it depends on the event in turn, and so does not inhibit it.
 	Circular bool `json:"circular,omitempty"`
+}
+
+// ReplicaStatus is a member's copy of a stream, as its leader sees it.
+type ReplicaStatus struct {
+	Member       string  `json:"member"`
+	Current      bool    `json:"current"` // it has everything
+	Offline      bool    `json:"offline"` // its member is not connected to the leader
+	Lag          uint64  `json:"lag"`     // changes that it has not got
+	HeardSeconds float64 `json:"heard_seconds"`
 }
 
 // ServerVersion is the version of the backend and of its API. Its fields are in alphabetical order.
@@ -387,6 +456,19 @@ type Step struct {
 	Error      string  `json:"error,omitempty"`
 	Saw        []Value `json:"saw,omitempty"`
 	Micros     int64   `json:"micros,omitempty"`
+}
+
+// StreamStatus is how the copies of a stream of the broker stand.
+type StreamStatus struct {
+	Name string `json:"name"` // at the broker
+	// definitions, audit log, or a partition of the event log
+	Holds string `json:"holds"`
+	// the member; "" if there is none, or if Error is set
+	Leader string `json:"leader"`
+	Error  string `json:"error,omitempty"` // Error is why leader and copies are not known.
+	// Copies is how many there should be, the leader's included.
+	Copies   int             `json:"copies"`
+	Replicas []ReplicaStatus `json:"replicas"` // Replicas are the copies of the other members.
 }
 
 // Tokens are the result of a sign-in or refresh.

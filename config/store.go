@@ -159,8 +159,8 @@ func New(opts Options) (*Store, error) {
 // Start opens the bucket and returns when the snapshot has everything in it. In a cluster it waits for as long as ctx
 // allows until the bucket is there.
 func (s *Store) Start(ctx context.Context) (err error) {
-	if s.stream, err = s.opts.Broker.OpenStream(ctx, streamConfig()); err != nil {
-		return fmt.Errorf("open config bucket: %w", err)
+	if s.stream, err = openBucket(ctx, s.opts.Broker); err != nil {
+		return err
 	}
 	// The newest revision may be a deletion whose tombstone is gone. The snapshot's must still not go back below it.
 	s.loading = s.stream.CachedInfo().State.LastSeq
@@ -190,6 +190,15 @@ func streamConfig() jetstream.StreamConfig {
 		MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: -1, MaxConsumers: -1, Duplicates: 2 * time.Minute,
 		AllowRollup: true, DenyDelete: true, AllowDirect: true,
 	}
+}
+
+// openBucket makes the bucket, unless it exists.
+func openBucket(ctx context.Context, b *broker.Broker) (jetstream.Stream, error) {
+	stream, err := b.OpenStream(ctx, streamConfig())
+	if err != nil {
+		return nil, fmt.Errorf("open config bucket: %w", err)
+	}
+	return stream, nil
 }
 
 func (s *Store) interrupted(err error) {
@@ -436,6 +445,11 @@ func (s *Store) unusable(n *keyed, value []byte, err error) {
 	n.raw = value
 	s.metrics.unusable.Inc()
 	s.log.Error("stored definition cannot be used", "key", n.key, "err", err)
+}
+
+// WaitRevision returns when the snapshot is at a revision and the listeners have been called with it.
+func (s *Store) WaitRevision(ctx context.Context, revision uint64) error {
+	return s.reach(ctx, revision)
 }
 
 // reach returns when the snapshot is at the revision and the listeners have been called with it.

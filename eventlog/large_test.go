@@ -40,7 +40,7 @@ func TestTooLargeRecord(t *testing.T) {
 	if err := l.Append(big, a, 1); err == nil {
 		settled(t, a) // it is refused
 		t.Fatal("a record of 9 MiB was taken")
-	} else if got := err.Error(); got != "event has 9437331 bytes, more than the 8384503 bytes that can be stored" {
+	} else if got := err.Error(); got != "event has 9437327 bytes, more than the 8384345 bytes that can be stored" {
 		t.Errorf("got %q", got)
 	}
 	if err := l.Append(event("web-1", "small", 2), a, 2); err != nil {
@@ -92,11 +92,11 @@ func TestBigRecordHasNoRoom(t *testing.T) {
 	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 1, FlushInterval: time.Hour})
 	a := new(tally)
 	a.all.Add(1)
-	if err := l.Append(event("web-1", "small", 1), a, 1); err != nil {
+	if err := l.Append(sized(event("web-1", "small", 1), 200), a, 1); err != nil {
 		t.Fatal(err)
 	}
 	big := event("web-1", "big", 2)
-	big.Body = make([]byte, 8_384_350)
+	big.Body = make([]byte, 8_384_200)
 	if err := l.TryAppend(big, nil, 0); !errors.Is(err, eventlog.ErrNoRoom) {
 		t.Errorf("got %v", err)
 	}

@@ -1,10 +1,14 @@
 // Package eventlog is the only access to the durable log of events.
 //
 // The intake appends records, and package fold reads them. Records of many agents are batched into one message per
-// partition and commit (group commit): a partition's writer takes all records that arrived within FlushInterval,
-// publishes them to the partition's JetStream stream, and calls their Ackers once the broker has synced. Only one
-// message a partition is on its way, so the order of Append is the order of the log. Readers get the messages in that
-// order, with their sequence numbers. What a record means is left to both ends.
+// partition and commit (group commit): a partition's writer takes all records that arrived within FlushInterval, and
+// publishes them to the partition's JetStream stream. Only one message a partition is on its way, so the order of
+// Append is the order of the log. Readers get the messages in that order, with their sequence numbers, and fail if one
+// is missing. A record's Acker is called once the broker has synced the message and the partition's reader is done with
+// it. What a record means is left to both ends.
+//
+// A message is a batch of one backend, its origin, which numbers its batches. A writer that gets no answer publishes
+// again, so a batch may be in the log twice: readers recognise it by its number.
 //
 // The buffer in front of each writer is the first of the two queues on an event's path. It is bounded by MaxPending
 // bytes. When it is full Append waits and TryAppend refuses, and TCP stops the agents whose events wait. Appends that
@@ -71,6 +75,8 @@ type Options struct {
 	// MaxRate bounds the bytes written in a second on average, over all partitions. A flood must not fill the memory:
 	// JetStream keeps the last 10 s of a stream in memory while a reader catches up with it. 0 is no bound.
 	MaxRate int64
+	// Lost are, by partition, the messages whose loss an operator accepted: readers pass over them.
+	Lost [][]blocks.Range
 	// MinFree is the free space below which the log takes no records, in bytes. 0 is none.
 	MinFree    uint64
 	Logger     *slog.Logger
@@ -88,10 +94,12 @@ func DefaultOptions() Options {
 // has its own commits, which cost the same for one event as for a thousand, and its own fold, which is one core's work.
 func SuitablePartitions() int { return min(max(1, runtime.NumCPU()/2), 8) }
 
-// Acker learns what became of a record it appended. It is called on the writer's goroutine and must not block.
+// Acker learns what became of a record it appended. It is called on the reader's goroutine, or on the writer's if there
+// is no reader, and must not block.
 type Acker interface {
-	// Logged is called once for each record: with the sequence number of its message, or with the reason why the log
-	// was closed before the record was known to be durable.
+	// Logged is called once for each record: with the sequence number of its message, when the record is durable and
+	// the partition's reader is done with it or has stopped; or with the reason why the log was closed before the
+	// record was known to be durable.
 	Logged(token uint64, partition int, seq uint64, err error)
 }
 
@@ -116,11 +124,13 @@ type Log struct {
 
 // partition is one stream and the records waiting to be written to it.
 type partition struct {
-	id     int
-	stream jetstream.Stream
-	wake   chan struct{} // capacity 1
-	outage broker.Outage // of the store, as the writer sees it
-	mark   *broker.Mark
+	id       int
+	stream   jetstream.Stream
+	streamID string
+	lost     []blocks.Range // that an operator accepted
+	wake     chan struct{}  // capacity 1
+	outage   broker.Outage  // of the store, as the writer sees it
+	mark     *broker.Mark
 
 	full atomic.Bool // results have to wait for room
 
@@ -128,6 +138,8 @@ type partition struct {
 	caught  sync.Cond  // wakes the writer when the reader has caught up
 	buf     []byte
 	waiting []waiter
+	number  uint64         // of the batch in buf, or of the newest
+	roster  uint64         // for the headers of batches
 	since   time.Time      // when the oldest waiting record was appended
 	under   commit         // the commit under way; the zero value when there is none
 	queues  [classes]queue // by class: appends that wait for room
@@ -136,8 +148,10 @@ type partition struct {
 	rested  *time.Timer    // ends a pause in which only urgent records are taken; nil if there is none
 	commits commitTimes
 	ahead   ahead
-	spare   [][]byte // buffers of earlier batches, for reuse
-	stored  uint64   // bytes of the stream on disk, when last read
+	spare   [][]byte   // buffers of earlier batches, for reuse
+	lists   [][]waiter // lists of earlier batches, for reuse
+	stored  uint64     // bytes of the stream on disk, when last read
+	hold    hold       // what Trim must keep
 	closed  bool
 	err     error // of the last commit; nil if it succeeded
 }
@@ -238,6 +252,8 @@ func New(opts Options) (*Log, error) {
 		return nil, errors.New("event log: no broker")
 	case opts.Origin == "":
 		return nil, errors.New("event log: no origin")
+	case len(opts.Origin) > maxOrigin:
+		return nil, fmt.Errorf("event log: the origin has %d bytes, %d at most", len(opts.Origin), maxOrigin)
 	}
 	defaults := DefaultOptions()
 	opts.Partitions = cmp.Or(opts.Partitions, SuitablePartitions())
@@ -255,8 +271,11 @@ func New(opts Options) (*Log, error) {
 	l.rare = rarelog.New(l.log)
 	l.SetMinFree(opts.MinFree)
 	for i := range opts.Partitions {
-		p := &partition{id: i, wake: make(chan struct{}, 1)}
+		p := &partition{id: i, wake: make(chan struct{}, 1), number: uint64(time.Now().UnixNano())}
 		p.caught.L = &p.mu
+		if i < len(opts.Lost) {
+			p.lost = opts.Lost[i]
+		}
 		l.parts = append(l.parts, p)
 	}
 	l.metrics = newMetrics(opts.Registerer, l)
@@ -267,17 +286,11 @@ func New(opts Options) (*Log, error) {
 func (l *Log) Start(ctx context.Context) error {
 	l.js = l.opts.Broker.JetStream()
 	for _, p := range l.parts {
-		stream, err := l.opts.Broker.OpenStream(ctx, jetstream.StreamConfig{
-			Name:       streamName(p.id),
-			Subjects:   []string{subject(p.id)},
-			Storage:    jetstream.FileStorage,
-			Retention:  jetstream.LimitsPolicy,
-			Duplicates: 2 * time.Minute,
-		})
-		if err != nil {
+		var err error
+		if p.stream, p.streamID, err = openStream(ctx, l.opts.Broker, p.id, l.opts.Partitions); err != nil {
 			return fmt.Errorf("open event log partition %d: %w", p.id, err)
 		}
-		p.stream, p.outage.Stream = stream, streamName(p.id)
+		p.outage.Stream = streamName(p.id)
 		if p.mark, err = l.opts.Broker.Mark(streamName(p.id)); err != nil {
 			return err
 		}
@@ -315,7 +328,7 @@ func (p *partition) refuseBlocked(err error) {
 }
 
 // Stop commits what has gathered, then ends the writers. Records that cannot be committed are reported to their Ackers
-// with ErrClosed.
+// with ErrClosed. A reader that is not stopped goes on to answer for the messages that it has been handed.
 func (l *Log) Stop() error {
 	if l.cancel == nil {
 		return nil
@@ -339,6 +352,27 @@ func (l *Log) Stop() error {
 	l.cancel()
 	l.cancel = nil
 	return nil
+}
+
+// Origin returns this backend's id.
+func (l *Log) Origin() string { return l.opts.Origin }
+
+// NumberFrom makes the batches of a partition have numbers above number, which is that of this backend's newest batch
+// in the log. It must be called before the first record is appended. Without it a clock that was put back would give
+// numbers out twice.
+func (l *Log) NumberFrom(partition int, number uint64) {
+	p := l.parts[partition]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.number = max(p.number, number)
+}
+
+// SetRoster says which roster of a partition is the newest. Package fold calls it.
+func (l *Log) SetRoster(partition int, number uint64) {
+	p := l.parts[partition]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.roster = number
 }
 
 // Partitions returns the number of partitions.
@@ -393,13 +427,20 @@ func (l *Log) TryAppend(r *Record, acker Acker, token uint64) error {
 	return l.add(context.Background(), r, acker, token, false)
 }
 
+// AppendTo is AppendContext for a record about a partition instead of an entity.
+func (l *Log) AppendTo(ctx context.Context, partition int, r *Record, acker Acker, token uint64) error {
+	return l.addTo(ctx, l.parts[partition], r, acker, token, true)
+}
+
 func (l *Log) add(ctx context.Context, r *Record, acker Acker, token uint64, wait bool) error {
-	r.Origin = l.opts.Origin
+	return l.addTo(ctx, l.parts[l.Partition(r.Namespace, r.Entity)], r, acker, token, wait)
+}
+
+func (l *Log) addTo(ctx context.Context, p *partition, r *Record, acker Acker, token uint64, wait bool) error {
 	size := maxSize(r)
 	if size > l.MaxRecord() {
 		return &resource.TooLargeError{What: "event", Size: size, Limit: l.MaxRecord()}
 	}
-	p := l.parts[l.Partition(r.Namespace, r.Entity)]
 	c := classOf(r, size)
 	p.mu.Lock()
 	if p.closed {
@@ -426,7 +467,8 @@ func (l *Log) add(ctx context.Context, r *Record, acker Acker, token uint64, wai
 func (l *Log) put(p *partition, r *Record, w waiter) (wake bool) {
 	first := len(p.waiting) == 0
 	if first {
-		p.buf = startBatch(p.buf[:0])
+		p.number++
+		p.buf = startBatch(p.buf[:0], Header{Origin: l.opts.Origin, Number: p.number, Roster: p.roster})
 		p.since = time.Now()
 	}
 	p.buf = appendFramed(p.buf, r)
@@ -591,11 +633,9 @@ func (p *partition) signal() {
 	}
 }
 
-// write is a partition's writer: it gathers, takes and publishes records, and calls their Ackers.
+// write is a partition's writer: it gathers, takes and publishes records. It calls their Ackers if the partition has
+// no reader, or if they could not be published.
 func (l *Log) write(ctx context.Context, p *partition) {
-	var buf []byte
-	var waiting []waiter
-	batch := uint64(time.Now().UnixNano()) // message ids must differ from those before a restart
 	gather := time.NewTimer(0)
 	defer gather.Stop()
 	for {
@@ -627,42 +667,38 @@ func (l *Log) write(ctx context.Context, p *partition) {
 		for p.ahead.bytes > l.opts.MaxAhead && !p.closed {
 			p.caught.Wait()
 		}
-		p.buf, buf = buf[:0], p.buf
-		p.waiting, waiting = waiting[:0], p.waiting
-		since := p.since
+		buf, waiting := p.buf, p.waiting
+		p.buf, p.waiting = p.takeBuffer(), p.takeList()
+		since, number := p.since, p.number
 		p.under = commit{records: len(waiting), bytes: len(buf), since: since}
 		l.next(p)
 		p.mu.Unlock()
 
-		batch++
 		buf = finishBatch(buf)
-		begin := time.Now()
-		seq, err := l.publish(ctx, p, buf, batch)
+		begin, records := time.Now(), len(waiting)
+		seq, err := l.publish(ctx, p, buf, number)
 		now := time.Now()
 		written := len(buf)
+		handed := false
 		p.mu.Lock()
 		p.under = commit{}
 		if err == nil {
 			p.newest = max(p.newest, seq)
 			p.commits.add(seq, now)
-			l.handOver(p, seq, buf)
+			handed = l.handOver(p, message{seq, buf, waiting})
 		} else {
 			l.keepBuffer(p, buf)
 		}
-		buf = p.takeBuffer()
 		p.mu.Unlock()
 		if err == nil {
-			l.metrics.appended.Add(float64(len(waiting)))
+			l.metrics.appended.Add(float64(records))
 			l.metrics.bytes.Add(float64(written))
-			l.metrics.batchRecords.Observe(float64(len(waiting)))
+			l.metrics.batchRecords.Observe(float64(records))
 			l.metrics.commitSeconds.Observe(now.Sub(begin).Seconds())
 			l.metrics.appendSeconds.Observe(now.Sub(since).Seconds())
 		}
-		for i, w := range waiting {
-			if w.acker != nil {
-				w.acker.Logged(w.token, p.id, seq, err)
-			}
-			waiting[i] = waiter{}
+		if !handed {
+			l.answer(p, seq, waiting, err)
 		}
 		l.rest(p, written)
 	}
@@ -698,19 +734,28 @@ func (l *Log) rest(p *partition, bytes int) {
 	l.next(p)
 }
 
-// commitTimeout is how long a commit may take before it is tried again.
-const commitTimeout = 5 * time.Second
+// A commit that takes longer is tried again. In a cluster the leader that got it may have died, and the next one is
+// elected within seconds.
+const (
+	commitTimeout        = 5 * time.Second
+	clusterCommitTimeout = 1500 * time.Millisecond
+	mostCommitPause      = time.Second
+	mostClusterPause     = 200 * time.Millisecond
+)
 
 // publish commits one message, and retries until it succeeds, because the records are nowhere else. A repeat has the
 // same message id, so it counts once if an earlier try arrived.
-func (l *Log) publish(ctx context.Context, p *partition, msg []byte, batch uint64) (seq uint64, err error) {
-	id := l.opts.Origin + "-" + strconv.FormatUint(batch, 36)
-	pause := 50 * time.Millisecond
+func (l *Log) publish(ctx context.Context, p *partition, msg []byte, number uint64) (seq uint64, err error) {
+	id := l.opts.Origin + "-" + strconv.FormatUint(number, 36)
+	pause, mostPause, timeout := 50*time.Millisecond, mostCommitPause, commitTimeout
+	if l.opts.Broker.Replicas() > 1 {
+		mostPause, timeout = mostClusterPause, clusterCommitTimeout
+	}
 	for {
 		if l.full.Load() {
 			err = ErrDiskFull
 		} else {
-			tryCtx, cancel := context.WithTimeout(ctx, commitTimeout)
+			tryCtx, cancel := context.WithTimeout(ctx, timeout)
 			var ack *jetstream.PubAck
 			ack, err = l.js.Publish(tryCtx, subject(p.id), msg, jetstream.WithMsgID(id))
 			cancel()
@@ -723,7 +768,7 @@ func (l *Log) publish(ctx context.Context, p *partition, msg []byte, batch uint6
 		}
 		l.metrics.failures.Inc()
 		if errors.Is(err, context.DeadlineExceeded) && !l.full.Load() {
-			err = errors.Join(fmt.Errorf("no answer within %s", commitTimeout), l.opts.Broker.TimedOut(&p.outage))
+			err = errors.Join(fmt.Errorf("no answer within %s", timeout), l.opts.Broker.TimedOut(&p.outage))
 		}
 		if p.setErr(err) {
 			l.log.Error("commit failed, trying again until it succeeds", "partition", p.id, "err", err)
@@ -739,7 +784,7 @@ func (l *Log) publish(ctx context.Context, p *partition, msg []byte, batch uint6
 		case <-ctx.Done():
 			return 0, ErrClosed
 		}
-		pause = min(2*pause, time.Second)
+		pause = min(2*pause, mostPause)
 	}
 }
 
@@ -791,20 +836,27 @@ func (l *Log) checkDisk() {
 func (l *Log) Bounds(ctx context.Context, partition int) (first, last uint64, err error) {
 	p := l.parts[partition]
 	st, err := p.look(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, 0, err
+	}
+	last, err = p.newestOf(ctx, st)
+	return st.FirstSeq, last, err
+}
+
+// newestOf returns the sequence number of the newest message of a stream in that state; 0 if it has none.
+func (p *partition) newestOf(ctx context.Context, st jetstream.StreamState) (uint64, error) {
+	switch {
 	case st.Msgs == 0:
-		return st.FirstSeq, 0, nil
+		return 0, nil
 	case st.LastSeq-st.FirstSeq+1 == st.Msgs:
-		return st.FirstSeq, st.LastSeq, nil
+		return st.LastSeq, nil
 	}
 	// After a repair numbers are missing, at the end too: no message will ever have them.
 	newest, err := p.stream.GetLastMsgForSubject(ctx, subject(p.id))
 	if err != nil {
-		return 0, 0, fmt.Errorf("look for the last message of event log partition %d: %w", p.id, err)
+		return 0, fmt.Errorf("look for the last message of event log partition %d: %w", p.id, err)
 	}
-	return st.FirstSeq, newest.Sequence, nil
+	return newest.Sequence, nil
 }
 
 // look returns the state of the partition's stream from the broker.
@@ -855,7 +907,8 @@ func (c *commitTimes) at(seq uint64) (time.Time, bool) {
 	return time.Unix(0, slot.at), slot.seq == seq && slot.at != 0
 }
 
-// Trim removes messages below the sequence, but keeps at least the newest keepBytes of the partition.
+// Trim removes messages below the sequence, but keeps at least the newest keepBytes of the partition, and what Hold
+// holds.
 func (l *Log) Trim(ctx context.Context, partition int, below uint64, keepBytes uint64) error {
 	p := l.parts[partition]
 	p.mark.Took(below)
@@ -863,6 +916,7 @@ func (l *Log) Trim(ctx context.Context, partition int, below uint64, keepBytes u
 	if err != nil {
 		return err
 	}
+	below = l.held(p, st.Bytes, below)
 	if st.Bytes <= keepBytes || st.Msgs == 0 {
 		return nil
 	}
@@ -878,11 +932,3 @@ func (l *Log) Trim(ctx context.Context, partition int, below uint64, keepBytes u
 	}
 	return nil
 }
-
-// Stored describes a partition's stream for reading its files without the broker.
-func Stored(partition int) blocks.Stream {
-	return blocks.Stream{Name: streamName(partition), Subject: subject(partition), Dense: true}
-}
-
-func streamName(partition int) string { return "EVENTLOG_" + strconv.Itoa(partition) }
-func subject(partition int) string    { return "eventlog." + strconv.Itoa(partition) }

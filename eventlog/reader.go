@@ -4,9 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/lapwing-monitoring/lapwing/broker"
 )
 
 // This file brings a partition's messages to its reader.
@@ -15,15 +14,13 @@ import (
 // would keep 10 s of the log there, and each message would be copied six times on its way. Without such a reader
 // JetStream reuses a block's buffer for the next block. So a Reader reads from the stream only the messages from
 // before its start. After that the writer hands it each message once it is durable, and gets the buffer back later.
+//
+// In a cluster most messages are those of other members, so the reader reads everything from this member's copy of the
+// stream. The writer hands its messages over all the same: their waiters are answered when the reader is done with them.
 
 const (
-	// readBytes is how much of the log is on its way to a reader at a time. The broker closes a connection with 64 MiB
-	// to send, and a reader that must reconnect loses seconds.
-	readBytes = 16 << 20
 	// spareBuffers is how many buffers a partition keeps beside those in use.
 	spareBuffers = 4
-	// rereadPause is the time between attempts to read the stream.
-	rereadPause = time.Second
 )
 
 // Reader reads the messages of one partition in order. It belongs to one goroutine.
@@ -44,7 +41,7 @@ func (l *Log) Reader(ctx context.Context, partition int, from uint64) (*Reader, 
 	r.first = r.p.attachReader()
 	if err := r.begin(ctx); err != nil {
 		if r.first {
-			r.p.detachReader()
+			r.log.detachReader(r.p)
 		}
 		return nil, err
 	}
@@ -52,22 +49,32 @@ func (l *Log) Reader(ctx context.Context, partition int, from uint64) (*Reader, 
 }
 
 // begin starts to read what is already in the stream; for a further reader that is everything.
-func (r *Reader) begin(ctx context.Context) (err error) {
+func (r *Reader) begin(ctx context.Context) error {
+	st, err := r.p.look(ctx)
+	if err != nil {
+		return err
+	}
+	if r.next > st.LastSeq+1 {
+		return fmt.Errorf("event log partition %d ends at message %d and cannot be read from %d", r.p.id, st.LastSeq, r.next)
+	}
+	if err := r.skip(st.FirstSeq); err != nil {
+		return err
+	}
 	last := uint64(math.MaxUint64)
-	if r.first {
-		if _, last, err = r.log.Bounds(ctx, r.p.id); err != nil {
+	if r.first && r.log.opts.Broker.Replicas() == 1 {
+		if last, err = r.p.newestOf(ctx, st); err != nil {
 			return err
 		}
 	}
 	if r.next <= last {
-		r.stored, err = r.read(ctx, last)
+		r.stored = r.read(last)
 	}
-	return err
+	return nil
 }
 
 // Next waits for the next message, which is valid until Next is called again. That call also means that the message is
-// done. The error is that of ctx, or ErrClosed when the log cannot be read any more. Interruptions are logged, and
-// Next waits until they are over.
+// done. The error is that of ctx, ErrClosed when the log cannot be read any more, or a *GapError. Interruptions are
+// logged, and Next waits until they are over.
 func (r *Reader) Next(ctx context.Context) (seq uint64, msg []byte, err error) {
 	if r.ended {
 		return 0, nil, ErrClosed
@@ -86,29 +93,41 @@ func (r *Reader) Next(ctx context.Context) (seq uint64, msg []byte, err error) {
 		if err != nil {
 			return 0, nil, err
 		}
-		if ok {
-			r.last, r.next = m.seq, m.seq+1
-			return m.seq, m.buf, nil
+		if !ok {
+			continue
 		}
+		if err := r.skip(m.seq); err != nil {
+			return 0, nil, err
+		}
+		r.last, r.next = m.seq, m.seq+1
+		return m.seq, m.buf, nil
 	}
+}
+
+// skip goes on at a later message. Those before it must be accepted losses.
+func (r *Reader) skip(to uint64) error {
+	if err := r.p.pass(r.next, to); err != nil {
+		return err
+	}
+	r.next = max(r.next, to)
+	return nil
 }
 
 // nextStored waits for a message of the stream. It returns false at the end of what is to be read there.
 func (r *Reader) nextStored(ctx context.Context) (m message, ok bool, err error) {
 	if r.next > r.stored.last {
-		r.finish(ctx)
-		return m, false, nil
+		return m, false, r.finish()
 	}
 	select {
-	case m = <-r.stored.messages:
+	case stored := <-r.stored.Messages:
+		m = message{seq: stored.Seq, buf: stored.Data}
 	case <-ctx.Done():
 		return m, false, ctx.Err()
-	case <-r.stored.closed:
+	case <-r.stored.Done:
 		return m, false, ErrClosed
 	}
 	if m.seq > r.stored.last { // the stream has no message up to last any more
-		r.finish(ctx)
-		return m, false, nil
+		return m, false, r.finish()
 	}
 	return m, true, nil
 }
@@ -122,16 +141,8 @@ func (r *Reader) nextLive(ctx context.Context) (m message, ok bool, err error) {
 		return m, true, nil
 	}
 	// Another writer wrote the messages before this one, or they are lost: a repair leaves gaps, at the end too.
-	if r.stored, err = r.read(ctx, m.seq-1); err == nil {
-		return m, false, nil
-	}
-	r.interrupted(err)
-	select {
-	case <-time.After(rereadPause):
-		return m, false, nil
-	case <-ctx.Done():
-		return m, false, ctx.Err()
-	}
+	r.stored = r.read(m.seq - 1)
+	return m, false, nil
 }
 
 func (r *Reader) interrupted(err error) {
@@ -142,93 +153,94 @@ func (r *Reader) interrupted(err error) {
 func (r *Reader) Stop() {
 	r.ended = true
 	if r.stored != nil {
-		r.stored.stop()
+		r.stored.Stop()
 	}
 	if r.first {
-		r.p.detachReader()
+		r.log.detachReader(r.p)
 	}
 }
 
 // finish ends the reading of the stream. Messages up to its last one that have not come are lost.
-func (r *Reader) finish(ctx context.Context) {
-	r.next = max(r.next, r.stored.last+1)
-	r.stored.stop()
-	if info := r.stored.consumer.CachedInfo(); info != nil { // otherwise the broker drops the consumer itself, minutes later
-		_ = r.log.js.DeleteConsumer(ctx, info.Stream, info.Name)
+func (r *Reader) finish() error {
+	if err := r.skip(r.stored.last + 1); err != nil {
+		return err
 	}
+	r.stored.Stop()
 	r.stored = nil
+	return nil
 }
 
 // reading is a read of the stream for a reader.
 type reading struct {
-	last      uint64 // the last message to read
-	consumer  jetstream.Consumer
-	consuming jetstream.ConsumeContext
-	closed    <-chan struct{} // of consuming
-	messages  chan message
-	stopped   chan struct{}
+	*broker.Following
+	last uint64 // the last message to read
 }
 
 // read starts to read the stream from the next message up to last. If last is missing there must be later messages.
-func (r *Reader) read(ctx context.Context, last uint64) (*reading, error) {
-	cfg := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.next}
-	consumer, err := r.log.js.OrderedConsumer(ctx, streamName(r.p.id), cfg)
-	if err != nil {
-		return nil, fmt.Errorf("read event log partition %d from %d: %w", r.p.id, r.next, err)
-	}
-	s := &reading{last: last, consumer: consumer, messages: make(chan message), stopped: make(chan struct{})}
-	s.consuming, err = consumer.Consume(func(msg jetstream.Msg) {
-		meta, err := msg.Metadata()
-		if err != nil {
-			r.log.log.Error("message without metadata", "partition", r.p.id, "err", err)
-			return
-		}
-		select {
-		case s.messages <- message{meta.Sequence.Stream, msg.Data()}:
-		case <-s.stopped:
-		}
-	}, jetstream.PullMaxBytes(readBytes), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { r.interrupted(err) }))
-	if err != nil {
-		return nil, fmt.Errorf("read event log partition %d from %d: %w", r.p.id, r.next, err)
-	}
-	s.closed = s.consuming.Closed() // each call starts a goroutine
-	return s, nil
-}
-
-func (s *reading) stop() {
-	close(s.stopped)
-	s.consuming.Stop()
-	<-s.closed
+func (r *Reader) read(last uint64) *reading {
+	return &reading{last: last, Following: r.log.opts.Broker.Follow(broker.FollowOptions{
+		Stream: streamName(r.p.id), From: r.next, Interrupted: r.interrupted,
+	})}
 }
 
 // ahead has the messages that this process committed and its reader has not done. Without a reader it is empty.
 type ahead struct {
 	on    bool
 	queue []message // oldest first
+	read  []message // for release alone
 	bytes int
 	done  uint64        // up to this message the reader is done, possibly before the writer reports the commit
 	came  chan struct{} // capacity 1; signals a new message
 }
 
-// message is a message in ahead.
+// message is a message in ahead. The Ackers of its records are called when the reader is done with it.
 type message struct {
-	seq uint64
-	buf []byte
+	seq     uint64
+	buf     []byte
+	waiting []waiter
 }
 
-// handOver passes a committed message to the reader, if there is one. The caller holds mu.
-func (l *Log) handOver(p *partition, seq uint64, buf []byte) {
+// handOver passes a committed message to the reader. It returns false if there is none, or if the reader is done with
+// the message already. The caller holds mu.
+func (l *Log) handOver(p *partition, m message) bool {
 	a := &p.ahead
-	if !a.on || seq <= a.done {
-		l.keepBuffer(p, buf)
-		return
+	if !a.on || m.seq <= a.done {
+		l.keepBuffer(p, m.buf)
+		return false
 	}
-	a.queue = append(a.queue, message{seq, buf})
-	a.bytes += len(buf)
+	a.queue = append(a.queue, m)
+	a.bytes += len(m.buf)
 	select {
 	case a.came <- struct{}{}:
 	default:
 	}
+	return true
+}
+
+// answer calls the Ackers of a batch. It keeps the list for another batch.
+func (l *Log) answer(p *partition, seq uint64, waiting []waiter, err error) {
+	for i, w := range waiting {
+		if w.acker != nil {
+			w.acker.Logged(w.token, p.id, seq, err)
+		}
+		waiting[i] = waiter{}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.lists) < spareBuffers {
+		p.lists = append(p.lists, waiting[:0])
+	}
+}
+
+// takeList returns a list for the waiters of a batch, which may be nil. The caller holds mu.
+func (p *partition) takeList() []waiter {
+	n := len(p.lists)
+	if n == 0 {
+		return nil
+	}
+	list := p.lists[n-1]
+	p.lists = p.lists[:n-1]
+	return list
 }
 
 // keepBuffer keeps a buffer for reuse, unless a burst made it large. The caller holds mu.
@@ -262,11 +274,16 @@ func (p *partition) attachReader() bool {
 	return true
 }
 
-func (p *partition) detachReader() {
+// detachReader ends the handing over. What was handed over and not read is durable, so it is answered.
+func (l *Log) detachReader(p *partition) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	left := p.ahead.queue
 	p.ahead = ahead{}
 	p.caught.Broadcast()
+	p.mu.Unlock()
+	for _, m := range left {
+		l.answer(p, m.seq, m.waiting, nil)
+	}
 }
 
 // oldest waits for the first message from a sequence number on. It returns false if ctx ends before.
@@ -290,10 +307,10 @@ func (p *partition) oldest(ctx context.Context, from uint64) (message, bool) {
 	}
 }
 
-// release records that the reader is done with all messages up to seq, and takes their buffers back.
+// release records that the reader is done with all messages up to seq: it takes their buffers back, and calls the
+// Ackers of their records.
 func (l *Log) release(p *partition, seq uint64) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	a, n := &p.ahead, 0
 	a.done = seq
 	for n < len(a.queue) && a.queue[n].seq <= seq {
@@ -301,11 +318,20 @@ func (l *Log) release(p *partition, seq uint64) {
 		l.keepBuffer(p, a.queue[n].buf)
 		n++
 	}
-	if n > 0 {
-		left := copy(a.queue, a.queue[n:])
-		clear(a.queue[left:])
-		a.queue = a.queue[:left]
-		p.caught.Broadcast()
+	if n == 0 {
+		p.mu.Unlock()
+		return
+	}
+	a.read = append(a.read[:0], a.queue[:n]...)
+	read := a.read
+	left := copy(a.queue, a.queue[n:])
+	clear(a.queue[left:])
+	a.queue = a.queue[:left]
+	p.caught.Broadcast()
+	p.mu.Unlock()
+	for i, m := range read {
+		l.answer(p, m.seq, m.waiting, nil)
+		read[i] = message{}
 	}
 }
 

@@ -2,13 +2,18 @@ package eventlog_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/lapwing-monitoring/lapwing/broker"
+	"github.com/lapwing-monitoring/lapwing/broker/blocks"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
 
@@ -30,16 +35,14 @@ func (f *follower) follow(l *eventlog.Log, from uint64) (stop func()) {
 		if f.hold != nil {
 			<-f.hold
 		}
-		batch, err := eventlog.OpenBatch(msg)
+		batch, err := eventlog.OpenBatch(msg, str)
 		for err == nil {
-			var b []byte
-			if b, err = batch.Next(); b == nil {
+			var more bool
+			var r eventlog.Record
+			if more, err = batch.Next(&r, str); !more {
 				break
 			}
-			var r eventlog.Record
-			if err = eventlog.DecodeRecord(b, &r, str); err == nil {
-				f.got = append(f.got, bytes.Clone(r.Body))
-			}
+			f.got = append(f.got, bytes.Clone(r.Body))
 		}
 		if err != nil {
 			f.t.Errorf("message %d: %v", seq, err)
@@ -62,6 +65,16 @@ func put(t *testing.T, l *eventlog.Log, body string) {
 		t.Fatal(err)
 	}
 	acks.all.Wait()
+}
+
+// committed waits until a message is durable.
+func committed(t *testing.T, l *eventlog.Log, seq uint64) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); l.Newest(0) < seq; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("message %d is not committed", seq)
+		}
+	}
 }
 
 // TestFollowersChange: a follower that begins in the middle of the log gets each message once and in order, while more
@@ -115,14 +128,25 @@ func TestMessageIsTheFollowersUntilItReturns(t *testing.T) {
 	f := follower{t: t, hold: make(chan struct{})}
 	stop := f.follow(l, 1)
 	const n = 20
-	for i := range n {
-		put(t, l, fmt.Sprint("message ", i+1))
+	var acks tally
+	acks.all.Add(n)
+	for i := range uint64(n) {
+		r := event("e", "c", 1)
+		r.Body = fmt.Append(nil, "message ", i+1)
+		if err := l.Append(r, &acks, i); err != nil {
+			t.Fatal(err)
+		}
+		committed(t, l, i+1)
 		if i == 0 {
 			f.wait(1)
 		}
 	}
+	if answered := acks.count(); answered > 0 {
+		t.Errorf("%d records are answered while the follower has the first message", answered)
+	}
 	close(f.hold)
 	f.wait(n)
+	acks.all.Wait() // for the last, because Next was called again
 	stop()
 	for i, body := range f.got {
 		if want := fmt.Sprint("message ", i+1); string(body) != want {
@@ -175,9 +199,9 @@ func TestMessagesOfAnotherWriter(t *testing.T) {
 	}
 }
 
-// TestLostMessagesAreSkipped loses the last messages of the log and some in between, as a repair may. The reader goes on
-// with the others, and with new ones.
-func TestLostMessagesAreSkipped(t *testing.T) {
+// TestMissingMessages loses the last messages of the log and some in between. The reader refuses to pass over them,
+// unless an operator accepted the loss. Then it goes on with the others, and with new ones.
+func TestMissingMessages(t *testing.T) {
 	b, err := broker.New(broker.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -185,14 +209,22 @@ func TestLostMessagesAreSkipped(t *testing.T) {
 	if err := b.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l, err := eventlog.New(eventlog.Options{Broker: b, Dir: t.TempDir(), Origin: "one", Partitions: 1, FlushInterval: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
+	t.Cleanup(func() { _ = b.Stop() })
+	open := func(lost ...blocks.Range) *eventlog.Log {
+		t.Helper()
+		l, err := eventlog.New(eventlog.Options{
+			Broker: b, Dir: t.TempDir(), Origin: "one", Partitions: 1, FlushInterval: time.Millisecond, Lost: [][]blocks.Range{lost},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Stop() })
+		return l
 	}
-	if err := l.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = l.Stop(), b.Stop() })
+	l := open()
 	for n := range 6 {
 		put(t, l, fmt.Sprint("message ", n+1))
 	}
@@ -205,10 +237,44 @@ func TestLostMessagesAreSkipped(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	_ = l.Stop()
+
+	l = open(blocks.Range{From: 5, To: 6})
+	r, err := l.Reader(t.Context(), 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seq, _, err := r.Next(t.Context()); err != nil || seq != 1 {
+		t.Fatalf("message %d, %v, want the first", seq, err)
+	}
+	wantGap(t, blocks.Range{From: 2, To: 2})(r.Next(t.Context()))
+	r.Stop()
+	_ = l.Stop()
+
+	l = open(blocks.Range{From: 2, To: 2}, blocks.Range{From: 5, To: 5})
+	if r, err = l.Reader(t.Context(), 0, 3); err != nil {
+		t.Fatal(err)
+	}
+	put7 := func(l *eventlog.Log) {
+		t.Helper()
+		if err := l.Append(event("e", "c", 7), nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []uint64{3, 4} {
+		if seq, _, err := r.Next(t.Context()); err != nil || seq != want {
+			t.Fatalf("message %d, %v, want %d", seq, err, want)
+		}
+	}
+	put7(l) // before it the end of the log could not be told from a log without 5 and 6
+	wantGap(t, blocks.Range{From: 5, To: 6})(r.Next(t.Context()))
+	r.Stop()
+	_ = l.Stop()
+
+	l = open(blocks.Range{From: 2, To: 2}, blocks.Range{From: 5, To: 5}, blocks.Range{From: 6, To: 6})
 	f := follower{t: t}
 	stop := f.follow(l, 1)
-	f.wait(4)
-	put(t, l, "message 7")
+	f.wait(7)
 	put(t, l, "message 8")
 	f.wait(8)
 	stop()
@@ -216,8 +282,36 @@ func TestLostMessagesAreSkipped(t *testing.T) {
 	for _, body := range f.got {
 		got = append(got, string(body))
 	}
-	if want := []string{"message 1", "message 3", "message 4", "message 7", "message 8"}; !slices.Equal(got, want) {
+	if want := []string{"message 1", "message 3", "message 4", "body 7", "message 8"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+
+	// The beginning is gone, or the log is empty, or it ends before the reader.
+	for _, below := range []uint64{4, 9} {
+		if err := stream.Purge(t.Context(), jetstream.WithPurgeSequence(below)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := l.Reader(t.Context(), 0, 1)
+		wantGap(t, blocks.Range{From: 1, To: below - 1})(0, nil, err)
+	}
+	if _, err := l.Reader(t.Context(), 0, 10); err == nil || !strings.Contains(err.Error(), "ends at message 8") {
+		t.Errorf("a reader behind the end: %v", err)
+	}
+	if r, err = l.Reader(t.Context(), 0, 9); err != nil {
+		t.Fatal(err)
+	}
+	r.Stop()
+}
+
+// wantGap checks what Next returns for missing messages.
+func wantGap(t *testing.T, missing blocks.Range) func(uint64, []byte, error) {
+	t.Helper()
+	return func(seq uint64, _ []byte, err error) {
+		t.Helper()
+		var gap *eventlog.GapError
+		if !errors.As(err, &gap) || gap.Missing != missing {
+			t.Fatalf("message %d, %v, want that %v are missing", seq, err, missing)
+		}
 	}
 }
 

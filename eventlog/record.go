@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 
 	"github.com/lapwing-monitoring/lapwing/internal/fields"
 )
@@ -18,6 +17,8 @@ const (
 	KindEntity       Kind = 2 // the facts of an agent's host; Body is an EntityState
 	KindDeleteEvent  Kind = 3 // deletes the state of one (entity, check)
 	KindDeleteEntity Kind = 4 // deletes an entity and all its checks
+	KindDeliveries   Kind = 5 // changes of a partition's deliveries, of package handler; no entity
+	KindRoster       Kind = 6 // a roster of the cluster, of package cluster; no entity
 )
 
 // Flags are what the fold and the pipeline must know of an event without decoding its body.
@@ -40,8 +41,7 @@ const (
 type Record struct {
 	Kind     Kind
 	Flags    Flags
-	Origin   string // the backend that received it, and whose pipeline handles it
-	Received int64  // Unix milliseconds on the receiving backend
+	Received int64 // Unix milliseconds on the backend that received it
 
 	Namespace string
 	Entity    string
@@ -74,7 +74,6 @@ var (
 func AppendRecord(b []byte, r *Record) []byte {
 	b = append(b, byte(r.Kind))
 	b = binary.AppendUvarint(b, uint64(r.Flags))
-	b = fields.AppendBytes(b, r.Origin)
 	b = binary.AppendVarint(b, r.Received)
 	b = fields.AppendBytes(b, r.Namespace)
 	b = fields.AppendBytes(b, r.Entity)
@@ -109,7 +108,7 @@ const fixedSize = 128
 
 // maxSize is an upper bound for the encoding of r, in bytes. It is cheaper than encoding r.
 func maxSize(r *Record) int {
-	n := fixedSize + len(r.Origin) + len(r.Namespace) + len(r.Entity) + len(r.Check) + len(r.Body)
+	n := fixedSize + len(r.Namespace) + len(r.Entity) + len(r.Check) + len(r.Body)
 	for _, name := range r.OnResolve {
 		n += binary.MaxVarintLen64 + len(name)
 	}
@@ -121,7 +120,11 @@ func maxSize(r *Record) int {
 func DecodeRecord(b []byte, r *Record, intern func([]byte) string) error {
 	d := fields.NewReader(b)
 	*r = Record{Kind: Kind(d.Byte()), Flags: Flags(d.Uint())}
-	r.Origin = intern(d.Bytes())
+	return r.decode(&d, intern)
+}
+
+// decode reads what is behind the flags.
+func (r *Record) decode(d *fields.Reader, intern func([]byte) string) error {
 	r.Received = d.Int()
 	r.Namespace = intern(d.Bytes())
 	r.Entity = intern(d.Bytes())
@@ -155,63 +158,10 @@ func DecodeRecord(b []byte, r *Record, intern func([]byte) string) error {
 		return d.Err()
 	case len(d.Rest) != 0:
 		return errTrailing
-	case r.Kind < KindEvent || r.Kind > KindDeleteEntity:
+	case r.Kind < KindEvent || r.Kind > KindRoster:
 		return fmt.Errorf("record has unknown kind %d", r.Kind)
-	case r.Namespace == "" || r.Entity == "":
+	case r.Kind < KindDeliveries && (r.Namespace == "" || r.Entity == ""):
 		return errors.New("record names no entity")
 	}
 	return nil
-}
-
-// A batch is one message of the broker: a version byte, the records each behind its length, and a CRC-32C of all that,
-// so that a message cut anywhere is recognised.
-const batchVersion = 1
-
-// batchOverhead is the size of a batch without its records, frameOverhead the room for the length in front of each.
-const (
-	batchOverhead = 1 + crc32.Size
-	frameOverhead = 4
-)
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-func startBatch(b []byte) []byte { return append(b, batchVersion) }
-
-func finishBatch(b []byte) []byte {
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
-}
-
-// Batch is a decoded message: its records are read one by one with Next.
-type Batch struct {
-	rest []byte
-}
-
-// OpenBatch checks a message's frame.
-func OpenBatch(msg []byte) (Batch, error) {
-	if len(msg) < 5 {
-		return Batch{}, fmt.Errorf("log message has %d bytes", len(msg))
-	}
-	body, sum := msg[:len(msg)-4], binary.BigEndian.Uint32(msg[len(msg)-4:])
-	if crc32.Checksum(body, castagnoli) != sum {
-		return Batch{}, errors.New("log message fails its checksum")
-	}
-	if body[0] != batchVersion {
-		return Batch{}, fmt.Errorf("log message has version %d, want %d", body[0], batchVersion)
-	}
-	return Batch{rest: body[1:]}, nil
-}
-
-// Next returns the encoding of the next record, or nil at the end.
-func (b *Batch) Next() ([]byte, error) {
-	if len(b.rest) == 0 {
-		return nil, nil
-	}
-	n, used := binary.Uvarint(b.rest)
-	if used <= 0 || n > uint64(len(b.rest)-used) {
-		b.rest = nil
-		return nil, fields.ErrTruncated
-	}
-	rec := b.rest[used : used+int(n) : used+int(n)]
-	b.rest = b.rest[used+int(n):]
-	return rec, nil
 }

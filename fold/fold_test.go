@@ -2,7 +2,9 @@ package fold_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 
+	"github.com/lapwing-monitoring/lapwing/broker"
+	"github.com/lapwing-monitoring/lapwing/broker/blocks"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/fold"
@@ -34,6 +38,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type bench struct {
 	t      testing.TB
 	config *config.Store
+	nats   *broker.Broker
 	log    *eventlog.Log
 	db     *pebble.DB
 }
@@ -42,7 +47,7 @@ func newBench(t testing.TB) *bench {
 	t.Helper()
 	b := &bench{t: t}
 	store, nats := testconfig.WithBroker(t)
-	b.config = store
+	b.config, b.nats = store, nats
 	var err error
 	b.log, err = eventlog.New(eventlog.Options{
 		Broker: nats, Dir: t.TempDir(), Origin: "here", Partitions: 1, FlushInterval: time.Millisecond, MinFree: 1,
@@ -65,11 +70,11 @@ func (b *bench) check(err error) {
 	}
 }
 
-// open starts a fold with a state, as the backend called origin.
-func (b *bench) open(origin string, opts fold.Options) (*fold.Fold, *state.State, func()) {
+// open starts a fold with a state.
+func (b *bench) open(opts fold.Options) (*fold.Fold, *state.State, func()) {
 	b.t.Helper()
 	s, err := state.New(state.Options{
-		Log: b.log, DB: b.db, Origin: origin,
+		Log: b.log, DB: b.db,
 		Entity: func(string, string) (*resource.EntityConfig, bool) { return nil, false },
 	})
 	b.check(err)
@@ -92,20 +97,26 @@ func (d done) Logged(_ uint64, _ int, seq uint64, err error) {
 	d <- seq
 }
 
-// put appends a record in a message of its own, and waits until it is folded.
-func (b *bench) put(s *state.State, r eventlog.Record) {
-	b.t.Helper()
+// event completes a record.
+func (b *bench) event(r eventlog.Record) *eventlog.Record {
 	r.Namespace = "default"
 	if r.Kind == 0 {
 		r.Kind = eventlog.KindEvent
 		ev := resource.Event{Check: &resource.Check{
-			Metadata: resource.ObjectMeta{Namespace: "default", Name: r.Check}, Status: r.Status, Handlers: []string{"h"},
+			Metadata: resource.ObjectMeta{Namespace: "default", Name: r.Check}, Status: r.Status, Executed: r.Executed,
+			Handlers: []string{"h"},
 		}}
 		r.Flags |= eventlog.FlagHandlers
 		r.Body = ev.AppendProto(nil)
 	}
+	return &r
+}
+
+// put appends a record in a message of its own, and waits until it is folded.
+func (b *bench) put(s *state.State, r eventlog.Record) {
+	b.t.Helper()
 	d := make(done, 1)
-	b.check(b.log.Append(&r, d, 0))
+	b.check(b.log.Append(b.event(r), d, 0))
 	b.check(s.WaitFolded(b.t.Context(), 0, <-d))
 }
 
@@ -122,7 +133,7 @@ func (f *follower) Follow(a *state.Applied) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var is []string
-	for word, holds := range map[string]bool{"own": a.Own, "deleted": a.Deleted, "stateless": a.Stateless, "incident": a.Incident} {
+	for word, holds := range map[string]bool{"deleted": a.Deleted, "stateless": a.Stateless, "incident": a.Incident} {
 		if holds {
 			is = append(is, word)
 		}
@@ -137,7 +148,7 @@ func TestFollowers(t *testing.T) {
 	b := newBench(t)
 	registry := prometheus.NewRegistry()
 	one, two := &follower{name: "one"}, &follower{name: "two"}
-	f, s, stop := b.open("here", fold.Options{Followers: []fold.Follower{one, two}, Registerer: registry})
+	f, s, stop := b.open(fold.Options{Followers: []fold.Follower{one, two}, Registerer: registry})
 	tail := s.Tail(10)
 	b.put(s, eventlog.Record{Entity: "a", Check: "x", Status: 2})
 	b.put(s, eventlog.Record{Entity: "a", Check: "y"})
@@ -145,7 +156,7 @@ func TestFollowers(t *testing.T) {
 	b.put(s, eventlog.Record{Kind: eventlog.KindDeleteEvent, Entity: "a", Check: "none"})
 	b.put(s, eventlog.Record{Kind: eventlog.KindDeleteEntity, Entity: "a"})
 	want := []string{
-		"1.1 a/x incident own", "2.1 a/y own", "3.1 a/z incident own stateless", "5.1 a/y deleted", "5.1 a/x deleted",
+		"1.1 a/x incident", "2.1 a/y", "3.1 a/z incident stateless", "5.1 a/y deleted", "5.1 a/x deleted",
 	}
 	for _, follower := range []*follower{one, two} {
 		if !slices.Equal(follower.got, want) {
@@ -177,7 +188,7 @@ lapwing_fold_position{follower="two",partition="0"} 5
 
 	// Another backend folds the rest, on the same database.
 	again := &follower{name: "again"}
-	_, s, stop = b.open("there", fold.Options{Followers: []fold.Follower{again}})
+	_, s, stop = b.open(fold.Options{Followers: []fold.Follower{again}})
 	defer stop()
 	b.put(s, eventlog.Record{Entity: "b", Check: "x", Status: 2})
 	if want := []string{"6.1 b/x incident"}; !slices.Equal(again.got, want) {
@@ -185,12 +196,12 @@ lapwing_fold_position{follower="two",partition="0"} 5
 	}
 }
 
-// TestQuietEventsSetOffNothing: the first message of the log was handled before its state was lost.
-func TestQuietEventsSetOffNothing(t *testing.T) {
-	b := newBench(t)
+// handlers returns a started dispatcher with the handler h and the router to it. Each delivery's id goes to handled.
+func (b *bench) handlers() (handled chan string, handlers *handler.Dispatcher, router *pipeline.Router) {
+	b.t.Helper()
 	def := &resource.Handler{Metadata: resource.ObjectMeta{Namespace: "default", Name: "h"}, Type: "pipe", Command: "true"}
-	b.check(config.Put(t.Context(), b.config, config.Handlers, def))
-	handled := make(chan string, 10)
+	b.check(config.Put(b.t.Context(), b.config, config.Handlers, def))
+	handled = make(chan string, 10)
 	sender, err := send.New(send.Options{Kinds: map[string]send.Kind{
 		"pipe": func(_ context.Context, _ *resource.Handler, job send.Job) send.Result {
 			handled <- job.ID
@@ -200,16 +211,157 @@ func TestQuietEventsSetOffNothing(t *testing.T) {
 	b.check(err)
 	workflows, err := workflow.New(workflow.Options{Config: b.config.Snapshot})
 	b.check(err)
-	handlers, err := handler.New(handler.Options{DB: b.db, Config: b.config.Snapshot, Workflows: workflows, Sender: sender})
+	handlers, err = handler.New(handler.Options{
+		DB: b.db, Log: b.log, Origin: "here", Config: b.config.Snapshot, Workflows: workflows, Sender: sender,
+	})
 	b.check(err)
-	router, err := pipeline.New(pipeline.Options{Config: b.config.Snapshot, Workflows: workflows, Handlers: handlers})
+	router, err = pipeline.New(pipeline.Options{Config: b.config.Snapshot, Workflows: workflows, Handlers: handlers})
 	b.check(err)
+	b.check(handlers.Start(b.t.Context()))
+	return handled, handlers, router
+}
+
+// newDB replaces the database by an empty one.
+func (b *bench) newDB() {
+	b.t.Helper()
+	b.check(b.db.Close())
+	var err error
+	b.db, err = pebble.Open("", &pebble.Options{FS: vfs.NewMem()})
+	b.check(err)
+}
+
+// TestReplayRoutesWhatIsNotRecorded: a replay of the whole log routes only the events whose deliveries the log does not
+// have, and only at its end.
+func TestReplayRoutesWhatIsNotRecorded(t *testing.T) {
+	b := newBench(t)
+	handled, handlers, router := b.handlers()
+	_, s, stop := b.open(fold.Options{Router: router, Handlers: handlers})
+	b.put(s, eventlog.Record{Entity: "a", Check: "x", Status: 2, Executed: 1})
+	if id := <-handled; id != "0-1-1/h" {
+		t.Fatalf("handled is %s", id)
+	}
+	for deadline := time.Now().Add(time.Minute); b.log.Newest(0) < 2; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("the delivery is not recorded in the log")
+		}
+	}
+	b.check(handlers.Stop())
+	stop()
+	// Without a reader the log answers at once, and nothing is folded.
+	missed := make(done, 1)
+	b.check(b.log.Append(b.event(eventlog.Record{Entity: "b", Check: "x", Status: 2, Executed: 2}), missed, 0))
+	seq := <-missed
+
+	b.newDB()
+	handled, handlers, router = b.handlers()
+	_, s, stop = b.open(fold.Options{Router: router, Handlers: handlers})
+	if id, want := <-handled, fmt.Sprintf("0-%d-1/h", seq); id != want {
+		t.Errorf("the first that is handled after the replay is %s, want %s", id, want)
+	}
+	b.put(s, eventlog.Record{Entity: "c", Check: "x", Status: 2, Executed: 3})
+	<-handled
+	b.check(handlers.Stop())
+	stop()
+	if len(handled) > 0 {
+		t.Errorf("%s is handled again", <-handled)
+	}
+}
+
+// TestUnrecordedEventsAreRoutedAgain: the state does not pass an event whose deliveries the log does not have. The
+// handlers are stopped when it comes, so it is as if the process were killed before they could record it.
+func TestUnrecordedEventsAreRoutedAgain(t *testing.T) {
+	b := newBench(t)
+	handled, handlers, router := b.handlers()
+	_, s, stop := b.open(fold.Options{Router: router, Handlers: handlers})
+	b.put(s, eventlog.Record{Entity: "a", Check: "x", Status: 2, Executed: 1})
+	<-handled
+	b.check(handlers.Stop())
+	unrecorded := b.log.Newest(0) + 1
+	b.put(s, eventlog.Record{Entity: "a", Check: "x", Status: 2, Executed: 2})
+	b.put(s, eventlog.Record{Entity: "b", Check: "x", Status: 2, Executed: 3})
+	stop() // writes all that may be written
+	next, err := state.StoredPosition(b.db, 0)
+	if b.check(err); next > unrecorded {
+		t.Errorf("a restart replays from message %d, and the log lacks the deliveries of %d", next, unrecorded)
+	}
+	for len(handled) > 0 {
+		<-handled
+	}
+	handled, handlers, router = b.handlers()
+	_, s, stop = b.open(fold.Options{Router: router, Handlers: handlers})
+	ids := []string{<-handled, <-handled}
+	slices.Sort(ids)
+	if want := []string{fmt.Sprintf("0-%d-1/h", unrecorded), fmt.Sprintf("0-%d-1/h", unrecorded+1)}; !slices.Equal(ids, want) {
+		t.Errorf("after the restart %q are handled, want %q", ids, want)
+	}
+	b.check(handlers.Stop()) // records them
+	last := b.log.Newest(0)
+	b.check(s.WaitFolded(t.Context(), 0, last))
+	stop()
+	if next, err = state.StoredPosition(b.db, 0); err != nil || next != last+1 {
+		t.Errorf("with all deliveries recorded a restart replays from message %d, %v, want %d", next, err, last+1)
+	}
+}
+
+// TestNumbersGoOn: the batches of this process have numbers above those in the log, even if the clock was put back.
+func TestNumbersGoOn(t *testing.T) {
+	b := newBench(t)
+	earlier, err := eventlog.New(eventlog.Options{
+		Broker: b.nats, Dir: t.TempDir(), Origin: "here", Partitions: 1, FlushInterval: time.Millisecond, MinFree: 1,
+	})
+	b.check(err)
+	b.check(earlier.Start(t.Context()))
+	earlier.NumberFrom(0, 1<<62)
+	stored := make(done, 1)
+	b.check(earlier.Append(b.event(eventlog.Record{Entity: "a", Check: "x"}), stored, 0))
+	<-stored
+	b.check(earlier.Stop())
+	handled, handlers, router := b.handlers()
+	_, s, stop := b.open(fold.Options{Router: router, Handlers: handlers})
+	b.put(s, eventlog.Record{Entity: "a", Check: "x", Status: 2, Executed: 7})
+	if ev, err := s.Event("default", "a", "x"); err != nil || ev.Check.Executed != 7 {
+		t.Fatalf("the newest event is %v, %v", ev, err)
+	}
+	<-handled // of the first event, whose deliveries are not recorded
+	<-handled
+	b.check(handlers.Stop())
+	stop()
+}
+
+// TestStartFails: a start whose log lacks messages ends with an error that names them.
+func TestStartFails(t *testing.T) {
+	b := newBench(t)
+	_, s, stop := b.open(fold.Options{})
+	for n := range int64(4) {
+		b.put(s, eventlog.Record{Entity: "a", Check: "x", Executed: n})
+	}
+	stop()
+	stream, err := b.nats.JetStream().Stream(t.Context(), "EVENTLOG_0")
+	b.check(err)
+	b.check(stream.DeleteMsg(t.Context(), 2))
+	b.newDB()
+	s, err = state.New(state.Options{
+		Log: b.log, DB: b.db, Entity: func(string, string) (*resource.EntityConfig, bool) { return nil, false },
+	})
+	b.check(err)
+	f, err := fold.New(fold.Options{Log: b.log, State: s, Failed: func(err error) { t.Errorf("it failed after the start: %v", err) }})
+	b.check(err)
+	var gap *eventlog.GapError
+	if err := f.Start(t.Context()); !errors.As(err, &gap) || gap.Missing != (blocks.Range{From: 2, To: 2}) {
+		t.Errorf("the start ended with %v", err)
+	}
+	b.check(f.Stop())
+}
+
+// TestQuietEventsSetOffNothing: the first message of the log was handled before its state was lost.
+func TestQuietEventsSetOffNothing(t *testing.T) {
+	b := newBench(t)
+	handled, handlers, router := b.handlers()
 	matcher := silence.NewMatcher(nil)
 	silences, err := silence.New(silence.Options{Config: b.config, Matcher: matcher})
 	b.check(err)
-	b.check(handlers.Start(t.Context()))
 	all := &follower{name: "all"}
-	_, s, stop := b.open("here", fold.Options{
+	_, s, stop := b.open(fold.Options{
 		Router: router, Handlers: handlers, Silences: silences, Quiet: []uint64{1}, Followers: []fold.Follower{all},
 	})
 	b.put(s, eventlog.Record{Entity: "a", Check: "x", Status: 2, Executed: 1})

@@ -34,20 +34,18 @@ func (d *Dispatcher) alerted(it *item) bool {
 	return true
 }
 
-// noteAlert stores what alerted reads, before the delivery is finished: no crash keeps one without the other.
-func (d *Dispatcher) noteAlert(h *resource.Handler, it *item) {
-	if !onlyAfterAlert(h) {
-		return
+// noteAlert stores what alerted reads, before the delivery is finished. It returns the change for the log, which comes
+// with the end of the delivery.
+func (d *Dispatcher) noteAlert(h *resource.Handler, it *item) []change {
+	if !onlyAfterAlert(h) || !it.Resolution && !it.Incident {
+		return nil
 	}
-	var err error
-	switch {
-	case it.Resolution:
-		err = d.opts.DB.Delete(alertKey(it), pebble.NoSync)
-	case it.Incident:
-		err = d.opts.DB.Set(alertKey(it), binary.BigEndian.AppendUint64(nil, uint64(time.Now().UnixMilli())), pebble.NoSync)
+	c := change{key: alertKey(it)}
+	if it.Incident {
+		c.value = binary.BigEndian.AppendUint64(nil, uint64(time.Now().UnixMilli()))
 	}
-	if err != nil {
-		d.metrics.storeErrors.Inc()
+	if err := it.ledger.mark(c); err != nil {
 		d.rare.Error("record of a sent alert could not be stored", "", "delivery", it.ID, "err", err)
 	}
+	return []change{c}
 }

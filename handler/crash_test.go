@@ -2,7 +2,6 @@ package handler
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,12 +16,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // model is a small world around the dispatcher: an event log that survives everything, and a fold that stores the
-// state of each pair together with the position from which to replay, as package state does.
+// state of each pair together with the position from which to replay, as packages state and fold do. Records of
+// deliveries are in the log, too, unless the process dies before they are.
 type model struct {
 	t   *testing.T
 	rng *rand.Rand
@@ -30,11 +31,13 @@ type model struct {
 	db  *pebble.DB
 	d   *Dispatcher
 
-	fails     bool   // whether some attempts fail
-	meanwhile func() // between Checkpoint and the commit
+	fails bool // whether some attempts fail
 
-	log   [modelPartitions][]modelEvent
-	parts [modelPartitions]modelPart
+	// folding guards the three below. The goroutines that append records of deliveries fold them at once.
+	folding sync.Mutex
+	whole   [modelPartitions]uint64 // messages up to this one get no more events
+	log     [modelPartitions][]modelEvent
+	parts   [modelPartitions]modelPart
 
 	mu          sync.Mutex
 	cond        *sync.Cond
@@ -45,10 +48,12 @@ type model struct {
 	done        map[string]map[string]int // handler and pair -> ID -> times
 }
 
+// modelEvent is an event, or a record of deliveries.
 type modelEvent struct {
 	pos      position
 	pair     int
 	handlers []string
+	report   []byte
 }
 
 type modelRun struct {
@@ -60,6 +65,8 @@ type modelPart struct {
 	folded int              // newest event of each
 	pairs  map[int]position // newest event of each
 	dirty  []modelDirty     // oldest first
+	held   []modelEvent     // not routed before the end of the replay
+	live   bool
 }
 
 type modelDirty struct {
@@ -91,20 +98,17 @@ func (m *model) open() {
 	})
 	d, err := New(Options{
 		DB: m.db, Config: h.snapshot, QueueSize: 4, Workers: 2, Workflows: newWorkflows(m.t, h), Sender: sender,
-		Backoff: time.Millisecond, ParkSize: 6,
+		Backoff: time.Millisecond, ParkSize: 6, Log: &modelLog{m, incarnation},
 	})
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	d.trimAt = 3
 	m.d = d
 	early := m.rng.IntN(2) == 0
-	if early { // and far enough to have read back the stored deliveries
+	if early {
 		m.start()
-		m.release(m.rng.IntN(4))
-		m.poll(m.settled)
-		m.takeBack()
 	}
+	m.folding.Lock()
 	for p := range m.parts {
 		part := &m.parts[p]
 		*part = modelPart{pairs: map[int]position{}}
@@ -126,10 +130,57 @@ func (m *model) open() {
 			}
 			m.fold(p, ev)
 		}
+		part.live = true
+		if err := d.Own(p, 0); err != nil {
+			m.t.Fatal(err)
+		}
+		if early { // and far enough to have read back the stored deliveries
+			m.release(m.rng.IntN(4))
+			m.poll(m.settled)
+			m.takeBack()
+		}
+		for _, ev := range part.held {
+			m.route(p, ev)
+		}
+		part.held = nil
+		m.routed(p)
 	}
+	m.folding.Unlock()
 	if !early {
 		m.start()
 	}
+}
+
+// modelLog is the log of one incarnation.
+type modelLog struct {
+	m           *model
+	incarnation int
+}
+
+func (l *modelLog) Partition(_, entity string) int { return int(entity[1] - '0') }
+
+// AppendTo adds a record behind the newest event and folds it.
+func (l *modelLog) AppendTo(_ context.Context, p int, r *eventlog.Record, acker eventlog.Acker, token uint64) error {
+	m := l.m
+	m.folding.Lock()
+	defer m.folding.Unlock()
+	m.mu.Lock()
+	dead := m.incarnation != l.incarnation
+	m.mu.Unlock()
+	if dead {
+		return eventlog.ErrClosed
+	}
+	pos := position{1, 1}
+	if n := len(m.log[p]); n > 0 {
+		pos = position{m.log[p][n-1].pos.seq + 1, 1}
+	}
+	ev := modelEvent{pos: pos, report: r.Body}
+	m.log[p] = append(m.log[p], ev)
+	m.fold(p, ev)
+	if acker != nil {
+		acker.Logged(token, p, pos.seq, nil)
+	}
+	return nil
 }
 
 func (m *model) start() {
@@ -205,10 +256,18 @@ func (m *model) checkLetters() {
 	}
 }
 
-// fold does with an event what the state does, and then the pipeline.
+// fold does with an event what packages state and fold do. The caller holds folding.
 func (m *model) fold(p int, ev modelEvent) {
 	part := &m.parts[p]
 	part.folded++
+	if ev.report != nil {
+		known, err := m.d.Fold(p, ev.report, nil)
+		if err != nil {
+			m.t.Error(err)
+		}
+		part.held = slices.DeleteFunc(part.held, func(h modelEvent) bool { return h.pos.seq <= known })
+		return
+	}
 	if !part.pairs[ev.pair].before(ev.pos) {
 		return
 	}
@@ -216,6 +275,15 @@ func (m *model) fold(p int, ev modelEvent) {
 	if !slices.ContainsFunc(part.dirty, func(d modelDirty) bool { return d.pair == ev.pair }) {
 		part.dirty = append(part.dirty, modelDirty{ev.pair, ev.pos})
 	}
+	if part.live {
+		m.route(p, ev)
+	} else {
+		part.held = append(part.held, ev)
+	}
+}
+
+// route dispatches an event's deliveries, as the pipeline does. The caller holds folding.
+func (m *model) route(p int, ev modelEvent) {
 	for _, h := range ev.handlers {
 		id := fmt.Sprintf("%d-%d-%d/%s", p, ev.pos.seq, ev.pos.sub, h)
 		key := h + " " + pairName(p, ev.pair)
@@ -232,15 +300,27 @@ func (m *model) fold(p int, ev modelEvent) {
 			Partition: p, Seq: ev.pos.seq, Sub: int(ev.pos.sub), Event: event(entity, "data of "+id).AppendProto(nil),
 		})
 	}
+	m.d.Routed(p, ev.pos.seq-1)
+}
+
+// routed ends the newest message, all of whose events are routed. The caller holds folding.
+func (m *model) routed(p int) uint64 {
+	if n := len(m.log[p]); n > 0 {
+		m.whole[p] = m.log[p][n-1].pos.seq
+		m.d.Routed(p, m.whole[p])
+	}
+	return m.whole[p]
 }
 
 // arrive adds a new event.
 func (m *model) arrive() {
+	m.folding.Lock()
+	defer m.folding.Unlock()
 	p := m.rng.IntN(modelPartitions)
 	pos := position{1, 1}
 	if n := len(m.log[p]); n > 0 {
 		last := m.log[p][n-1].pos
-		if pos = (position{last.seq, last.sub + 1}); m.rng.IntN(3) == 0 {
+		if pos = (position{last.seq, last.sub + 1}); last.seq <= m.whole[p] || m.rng.IntN(3) == 0 {
 			pos = position{last.seq + 1, 1}
 		}
 	}
@@ -254,33 +334,17 @@ func (m *model) arrive() {
 	m.fold(p, ev)
 }
 
-// writeBack stores some of the dirty pairs, or fails to.
+// writeBack stores some of the dirty pairs, or fails to. It commits when the log has the deliveries of their messages.
 func (m *model) writeBack(p int, fail, sync bool) {
-	part := &m.parts[p]
-	n := min(1+m.rng.IntN(3), len(part.dirty))
-	if n == 0 {
-		return
-	}
 	b := m.db.NewBatch()
 	defer b.Close()
-	for _, d := range part.dirty[:n] {
-		_ = b.Set(fmt.Appendf(nil, "s%d/%d", p, d.pair), appendPosition(nil, part.pairs[d.pair]), nil)
-	}
-	if err := m.d.Checkpoint(p, b); err != nil {
-		m.t.Fatal(err)
-	}
-	if m.meanwhile != nil {
-		m.meanwhile()
-	}
-	if fail {
+	n, newest := m.gather(p, b)
+	if n == 0 || fail {
 		return
 	}
-	rest := slices.Clone(part.dirty[n:])
-	resume := m.log[p][part.folded-1].pos.successor()
-	if len(rest) > 0 {
-		resume = rest[0].since
+	if err := m.d.ledger(p).settled(m.t.Context(), newest); err != nil {
+		m.t.Fatal(err)
 	}
-	_ = b.Set(fmt.Appendf(nil, "p%d", p), appendPosition(nil, resume), nil)
 	opts := pebble.NoSync
 	if sync {
 		opts = pebble.Sync
@@ -288,7 +352,38 @@ func (m *model) writeBack(p int, fail, sync bool) {
 	if err := b.Commit(opts); err != nil {
 		m.t.Fatal(err)
 	}
-	part.dirty = rest
+	m.folding.Lock()
+	defer m.folding.Unlock()
+	m.parts[p].dirty = m.parts[p].dirty[n:]
+}
+
+// gather adds some of the dirty pairs to a batch. It returns their number, and the newest message.
+func (m *model) gather(p int, b *pebble.Batch) (n int, newest uint64) {
+	m.folding.Lock()
+	defer m.folding.Unlock()
+	part := &m.parts[p]
+	if n = min(1+m.rng.IntN(3), len(part.dirty)); n == 0 {
+		return 0, 0
+	}
+	for _, d := range part.dirty[:n] {
+		_ = b.Set(fmt.Appendf(nil, "s%d/%d", p, d.pair), appendPosition(nil, part.pairs[d.pair]), nil)
+	}
+	resume := m.log[p][part.folded-1].pos.successor()
+	if len(part.dirty) > n {
+		resume = part.dirty[n].since
+	}
+	_ = b.Set(fmt.Appendf(nil, "p%d", p), appendPosition(nil, resume), nil)
+	return n, m.routed(p)
+}
+
+// tell has a partition's report made now.
+func (m *model) tell(p int) {
+	m.folding.Lock()
+	m.routed(p)
+	m.folding.Unlock()
+	if err := m.d.ledger(p).flush(m.t.Context()); err != nil {
+		m.t.Fatal(err)
+	}
 }
 
 func (m *model) release(n int) {
@@ -334,7 +429,29 @@ func (m *model) takeBack() {
 // poll waits for a state that gives no signal.
 func (m *model) poll(f func() bool) {
 	m.t.Helper()
-	eventually(m.t, "the dispatcher has run all that it can", f)
+	begin := time.Now()
+	eventually(m.t, "the dispatcher has run all that it can", func() bool {
+		if time.Since(begin) > 5*time.Second {
+			m.mu.Lock()
+			fmt.Println("tokens", m.tokens)
+			m.mu.Unlock()
+			m.each(func(q *queue) bool {
+				q.mu.Lock()
+				defer q.mu.Unlock()
+				fmt.Println(q.name, q.count, q.parked, q.spilled, q.workers, q.paging, len(q.waits), q.ready.head != nil)
+				for p, c := range q.chains {
+					fmt.Print(p, " ", c.index, c.due)
+					for it := c.head; it != nil; it = it.next {
+						fmt.Print(" ", it.ID, it.parked, it.begin)
+					}
+					fmt.Println()
+				}
+				return true
+			})
+			m.t.FailNow()
+		}
+		return f()
+	})
 }
 
 func (m *model) idle() bool {
@@ -349,7 +466,13 @@ func (m *model) settled() bool {
 	return m.idle() || tokens == 0 && m.each(func(q *queue) bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		return !q.paging && !q.pageDue()
+		busy := 0
+		for _, c := range q.chains {
+			if c.head != nil && !c.head.begin.IsZero() {
+				busy++
+			}
+		}
+		return !q.paging && (!q.pageDue() || busy == q.workers)
 	})
 }
 
@@ -400,31 +523,23 @@ func TestNothingIsLost(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			m := newModel(t, seed)
 			m.fails = seed%2 == 1
-			m.meanwhile = func() {
-				if m.release(m.rng.IntN(8)); m.rng.IntN(2) == 0 {
-					m.poll(m.settled)
-				}
-			}
 			for range 300 {
 				switch n := m.rng.IntN(100); {
 				case n < 55:
 					m.arrive()
 				case n < 75:
 					m.release(m.rng.IntN(4))
-				case n < 97:
+				case n < 85:
 					m.writeBack(m.rng.IntN(modelPartitions), m.rng.IntN(6) == 0, m.rng.IntN(3) == 0)
+				case n < 97:
+					m.tell(m.rng.IntN(modelPartitions))
 				default:
 					m.crash()
 				}
 			}
 			m.drain()
 			for p := range m.parts {
-				for range 2 { // the first may be the one that finds the failed batch
-					b := m.db.NewBatch()
-					if err := errors.Join(m.d.Checkpoint(p, b), b.Commit(pebble.NoSync)); err != nil {
-						t.Fatal(err)
-					}
-				}
+				m.tell(p)
 			}
 			if keys := append(stored(t, m.db), keysFrom(t, m.db, "dr")...); len(keys) > 0 {
 				t.Errorf("still stored: %q", keys)
@@ -440,6 +555,8 @@ func TestNothingIsLost(t *testing.T) {
 func TestCrashAtEachStep(t *testing.T) {
 	type step func(m *model)
 	arrive := func(m *model) {
+		m.folding.Lock()
+		defer m.folding.Unlock()
 		n := len(m.log[0])
 		ev := modelEvent{pos: position{uint64(n + 1), 1}, pair: n % 2, handlers: []string{"a"}}
 		m.log[0] = append(m.log[0], ev)
@@ -458,18 +575,13 @@ func TestCrashAtEachStep(t *testing.T) {
 		}
 		m.mu.Unlock()
 	}
-	write := func(m *model) { m.writeBack(0, false, true) }
-	failedWrite := func(m *model) { m.writeBack(0, true, false) }
-	writeAndFinish := func(m *model) {
-		m.meanwhile = func() { finish(m) }
-		m.writeBack(0, false, true)
-		m.meanwhile = nil
-	}
+	tell := func(m *model) { m.tell(0) }
+	store := func(m *model) { m.writeBack(0, false, true) }
+	write := func(m *model) { tell(m); store(m) }
 	for name, steps := range map[string][]step{
-		"finished before it is stored": {arrive, finish, write, arrive, write},
-		"finished after it is stored":  {arrive, write, finish, arrive, write, arrive, write},
-		"finished on the way":          {arrive, writeAndFinish, write, arrive, write, arrive, writeAndFinish, arrive},
-		"write-back fails":             {arrive, failedWrite, finish, write, arrive, failedWrite, write, write},
+		"finished before it is told": {arrive, finish, tell, arrive, tell, store},
+		"finished after it is told":  {arrive, tell, finish, store, arrive, tell, arrive, write},
+		"stored before it is told":   {arrive, store, tell, finish, arrive, store, finish, tell},
 		"spilled": {
 			arrive, arrive, arrive, arrive, arrive, arrive, arrive, write, finish, finish, write, finish, write,
 			finish, finish, arrive, write,
@@ -489,81 +601,4 @@ func TestCrashAtEachStep(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestParkedWhileABatchFails parks a delivery that is in a batch which fails: the next Checkpoint must not store it
-// without its event.
-func TestParkedWhileABatchFails(t *testing.T) {
-	b := setup(t, Options{Backoff: time.Hour}, pipe("a", "true"))
-	tried := make(chan struct{}, 1)
-	b.send = func(context.Context, *resource.Handler, *delivery.Delivery, send.Job) send.Result {
-		tried <- struct{}{}
-		return later
-	}
-	b.Dispatch(incident("a", 1, "e"))
-	batch := b.db.NewBatch()
-	if err := b.Checkpoint(0, batch); err != nil {
-		t.Fatal(err)
-	}
-	b.start(t)
-	<-tried
-	eventually(t, "the chain waits", func() bool { return b.metric(t, "lapwing_handler_parked") > 0 })
-	batch.Close()
-	b.checkpoint(t, 0)
-	if err := b.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	b = setup(t, Options{DB: b.db}, pipe("a", "true"))
-	q := b.queues[resource.Name{Namespace: "default", Name: "a"}]
-	p := page{lane: q.lanes[0], want: 1}
-	if b.readLane(mustIter(t, b.db), q.name, &p, 1<<20); len(p.items) != 1 ||
-		output(t, p.items[0].Delivery) != "data 1" || p.items[0].attempts != 1 {
-		t.Errorf("read %+v", p.items)
-	}
-}
-
-// TestCheckpointOfAFailedBatchIsDoneAgain: without a crash, the changes of a failed batch must be in the next one.
-func TestCheckpointOfAFailedBatchIsDoneAgain(t *testing.T) {
-	b := setup(t, Options{}, pipe("a", "true"))
-	b.Dispatch(incident("a", 1, "e1"))
-	for range 2 {
-		batch := b.db.NewBatch()
-		if err := b.Checkpoint(0, batch); err != nil {
-			t.Fatal(err)
-		}
-		if batch.Empty() {
-			t.Fatal("nothing in the batch")
-		}
-		batch.Close()
-	}
-	b.checkpoint(t, 0)
-	if keys := stored(t, b.db); len(keys) != 1 {
-		t.Fatalf("stored: %q", keys)
-	}
-	batch := b.db.NewBatch()
-	defer batch.Close()
-	if err := b.Checkpoint(0, batch); err != nil || !batch.Empty() {
-		t.Errorf("a Checkpoint without changes wrote something (%v)", err)
-	}
-	b.start(t)
-	b.finished.wait(1)
-	b.checkpoint(t, 0)
-	if keys := stored(t, b.db); len(keys) != 0 {
-		t.Errorf("still stored: %q", keys)
-	}
-	if v, closer, err := b.db.Get(markerKey(0)); err != nil || binary.BigEndian.Uint64(v) != 4 {
-		t.Errorf("marker %x, %v", v, err)
-	} else {
-		closer.Close()
-	}
-}
-
-func mustIter(t *testing.T, db *pebble.DB) *pebble.Iterator {
-	t.Helper()
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte("dq"), UpperBound: []byte("dr")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { it.Close() })
-	return it
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -82,16 +83,15 @@ func decodeLetter(key, value []byte) (*letter, error) {
 	return dead, nil
 }
 
-// bury ends a delivery as a dead letter, and dispatches the deliveries that replace it, if the workflow has a
-// fallback.
+// bury ends a delivery as a dead letter, and adds the deliveries that replace it, if the workflow has a fallback.
 func (d *Dispatcher) bury(it *item, dl *delivery.Delivery, ev *resource.Event, at attempt, p progress, tr *trace.Delivery) {
 	last := time.Now()
 	d.metrics.dead.WithLabelValues(it.Handler).Inc()
 	var with []change
-	if d.roomForLetter(resource.Name{Namespace: it.Namespace, Name: it.Handler}, last) {
+	key := letterKey(it.Namespace, letterID(it.Delivery))
+	if d.roomForLetter(key, it.ledger, last) {
 		with = append(with, change{
-			letterKey(it.Namespace, letterID(it.Delivery)),
-			encodeLetter(dl, p, last.UnixMilli(), at.reason, string(at.res.Output)),
+			key: key, value: encodeLetter(dl, p, last.UnixMilli(), at.reason, string(at.res.Output)),
 		})
 	} else {
 		d.metrics.deadDropped.Inc()
@@ -99,34 +99,30 @@ func (d *Dispatcher) bury(it *item, dl *delivery.Delivery, ev *resource.Event, a
 			"handler", it.Handler, "delivery", it.ID)
 	}
 	if ev != nil && dl.Hops < maxHops {
-		if fallback := d.opts.Workflows.Fallback(dl, ev); len(fallback) > 0 {
-			for _, f := range fallback {
-				f.Hops = dl.Hops + 1
-			}
-			// They are stored before the origin is finished: a crash in between repeats them with the same IDs.
-			if err := d.addLocal(nil, fallback...); err != nil {
-				d.metrics.storeErrors.Inc()
-				d.rare.Error("fallback deliveries could not be stored and are lost", "", "delivery", it.ID, "err", err)
-			}
+		fallback := d.opts.Workflows.Fallback(dl, ev)
+		for _, f := range fallback {
+			f.Hops = dl.Hops + 1
 		}
+		it.ledger.addLocal(fallback)
 	}
-	d.finish(it, tr, with...)
+	if !d.finish(it, tr, with...) {
+		d.letters.folded(map[string]bool{string(key): true}, nil) // it will not come
+	}
 }
 
-// roomForLetter reports whether another dead letter of a handler can be kept, and counts it. When there are too many
-// it removes old ones first.
-func (d *Dispatcher) roomForLetter(name resource.Name, now time.Time) bool {
-	if d.letters.take(name, d.opts.DeadLetters) {
+// roomForLetter reports whether another dead letter can be kept, and expects it. When there are too many it removes old
+// ones first.
+func (d *Dispatcher) roomForLetter(key []byte, l *ledger, now time.Time) bool {
+	if d.letters.take(key, l, d.opts.DeadLetters) {
 		return true
 	}
 	if !d.letters.mayExpire(now) {
 		return false
 	}
 	if err := d.expireLetters(now); err != nil {
-		d.metrics.storeErrors.Inc()
 		d.log.Error("old dead letters could not be removed", "err", err)
 	}
-	return d.letters.take(name, d.opts.DeadLetters)
+	return d.letters.take(key, l, d.opts.DeadLetters)
 }
 
 // eachLetter calls f with the dead letters of a namespace, or of all for "", from a key on, until f returns false.
@@ -271,29 +267,10 @@ func (d *Dispatcher) pick(ctx context.Context, namespace string, ids []string, h
 }
 
 // Redrive sends dead letters again, as if their events came now but with the same key: those with the given IDs, or
-// all of the handler ("" for any) if ids is nil. It returns their number, and ignores IDs that do not exist.
+// all of the handler ("" for any) if ids is nil. It returns their number, and ignores IDs that do not exist. The owner
+// of a letter's partition sends it, even if that is another backend.
 func (d *Dispatcher) Redrive(ctx context.Context, namespace string, ids []string, handler string) (n int, err error) {
-	err = d.pick(ctx, namespace, ids, handler, func(dead *letter) error {
-		d.lettersMu.Lock()
-		defer d.lettersMu.Unlock()
-		key := letterKey(dead.Namespace, dead.ID)
-		if there, err := d.has(key); err != nil || !there {
-			return err // another request was faster
-		}
-		b := d.opts.DB.NewBatch()
-		defer b.Close()
-		if err := b.Delete(key, nil); err != nil {
-			return err
-		}
-		dl := *dead.dl
-		dl.Received = 0 // its age counts from now
-		if err := d.addLocal(b, &dl); err != nil {
-			return err
-		}
-		d.letters.add(resource.Name{Namespace: dead.Namespace, Name: dead.Handler}, -1)
-		n++
-		return nil
-	})
+	n, err = d.withdraw(ctx, namespace, ids, handler, true)
 	if err != nil {
 		return n, fmt.Errorf("redrive dead letters: %w", err)
 	}
@@ -302,69 +279,66 @@ func (d *Dispatcher) Redrive(ctx context.Context, namespace string, ids []string
 
 // DeleteDeadLetters removes dead letters for good, chosen as for Redrive.
 func (d *Dispatcher) DeleteDeadLetters(ctx context.Context, namespace string, ids []string, handler string) (n int, err error) {
-	err = d.pick(ctx, namespace, ids, handler, func(dead *letter) error {
-		gone, err := d.removeLetter(letterKey(dead.Namespace, dead.ID), resource.Name{Namespace: dead.Namespace, Name: dead.Handler})
-		if gone {
-			n++
-		}
-		return err
-	})
+	n, err = d.withdraw(ctx, namespace, ids, handler, false)
 	if err != nil {
 		return n, fmt.Errorf("delete dead letters: %w", err)
 	}
 	return n, nil
 }
 
-func (d *Dispatcher) removeLetter(key []byte, name resource.Name) (bool, error) {
-	d.lettersMu.Lock()
-	defer d.lettersMu.Unlock()
-	if there, err := d.has(key); err != nil || !there {
-		return false, err
-	}
-	if err := d.opts.DB.Delete(key, pebble.NoSync); err != nil {
-		return false, err
-	}
-	d.letters.add(name, -1)
-	return true, nil
-}
-
-func (d *Dispatcher) has(key []byte) (bool, error) {
-	_, closer, err := d.opts.DB.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return true, closer.Close()
+// withdraw removes the chosen dead letters, and returns their number when that is folded here. Of two requests for the
+// same letter the one that comes first in the log gets it, even if they are of two backends.
+func (d *Dispatcher) withdraw(
+	ctx context.Context, namespace string, ids []string, handler string, redrive bool,
+) (n int, err error) {
+	var all requests
+	err = d.pick(ctx, namespace, ids, handler, func(dead *letter) error {
+		w := wish{key: letterKey(dead.Namespace, dead.ID), redrive: redrive}
+		if redrive {
+			w.pos = d.nextLocal()
+		}
+		return all.add(ctx, d, d.home(dead.dl), w)
+	})
+	return all.finish(ctx, d, err)
 }
 
 // expireLetters removes dead letters older than DeadLetterAge.
 func (d *Dispatcher) expireLetters(now time.Time) error {
-	type old struct {
-		key  []byte
-		name resource.Name
-	}
-	var olds []old
+	ctx, cancel := context.WithTimeout(d.ctx, expireTimeout)
+	defer cancel()
 	before := now.Add(-d.opts.DeadLetterAge).UnixMilli()
+	var all requests
+	var failed error
 	err := d.eachLetter("", nil, func(key []byte, dead *letter) bool {
 		if dead.Last < before {
-			olds = append(olds, old{slices.Clone(key), resource.Name{Namespace: dead.Namespace, Name: dead.Handler}})
+			failed = all.add(ctx, d, d.home(dead.dl), wish{key: slices.Clone(key)})
 		}
-		return true
+		return failed == nil
 	})
-	for _, o := range olds {
-		if _, removeErr := d.removeLetter(o.key, o.name); removeErr != nil {
-			return errors.Join(err, removeErr)
-		}
-	}
+	_, err = all.finish(ctx, d, errors.Join(err, failed))
 	return err
 }
+
+// expireTimeout bounds how long a worker waits for the log to remove old dead letters.
+const expireTimeout = 5 * time.Second
 
 // countLetters counts the stored dead letters, at the start.
 func (d *Dispatcher) countLetters() error {
 	return d.eachLetter("", nil, func(_ []byte, dead *letter) bool {
-		d.letters.add(resource.Name{Namespace: dead.Namespace, Name: dead.Handler}, 1)
+		d.letters.folded(nil, map[resource.Name]int{{Namespace: dead.Namespace, Name: dead.Handler}: 1})
 		return true
 	})
+}
+
+// parseLetterKey returns whose letter it is: the handler, and the lane and message of the delivery. ok is false if it
+// is not the key of a letter.
+func parseLetterKey(key []byte) (name resource.Name, lane int, seq uint64, ok bool) {
+	namespace, id, ok := bytes.Cut(bytes.TrimPrefix(key, []byte("dx")), []byte{0})
+	place, handler, ok1 := bytes.Cut(id, []byte("."))
+	part, rest, ok2 := bytes.Cut(place, []byte("-"))
+	message, _, ok3 := bytes.Cut(rest, []byte("-"))
+	lane, err := strconv.Atoi(string(part))
+	seq, err1 := strconv.ParseUint(string(message), 10, 64)
+	ok = ok && ok1 && ok2 && ok3 && err == nil && err1 == nil
+	return resource.Name{Namespace: string(namespace), Name: string(handler)}, lane, seq, ok
 }

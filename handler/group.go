@@ -119,9 +119,11 @@ func (q *queue) workGroup(h *resource.Handler, g *group) bool {
 	case out.stopped:
 		return false
 	case !out.finished:
-		g.due = out.due
-		q.late = append(q.late, g)
-		q.arm(g.due)
+		if q.leave(g); len(g.members) > 0 {
+			g.due = out.due
+			q.late = append(q.late, g)
+			q.arm(g.due)
+		}
 	}
 	return true
 }
@@ -272,10 +274,10 @@ func (d *Dispatcher) runMerged(h *resource.Handler, g *group, going, rest []*mem
 			d.finish(m.item, tr)
 		}
 		for _, m := range going {
-			d.noteAlert(h, m.item)
+			alerted := d.noteAlert(h, m.item)
 			tr := d.verdict(m.item, trace.Merged, fmt.Sprintf("one of %d in group %s", len(going), g.key))
 			tr.Into, tr.Steps, tr.Attempts = dl.ID, append([]trace.Step{step}, at.steps...), at.attempts
-			d.finish(m.item, tr)
+			d.finish(m.item, tr, alerted...)
 		}
 		d.observe(h, &dl, send.KindOK, at)
 		over = append(append(over, rest...), going...)

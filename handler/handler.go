@@ -8,9 +8,10 @@
 // the order of the event log. When a queue is full, further deliveries are stored in Pebble and read back as it
 // drains.
 //
-// Every delivery runs at least once, whatever happens to the process: package state stores the unfinished ones
-// together with the log position from which a restart replays (Checkpoint). A repeat has the same ID. DESIGN.md
-// explains the rules.
+// Every delivery runs at least once, whatever happens to the process or to its disk: the owner of a partition reports
+// its deliveries, and what became of them, to the event log, and every backend folds these records (Fold). A backend
+// that begins to act for a partition (Own) runs what is unfinished, and package fold routes again what the log does not
+// have. A repeat has the same ID. DESIGN.md explains the rules.
 package handler
 
 import (
@@ -19,6 +20,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +31,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
@@ -40,6 +44,10 @@ import (
 type Options struct {
 	// DB stores deliveries under keys that begin with 'd'. Required.
 	DB *pebble.DB
+	// Log takes the records about deliveries, which come back with Fold. Required.
+	Log Log
+	// Origin is this backend's id. Two backends of a cluster must not have the same.
+	Origin string
 	// Config is the present definitions. They must be loaded when Start is called: a delivery without a handler among
 	// them is dropped. Required.
 	Config func() *config.Snapshot
@@ -49,6 +57,8 @@ type Options struct {
 	Sender *send.Sender
 	// Trace receives what becomes of deliveries. It must not block. Default none.
 	Trace func(*trace.Delivery)
+	// MayRun reports whether this backend may make attempts now. Default: always.
+	MayRun func() bool
 	// QueueSize is how many deliveries of a handler are in memory.
 	QueueSize int
 	// QueueBytes bounds the same in bytes of data.
@@ -71,6 +81,22 @@ type Options struct {
 	Registerer  prometheus.Registerer
 }
 
+// Log is the event log; *eventlog.Log.
+type Log interface {
+	AppendTo(ctx context.Context, partition int, r *eventlog.Record, acker eventlog.Acker, token uint64) error
+	Partition(namespace, entity string) int
+}
+
+const (
+	// lastReportTimeout bounds how long Stop waits for the log.
+	lastReportTimeout = 5 * time.Second
+	// maxOwed is how much workers may have changed that the log has not taken, in bytes. Then they pause.
+	maxOwed = 64 << 20
+	// maxEnded is how many deliveries may have ended that the log does not know. Then the workers pause, too: a crash
+	// repeats at most these and the running ones, however slow the log is.
+	maxEnded = 128
+)
+
 // Dispatcher owns the queues of all handlers.
 type Dispatcher struct {
 	opts    Options
@@ -78,21 +104,17 @@ type Dispatcher struct {
 	rare    *rarelog.Log // for lines that each delivery may cause
 	metrics metrics
 
-	trimAt int // finished deliveries after which Pebble is trimmed; tests change it
 	// onFinish, if not nil, is called with a delivery and its end once both are recorded, so that tests can wait for
 	// it.
 	onFinish func(*delivery.Delivery, trace.Verdict)
 
-	// local is held while deliveries that are not of the log are numbered, stored and queued. Taken before mu.
-	local    sync.Mutex
+	local    sync.Mutex // guards localSeq, the number of the newest local delivery
 	localSeq uint64
-
-	lettersMu sync.Mutex // held while a dead letter is removed; taken before local
-	letters   letterCount
-	due       checkpointSignal
+	localSub uint32
+	letters  letterCount
 
 	// mu guards the maps. Dispatch holds it for reading until its delivery is queued, so that its queue is not
-	// dropped. Order of locks: mu, queue.mu, ledger.mu.
+	// dropped. Order of locks: mu, queue.mu, ledger.mu, letterCount.mu.
 	mu      sync.RWMutex
 	queues  map[resource.Name]*queue
 	ledgers map[int]*ledger
@@ -100,6 +122,9 @@ type Dispatcher struct {
 	lifecycle sync.Mutex // guards the two below
 	started   bool
 	stopped   bool
+
+	owed    atomic.Int64 // bytes of what workers have changed and the log has not taken
+	maxOwed int64        // more than that, and workers pause
 
 	running atomic.Bool // workers may take deliveries
 	workers sync.WaitGroup
@@ -115,11 +140,11 @@ func DefaultOptions() Options {
 	}
 }
 
-// New reads the unfinished deliveries of earlier processes. Dispatch and Checkpoint work from now on; nothing runs
-// before Start. It must be called before the event log is replayed.
+// New reads how far the log has the deliveries. Fold works from now on, so it must be called before the event log is
+// replayed. Own begins to take the deliveries of a partition, and nothing runs before Start.
 func New(opts Options) (*Dispatcher, error) {
-	if opts.DB == nil || opts.Config == nil || opts.Workflows == nil || opts.Sender == nil {
-		return nil, errors.New("handler: database, configuration, workflows and sender are required")
+	if opts.DB == nil || opts.Log == nil || opts.Config == nil || opts.Workflows == nil || opts.Sender == nil {
+		return nil, errors.New("handler: database, log, configuration, workflows and sender are required")
 	}
 	if opts.QueueSize < 0 || opts.QueueBytes < 0 || opts.Workers < 0 || opts.ParkSize < 0 || opts.DeadLetters < 0 {
 		return nil, errors.New("handler: QueueSize, QueueBytes, ParkSize, Workers and DeadLetters must not be negative")
@@ -133,6 +158,9 @@ func New(opts Options) (*Dispatcher, error) {
 	opts.DeadLetters = cmp.Or(opts.DeadLetters, defaults.DeadLetters)
 	opts.DeadLetterAge = cmp.Or(opts.DeadLetterAge, defaults.DeadLetterAge)
 	opts.StopTimeout = cmp.Or(opts.StopTimeout, defaults.StopTimeout)
+	if opts.MayRun == nil {
+		opts.MayRun = func() bool { return true }
+	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -142,18 +170,14 @@ func New(opts Options) (*Dispatcher, error) {
 		rare:    rarelog.New(opts.Logger.With("component", "handler")),
 		queues:  map[resource.Name]*queue{},
 		ledgers: map[int]*ledger{},
-		trimAt:  1024,
+		maxOwed: maxOwed, localSub: localSub(opts.Origin),
 	}
-	d.due.init()
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	if err := d.load(); err != nil {
 		d.cancel()
 		return nil, fmt.Errorf("read stored deliveries: %w", err)
 	}
 	d.metrics = newMetrics(opts.Registerer, d)
-	for name := range d.queues {
-		d.metrics.know(name.Name)
-	}
 	return d, nil
 }
 
@@ -176,9 +200,9 @@ func (d *Dispatcher) Start(context.Context) error {
 	return nil
 }
 
-// Stop lets running deliveries finish for StopTimeout, ends the others, and returns when none runs. Checkpoint still
-// works and stores the unfinished deliveries, which run after the next start. So stop this before package state writes
-// for the last time, and close the database after both.
+// Stop lets running deliveries finish for StopTimeout, ends the others, reports what is left to the log, and returns
+// when that is folded. The unfinished deliveries run after the next start. So call it while the log is still folded.
+// Dispatch and Fold may still be called afterwards: the next start gets those deliveries from the log.
 func (d *Dispatcher) Stop() error {
 	d.lifecycle.Lock()
 	defer d.lifecycle.Unlock()
@@ -199,8 +223,47 @@ func (d *Dispatcher) Stop() error {
 	d.workers.Wait()
 	timer.Stop()
 	d.cancel()
-	d.due.stop()
+	d.lastReports()
 	return nil
+}
+
+// lastReports reports everything. While the log takes nothing, for example on a full disk, that is given up: the next
+// start repeats what is not reported.
+func (d *Dispatcher) lastReports() {
+	ctx, cancel := context.WithTimeout(context.Background(), lastReportTimeout)
+	defer cancel()
+	d.mu.RLock()
+	ledgers := slices.Collect(maps.Values(d.ledgers))
+	d.mu.RUnlock()
+	var all sync.WaitGroup
+	for _, l := range ledgers {
+		all.Go(func() {
+			if err := l.flush(ctx); err != nil {
+				d.log.Warn("the log did not take the ends of the last deliveries: the next start repeats them",
+					"partition", l.partition, "err", err)
+			}
+			l.end()
+		})
+	}
+	all.Wait()
+}
+
+// behind reports whether the log has not taken so much of what workers did that they pause. It bounds memory, and what
+// a crash repeats.
+func (d *Dispatcher) behind() bool { return d.owed.Load() >= d.maxOwed }
+
+// settle records that the log has taken a report with changes of workers, who go on if they paused.
+func (d *Dispatcher) settle(owed int64) {
+	if was := d.owed.Add(-owed) + owed; was < d.maxOwed || d.behind() {
+		return
+	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for _, q := range d.queues {
+		q.mu.Lock()
+		q.wake()
+		q.mu.Unlock()
+	}
 }
 
 // lookup returns a handler's present definition.
@@ -208,15 +271,10 @@ func (d *Dispatcher) lookup(namespace, name string) (*resource.Handler, bool) {
 	return config.Get(d.opts.Config(), config.Handlers, namespace, name)
 }
 
-// Checkpoint adds changes to a batch that store exactly the unfinished deliveries of a partition, and the position
-// that they belong to. The batch must also contain the position from which the log is replayed. During the call no
-// Dispatch of the partition may run. The batch must be committed, or given up, before the next call for the partition,
-// which finds out which of the two happened.
-func (d *Dispatcher) Checkpoint(partition int, b *pebble.Batch) error {
-	if err := d.ledger(partition).checkpoint(b); err != nil {
-		return fmt.Errorf("store unfinished deliveries of partition %d: %w", partition, err)
-	}
-	return nil
+// Routed says that all events of a partition up to a message are dispatched. Package fold calls it behind each message
+// with events that could have deliveries.
+func (d *Dispatcher) Routed(partition int, seq uint64) {
+	d.ledger(partition).routed(seq)
 }
 
 // makeQueue makes a handler's queue unless there is one, and drops empty queues of deleted handlers.
@@ -231,8 +289,18 @@ func (d *Dispatcher) makeQueue(name resource.Name) {
 			delete(d.queues, other)
 		}
 	}
-	d.queues[name] = newQueue(d, name)
-	d.metrics.know(name.Name)
+	d.queueOf(name)
+}
+
+// queueOf returns a handler's queue, and makes it if there is none. The caller holds mu.
+func (d *Dispatcher) queueOf(name resource.Name) *queue {
+	q := d.queues[name]
+	if q == nil {
+		q = newQueue(d, name)
+		d.queues[name] = q
+		d.metrics.know(name.Name)
+	}
+	return q
 }
 
 func (d *Dispatcher) ledger(partition int) *ledger {

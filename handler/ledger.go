@@ -1,16 +1,18 @@
 package handler
 
 import (
-	"encoding/binary"
-	"errors"
+	"bytes"
+	"context"
 	"fmt"
-	"math"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lapwing-monitoring/lapwing/delivery"
 )
 
-// position is a place in a partition of the event log.
+// position is a place in a partition of the event log: a message, and the delivery's place in it.
 type position struct {
 	seq uint64
 	sub uint32
@@ -28,93 +30,129 @@ func (p position) successor() position {
 	return position{p.seq, p.sub + 1}
 }
 
-// ledger tracks which deliveries of a partition Pebble must have. DESIGN.md gives the rules.
+const (
+	// reportAt is how many deliveries may end before a report, and reportAfter how long that may take. A crash repeats
+	// at most these and the running ones.
+	reportAt    = 32
+	reportAfter = 50 * time.Millisecond
+	// reportRouted is how long it may take until the log has new deliveries that have not ended.
+	reportRouted = 200 * time.Millisecond
+)
+
+// ledger has what the records of a partition say (known, term) and, while this backend owns the partition, what its
+// next report must say. DESIGN.md gives the rules.
 type ledger struct {
 	d         *Dispatcher
 	partition int
-	// horizon is the last position with stored deliveries of earlier processes. Deliveries that are replayed up to it
-	// are either stored or finished.
-	horizon position
 
 	mu sync.Mutex // guards the fields below
-	// top is the last dispatched position.
-	top position
-	// fresh has the deliveries that are only in memory. gone has the keys of stored deliveries that are finished. ends
-	// has the changes that must be made together with the end of deliveries: they wait for a Checkpoint, which alone
-	// makes an end durable.
-	fresh map[*item]struct{}
-	gone  [][]byte
-	ends  []change
-	// untrimmed is how many deliveries have finished since the last try of trim.
-	untrimmed int
+	// known is the message up to which the log has all deliveries: newer messages are routed again after a crash.
+	known uint64
+	term  uint64 // of the newest report that is folded
 
-	// generation is the number of Checkpoint's last batch. The batch is committed if committed is equal, or if Pebble
-	// has that number, which lastCommitted looks up. Until then batch, removed and ended keep the changes, in case
-	// they must be made again.
-	generation, committed uint64
-	marked                position // the position in that batch
-	batch                 []*item
-	removed               [][]byte
-	ended                 []change
+	owned bool
+	over  bool   // for good: Disown or Stop
+	mine  uint64 // the term of this ownership
+	// roster is the number of the cluster's roster under which it began.
+	roster uint64
+	from   uint64 // known when it began
+	begun  bool   // a report of it was made
+	top    uint64 // the message up to which all deliveries were dispatched
+	told   uint64 // the same in the last report
+
+	// fresh has the deliveries that are only in memory. changes has the other news, in their order; index finds the
+	// newest change of a key. A change without a key was replaced.
+	fresh   map[*item]struct{}
+	changes []change
+	index   map[string]int
+	ended   int   // deliveries that have ended since the last report
+	owed    int64 // bytes of the changes that workers made
+
+	timer             *time.Timer
+	due               time.Time // when the timer fires, zero if it is not set
+	again             bool      // a report is due while another one is under way
+	reports, answered uint64    // the reports made, and those that are folded here
+	reported          int64     // owed by the report under way
+	err               error     // the log is closed
+	progressed        chan struct{}
+	ctx               context.Context
+	cancel            context.CancelFunc
+	sending           sync.WaitGroup // for the report under way
 }
 
-// change is a key to set, or to delete if value is nil.
-type change struct{ key, value []byte }
-
-func (c change) apply(b *pebble.Batch) error {
-	if c.value == nil {
-		return b.Delete(c.key, nil)
-	}
-	return b.Set(c.key, c.value, nil)
+// change sets a key to a value, or deletes it. A delivery's value is made when the report is written, so that memory
+// does not have it twice.
+type change struct {
+	key    []byte
+	value  []byte             // nil deletes the key, unless one of these is set:
+	whole  *delivery.Delivery // the value encodes it
+	stored bool               // the value is in Pebble
 }
 
 func newLedger(d *Dispatcher, partition int) *ledger {
-	l := &ledger{d: d, partition: partition, fresh: map[*item]struct{}{}}
-	if l.local() {
-		l.horizon = position{math.MaxUint64, math.MaxUint32}
+	l := &ledger{
+		d: d, partition: partition, fresh: map[*item]struct{}{}, index: map[string]int{}, progressed: make(chan struct{}),
 	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }
 
-// local reports whether the deliveries are not of the log. The log does not replay those and no Checkpoint includes
-// them: they are stored before they are queued, and removed when they finish.
-func (l *ledger) local() bool { return l.partition == localPartition }
+// news reports whether the log does not have the deliveries of a message.
+func (l *ledger) news(seq uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.known < seq
+}
+
+// isOver reports whether the ends of deliveries do not count any more.
+func (l *ledger) isOver() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over
+}
 
 // track adds a delivery that was put into memory.
 func (l *ledger) track(it *item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.over {
+		return
+	}
 	l.fresh[it] = struct{}{}
-	l.top = it.pos
+	l.ask(reportRouted)
 }
 
-// spill stores a delivery for which memory has no room. A crash before the next Checkpoint undoes that: the delivery
-// is then behind the horizon, so it is removed and replayed.
+// spill stores a delivery for which memory has no room. If no report mentions it, the next owner removes it and routes
+// its message again.
 func (l *ledger) spill(it *item) error {
-	if err := l.d.opts.DB.Set(it.key(), it.value(), pebble.NoSync); err != nil {
-		l.d.metrics.storeErrors.Inc()
-		return err
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.top = it.pos
+	if l.over {
+		return nil
+	}
+	if err := l.store(it.key(), it.value()); err != nil {
+		return err
+	}
+	l.note(change{key: it.key(), stored: true})
 	return nil
 }
 
-// park stores a tracked delivery, so that its event need not stay in memory. A crash undoes a park like a spill. A
-// batch of Checkpoint with the same delivery writes it again.
+// park stores a tracked delivery, so that its event need not stay in memory. Without a report it is undone like a
+// spill.
 func (l *ledger) park(it *item) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if it.written {
+	if it.stored || l.over {
 		return nil
 	}
-	if err := l.d.opts.DB.Set(it.key(), it.value(), pebble.NoSync); err != nil {
-		l.d.metrics.storeErrors.Inc()
+	if err := l.store(it.key(), it.value()); err != nil {
 		return err
 	}
-	it.stored, it.written = true, true
-	delete(l.fresh, it)
+	it.stored = true
+	if _, fresh := l.fresh[it]; fresh {
+		delete(l.fresh, it)
+		l.note(change{key: it.key(), stored: true})
+	}
 	return nil
 }
 
@@ -122,179 +160,283 @@ func (l *ledger) park(it *item) error {
 func (l *ledger) progress(it *item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.d.opts.DB.Set(it.progressKey(), it.progress.encode(), pebble.NoSync); err != nil {
-		l.d.metrics.storeErrors.Inc()
-		l.d.rare.Error("attempts of a delivery could not be stored: after a restart they will not count", "", "delivery", it.ID, "err", err)
+	if l.over {
+		return
+	}
+	value := it.progress.encode()
+	if err := l.store(it.progressKey(), value); err != nil {
+		l.d.rare.Error("attempts of a delivery could not be stored: after a restart they will not count", "",
+			"delivery", it.ID, "err", err)
 		return
 	}
 	it.progressed = true
+	l.owe(change{key: it.progressKey(), value: value})
 }
 
-// finish records that a delivery is over, with the changes that must be stored at the same time.
-func (l *ledger) finish(it *item, with ...change) {
+// mark makes a change of a mark at once. The report has it together with the end of its delivery.
+func (l *ledger) mark(c change) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
+		return nil
+	}
+	return l.store(c.key, c.value)
+}
+
+// finish records that a delivery is over, with the changes that belong to its end. It returns false if that does not
+// count any more.
+func (l *ledger) finish(it *item, with ...change) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	it.finished = true
-	if l.local() {
-		l.finishLocal(it, with)
-		return
+	if l.over {
+		return false
 	}
-	l.ends = append(l.ends, with...)
-	if it.progressed {
-		l.gone = append(l.gone, it.progressKey())
+	l.owe(with...)
+	if _, fresh := l.fresh[it]; !fresh || it.progressed {
+		l.owe(change{key: it.key()})
 	}
-	if !it.stored {
-		delete(l.fresh, it)
-		return
+	delete(l.fresh, it)
+	end := l.d.maxOwed / maxEnded
+	l.owed += end
+	l.d.owed.Add(end)
+	if l.ended++; l.ended >= reportAt {
+		l.ask(0)
+	} else {
+		l.ask(reportAfter)
 	}
-	l.remove(it.key())
+	return true
 }
 
-func (l *ledger) finishLocal(it *item, with []change) {
-	b := l.d.opts.DB.NewBatch()
-	defer b.Close()
-	err := errors.Join(b.Delete(it.key(), nil), b.Delete(it.progressKey(), nil))
-	for _, c := range with {
-		err = errors.Join(err, c.apply(b))
+// discard has a stored delivery removed.
+func (l *ledger) discard(key []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owe(change{key: key})
+}
+
+// add has the log add deliveries that are none of its events. It returns false if that does not count any more.
+func (l *ledger) add(its []*item) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, it := range its {
+		l.owe(change{key: it.key(), whole: it.Delivery})
 	}
-	if err == nil {
-		err = b.Commit(pebble.NoSync)
+	return !l.over
+}
+
+// routed records that all deliveries up to a message were dispatched.
+func (l *ledger) routed(seq uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.top = max(l.top, seq)
+	l.ask(reportRouted)
+}
+
+// store sets a key in Pebble, or deletes it. The caller holds mu.
+func (l *ledger) store(key, value []byte) error {
+	var err error
+	if value == nil {
+		err = l.d.opts.DB.Delete(key, pebble.NoSync)
+	} else {
+		err = l.d.opts.DB.Set(key, value, pebble.NoSync)
 	}
 	if err != nil {
 		l.d.metrics.storeErrors.Inc()
-		l.d.rare.Error("a finished delivery could not be removed and will run again after a restart", "", "delivery", it.ID, "err", err)
+	}
+	return err
+}
+
+// owe notes changes that workers make. The caller holds mu.
+func (l *ledger) owe(changes ...change) {
+	if l.over {
+		return
+	}
+	for _, c := range changes {
+		n := int64(len(c.key) + len(c.value))
+		if c.whole != nil {
+			n += int64(len(c.whole.Event))
+		}
+		l.owed += n
+		l.d.owed.Add(n)
+		l.note(c)
 	}
 }
 
-// remove removes a stored delivery with the next Checkpoint, or with many others. The caller holds mu.
-func (l *ledger) remove(key []byte) {
-	l.gone = append(l.gone, key)
-	if l.untrimmed++; l.untrimmed >= l.d.trimAt {
-		l.untrimmed = 0
-		if err := l.trim(); err != nil {
-			l.d.metrics.storeErrors.Inc()
-			l.d.rare.Error("finished deliveries could not be removed, trying again later", "", "partition", l.partition, "err", err)
+// note adds a change to the next report. An earlier change of the key is dropped: progress is replaced where it is, so
+// that many attempts make one change. The caller holds mu.
+func (l *ledger) note(c change) {
+	if l.over {
+		return
+	}
+	l.ask(reportRouted)
+	if i, ok := l.index[string(c.key)]; ok {
+		if c.key[1] == 'r' {
+			l.changes[i] = c
+			return
+		}
+		l.changes[i] = change{}
+	}
+	l.index[string(c.key)] = len(l.changes)
+	l.changes = append(l.changes, c)
+}
+
+// ask has a report made within a time. The caller holds mu.
+func (l *ledger) ask(within time.Duration) {
+	if !l.owned || l.over || within == reportRouted && !l.due.IsZero() {
+		return
+	}
+	due := time.Now().Add(within)
+	switch {
+	case l.timer == nil:
+		l.timer = time.AfterFunc(within, l.onTimer)
+	case l.due.IsZero() || due.Before(l.due):
+		l.timer.Reset(within)
+	default:
+		return
+	}
+	l.due = due
+}
+
+func (l *ledger) onTimer() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.due = time.Time{}
+	l.report()
+}
+
+// report makes a report, or has Logged make it if one is under way: a slow log gets few large ones. It returns false if
+// there is no news. The caller holds mu.
+func (l *ledger) report() bool {
+	if !l.owned || l.over || l.err != nil {
+		return false
+	}
+	if l.again = l.reports > l.answered; l.again {
+		return true
+	}
+	r := report{term: l.mine, roster: l.roster, begins: !l.begun, from: l.from, upto: l.top, changes: l.changes[:0]}
+	for _, c := range l.changes {
+		if c.key != nil {
+			r.changes = append(r.changes, c)
 		}
 	}
+	for it := range l.fresh {
+		r.changes = append(r.changes, change{key: it.key(), whole: it.Delivery})
+	}
+	if len(r.changes) == 0 && l.told >= l.top {
+		return false
+	}
+	clear(l.fresh)
+	clear(l.index)
+	l.reported, l.owed = l.owed, 0
+	l.changes, l.ended, l.begun, l.told = nil, 0, true, l.top
+	l.reports++
+	number := l.reports
+	l.sending.Go(func() {
+		if err := l.send(r, number); err != nil {
+			l.Logged(number, l.partition, 0, err)
+		}
+	})
+	return true
 }
 
-// trim removes the finished deliveries from Pebble, all at once: if a later one of a pair were removed before an
-// earlier one, a crash would run the earlier one again without the later one. It removes none until the last batch of
-// Checkpoint is known to be committed, since that batch might restore them, and none while ends wait for a Checkpoint,
-// without which those deliveries must stay.
-func (l *ledger) trim() error {
-	if len(l.ends) > 0 && !l.local() {
+// Logged implements eventlog.Acker: the report is folded here, or the log is closed.
+func (l *ledger) Logged(report uint64, _ int, _ uint64, err error) {
+	l.mu.Lock()
+	l.answered = report
+	if err != nil && l.err == nil {
+		l.err = err
+	}
+	owed := l.reported
+	l.reported = 0
+	l.signal()
+	if l.again && err == nil {
+		l.again = false
+		l.report()
+	}
+	l.mu.Unlock()
+	l.d.settle(owed)
+}
+
+// signal wakes the callers of flush and Settled. The caller holds mu.
+func (l *ledger) signal() {
+	close(l.progressed)
+	l.progressed = make(chan struct{})
+}
+
+// wait waits for signal. The caller holds mu, which is unlocked meanwhile.
+func (l *ledger) wait(ctx context.Context) error {
+	progressed := l.progressed
+	l.mu.Unlock()
+	defer l.mu.Lock()
+	select {
+	case <-progressed:
 		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	if known, err := l.lastCommitted(); err != nil || !known {
-		return err
-	}
-	b := l.d.opts.DB.NewBatch()
-	defer b.Close()
-	for _, key := range l.gone {
-		if err := b.Delete(key, nil); err != nil {
+}
+
+// flush reports all news, and returns when that is folded here.
+func (l *ledger) flush(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	goal := l.reports + 1
+	for l.answered < goal {
+		if !l.report() {
+			return l.err
+		}
+		if err := l.wait(ctx); err != nil {
 			return err
 		}
 	}
-	if err := b.Commit(pebble.NoSync); err != nil {
-		return err
+	return l.err
+}
+
+// begin makes this backend the owner.
+func (l *ledger) begin(roster uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.owned {
+		return fmt.Errorf("deliveries of partition %d are run already", l.partition)
 	}
-	l.gone = nil
+	l.owned, l.begun, l.roster = true, false, roster
+	l.mine = max(l.term+1, uint64(time.Now().UnixNano()))
+	l.from, l.top, l.told = l.known, max(l.top, l.known), l.known
 	return nil
 }
 
-// lastCommitted reports whether the last batch of Checkpoint is committed.
-func (l *ledger) lastCommitted() (bool, error) {
-	if l.committed == l.generation {
-		return true, nil
-	}
-	m, err := l.d.readMarker(l.partition)
-	if err != nil {
-		return false, err
-	}
-	if m.generation != l.generation {
-		return false, nil
-	}
-	l.committed, l.batch, l.removed, l.ended = l.generation, nil, nil, nil
-	return true, nil
-}
-
-// checkpoint adds the changes since the last one to a batch.
-func (l *ledger) checkpoint(b *pebble.Batch) error {
+// end makes the ledger one that notes nothing, and appends nothing to the log when end has returned.
+func (l *ledger) end() {
+	defer l.sending.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	committed, err := l.lastCommitted()
-	if err != nil {
-		return err
+	if l.over {
+		return
 	}
-	if !committed { // it never will be: make its changes again
-		for _, it := range l.batch {
-			if !it.finished && !it.written {
-				it.stored = false
-				l.fresh[it] = struct{}{}
-			}
-		}
-		l.gone = append(l.removed, l.gone...)
-		l.ends = append(l.ended, l.ends...)
-		l.batch, l.removed, l.ended = nil, nil, nil
-	} else if len(l.fresh) == 0 && len(l.gone) == 0 && len(l.ends) == 0 && l.top == l.marked {
-		return nil
+	l.over = true
+	if l.timer != nil {
+		l.timer.Stop()
 	}
-	l.generation++
-	l.marked = l.top
-	l.removed, l.gone = l.gone, nil
-	l.ended, l.ends = l.ends, nil
-	for it := range l.fresh {
-		it.stored = true
-		l.batch = append(l.batch, it)
-	}
+	l.cancel()
+	l.d.owed.Add(-l.owed)
+	l.owed, l.changes = 0, nil
 	clear(l.fresh)
-
-	for _, it := range l.batch {
-		if err := b.Set(it.key(), it.value(), nil); err != nil {
-			return err
-		}
-	}
-	for _, key := range l.removed {
-		if err := b.Delete(key, nil); err != nil {
-			return err
-		}
-	}
-	for _, c := range l.ended {
-		if err := c.apply(b); err != nil {
-			return err
-		}
-	}
-	return b.Set(markerKey(l.partition), marker{l.generation, l.top}.encode(), nil)
+	clear(l.index)
+	l.signal()
 }
 
-// marker is stored with each Checkpoint: its number, and the last position whose deliveries it covers.
-type marker struct {
-	generation uint64
-	top        position
-}
-
-func (m marker) encode() []byte {
-	b := binary.BigEndian.AppendUint64(nil, m.generation)
-	return appendPosition(b, m.top)
-}
-
-func decodeMarker(b []byte) (marker, error) {
-	if len(b) != 8+positionLen {
-		return marker{}, fmt.Errorf("mark of stored deliveries has %d bytes, want %d", len(b), 8+positionLen)
+// readable returns the value of a change; nil if it deletes its key.
+func (d *Dispatcher) readable(c change) (value []byte, err error) {
+	switch {
+	case c.whole != nil:
+		return appendDelivery(nil, c.whole), nil
+	case !c.stored:
+		return c.value, nil
 	}
-	return marker{binary.BigEndian.Uint64(b), decodePosition(b[8:])}, nil
-}
-
-// readMarker reads a partition's marker; the zero marker if there is none.
-func (d *Dispatcher) readMarker(partition int) (marker, error) {
-	b, closer, err := d.opts.DB.Get(markerKey(partition))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return marker{}, nil
-	}
+	value, closer, err := d.opts.DB.Get(c.key)
 	if err != nil {
-		return marker{}, err
+		return nil, fmt.Errorf("read delivery: %w", err)
 	}
-	defer closer.Close()
-	return decodeMarker(b)
+	return bytes.Clone(value), closer.Close()
 }

@@ -1,45 +1,88 @@
 package handler
 
 import (
+	"maps"
 	"sync"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// letterCount counts the dead letters of each handler.
+// letterCount counts the dead letters of each handler that are stored.
 type letterCount struct {
 	mu      sync.Mutex // guards the fields below
 	of      map[resource.Name]int
 	sum     int
-	expired time.Time // when old ones were last removed
+	coming  map[string]*ledger // those that a report will add, by key
+	answers map[uint64]int     // how many dead letters each request of this backend got, once it is folded
+	expired time.Time          // when old ones were last removed
 }
 
-func (c *letterCount) add(name resource.Name, n int) {
+// take expects one more, unless the limit is reached.
+func (c *letterCount) take(key []byte, l *ledger, limit int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.addLocked(name, n)
-}
-
-// take counts one more, unless the limit is reached.
-func (c *letterCount) take(name resource.Name, limit int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.sum >= limit {
+	if c.sum+len(c.coming) >= limit {
 		return false
 	}
-	c.addLocked(name, 1)
+	if c.coming == nil {
+		c.coming = map[string]*ledger{}
+	}
+	c.coming[string(key)] = l
 	return true
 }
 
-func (c *letterCount) addLocked(name resource.Name, n int) {
-	if c.of == nil {
-		c.of = map[resource.Name]int{}
+// abandon expects none of a ledger any more.
+func (c *letterCount) abandon(l *ledger) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.coming, func(_ string, of *ledger) bool { return of == l })
+}
+
+// folded adds what a record has changed. The dead letters under its keys are not expected any more.
+func (c *letterCount) folded(keys map[string]bool, counts map[resource.Name]int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key := range keys {
+		delete(c.coming, key)
 	}
-	if c.of[name] += n; c.of[name] == 0 {
-		delete(c.of, name)
+	for name, n := range counts {
+		if c.of == nil {
+			c.of = map[resource.Name]int{}
+		}
+		if c.of[name] += n; c.of[name] == 0 {
+			delete(c.of, name)
+		}
+		c.sum += n
 	}
-	c.sum += n
+}
+
+// expect has answer keep the result of a request until answered.
+func (c *letterCount) expect(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.answers == nil {
+		c.answers = map[uint64]int{}
+	}
+	c.answers[id] = 0
+}
+
+// answer records how many dead letters a request got, if it is one of this backend.
+func (c *letterCount) answer(id uint64, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, expected := c.answers[id]; expected {
+		c.answers[id] = n
+	}
+}
+
+// answered returns the result of a request, and forgets it.
+func (c *letterCount) answered(id uint64) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.answers[id]
+	delete(c.answers, id)
+	return n
 }
 
 // byHandler returns the sums over all namespaces.

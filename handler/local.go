@@ -1,43 +1,53 @@
 package handler
 
 import (
-	"math"
-
-	"github.com/cockroachdb/pebble/v2"
+	"hash/fnv"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/delivery"
 )
 
-// localPartition is the lane of deliveries that are not of the log: dead letters that are sent again, and deliveries
-// that replace dead letters. addLocal numbers them. Each is stored before it is queued, so no replay has to restore
-// it.
-const localPartition = math.MaxUint16
+// localBit marks the lane of a partition's deliveries that are not events of the log: dead letters that are sent again,
+// and deliveries that replace dead letters. They come from records of the log alone: the owner queues them when it
+// folds the record.
+const localBit = 1 << 15
 
-// addLocal stores deliveries and queues them. It commits them with a batch that removes the dead letter they come
-// from; the batch may be nil.
-func (d *Dispatcher) addLocal(b *pebble.Batch, dls ...*delivery.Delivery) error {
-	d.local.Lock() // a lane gets its deliveries in order
+func localLane(partition int) int { return partition | localBit }
+func isLocal(lane int) bool       { return lane&localBit != 0 }
+
+// home returns the partition of a delivery's entity.
+func (d *Dispatcher) home(dl *delivery.Delivery) int {
+	return d.opts.Log.Partition(dl.Namespace, dl.Entity)
+}
+
+// nextLocal returns the position of a new local delivery. No two backends return the same.
+func (d *Dispatcher) nextLocal() position {
+	d.local.Lock()
 	defer d.local.Unlock()
-	if b == nil {
-		b = d.opts.DB.NewBatch()
-		defer b.Close()
+	d.localSeq = max(d.localSeq+1, uint64(time.Now().UnixNano()))
+	return position{d.localSeq, d.localSub}
+}
+
+// localItem makes a local delivery of another one.
+func localItem(dl *delivery.Delivery, partition int, pos position, l *ledger) *item {
+	moved := *dl
+	moved.Partition, moved.Seq, moved.Sub = localLane(partition), pos.seq, int(pos.sub)
+	return &item{Delivery: &moved, pos: pos, ledger: l}
+}
+
+// addLocal has the log add deliveries that replace another one of the ledger. The log has each one before the changes
+// that follow it, so no crash keeps the end of a delivery without the delivery that replaces it.
+func (l *ledger) addLocal(dls []*delivery.Delivery) bool {
+	var its []*item
+	for _, dl := range dls {
+		its = append(its, localItem(dl, l.partition, l.d.nextLocal(), l))
 	}
-	ledger := d.ledger(localPartition)
-	items := make([]*item, len(dls))
-	for i, dl := range dls {
-		d.localSeq++
-		dl.Partition, dl.Seq, dl.Sub = localPartition, d.localSeq, 0
-		items[i] = &item{Delivery: dl, pos: position{dl.Seq, 0}, ledger: ledger, stored: true, written: true}
-		if err := b.Set(items[i].key(), items[i].value(), nil); err != nil {
-			return err
-		}
-	}
-	if err := b.Commit(pebble.NoSync); err != nil {
-		return err
-	}
-	for _, it := range items {
-		d.enqueue(it)
-	}
-	d.noteEnd()
-	return nil
+	return l.add(its)
+}
+
+// localSub distinguishes the local deliveries of the backends of a cluster.
+func localSub(origin string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(origin))
+	return h.Sum32() >> 1
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -179,14 +180,71 @@ func (f *finished) result(id string) trace.Verdict {
 	return f.results[id]
 }
 
+// loopback is a log with one partition, whose records of deliveries are folded at once.
+type loopback struct {
+	d    *Dispatcher
+	mu   sync.Mutex // held while a record is folded
+	gate sync.Mutex // guards shut
+	shut chan struct{}
+}
+
+// close has the log take nothing until open.
+func (l *loopback) close() {
+	l.gate.Lock()
+	defer l.gate.Unlock()
+	l.shut = make(chan struct{})
+}
+
+func (l *loopback) open() {
+	l.gate.Lock()
+	defer l.gate.Unlock()
+	close(l.shut)
+	l.shut = nil
+}
+
+func (l *loopback) Partition(string, string) int { return 0 }
+
+func (l *loopback) AppendTo(ctx context.Context, partition int, r *eventlog.Record, acker eventlog.Acker, token uint64) error {
+	l.gate.Lock()
+	shut := l.shut
+	l.gate.Unlock()
+	if shut != nil {
+		select {
+		case <-shut:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := l.d.Fold(partition, r.Body, nil)
+	if acker != nil {
+		acker.Logged(token, partition, 1, err)
+	}
+	return nil
+}
+
 // bundle is a dispatcher with the parts that tests use.
 type bundle struct {
 	*Dispatcher
 	db       *pebble.DB
+	log      *loopback // unless the test has its own
 	handlers *handlers
 	finished *finished
 	registry *prometheus.Registry
 	send     sendFunc // what handlers do; a test sets it before the start
+
+	newestMu sync.Mutex
+	newest   map[int]uint64 // the newest dispatched message, by partition
+}
+
+// Dispatch dispatches a delivery, and says that all messages before are routed.
+func (b *bundle) Dispatch(dl *delivery.Delivery) {
+	b.Dispatcher.Dispatch(dl)
+	b.newestMu.Lock()
+	b.newest[dl.Partition] = max(b.newest[dl.Partition], dl.Seq)
+	b.newestMu.Unlock()
+	b.Routed(dl.Partition, dl.Seq-1)
 }
 
 // eventually polls for a state that must come and gives no signal.
@@ -213,6 +271,7 @@ func setup(t testing.TB, opts Options, defs ...*resource.Handler) *bundle {
 	}
 	b := &bundle{
 		db: opts.DB, handlers: newHandlers(defs...), finished: newFinished(), registry: prometheus.NewRegistry(), send: noSend,
+		newest: map[int]uint64{},
 	}
 	opts.Config, opts.Workflows = b.handlers.snapshot, newWorkflows(t, b.handlers)
 	if opts.Sender == nil {
@@ -222,6 +281,11 @@ func setup(t testing.TB, opts Options, defs ...*resource.Handler) *bundle {
 			return b.send(ctx, h, dl, job)
 		})
 	}
+	log, _ := opts.Log.(*loopback)
+	if opts.Log == nil {
+		log = new(loopback)
+		opts.Log = log
+	}
 	opts.Registerer = b.registry
 	if opts.Backoff == 0 {
 		opts.Backoff = time.Millisecond
@@ -230,8 +294,15 @@ func setup(t testing.TB, opts Options, defs ...*resource.Handler) *bundle {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.onFinish = b.finished.add
-	b.Dispatcher = d
+	if log != nil {
+		log.d, b.log = d, log
+	}
+	b.Dispatcher, d.onFinish = d, b.finished.add
+	for p := range 8 {
+		if err := d.Own(p, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
 	t.Cleanup(func() {
 		if err := d.Stop(); err != nil {
 			t.Error(err)
@@ -247,15 +318,14 @@ func (b *bundle) start(t testing.TB) {
 	}
 }
 
-// checkpoint does what package state does.
-func (b *bundle) checkpoint(t testing.TB, partition int) {
+// told returns when the log has everything that was dispatched, and what became of it.
+func (b *bundle) told(t testing.TB, partition int) {
 	t.Helper()
-	batch := b.db.NewBatch()
-	defer batch.Close()
-	if err := b.Checkpoint(partition, batch); err != nil {
-		t.Fatal(err)
-	}
-	if err := batch.Commit(pebble.NoSync); err != nil {
+	b.newestMu.Lock()
+	newest := b.newest[partition]
+	b.newestMu.Unlock()
+	b.Routed(partition, newest)
+	if err := b.ledger(partition).flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -366,4 +436,20 @@ func shaped(job send.Job) string {
 		names[i] = m.Entity
 	}
 	return strings.Join(names, " ")
+}
+
+// settled returns when the log has the deliveries of all messages up to seq.
+func (l *ledger) settled(ctx context.Context, seq uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for goal := min(seq, l.top); l.known < goal; {
+		if l.over || l.err != nil {
+			return fmt.Errorf("the log does not have the deliveries of partition %d up to message %d", l.partition, goal)
+		}
+		l.ask(0)
+		if err := l.wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }

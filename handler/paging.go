@@ -31,6 +31,11 @@ func (q *queue) pageIn() bool {
 			"namespace", q.name.Namespace, "handler", q.name.Name, "err", err)
 		return false
 	}
+	for i := range plan {
+		if p := &plan[i]; q.lanes[p.lane.ledger.partition] != p.lane { // Disown came meanwhile
+			p.items, p.passed = nil, 0
+		}
+	}
 	// In turns, so that no partition waits for the whole page of another.
 	for i, more := 0, true; more; i++ {
 		more = false

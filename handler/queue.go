@@ -61,8 +61,7 @@ type item struct {
 	progress
 
 	// Guarded by ledger.mu.
-	stored     bool // in Pebble, or in a batch on its way there
-	written    bool // in Pebble by itself
+	stored     bool // in Pebble
 	progressed bool // its progress is in Pebble too
 	finished   bool
 }
@@ -119,11 +118,12 @@ func newQueue(d *Dispatcher, name resource.Name) *queue {
 }
 
 // Dispatch accepts a delivery. It never waits for a handler: when the handler's queue is full, the delivery is stored.
-// Deliveries of one partition must come one after the other, in the order of the log.
+// Deliveries of one partition must come one after the other, in the order of the log, and Routed behind those of a
+// message.
 func (d *Dispatcher) Dispatch(dl *delivery.Delivery) {
 	it := &item{Delivery: dl, pos: position{dl.Seq, uint32(dl.Sub)}, ledger: d.ledger(dl.Partition)}
-	if !it.ledger.horizon.before(it.pos) {
-		return // replayed, but known since before the restart: it is finished, or stored and in its queue
+	if !it.ledger.news(dl.Seq) {
+		return // the log has it already: it is finished, or stored and in its queue
 	}
 	d.enqueue(it)
 }
@@ -143,11 +143,16 @@ func (d *Dispatcher) enqueue(it *item) {
 	}
 }
 
-// add puts a delivery into memory, or behind the spilled ones.
+// add puts a delivery into memory, or behind the spilled ones. Local deliveries are stored, and memory takes the names
+// of all: there are not more of them than there were dead letters.
 func (q *queue) add(it *item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.added++
+	if isLocal(it.Partition) {
+		q.put(it)
+		return
+	}
 	ln := q.lanes[it.Partition]
 	if ln == nil {
 		ln = &lane{ledger: it.ledger, next: it.pos}
@@ -155,21 +160,17 @@ func (q *queue) add(it *item) {
 	}
 	if q.spilled == 0 && q.fits(len(it.Event)) {
 		ln.next = it.pos.successor()
-		if !it.stored {
-			it.ledger.track(it)
-		}
+		it.ledger.track(it)
 		q.put(it)
 		return
 	}
-	if !it.stored {
-		if err := it.ledger.spill(it); err != nil {
-			// Exceeding the bound, and running out of order, is better than losing it.
-			q.d.rare.Error("delivery could not be spilled and stays in memory", q.name.String(),
-				"namespace", q.name.Namespace, "handler", q.name.Name, "err", err)
-			it.ledger.track(it)
-			q.put(it)
-			return
-		}
+	if err := it.ledger.spill(it); err != nil {
+		// Exceeding the bound, and running out of order, is better than losing it.
+		q.d.rare.Error("delivery could not be spilled and stays in memory", q.name.String(),
+			"namespace", q.name.Namespace, "handler", q.name.Name, "err", err)
+		it.ledger.track(it)
+		q.put(it)
+		return
 	}
 	if q.spilled == 0 {
 		q.d.rare.Warn("queue of handler is full: new deliveries are stored until it drains", q.name.String(),
@@ -189,9 +190,13 @@ func (q *queue) fits(size int) bool {
 
 // put appends a delivery to its chain. The caller holds mu.
 func (q *queue) put(it *item) {
-	q.count++
-	it.size = len(it.Event)
-	q.bytes += it.size
+	if it.parked {
+		q.parked++
+	} else {
+		q.count++
+		it.size = len(it.Event)
+		q.bytes += it.size
+	}
 	p := pair{it.Entity, it.Check}
 	c := q.chains[p]
 	if c == nil {
@@ -278,9 +283,7 @@ func (q *queue) park(it *item) {
 		return
 	}
 	q.forget(it)
-	slim := *it.Delivery
-	slim.Event, slim.Data = nil, nil
-	it.Delivery = &slim
+	it.Delivery = slim(it.Delivery)
 	it.parked, it.size = true, 0
 	q.parked++
 }
@@ -301,16 +304,23 @@ func (q *queue) spawn() {
 	}
 }
 
+// mayRunPause is the time until a backend that may make no attempts looks again.
+const mayRunPause = 100 * time.Millisecond
+
 // work runs deliveries until there are none, or Stop.
 func (q *queue) work() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	defer func() { q.workers-- }()
-	for q.d.running.Load() && q.workers <= q.limit {
+	for q.d.running.Load() && q.workers <= q.limit && !q.d.behind() {
 		if q.pageDue() && q.pageIn() {
 			continue
 		}
 		if q.ready.head == nil && len(q.sealed) == 0 {
+			return
+		}
+		if !q.d.opts.MayRun() {
+			q.arm(time.Now().Add(mayRunPause))
 			return
 		}
 		h, ok := q.d.lookup(q.name.Namespace, q.name.Name)
@@ -366,7 +376,7 @@ func (q *queue) configure(h *resource.Handler) {
 // afterTurn moves a chain on, by the outcome of its first delivery's turn. The caller holds mu.
 func (q *queue) afterTurn(h *resource.Handler, c *chain, it *item, out outcome) {
 	switch {
-	case out.finished:
+	case out.finished || it.ledger.isOver():
 		q.drop(c)
 	case out.behind:
 		q.stop(c)

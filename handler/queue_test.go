@@ -125,7 +125,6 @@ func TestSpillAndDrain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, opts, pipe("a", "true"))
-			b.trimAt = 64
 			h := b.hold()
 			b.start(t)
 			const n = 500
@@ -138,8 +137,13 @@ func TestSpillAndDrain(t *testing.T) {
 			if got := b.metric(t, "lapwing_handler_queue_spilled") + b.metric(t, "lapwing_handler_queue_depth"); got != n {
 				t.Errorf("depth and spilled make %v, want %v", got, n)
 			}
-			if got := len(stored(t, b.db)); float64(got) != b.metric(t, "lapwing_handler_spilled_total") || got < n-20 {
-				t.Errorf("%d are stored, %v were spilled", got, b.metric(t, "lapwing_handler_spilled_total"))
+			if got := b.metric(t, "lapwing_handler_spilled_total"); got < n-20 || float64(len(stored(t, b.db))) < got {
+				t.Errorf("%d are stored, %v were spilled", len(stored(t, b.db)), got)
+			}
+			b.told(t, 0)
+			b.told(t, 1)
+			if got := len(stored(t, b.db)); got != n {
+				t.Errorf("%d unfinished ones are stored after a report, want %d", got, n)
 			}
 			close(h.goOn)
 			last := map[string]int{}
@@ -152,13 +156,10 @@ func TestSpillAndDrain(t *testing.T) {
 			if got := b.metric(t, "lapwing_handler_queue_spilled"); got != 0 {
 				t.Errorf("%v are still spilled", got)
 			}
-			if got := len(stored(t, b.db)); got > 2*b.trimAt {
-				t.Errorf("%d finished ones are still stored", got)
-			}
-			b.checkpoint(t, 0)
-			b.checkpoint(t, 1)
+			b.told(t, 0)
+			b.told(t, 1)
 			if got := len(stored(t, b.db)); got != 0 {
-				t.Errorf("%d finished ones are stored after a Checkpoint", got)
+				t.Errorf("%d finished ones are stored after the log was told", got)
 			}
 		})
 	}
@@ -166,20 +167,21 @@ func TestSpillAndDrain(t *testing.T) {
 
 func TestUnfinishedRunAfterTheNextStart(t *testing.T) {
 	db := openDB(t, t.TempDir(), vfs.Default)
-	defer db.Close()
+	t.Cleanup(func() { db.Close() }) // after the Stop of setup
 	b := setup(t, Options{DB: db, QueueSize: 4, Workers: 2, StopTimeout: time.Millisecond}, pipe("a", "true"), pipe("b", "true"))
 	h := b.hold()
 	b.start(t)
 	for i := range 20 {
 		b.Dispatch(incident([]string{"a", "b"}[i%2], i+1, "e"))
 	}
+	b.Routed(0, 20)
 	<-h.begun
 	<-h.begun
 	if err := b.Stop(); err != nil { // kills running deliveries
 		t.Fatal(err)
 	}
-	b.Dispatch(incident("a", 21, "e")) // the log may still bring some
-	b.checkpoint(t, 0)
+	b.Dispatch(incident("a", 21, "e")) // the log may still bring some, which it brings again
+	b.told(t, 0)
 	if len(b.finished.wait(0)) != 0 {
 		t.Fatal("something finished")
 	}
@@ -188,6 +190,7 @@ func TestUnfinishedRunAfterTheNextStart(t *testing.T) {
 	h = b.hold()
 	close(h.goOn)
 	b.Dispatch(incident("a", 20, "e")) // replayed, and known
+	b.Dispatch(incident("a", 21, "e")) // replayed, and not known
 	b.Dispatch(incident("a", 22, "e")) // new
 	b.start(t)
 	var got []string
@@ -206,7 +209,7 @@ func TestUnfinishedRunAfterTheNextStart(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("ran after the restart: %v", got)
 	}
-	b.checkpoint(t, 0)
+	b.told(t, 0)
 	if keys := stored(t, db); len(keys) != 0 {
 		t.Errorf("still stored: %q", keys)
 	}
@@ -233,7 +236,7 @@ func TestStopLetsRunningDeliveriesFinish(t *testing.T) {
 	if all := b.finished.wait(1); len(all) != 1 || all[0].Seq != 1 || b.result("0-1-1/a") != trace.Delivered {
 		t.Errorf("finished: %v", all)
 	}
-	b.checkpoint(t, 0)
+	b.told(t, 0)
 	if keys := stored(t, b.db); len(keys) != 1 {
 		t.Errorf("stored: %q", keys)
 	}
@@ -266,7 +269,7 @@ func TestLifecycle(t *testing.T) {
 		t.Error("made without a database")
 	}
 	if _, err := New(Options{
-		DB: b.db, Config: b.opts.Config, Workflows: b.opts.Workflows, Sender: b.opts.Sender, Workers: -1,
+		DB: b.db, Log: b.opts.Log, Config: b.opts.Config, Workflows: b.opts.Workflows, Sender: b.opts.Sender, Workers: -1,
 	}); err == nil || !strings.Contains(err.Error(), "Workers") {
 		t.Errorf("made with -1 workers: %v", err)
 	}
@@ -275,17 +278,19 @@ func TestLifecycle(t *testing.T) {
 // TestStartAndStopUnderLoad is for the race detector and the leak check.
 func TestStartAndStopUnderLoad(t *testing.T) {
 	b := setup(t, Options{QueueSize: 5, Workers: 2}, pipe("a", "true"), pipe("b", "true"))
-	b.trimAt = 7
+	of := func(p, i int) *delivery.Delivery {
+		dl := incident([]string{"a", "b"}[i%2], i+1, fmt.Sprint("e", i%5))
+		dl.Partition = p
+		dl.ID = fmt.Sprintf("%d %s", p, dl.ID)
+		return dl
+	}
 	var load sync.WaitGroup
 	for p := range 3 {
 		load.Go(func() {
 			for i := range 300 {
-				dl := incident([]string{"a", "b"}[i%2], i, fmt.Sprint("e", i%5))
-				dl.Partition = p
-				dl.ID = fmt.Sprintf("%d %s", p, dl.ID)
-				b.Dispatch(dl)
+				b.Dispatch(of(p, i))
 				if i%10 == 0 {
-					b.checkpoint(t, p)
+					b.told(t, p)
 					b.metric(t, "lapwing_handler_queue_depth")
 				}
 			}
@@ -298,7 +303,7 @@ func TestStartAndStopUnderLoad(t *testing.T) {
 	}
 	load.Wait()
 	for p := range 3 {
-		b.checkpoint(t, p)
+		b.told(t, p)
 	}
 	done := map[string]int{}
 	for _, dl := range b.finished.wait(0) {
@@ -306,6 +311,11 @@ func TestStartAndStopUnderLoad(t *testing.T) {
 	}
 	b2 := setup(t, Options{DB: b.db}, pipe("a", "true"), pipe("b", "true"))
 	b2.start(t)
+	for i := range 300 { // the replay; what is known is passed over
+		for p := range 3 {
+			b2.Dispatch(of(p, i))
+		}
+	}
 	for _, dl := range b2.finished.wait(900 - len(done)) {
 		done[dl.ID]++
 	}
@@ -334,7 +344,7 @@ func TestDeletedHandler(t *testing.T) {
 		t.Errorf("%v dropped, want 9", n)
 	}
 	eventually(t, "the worker has ended", func() bool { return b.metric(t, "lapwing_handler_queue_spilled") == 0 })
-	b.checkpoint(t, 0)
+	b.told(t, 0)
 	if keys := stored(t, b.db); len(keys) > 0 {
 		t.Errorf("still stored: %q", keys)
 	}
@@ -352,7 +362,8 @@ func TestNameUsedAgain(t *testing.T) {
 	h := b.hold()
 	b.Dispatch(incident("a", 1, "e"))
 	b.Dispatch(incident("a", 2, "e"))
-	b.checkpoint(t, 0)
+	b.told(t, 0)
+	b.log.close()
 	close(h.goOn)
 	b.start(t)
 	b.finished.wait(2)
@@ -381,6 +392,11 @@ func TestNameUsedAgain(t *testing.T) {
 	if len(count) != 23 {
 		t.Errorf("%d deliveries ran, want 23", len(count))
 	}
+	b.log.open()
+	b.told(t, 0)
+	if keys := stored(t, b.db); len(keys) != 0 {
+		t.Errorf("still stored: %q", keys)
+	}
 }
 
 func TestUnreadableRecords(t *testing.T) {
@@ -389,6 +405,7 @@ func TestUnreadableRecords(t *testing.T) {
 	for i := range 12 {
 		b.Dispatch(incident("a", i+1, "e"))
 	}
+	b.told(t, 0) // the next report is of the ends
 	for _, seq := range []uint64{3, 7, 8, 12} {
 		if err := b.db.Set(deliveryKey(resource.Name{Namespace: "default", Name: "a"}, 0, position{seq, 1}),
 			[]byte{version, 200}, pebble.NoSync); err != nil {
@@ -414,19 +431,23 @@ func TestUnreadableRecords(t *testing.T) {
 	if n := b.metric(t, "lapwing_handler_store_errors_total"); n != 4 {
 		t.Errorf("%v errors, want 4", n)
 	}
-	b.checkpoint(t, 0)
+	b.told(t, 0)
 	if keys := stored(t, b.db); len(keys) != 1 || !strings.HasSuffix(keys[0], "short") {
 		t.Errorf("still stored: %q", keys)
 	}
-	if b, err := New(Options{
-		DB: b.db, Config: b.opts.Config, Workflows: b.opts.Workflows, Sender: b.opts.Sender,
-	}); err != nil || b.queues[resource.Name{Namespace: "default", Name: "a"}] != nil {
+	opts := b.opts
+	opts.Registerer = nil
+	again, err := New(opts)
+	if err == nil {
+		err = again.Own(0, 0)
+	}
+	if err != nil || again.queues[resource.Name{Namespace: "default", Name: "a"}] != nil {
 		t.Errorf("a key that cannot be read is in the way: %v", err)
 	}
 	if err := b.db.Set(markerKey(3), []byte("bad"), pebble.NoSync); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(Options{DB: b.db, Config: b.opts.Config, Workflows: b.opts.Workflows, Sender: b.opts.Sender}); err == nil {
+	if _, err := New(opts); err == nil {
 		t.Error("a bad marker is passed over")
 	}
 }
@@ -442,15 +463,18 @@ func TestSpillFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	h := newHandlers(pipe("a", "true"))
+	h, log := newHandlers(pipe("a", "true")), new(loopback)
 	d, err := New(Options{
-		DB: db, Config: h.snapshot, QueueSize: 2, Workflows: newWorkflows(t, h), Sender: newSender(t, noSend),
+		DB: db, Log: log, Config: h.snapshot, QueueSize: 2, Workflows: newWorkflows(t, h), Sender: newSender(t, noSend),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := newFinished()
-	d.onFinish = f.add
+	d.onFinish, log.d = f.add, d
+	if err := d.Own(0, 0); err != nil {
+		t.Fatal(err)
+	}
 	for i := range 10 {
 		d.Dispatch(incident("a", i+1, "e"))
 	}
@@ -514,7 +538,7 @@ func BenchmarkDispatch(b *testing.B) {
 	nothing := event("e", "o").AppendProto(nil)
 	for b.Loop() {
 		i++
-		bd.Dispatch(&delivery.Delivery{
+		bd.Dispatcher.Dispatch(&delivery.Delivery{
 			Header: delivery.Header{ID: "1-1-1/a", EventID: "1-1-1", Namespace: "default", Handler: "a", Entity: entities[i%64], Check: "c"},
 			Seq:    uint64(i), Event: nothing,
 		})
@@ -529,7 +553,7 @@ func BenchmarkSpill(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		i++
-		bd.Dispatch(&delivery.Delivery{
+		bd.Dispatcher.Dispatch(&delivery.Delivery{
 			Header: delivery.Header{ID: "1-1-1/a", EventID: "1-1-1", Namespace: "default", Handler: "a", Entity: "e", Check: "c"},
 			Seq:    uint64(i), Event: data,
 		})

@@ -69,10 +69,10 @@ func (d *Dispatcher) run(h *resource.Handler, it *item) outcome {
 	tr.Steps, tr.Attempts = append(steps, at.steps...), at.attempts
 	switch {
 	case at.res.Err == nil:
-		d.noteAlert(h, it)
+		alerted := d.noteAlert(h, it)
 		tr.Verdict = trace.Delivered
 		d.observe(h, dl, send.KindOK, at)
-		d.finish(it, tr)
+		d.finish(it, tr, alerted...)
 	case at.again:
 		tr.Verdict = trace.Waiting
 		it.ledger.progress(it)
@@ -264,12 +264,13 @@ func (d *Dispatcher) report(tr *trace.Delivery) {
 	}
 }
 
-// finish records that a delivery is over.
-func (d *Dispatcher) finish(it *item, tr *trace.Delivery, with ...change) {
-	it.ledger.finish(it, with...)
-	d.noteEnd()
+// finish records that a delivery is over, with the changes that belong to its end. It returns false if that does not
+// count any more.
+func (d *Dispatcher) finish(it *item, tr *trace.Delivery, with ...change) bool {
+	counts := it.ledger.finish(it, with...)
 	d.report(tr)
 	if d.onFinish != nil {
 		d.onFinish(it.Delivery, tr.Verdict)
 	}
+	return counts
 }

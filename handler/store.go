@@ -17,13 +17,15 @@ import (
 
 // What is stored:
 //
-// 	'd' 'm' partition                                   a marker
-// 	'd' 'q' namespace 0 handler 0 partition seq sub     a delivery
+// 	'd' 'm' partition                                   a marker: how far the log has the partition's deliveries
+// 	'd' 'p' partition                                   the parts so far of a value that comes in parts
+// 	'd' 'q' namespace 0 handler 0 lane seq sub          a delivery
 // 	'd' 'r' the same                                    its progress, if an attempt has failed
 // 	'd' 'x' namespace 0 id                              a dead letter
 // 	'd' 'a' namespace 0 handler 0 entity 0 check 0      when the handler last got an incident, if its definition needs that
 //
-// Numbers are big endian (partition 2 bytes, seq 8, sub 4), so that each lane is read in its order.
+// Numbers are big endian (partition and lane 2 bytes, seq 8, sub 4), so that each lane is read in its order. A lane is
+// a partition of the log, or one with localBit.
 
 const (
 	positionLen = 8 + 4
@@ -82,9 +84,11 @@ func parseDeliveryKey(key []byte) (name resource.Name, partition int, pos positi
 	return name, int(binary.BigEndian.Uint16(rest)), decodePosition(rest[2:]), nil
 }
 
-// progressKey differs from key in the second byte only.
-func (it *item) progressKey() []byte {
-	key := it.key()
+func (it *item) progressKey() []byte { return progressKeyOf(it.key()) }
+
+// progressKeyOf returns the key of a delivery's progress, which differs in the second byte only.
+func progressKeyOf(key []byte) []byte {
+	key = bytes.Clone(key)
 	key[1] = 'r'
 	return key
 }
@@ -163,8 +167,11 @@ func (d *Dispatcher) read(it *item) (*delivery.Delivery, error) {
 	return dl, errors.Join(err, closer.Close())
 }
 
-// load counts the stored deliveries, and removes the ones behind the horizons: their events are replayed.
+// load reads the markers, and counts the dead letters.
 func (d *Dispatcher) load() error {
+	if err := d.moveLocal(); err != nil {
+		return err
+	}
 	it, err := d.opts.DB.NewIter(&pebble.IterOptions{LowerBound: []byte("dm"), UpperBound: []byte("dn")})
 	if err != nil {
 		return err
@@ -182,75 +189,83 @@ func (d *Dispatcher) load() error {
 			return errors.Join(fmt.Errorf("read marker %x: %w", it.Key(), err), it.Close())
 		}
 		l := d.ledger(int(binary.BigEndian.Uint16(it.Key()[2:])))
-		l.horizon, l.top, l.marked = m.top, m.top, m.top
-		l.generation, l.committed = m.generation, m.generation
+		l.known, l.term = m.known, m.term
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
 		return err
 	}
-
-	replayed := d.opts.DB.NewBatch()
-	defer replayed.Close()
-	it, err = d.opts.DB.NewIter(&pebble.IterOptions{LowerBound: []byte("dq"), UpperBound: []byte("dr")})
+	err = d.eachKey('q', func(_ []byte, _ resource.Name, lane int, pos position) error {
+		if isLocal(lane) {
+			d.localSeq = max(d.localSeq, pos.seq)
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	for ok := it.First(); ok && err == nil; ok = it.Next() {
-		name, partition, pos, bad := parseDeliveryKey(it.Key())
-		l := d.ledger(partition)
-		if l.local() {
-			d.localSeq = max(d.localSeq, pos.seq)
+	return d.countLetters()
+}
+
+// oldLocal is the lane in which earlier releases had all local deliveries.
+const oldLocal = math.MaxUint16
+
+// moveLocal moves the local deliveries of an earlier release, with their progress, to the lanes of their partitions.
+// Their numbers stay, so they differ in the new lanes, too.
+func (d *Dispatcher) moveLocal() error {
+	b := d.opts.DB.NewBatch()
+	defer b.Close()
+	err := d.eachKey('q', func(key []byte, name resource.Name, lane int, pos position) error {
+		if lane != oldLocal {
+			return nil
 		}
+		value, closer, err := d.opts.DB.Get(key)
+		if err != nil {
+			return err
+		}
+		defer closer.Close()
+		if err := errors.Join(b.Delete(key, nil), b.Delete(progressKeyOf(key), nil)); err != nil {
+			return err
+		}
+		dl, err := decodeDelivery(name, lane, pos, value)
+		if err != nil {
+			d.log.Error("stored delivery cannot be read and is removed", "key", string(key), "err", err)
+			return nil
+		}
+		moved := deliveryKey(name, localLane(d.home(dl)), pos)
+		if err := b.Set(moved, value, nil); err != nil {
+			return err
+		}
+		progress, closer, err := d.opts.DB.Get(progressKeyOf(key))
+		if errors.Is(err, pebble.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return errors.Join(b.Set(progressKeyOf(moved), progress, nil), closer.Close())
+	})
+	if err != nil || b.Empty() {
+		return err
+	}
+	return b.Commit(pebble.NoSync)
+}
+
+// eachKey calls f with the keys of the stored deliveries ('q') or of their progress ('r').
+func (d *Dispatcher) eachKey(kind byte, f func(key []byte, name resource.Name, lane int, pos position) error) error {
+	it, err := d.opts.DB.NewIter(&pebble.IterOptions{LowerBound: []byte{'d', kind}, UpperBound: []byte{'d', kind + 1}})
+	if err != nil {
+		return err
+	}
+	var key []byte
+	for ok := it.First(); ok && err == nil; ok = it.Next() {
+		key = append(key[:0], it.Key()...)
+		key[1] = 'q'
+		name, lane, pos, bad := parseDeliveryKey(key)
 		if bad != nil {
 			d.rare.Error("key of a stored delivery cannot be read and is left alone", "", "key", string(it.Key()))
 			continue
 		}
-		if l.horizon.before(pos) {
-			err = replayed.Delete(it.Key(), nil)
-			continue
-		}
-		q := d.queues[name]
-		if q == nil {
-			q = newQueue(d, name)
-			d.queues[name] = q
-		}
-		ln := q.lanes[partition]
-		if ln == nil {
-			ln = &lane{ledger: l}
-			q.lanes[partition] = ln
-		}
-		ln.spilled++
-		q.spilled++
-	}
-	if err := errors.Join(err, it.Error(), it.Close()); err != nil {
-		return err
-	}
-	if err := d.loadProgress(replayed); err != nil {
-		return err
-	}
-	if err := d.countLetters(); err != nil {
-		return err
-	}
-	if replayed.Empty() {
-		return nil
-	}
-	return replayed.Commit(pebble.NoSync)
-}
-
-// loadProgress removes the progress of deliveries that will be replayed.
-func (d *Dispatcher) loadProgress(replayed *pebble.Batch) error {
-	it, err := d.opts.DB.NewIter(&pebble.IterOptions{LowerBound: []byte("dr"), UpperBound: []byte("ds")})
-	if err != nil {
-		return err
-	}
-	key := []byte{}
-	for ok := it.First(); ok && err == nil; ok = it.Next() {
-		key = append(key[:0], it.Key()...)
-		key[1] = 'q'
-		_, partition, pos, bad := parseDeliveryKey(key)
-		if bad != nil || d.ledger(partition).horizon.before(pos) {
-			err = replayed.Delete(it.Key(), nil)
-		}
+		err = f(it.Key(), name, lane, pos)
 	}
 	return errors.Join(err, it.Error(), it.Close())
 }
@@ -298,9 +313,9 @@ func (d *Dispatcher) readPage(name resource.Name, plan []page, room int) error {
 
 func (d *Dispatcher) readLane(it *pebble.Iterator, name resource.Name, p *page, room int) (left int) {
 	l := p.lane.ledger
-	end := append(deliveryKey(name, l.partition, position{math.MaxUint64, math.MaxUint32}), 0)
+	last := append(deliveryKey(name, l.partition, position{math.MaxUint64, math.MaxUint32}), 0)
 	for ok := it.SeekGE(deliveryKey(name, l.partition, p.next)); p.passed < p.want; ok = it.Next() {
-		if !ok || bytes.Compare(it.Key(), end) >= 0 {
+		if !ok || bytes.Compare(it.Key(), last) >= 0 {
 			if it.Error() == nil {
 				d.log.Error("stored deliveries are missing", "namespace", name.Namespace, "handler", name.Name,
 					"partition", l.partition, "count", p.want-p.passed)
@@ -310,7 +325,7 @@ func (d *Dispatcher) readLane(it *pebble.Iterator, name resource.Name, p *page, 
 		}
 		_, _, pos, err := parseDeliveryKey(it.Key())
 		if err != nil {
-			continue // load has not counted it
+			continue // Own has not counted it
 		}
 		value, err := it.ValueAndErr()
 		if err != nil {
@@ -323,7 +338,7 @@ func (d *Dispatcher) readLane(it *pebble.Iterator, name resource.Name, p *page, 
 			d.discard(l, it.Key(), err)
 			continue
 		}
-		item := &item{Delivery: dl, pos: pos, ledger: l, stored: true, written: true}
+		item := &item{Delivery: dl, pos: pos, ledger: l, stored: true}
 		d.readProgress(item)
 		p.items = append(p.items, item)
 		if room -= len(dl.Event); room <= 0 {
@@ -337,7 +352,5 @@ func (d *Dispatcher) readLane(it *pebble.Iterator, name resource.Name, p *page, 
 func (d *Dispatcher) discard(l *ledger, key []byte, err error) {
 	d.metrics.storeErrors.Inc()
 	d.rare.Error("stored delivery cannot be read and is removed", "", "key", string(key), "err", err)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.remove(bytes.Clone(key))
+	l.discard(bytes.Clone(key))
 }

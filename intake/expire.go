@@ -149,6 +149,13 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 	if o.Due > now.UnixMilli() {
 		return 0, nil // an event came at the last moment
 	}
+	watches, since := i.opts.Watches(o.Partition, o.Origin)
+	if !watches {
+		return now.UnixMilli() + askAgain, nil // another backend watches it, and may stop to
+	}
+	if again := wholePeriod(since.UnixMilli(), periodOf(&o), now); again != 0 {
+		return again, nil
+	}
 	if again := i.Unheard(periodOf(&o), now); again != 0 {
 		return again, nil
 	}

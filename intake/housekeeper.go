@@ -50,6 +50,8 @@ func (i *Intake) entityTTL(cfg *resource.EntityConfig) time.Duration {
 // value of DefaultHousekeeperOptions.
 type HousekeeperOptions struct {
 	Intake *Intake
+	// Acts reports whether this backend removes what is to be removed. Default: it does.
+	Acts func() bool
 	// OrphanTTL is after how long events are removed whose entity or check is not defined any more. 0 is never.
 	OrphanTTL time.Duration
 	// Every is how often it looks.
@@ -83,6 +85,9 @@ func DefaultHousekeeperOptions() HousekeeperOptions {
 func NewHousekeeper(opts HousekeeperOptions) (*Housekeeper, error) {
 	if opts.Intake == nil {
 		return nil, errors.New("housekeeper: Intake is required")
+	}
+	if opts.Acts == nil {
+		opts.Acts = func() bool { return true }
 	}
 	opts.Every = cmp.Or(opts.Every, DefaultHousekeeperOptions().Every)
 	if opts.Logger == nil {
@@ -151,7 +156,7 @@ func (h *Housekeeper) look(ctx context.Context) {
 			}
 			empty[k], last = since, since
 		}
-		if now.Sub(last) < ttl {
+		if now.Sub(last) < ttl || !h.opts.Acts() {
 			continue
 		}
 		if err := h.expire(ctx, k); err != nil {
@@ -160,7 +165,7 @@ func (h *Housekeeper) look(ctx context.Context) {
 		}
 	}
 	h.silent = empty
-	if h.opts.OrphanTTL > 0 && now.Sub(h.began) >= min(h.opts.OrphanTTL, maxUnheard) {
+	if h.opts.OrphanTTL > 0 && h.opts.Acts() && now.Sub(h.began) >= min(h.opts.OrphanTTL, maxUnheard) {
 		h.removeOrphans(ctx, now)
 	}
 }

@@ -48,6 +48,9 @@ type Options struct {
 	Silences *silence.Matcher
 	// Quotas bound what events may make and store.
 	Quotas Quotas
+	// Watches reports whether this backend watches deadlines of a partition whose pairs were last heard through an
+	// origin, and since when that origin has been heard again or replaced. Default: it watches all.
+	Watches func(partition int, origin string) (watches bool, since time.Time)
 	// Metrics takes the metric points of events. Default: none, and the intake does not decode points.
 	Metrics    Sink
 	Logger     *slog.Logger
@@ -100,6 +103,9 @@ func New(opts Options) (*Intake, error) {
 	}
 	if opts.Silences == nil {
 		opts.Silences = silence.NewMatcher(opts.Logger)
+	}
+	if opts.Watches == nil {
+		opts.Watches = func(int, string) (bool, time.Time) { return true, time.Time{} }
 	}
 	log := opts.Logger.With("component", "intake")
 	facts := func(namespace, entity string) int { return len(opts.State.EntityStateBytes(namespace, entity)) }

@@ -49,7 +49,7 @@ func IntakeOf(t *testing.T, partitions int, opts Options) *Intake {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	opts.State, err = state.New(state.Options{
-		Log: opts.Log, DB: db, Origin: "test", Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
+		Log: opts.Log, DB: db, Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
 			return config.Get(opts.Config.Snapshot(), config.Entities, namespace, name)
 		},
 	})

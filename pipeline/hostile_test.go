@@ -83,10 +83,13 @@ func TestHostileFilters(t *testing.T) {
 	check(t, err)
 	workflows := b.newWorkflows(workflow.Options{Expressions: testpool.Pool(t)})
 	handlers, err := handler.New(handler.Options{
-		DB: db, Config: b.config.Snapshot, QueueSize: 100_000, Workflows: workflows, Sender: sender,
+		DB: db, Log: b.log, Config: b.config.Snapshot, QueueSize: 100_000, Workflows: workflows, Sender: sender,
 	})
 	check(t, err)
 	router := b.newRouter(pipeline.Options{Workflows: workflows, Handlers: handlers})
+	for p := range b.log.Partitions() {
+		check(t, handlers.Own(p, 0))
+	}
 	check(t, handlers.Start(t.Context()))
 	t.Cleanup(func() {
 		check(t, handlers.Stop())
@@ -96,6 +99,7 @@ func TestHostileFilters(t *testing.T) {
 		ev, err := a.Event()
 		check(t, err)
 		router.Route(a)
+		handlers.Routed(a.Partition, a.Seq)
 		m := present.Load()
 		m.add(&m.folded, ev.Timestamp)
 	}

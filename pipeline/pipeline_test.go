@@ -76,7 +76,7 @@ func newBench(t testing.TB) *bench {
 	b.workflows = b.newWorkflows(workflow.Options{Expressions: testpool.Pool(t), Registerer: b.registry})
 	sender, err := send.New(send.Options{})
 	check(t, err)
-	b.handlers, err = handler.New(handler.Options{DB: db, Config: b.config.Snapshot, Workflows: b.workflows, Sender: sender})
+	b.handlers, err = handler.New(handler.Options{DB: db, Log: b.log, Config: b.config.Snapshot, Workflows: b.workflows, Sender: sender})
 	check(t, err)
 	b.router = b.newRouter(pipeline.Options{Registerer: b.registry, Trace: func(d *trace.Delivery) {
 		b.mu.Lock()
@@ -84,7 +84,7 @@ func newBench(t testing.TB) *bench {
 		b.traced = append(b.traced, d)
 	}})
 	b.state, err = state.New(state.Options{
-		Log: b.log, DB: db, Origin: "here", Entity: func(ns, name string) (*resource.EntityConfig, bool) {
+		Log: b.log, DB: db, Entity: func(ns, name string) (*resource.EntityConfig, bool) {
 			return config.Get(b.config.Snapshot(), config.Entities, ns, name)
 		},
 	})

@@ -13,11 +13,22 @@ import (
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
-// Route passes an event to the handlers that may take it. It does not block, and does not keep the Applied.
-func (r *Router) Route(a *state.Applied) {
+// MayPass reports whether Route may make deliveries of an event. It costs little, and traces and counts nothing.
+func (r *Router) MayPass(a *state.Applied) bool {
+	g := r.gate(r.config())
+	if !a.HasHandlers && !a.HasMetrics && !g.routed(a.Namespace, a.Check) {
+		return false
+	}
+	passes, _ := g.passes(a.Namespace, factsOf(a))
+	return passes
+}
+
+// Route passes an event to the handlers that may take it, and reports whether there may be any. It does not block, and
+// does not keep the Applied.
+func (r *Router) Route(a *state.Applied) bool {
 	sn := r.config()
 	if !r.passes(sn, a) {
-		return
+		return false
 	}
 	begin := time.Now()
 	var room [4]*delivery.Delivery // most events have fewer
@@ -25,6 +36,7 @@ func (r *Router) Route(a *state.Applied) {
 		r.handlers.Dispatch(dl)
 	}
 	r.metrics.seconds.Observe(time.Since(begin).Seconds())
+	return true
 }
 
 // passes is the cheap test: it reports whether any handler of the event's namespace may take it. It traces an incident

@@ -194,7 +194,7 @@ func (s *Scheduler) fireProxies(j *job, tick, now int64) {
 // executeProxies begins a run that a user requested.
 func (s *Scheduler) executeProxies(r *run, now time.Time) {
 	c := r.config
-	r.begin, r.issued = now.Truncate(time.Second), now.Unix()
+	r.begin = now.Truncate(time.Second)
 	r.period = time.Duration(c.Interval) * time.Second
 	if times, err := timetable.New(c, s.opts.PhaseHash); err == nil && c.Cron != "" {
 		next := times.Next(now.UnixNano())

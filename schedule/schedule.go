@@ -442,18 +442,21 @@ func (s *Scheduler) fire(j *job) {
 
 // Execute runs a check once, now, on every agent with one of the subscriptions, regardless of publishing, round robin
 // and subdues in its definition. A check with proxy requests runs for each matching entity, over the time that its
-// ticks take; an unfinished requested run begins again. It returns when the first request was issued, in Unix seconds.
-// An agent drops a check that it has run in this second already.
-func (s *Scheduler) Execute(c *resource.CheckConfig, subscriptions []string) (issued int64) {
+// ticks take; an unfinished requested run begins again. issued is when the request was made, in Unix seconds: it is the
+// same on all backends that ask their agents. An agent drops a check that it has run in this second already.
+func (s *Scheduler) Execute(c *resource.CheckConfig, subscriptions []string, issued int64) {
 	now := s.opts.Now()
 	published := *c
 	published.Scheduler = "" // as in Sensu
 	p := s.partsOf(c)
 	if c.ProxyRequests != nil {
-		s.executeProxies(&run{config: &published, subscriptions: subscriptions, parts: p, proxies: s.newProxies(c)}, now)
-		return now.Unix()
+		s.executeProxies(&run{
+			config: &published, subscriptions: subscriptions, parts: p, proxies: s.newProxies(c), issued: issued,
+		}, now)
+		return
 	}
 	s.metrics.requests.Inc()
-	s.opts.Publish(Request{Namespace: c.Metadata.Namespace, Subscriptions: subscriptions, Tick: now, Request: p.request(&published, now.Unix())})
-	return now.Unix()
+	s.opts.Publish(Request{
+		Namespace: c.Metadata.Namespace, Subscriptions: subscriptions, Tick: now, Request: p.request(&published, issued),
+	})
 }

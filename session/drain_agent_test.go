@@ -16,7 +16,7 @@ import (
 func TestDrainStockAgent(t *testing.T) {
 	b := testbackend.Start(t, nil)
 	stock := dial(t, b, "stock", nil)
-	if _, err := b.Client.Drain(t.Context(), 0); err != nil {
+	if _, err := b.Client.Drain(t.Context(), "", 0); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now().Unix()
@@ -56,7 +56,7 @@ func TestDrainStockAgent(t *testing.T) {
 		break
 	}
 	wait(t, "its session ends", func() bool { return b.Counter(t, "lapwing_agent_sessions") == 0 })
-	if err := b.Client.Undrain(t.Context()); err != nil {
+	if err := b.Client.Undrain(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	b.DialAgent(t, "stock", nil)

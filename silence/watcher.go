@@ -21,6 +21,8 @@ const (
 	unacknowledged = 10 * time.Second
 	// retry is the pause before a failed reminder is tried again.
 	retry = 10 * time.Second
+	// takeover is how long after its time another backend may still send a reminder.
+	takeover = 30 * time.Second
 )
 
 // Covers reports whether a silence is about an event.
@@ -33,7 +35,7 @@ type Reminder struct {
 	Events, Failing int // that it covers now, and the failing ones of those
 }
 
-// WatcherOptions configures a Watcher. All fields except the logger and the registerer are required.
+// WatcherOptions configures a Watcher. Config, Matcher and the functions up to Failing are required.
 type WatcherOptions struct {
 	// Config holds the silences. It must be running from Start to Stop.
 	Config *config.Store
@@ -46,7 +48,9 @@ type WatcherOptions struct {
 	// Remind sends a reminder.
 	Remind func(ctx context.Context, r *Reminder) error
 	// Failing reports whether the newest result of a check is a failure.
-	Failing    func(namespace, entity, check string) bool
+	Failing func(namespace, entity, check string) bool
+	// Acts reports whether this backend reminds and deletes. Default: it does.
+	Acts       func() bool
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -89,6 +93,9 @@ func newWatcherMetrics(r prometheus.Registerer) watcherMetrics {
 func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 	if opts.Config == nil || opts.Matcher == nil || opts.Announce == nil || opts.Count == nil || opts.Remind == nil || opts.Failing == nil {
 		return nil, errors.New("silence: an option of the watcher is missing")
+	}
+	if opts.Acts == nil {
+		opts.Acts = func() bool { return true }
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -218,6 +225,13 @@ func (w *Watcher) remind(ctx context.Context, one *watched, now time.Time) time.
 	if due.After(now) {
 		return due
 	}
+	if !w.opts.Acts() {
+		if now.Sub(due) < takeover {
+			return now.Add(retry) // the backend that acts may have stopped before it sent this
+		}
+		one.reminded = ends.Unix()
+		return time.Time{}
+	}
 	r := &Reminder{Silence: one.silence, Ends: ends}
 	var err error
 	if r.Events, r.Failing, err = w.opts.Count(ctx, one.silence.Metadata.Namespace, covers(one.rule, now)); err == nil {
@@ -240,7 +254,7 @@ func (w *Watcher) remind(ctx context.Context, one *watched, now time.Time) time.
 func (w *Watcher) review(ctx context.Context, one *watched, now time.Time) {
 	m := &one.silence.Metadata
 	entity, check, ok := acknowledged(one.silence)
-	if !ok || now.Sub(time.Unix(one.silence.Begin, 0)) < unacknowledged || w.opts.Failing(m.Namespace, entity, check) {
+	if !ok || !w.opts.Acts() || now.Sub(time.Unix(one.silence.Begin, 0)) < unacknowledged || w.opts.Failing(m.Namespace, entity, check) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"bytes"
+	"slices"
 	"strconv"
 
 	"github.com/lapwing-monitoring/lapwing/eventlog"
@@ -10,6 +12,9 @@ import (
 // Applied is a change of a pair right after its fold: an event, or a deletion. It may be read only until the Folder's
 // next step.
 type Applied struct {
+	// Kind is eventlog.KindEvent for a change of a pair. For records of other packages, KindDeliveries and KindRoster,
+	// only the positions, Origin and Record are set.
+	Kind      eventlog.Kind
 	Partition int
 	Seq       uint64 // sequence number of its message in the log
 	Sub       int    // its place in the message
@@ -17,8 +22,6 @@ type Applied struct {
 	Namespace, Entity, Check string // Check is "" for an event with metrics only
 	// Deleted is set if the pair is gone. Then only the fields above are set.
 	Deleted bool
-	// Own is set if this backend received the event, and so has to route it.
-	Own bool
 	// Stateless is set if the event did not change the pair's state.
 	Stateless            bool
 	Status               uint32
@@ -28,11 +31,14 @@ type Applied struct {
 	HasMetrics           bool
 	HasHandlers          bool // names handlers or pipelines
 	// Ended names the silences of the event that are over, because it resolves an incident.
-	Ended []string
+	Ended  []string
+	Origin string // the backend that wrote the record
+	Record []byte
 
 	partition *partition
 	body      []byte
 	pair      *pair
+	wide      []resource.CheckHistory // of a kept pair, if it has a wide history
 	event     *resource.Event
 }
 
@@ -42,7 +48,8 @@ func (f *Folder) event(pr *pair) *Applied {
 	*a = Applied{
 		Partition: f.p.id, Seq: f.seq, Sub: f.sub,
 		Namespace: rec.Namespace, Entity: rec.Entity, Check: rec.Check,
-		Own:         rec.Origin == f.p.state.opts.Origin,
+		Kind:        eventlog.KindEvent,
+		Origin:      f.batch.Origin,
 		Stateless:   pr == nil,
 		Status:      rec.Status,
 		Received:    rec.Received,
@@ -69,6 +76,26 @@ func (f *Folder) deleted(u Update) *Applied {
 	return &f.applied
 }
 
+// other returns a record of another package.
+func (f *Folder) other() *Applied {
+	f.applied = Applied{
+		Partition: f.p.id, Seq: f.seq, Sub: f.sub, Kind: f.rec.Kind, Origin: f.batch.Origin, Record: f.rec.Body,
+	}
+	return &f.applied
+}
+
+// Keep returns a copy of the change of an event that may be read for ever. It does not change with the pair.
+func (a *Applied) Keep() *Applied {
+	kept := *a
+	kept.body = bytes.Clone(a.body)
+	kept.Ended = slices.Clone(a.Ended)
+	if a.pair != nil {
+		p := *a.pair
+		kept.pair, kept.wide = &p, slices.Clone(a.partition.wideOf(a.pair))
+	}
+	return &kept
+}
+
 // ID names the event for ever: it stays the same after a crash and replay.
 func (a *Applied) ID() string {
 	b := strconv.AppendInt(nil, int64(a.Partition), 10)
@@ -86,7 +113,7 @@ func (a *Applied) Event() (*resource.Event, error) {
 		return a.event, nil
 	}
 	// The pair is read without mu: only the Folder's goroutine writes what is read here.
-	ev, err := a.partition.build(a.Namespace, a.Entity, a.body, a.pair, nil)
+	ev, err := a.partition.build(a.Namespace, a.Entity, a.body, a.pair, a.wide)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package state
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -20,6 +21,15 @@ func (c Cursor) String() string {
 		b = strconv.AppendUint(b, seq, 36)
 	}
 	return string(b)
+}
+
+// Latest returns, of each partition, the later of two moments of the same log.
+func (c Cursor) Latest(other Cursor) Cursor {
+	later := slices.Clone(c)
+	for i := range min(len(c), len(other)) {
+		later[i] = max(c[i], other[i])
+	}
+	return later
 }
 
 var errCursor = errors.New("malformed cursor")

@@ -1,6 +1,11 @@
 package state
 
-import "github.com/lapwing-monitoring/lapwing/internal/offheap"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/lapwing-monitoring/lapwing/internal/offheap"
+)
 
 // dirtySet has what a partition must still write: changed pairs and entities, and keys to remove, in the order of the
 // position at which each became dirty. A pair that changes several times is written once. Guarded by partition.mu.
@@ -87,8 +92,22 @@ func (d *dirtySet) pop() dirtyItem {
 	return it
 }
 
-// pushFront puts items back that could not be written, in their order.
+// pushFront puts items back that were not written. The queue stays in the order of the positions: its front holds the
+// log back.
 func (d *dirtySet) pushFront(items []dirtyItem) {
+	if len(items) == 0 {
+		return
+	}
+	newest := items[len(items)-1].pos
+	for front := d.front(); front != nil && front.pos < newest; front = d.front() {
+		items = append(items, d.pop())
+	}
+	slices.SortStableFunc(items, func(a, b dirtyItem) int { return cmp.Compare(a.pos, b.pos) })
+	if d.head >= len(items) {
+		d.head -= len(items)
+		copy(d.queue[d.head:], items)
+		return
+	}
 	d.queue = append(append(make([]dirtyItem, 0, len(items)+d.len()), items...), d.queue[d.head:]...)
 	d.head = 0
 }

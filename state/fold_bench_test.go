@@ -33,7 +33,7 @@ func BenchmarkFold(b *testing.B) {
 		next++
 		r := records[next%uint64(len(records))]
 		r.Sequence, r.Executed = next, int64(next>>10)
-		p.applyEvent(next<<subBits, &r)
+		p.applyEvent(next<<subBits, &r, 0, false)
 	}
 	for range records {
 		fold()

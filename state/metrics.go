@@ -13,7 +13,9 @@ import (
 type metrics struct {
 	folded           prometheus.Counter
 	duplicates       prometheus.Counter
+	repeatedBatches  prometheus.Counter
 	stale            prometheus.Counter
+	late             prometheus.Counter
 	undecodable      prometheus.Counter
 	deadlinesRebuilt prometheus.Counter
 	foldSeconds      prometheus.Histogram
@@ -31,8 +33,12 @@ func newMetrics(r prometheus.Registerer, s *State) metrics {
 			Help: "Events read back from the log and folded into the state."}),
 		duplicates: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_duplicate_total",
 			Help: "Events that an agent sent again although the first had arrived."}),
+		repeatedBatches: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_eventlog_repeated_batches_total",
+			Help: "Messages of the log that were in it twice, because the broker answered too late, and counted once."}),
 		stale: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_deadlines_overtaken_total",
 			Help: "Deadlines that an event overtook before they were folded."}),
+		late: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_events_late_total",
+			Help: "Events that were left out because a newer one came through another backend while theirs was cut off."}),
 		undecodable: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_state_undecodable_total",
 			Help: "Log records and stored values that could not be read."}),
 		deadlinesRebuilt: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_deadlines_rebuilt_total",
@@ -51,7 +57,8 @@ func newMetrics(r prometheus.Registerer, s *State) metrics {
 			Help: "Finding the events of one page of a list.", Buckets: latency}),
 	}
 	if r != nil {
-		r.MustRegister(m.folded, m.duplicates, m.stale, m.undecodable, m.deadlinesRebuilt, m.foldSeconds, m.written, m.writeFailures,
+		r.MustRegister(m.folded, m.duplicates, m.repeatedBatches, m.stale, m.late, m.undecodable, m.deadlinesRebuilt, m.foldSeconds,
+			m.written, m.writeFailures,
 			m.writeSeconds, m.syncSeconds, m.searchSeconds,
 			foldCollector{s}, s.database)
 	}

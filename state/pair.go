@@ -45,6 +45,7 @@ type pair struct {
 	timestamp   uint32 // of the newest event, Unix seconds; 0 = read the event
 	traits      uint32 // of the newest event, in partition.traits; 0 = read the event
 
+	origin   uint8             // the backend that the newest event came through, in partition.heard; 0 = not known
 	statuses [historyLen]uint8 // oldest first
 	executed [historyLen]uint32
 }
@@ -87,6 +88,17 @@ func (p *pair) record(h resource.CheckHistory, wide []resource.CheckHistory) []r
 		return all
 	}
 	return nil
+}
+
+// newest returns when the newest result was executed, in Unix seconds; 0 without one.
+func (p *pair) newest(wide []resource.CheckHistory) int64 {
+	switch {
+	case p.n == 0:
+		return 0
+	case p.flags&pairWide != 0:
+		return wide[p.n-1].Executed
+	}
+	return int64(p.executed[p.n-1])
 }
 
 // setHistory replaces the history (at most historyLen entries); a wide one the caller keeps.

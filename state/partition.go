@@ -3,8 +3,10 @@ package state
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,14 +26,13 @@ const chunkLen = 4096
 // partition is the state of one partition of the log. Only its Folder folds.
 //
 // Two locks are taken in this order. fold is held while a message is folded and routed, and while write-back gathers:
-// a commit always has whole messages and the deliveries that they caused. mu guards the data for readers and is held
-// for one record at a time.
+// a commit always has whole messages. mu guards the data for readers and is held for one record at a time.
 type partition struct {
 	id    int
 	state *State
 
 	fold sync.Mutex
-	// storing is held from a Checkpoint until its batch is committed or given up. Taken before fold.
+	// storing is held from a checkpoint until its batch is committed or given up. Taken before fold.
 	storing sync.Mutex
 
 	mu        sync.Mutex
@@ -49,10 +50,14 @@ type partition struct {
 	configs   []*resource.EntityConfig           // by entity, for those that searches have read
 	traits    traitSet                           // the traits of checks in the pairs' newest events
 	marks     markSet                            // how far epochs had come whose events are no longer the newest
+	origins   originSet                          // how far each backend's batches are folded
+	heard     []string                           // the backends that pairs were heard through; the first is ""
 	count     int                                // pairs in use
 	dirty     dirtySet
 	deletions deletions
+	synced    uint64 // a restart replays from this message; 0 before the first sync
 	folded    uint64 // sequence number of the newest folded message
+	again     uint64 // first message whose events a replay must return again; 0 for none
 	received  int64  // when its last record was received, Unix milliseconds
 	waiters   []foldWaiter
 	live      bool // caught up after the start: deadlines count
@@ -82,7 +87,7 @@ func newPartition(s *State, id int) *partition {
 		id: id, state: s,
 		byName: map[string]uint32{}, checks: newCheckSet(), index: map[uint64]uint32{},
 		wide: map[uint32][]resource.CheckHistory{}, names: newNameSet(),
-		dirty: newDirtySet(), traits: newTraitSet(), marks: newMarkSet(),
+		dirty: newDirtySet(), traits: newTraitSet(), marks: newMarkSet(), origins: newOriginSet(), heard: []string{""},
 	}
 }
 
@@ -170,7 +175,7 @@ func (p *partition) find(namespace, entity, check string) (uint32, bool) {
 //		f.Close()
 //	}
 //
-// From Open to Close it holds the fold lock, so that a write-back commit has whole messages and all that they caused.
+// From Open to Close it holds the fold lock, so that a write-back commit has whole messages.
 type Folder struct {
 	p       *partition
 	seq     uint64
@@ -180,6 +185,8 @@ type Folder struct {
 	rec     eventlog.Record
 	sub     int // place of rec in the message, from 1
 	events  int
+	origin  uint8    // of the batch, in partition.heard
+	late    bool     // the batch is
 	gone    []Update // pairs that rec deleted and Next has not returned yet
 	applied Applied
 }
@@ -194,20 +201,40 @@ func (f *Folder) From() uint64 {
 	return f.p.folded + 1
 }
 
-// Open starts a message; false means that it is folded already.
+// Open starts a message; false means that it is folded already. A repeated batch counts as a message without records.
 func (f *Folder) Open(seq uint64, msg []byte) bool {
 	f.begin = time.Now()
-	f.p.fold.Lock()
-	if seq <= f.p.folded {
-		f.p.fold.Unlock()
+	p := f.p
+	p.fold.Lock()
+	if seq <= p.folded {
+		p.fold.Unlock()
 		return false
 	}
 	f.seq, f.size, f.sub, f.events, f.gone = seq, len(msg), 0, 0, nil
 	var err error
-	if f.batch, err = eventlog.OpenBatch(msg); err != nil {
+	if f.batch, err = eventlog.OpenBatch(msg, p.names.get); err != nil {
 		f.undecodable(err)
+		return true
 	}
+	p.mu.Lock()
+	repeat := p.origins.fold(seq, f.batch.Origin, f.batch.Number)
+	p.mu.Unlock()
+	if repeat {
+		f.batch = eventlog.Batch{}
+		p.state.metrics.repeatedBatches.Inc()
+	}
+	f.late = !repeat && p.state.opts.Late != nil && p.state.opts.Late(p.id, seq, f.batch.Origin, f.batch.Roster)
+	f.origin = p.hear(f.batch.Origin)
 	return true
+}
+
+// ReturnAgain says that a replay after a crash must return the events from message seq on again, because what they set
+// off is not durable yet; 0 is none of the folded ones. Until the next call no pair is stored with a newer event, and
+// the stored position does not pass the message. The call is made between Open and Close, or before the state is live.
+func (f *Folder) ReturnAgain(seq uint64) {
+	f.p.mu.Lock()
+	defer f.p.mu.Unlock()
+	f.p.again = seq
 }
 
 // Next folds records until one changes a pair, and returns that change; nil at the end of the message.
@@ -230,7 +257,7 @@ func (f *Folder) Next() *Applied {
 			if rec.Flags&eventlog.FlagStateless != 0 {
 				return f.event(nil)
 			}
-			if slot, ok := p.applyEvent(pos, rec); ok {
+			if slot, ok := p.applyEvent(pos, rec, f.origin, f.late); ok {
 				return f.event(p.at(slot))
 			}
 		case eventlog.KindEntity:
@@ -239,6 +266,8 @@ func (f *Folder) Next() *Applied {
 			f.gone = p.deleteEvent(pos, rec)
 		case eventlog.KindDeleteEntity:
 			f.gone = p.deleteEntity(pos, rec)
+		case eventlog.KindDeliveries, eventlog.KindRoster:
+			return f.other()
 		}
 	}
 }
@@ -246,19 +275,15 @@ func (f *Folder) Next() *Applied {
 // record decodes the next readable record; nil at the end.
 func (f *Folder) record() *eventlog.Record {
 	for {
-		b, err := f.batch.Next()
-		if err != nil {
-			f.undecodable(err)
-		}
-		if b == nil {
+		more, err := f.batch.Next(&f.rec, f.p.names.get)
+		if !more {
 			return nil
 		}
 		f.sub++
-		if err := eventlog.DecodeRecord(b, &f.rec, f.p.names.get); err != nil {
-			f.undecodable(err)
-			continue
+		if err == nil {
+			return &f.rec
 		}
-		return &f.rec
+		f.undecodable(err)
 	}
 }
 
@@ -297,8 +322,9 @@ func (f *Folder) undecodable(err error) {
 }
 
 // applyEvent folds an event into its pair. It returns false for an event that does not count: already folded (replay),
-// sent twice by its agent, or a deadline that a later event made obsolete.
-func (p *partition) applyEvent(pos uint64, rec *eventlog.Record) (slot uint32, ok bool) {
+// sent twice by its agent, a deadline that a later event made obsolete, or an event of a late batch that is older than the
+// newest one.
+func (p *partition) applyEvent(pos uint64, rec *eventlog.Record, origin uint8, late bool) (slot uint32, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	deadline := rec.Flags&eventlog.FlagDeadline != 0
@@ -328,6 +354,9 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record) (slot uint32, o
 	case p.repeated(pr, pos, rec):
 		p.state.metrics.duplicates.Inc()
 		return 0, false
+	case late && rec.Executed < pr.newest(p.wide[slot]):
+		p.state.metrics.late.Inc()
+		return 0, false
 	}
 	wide := p.wide[slot]
 	before := pr.aspects(wide)
@@ -346,7 +375,7 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record) (slot uint32, o
 	if rec.Flags&eventlog.FlagFromAgent != 0 && pr.epoch != rec.Epoch {
 		p.displaced(pr, pos, rec.Received)
 	}
-	pr.pos, pr.received, pr.due = pos, rec.Received, rec.Due
+	pr.pos, pr.received, pr.due, pr.origin = pos, rec.Received, rec.Due, origin
 	if rec.Flags&eventlog.FlagFromAgent != 0 {
 		pr.epoch, pr.sequence = rec.Epoch, rec.Sequence
 	}
@@ -363,6 +392,21 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record) (slot uint32, o
 		p.state.opts.Arm(p.pairID(slot), pr.due)
 	}
 	return slot, true
+}
+
+// hear returns the index of a backend in heard. There are few: when all indexes are taken, further ones are not known.
+func (p *partition) hear(origin string) uint8 {
+	i := slices.Index(p.heard, origin)
+	if i >= 0 {
+		return uint8(i)
+	}
+	if len(p.heard) > math.MaxUint8 {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.heard = append(p.heard, strings.Clone(origin))
+	return uint8(len(p.heard) - 1)
 }
 
 // endSilences removes from an event the silences that end with the incident, if it resolves one; else it only clears
@@ -456,6 +500,9 @@ func storeKey(kind byte, partition int, namespace, entity, check string) []byte 
 
 // positionKey returns the key of a partition's position, the message from which a restart replays.
 func positionKey(partition int) []byte { return []byte{'p', byte(partition)} }
+
+// streamKey returns the key of the id of the stream that a partition's position is of.
+func streamKey(partition int) []byte { return []byte{'i', byte(partition)} }
 
 func decodePosition(b []byte) (uint64, error) {
 	if len(b) != 8 {

@@ -206,6 +206,19 @@ type Overdue struct {
 	Event                    *resource.Event
 	Rebuilt                  bool // the event could not be read: Event has only what the state has
 	KeepaliveFailing         bool // the entity's keepalive is not OK
+	Partition                int
+	Origin                   string // the backend that the last event came through; "" if it came before the start
+}
+
+// Size returns how many entities and events there are.
+func (s *State) Size() (entities, events int) {
+	for _, p := range s.parts {
+		p.mu.Lock()
+		entities += p.ordered.Len()
+		events += p.count
+		p.mu.Unlock()
+	}
+	return entities, events
 }
 
 // Due returns a pair's present deadline in Unix milliseconds, by the id that Arm got; false if it has none.
@@ -236,6 +249,7 @@ func (s *State) Overdue(id uint64) (Overdue, bool) {
 	o := Overdue{
 		Namespace: e.namespace, Entity: e.name, Check: p.checks.name(pr.check),
 		Position: pr.pos, Received: pr.received, Due: pr.due, LastOK: pr.lastOK,
+		Partition: p.id, Origin: p.heard[pr.origin],
 	}
 	if k, ok := p.findPair(pr.entity, KeepaliveCheck, false); ok {
 		o.KeepaliveFailing = p.at(k).incident(p.wide[k])

@@ -39,8 +39,9 @@ var ErrNotFound = errors.New("not found")
 type Options struct {
 	Log *eventlog.Log
 	DB  *pebble.DB
-	// Origin is this backend's id: events of others are folded and not routed.
-	Origin string
+	// Late reports whether a batch counts as late at its message: its origin had lost its place in the cluster in the
+	// meantime. Events of late batches do not replace newer ones. Default: none is late.
+	Late func(partition int, seq uint64, origin string, roster uint64) bool
 	// Entity finds an entity's configuration, to complete the events that are handed out. It must be quick: a search asks
 	// while it holds up the fold. Required.
 	Entity func(namespace, name string) (*resource.EntityConfig, bool)
@@ -52,6 +53,9 @@ type Options struct {
 	Silences func() func(*resource.Silenceable) []string
 	// Arm is called when a pair's deadline is set or moved forward. The id is for Overdue and Due.
 	Arm func(id uint64, due int64)
+	// Trim returns below which message this backend may trim a partition's log, when it has stored everything below next;
+	// false to leave the log as it is. Default: below next.
+	Trim func(partition int, next uint64) (below uint64, ok bool)
 	// WriteDelay is how long a change waits for others of the same check before it is written.
 	WriteDelay time.Duration
 	// MaxDirty bounds the bodies that wait to be written, in bytes over all partitions.
@@ -91,7 +95,6 @@ type State struct {
 	unwatch     func()
 	learned     chan struct{} // closed when the stored events have been read
 	live        chan struct{} // closed by GoLive
-	deliveries  Deliveries    // nil for none; set by GoLive
 	loaded      atomic.Uint64 // keys of the database that Load has read
 
 	cancel   context.CancelFunc
@@ -103,15 +106,6 @@ type State struct {
 type share struct {
 	maxDirty           int
 	maxReplay, keepLog uint64
-}
-
-// Deliveries are the unfinished consequences of events. They are stored in the same commit as the state and the log
-// position from which a restart replays. *handler.Dispatcher implements it.
-type Deliveries interface {
-	// Checkpoint adds to a commit what must be stored of a partition's deliveries.
-	Checkpoint(partition int, b *pebble.Batch) error
-	// Due receives when they should be stored soon.
-	Due() <-chan struct{}
 }
 
 // New checks the options. Then Load reads the stored state, package fold replays the rest of the log and calls GoLive.
@@ -144,7 +138,8 @@ func New(opts Options) (*State, error) {
 	return s, nil
 }
 
-// Load reads the stored state. The log must then be folded from each Folder's From.
+// Load reads the stored state. The log must then be folded from each Folder's From. It fails with an *OtherStreamError
+// if the state is of another log.
 func (s *State) Load(context.Context) error {
 	var loading sync.WaitGroup
 	errs := make([]error, len(s.parts))
@@ -157,9 +152,8 @@ func (s *State) Load(context.Context) error {
 
 // GoLive is called when the log is folded up to the end that it had at the start. From then on deadlines count,
 // changes are written back, and live streams and searches may begin. No deadline is due before the backend has
-// listened for its whole period. Deliveries may be nil.
-func (s *State) GoLive(listening time.Time, d Deliveries) {
-	s.deliveries = d
+// listened for its whole period.
+func (s *State) GoLive(listening time.Time) {
 	pairs := 0
 	for _, p := range s.parts {
 		pairs += p.goLive(listening.UnixMilli())
@@ -170,9 +164,6 @@ func (s *State) GoLive(listening time.Time, d Deliveries) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
 	s.done.Go(func() { s.writeBack(ctx) })
-	if d != nil {
-		s.done.Go(func() { s.storeDeliveries(ctx) })
-	}
 	s.done.Go(func() { s.learn(ctx) })
 	if s.opts.HistoryAge > 0 {
 		s.done.Go(func() { s.trimHistories(ctx) })
@@ -184,10 +175,18 @@ func (s *State) GoLive(listening time.Time, d Deliveries) {
 // Live returns a channel that is closed once the state has caught up with the log.
 func (s *State) Live() <-chan struct{} { return s.live }
 
+// Folded returns the newest folded message of a partition, and the one from which a restart would replay.
+func (s *State) Folded(partition int) (folded, replay uint64) {
+	p := s.parts[partition]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.folded, p.synced
+}
+
 // Loaded returns how many keys of the database Load has read. It grows while Load makes progress.
 func (s *State) Loaded() uint64 { return s.loaded.Load() }
 
-// Stop writes all changes that are not stored. Package fold and the deliveries must have stopped.
+// Stop writes all changes that are not stored. Package fold must have stopped.
 func (s *State) Stop() error {
 	if s.cancel == nil {
 		return nil
@@ -272,10 +271,20 @@ func (p *partition) load() error {
 	}
 	p.folded = max(next, 1) - 1
 	p.deletions.floor = p.folded
+	known, err := StoredStream(db, p.id)
+	if err != nil {
+		return err
+	}
+	if have := p.state.opts.Log.StreamID(p.id); known != "" && known != have {
+		return &OtherStreamError{p.id, known, have}
+	}
 	if err := p.scan('e', p.loadEntity); err != nil {
 		return err
 	}
 	if err := p.scan('n', p.loadMark); err != nil {
+		return err
+	}
+	if err := p.scan('o', func(_, value []byte) error { return p.origins.load(value) }); err != nil {
 		return err
 	}
 	return p.scan('s', p.loadPair)

@@ -22,6 +22,7 @@ import (
 // bench is a real broker, log and database, on which a test opens states.
 type bench struct {
 	t     testing.TB
+	nats  *broker.Broker
 	log   *eventlog.Log
 	db    *pebble.DB
 	state *looped
@@ -29,8 +30,6 @@ type bench struct {
 
 	mu     sync.Mutex
 	routed []string
-
-	deliveries Deliveries // nil for none
 
 	appended ack // records of append
 	waiting  int // how many of them are not folded yet
@@ -57,7 +56,7 @@ func newBench(t testing.TB, partitions int) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bn := &bench{t: t, log: l, db: db}
+	bn := &bench{t: t, nats: b, log: l, db: db}
 	bn.route = func(a *Applied) {
 		bn.mu.Lock()
 		defer bn.mu.Unlock()
@@ -77,7 +76,7 @@ func newBench(t testing.TB, partitions int) *bench {
 func (b *bench) open(change func(*Options)) {
 	b.t.Helper()
 	opts := Options{
-		Log: b.log, DB: b.db, Origin: "here", HistoryAge: DefaultOptions().HistoryAge,
+		Log: b.log, DB: b.db, HistoryAge: DefaultOptions().HistoryAge,
 		Entity: func(string, string) (*resource.EntityConfig, bool) { return nil, false },
 	}
 	if change != nil {
@@ -88,7 +87,7 @@ func (b *bench) open(change func(*Options)) {
 		b.t.Fatal(err)
 	}
 	b.state = &looped{State: s}
-	b.state.start(b.t, b.route, b.deliveries)
+	b.state.start(b.t, b.route)
 }
 
 // looped is a state with loops that fold the log into it, like those of package fold.
@@ -98,7 +97,7 @@ type looped struct {
 	done sync.WaitGroup
 }
 
-func (l *looped) start(t testing.TB, route func(*Applied), d Deliveries) {
+func (l *looped) start(t testing.TB, route func(*Applied)) {
 	t.Helper()
 	begin := time.Now()
 	if err := l.Load(t.Context()); err != nil {
@@ -123,7 +122,7 @@ func (l *looped) start(t testing.TB, route func(*Applied), d Deliveries) {
 			t.Fatal(err)
 		}
 	}
-	l.GoLive(begin, d)
+	l.GoLive(begin)
 }
 
 func (l *looped) fold(ctx context.Context, f *Folder, r *eventlog.Reader, route func(*Applied)) {
@@ -138,7 +137,7 @@ func (l *looped) fold(ctx context.Context, f *Folder, r *eventlog.Reader, route 
 			continue
 		}
 		for a := f.Next(); a != nil; a = f.Next() {
-			if a.Own {
+			if a.Kind == eventlog.KindEvent && !a.Deleted {
 				route(a)
 			}
 			tails.Follow(a)
@@ -609,36 +608,5 @@ func TestUnreadableStateIsLeftOut(t *testing.T) {
 	}
 	if err := b.db.Delete(positionKey(0), pebble.Sync); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// checkpointCount counts the calls of Checkpoint.
-type checkpointCount int
-
-func (c *checkpointCount) Checkpoint(int, *pebble.Batch) error { *c++; return nil }
-func (*checkpointCount) Due() <-chan struct{}                  { return nil }
-
-func TestEveryPositionComesWithItsCheckpoint(t *testing.T) {
-	b := newBench(t, 1)
-	_ = b.state.Stop()
-	var checkpoints checkpointCount
-	b.deliveries = &checkpoints
-	b.open(nil)
-	p := b.state.parts[0]
-	b.put(eventlog.Record{Entity: "e", Check: "c", Executed: 1})
-	if _, err := p.writeDue(nowMilli() + 1); err != nil {
-		t.Fatal(err)
-	}
-	if checkpoints == 0 {
-		t.Error("a write-back stored a position without a checkpoint")
-	}
-	// A stateless event makes nothing dirty, but moves the position.
-	checkpoints = 0
-	b.put(eventlog.Record{Entity: "e", Flags: eventlog.FlagStateless | eventlog.FlagMetrics, Body: []byte{}})
-	if err := p.trimLog(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if checkpoints != 1 {
-		t.Errorf("the trim's position came with %d checkpoints, want 1", checkpoints)
 	}
 }

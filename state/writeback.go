@@ -35,7 +35,7 @@ func (p *partition) markEntity(i uint32, pos uint64) {
 
 // writeBack writes changes that have been dirty for WriteDelay, or earlier to keep memory and replay in bounds: oldest
 // first, and a bounded number of items a commit. So several events of one check cost one write, and the disk gets an
-// even stream without bursts. Deliveries do not wait: a crash repeats at most those of one tick.
+// even stream without bursts.
 func (s *State) writeBack(ctx context.Context) {
 	tick := time.NewTicker(writeTick)
 	defer tick.Stop()
@@ -51,9 +51,6 @@ func (s *State) writeBack(ctx context.Context) {
 		wrote := false
 		for _, p := range s.parts {
 			n, err := p.writeDue(nowMilli() - s.opts.WriteDelay.Milliseconds())
-			if err == nil && n == 0 {
-				n, err = p.writeDeliveries()
-			}
 			wrote = wrote || n > 0
 			if sweep {
 				p.sweepMarks()
@@ -69,8 +66,8 @@ func (s *State) writeBack(ctx context.Context) {
 				}
 			}
 		}
-		// Unsynced commits stay in this process for a while. One sync a tick bounds what the replay and the handlers
-		// repeat after a crash.
+		// Unsynced commits stay in this process for a while. One sync a tick bounds what the replay repeats after a
+		// crash.
 		if wrote {
 			s.sync()
 		}
@@ -80,24 +77,6 @@ func (s *State) writeBack(ctx context.Context) {
 		if sweep {
 			swept = time.Now()
 		}
-	}
-}
-
-// storeDeliveries stores changes of deliveries as soon as they ask for it, so that a crash repeats few.
-func (s *State) storeDeliveries(ctx context.Context) {
-	for {
-		select {
-		case <-s.deliveries.Due():
-		case <-ctx.Done():
-			return
-		}
-		for _, p := range s.parts {
-			if _, err := p.writeDeliveries(); err != nil {
-				s.metrics.writeFailures.Inc()
-				s.log.Error("deliveries were not stored, trying again", "partition", p.id, "err", err)
-			}
-		}
-		s.sync()
 	}
 }
 
@@ -145,60 +124,68 @@ func (p *partition) writeSome(before int64) (n int, err error) {
 	return len(items), err
 }
 
-// writeDeliveries commits the deliveries that came or ended since the last commit, and returns the number of changes.
-func (p *partition) writeDeliveries() (n int, err error) {
-	if p.state.deliveries == nil {
-		return 0, nil
-	}
-	p.storing.Lock()
-	defer p.storing.Unlock()
-	batch := p.state.opts.DB.NewBatch()
-	defer batch.Close()
-	p.fold.Lock()
-	err = p.state.deliveries.Checkpoint(p.id, batch)
-	p.fold.Unlock()
-	if n = int(batch.Count()); err == nil && n > 0 {
-		err = batch.Commit(pebble.NoSync)
-	}
-	if err != nil {
-		return n, fmt.Errorf("commit deliveries of partition %d: %w", p.id, err)
-	}
-	return n, nil
-}
-
 // due reports whether the oldest dirty item must be written: it became dirty before the given time, or too much waits.
 // The caller holds mu.
 func (p *partition) due(front *dirtyItem, before int64) bool {
 	return front.since <= before || p.dirty.bytes >= p.state.share.maxDirty || p.dirty.read-front.read >= p.state.share.maxReplay
 }
 
-// gather moves due items into a batch, together with the deliveries they caused and the position up to which the batch
-// is complete. It holds fold, so a batch never has a part of a message. It never ends within a message either, so that
-// a replay does not meet the record of a pair whose removal is stored.
+// gather moves due items into a batch, together with the position up to which the batch is complete. It holds fold, so
+// a batch never has a part of a message. It never ends within a message either, so that a replay does not meet the
+// record of a pair whose removal is stored.
 func (p *partition) gather(batch *pebble.Batch, before int64) ([]takenItem, error) {
 	p.fold.Lock()
 	defer p.fold.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var items []takenItem
-	for {
-		front := p.dirty.front()
-		if front == nil {
-			break
-		}
-		whole := len(items) == 0 || items[len(items)-1].pos>>subBits != front.pos>>subBits
-		if whole && (len(items) >= p.state.writeBatch || !p.due(front, before)) {
-			break
-		}
-		items = append(items, takenItem{dirtyItem: p.dirty.pop()})
-		if err := p.put(batch, &items[len(items)-1]); err != nil {
-			return items, fmt.Errorf("gather state of partition %d: %w", p.id, err)
-		}
+	items, held, err := p.take(batch, before)
+	p.dirty.pushFront(held)
+	if err != nil {
+		return items, fmt.Errorf("gather state of partition %d: %w", p.id, err)
 	}
 	if len(items) == 0 {
 		return nil, nil
 	}
 	return items, p.checkpoint(batch)
+}
+
+// take moves due items from the queue into a batch, and returns those that cannot be stored yet. The caller holds mu.
+func (p *partition) take(batch *pebble.Batch, before int64) (items []takenItem, held []dirtyItem, err error) {
+	for {
+		front := p.dirty.front()
+		if front == nil {
+			return items, held, nil
+		}
+		whole := len(items) == 0 || items[len(items)-1].pos>>subBits != front.pos>>subBits
+		if whole && (len(items)+len(held) >= p.state.writeBatch || !p.due(front, before)) {
+			return items, held, nil
+		}
+		it := p.dirty.pop()
+		if p.holds(&it) {
+			held = append(held, it)
+			continue
+		}
+		items = append(items, takenItem{dirtyItem: it})
+		if err := p.put(batch, &items[len(items)-1]); err != nil {
+			return items, held, err
+		}
+	}
+}
+
+// holds reports whether an item must not be stored yet, because a replay must return its newest event again
+// (ReturnAgain). A pair that gets an event between any two write-backs would hold the log back for ever, so it is stored
+// when twice MaxReplay would have to be replayed. The caller holds mu.
+func (p *partition) holds(it *dirtyItem) bool {
+	if p.again == 0 || p.dirty.read-it.read >= 2*p.state.share.maxReplay {
+		return false
+	}
+	newest := it.pos
+	if it.kind == dirtyPair {
+		if pr := p.at(it.slot); pr.flags&pairDirty != 0 && pr.queued == it.pos {
+			newest = pr.pos
+		}
+	}
+	return newest>>subBits >= p.again
 }
 
 // put adds an item to a batch. The caller holds mu.
@@ -256,26 +243,32 @@ func putAll(batch *pebble.Batch, all []keyed) error {
 }
 
 // checkpoint adds to a batch the message from which a restart must replay (the oldest one that is still dirty), the
-// deliveries that this replay would not repeat, and the marks so far. Every batch that moves the position has all
-// three.
+// marks so far, the numbers of the log's batches before that message, and the id of the stream. Every batch that moves
+// the position has all four.
 func (p *partition) checkpoint(batch *pebble.Batch) error {
-	if p.state.deliveries != nil {
-		if err := p.state.deliveries.Checkpoint(p.id, batch); err != nil {
-			return fmt.Errorf("gather deliveries of partition %d: %w", p.id, err)
-		}
-	}
 	next := p.resumeAt()
 	if err := p.marks.store(batch, p.id, position(next, 0)); err != nil {
 		return fmt.Errorf("gather marks of partition %d: %w", p.id, err)
 	}
+	if err := p.origins.store(batch, p.id, next); err != nil {
+		return fmt.Errorf("gather numbers of partition %d: %w", p.id, err)
+	}
+	if err := batch.Set(streamKey(p.id), []byte(p.state.opts.Log.StreamID(p.id)), nil); err != nil {
+		return fmt.Errorf("gather stream id of partition %d: %w", p.id, err)
+	}
 	return batch.Set(positionKey(p.id), binary.BigEndian.AppendUint64(nil, next), nil)
 }
 
+// resumeAt returns the message from which a restart must replay. The caller holds mu.
 func (p *partition) resumeAt() uint64 {
+	next := p.folded + 1
 	if front := p.dirty.front(); front != nil {
-		return min(p.folded+1, front.pos>>subBits)
+		next = min(next, front.pos>>subBits)
 	}
-	return p.folded + 1
+	if p.again > 0 {
+		next = min(next, p.again)
+	}
+	return next
 }
 
 // written drops the bodies of items that are stored now, or puts back the items of a failed batch.
@@ -283,6 +276,7 @@ func (p *partition) written(items []takenItem, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.marks.stored(err)
+	p.origins.stored(err)
 	if err != nil {
 		p.putBack(items)
 		return
@@ -337,6 +331,15 @@ func (p *partition) trimLog(ctx context.Context) error {
 	next, err := p.syncPosition()
 	if err != nil {
 		return fmt.Errorf("sync position of partition %d: %w", p.id, err)
+	}
+	p.mu.Lock()
+	p.synced = next
+	p.mu.Unlock()
+	if trim := p.state.opts.Trim; trim != nil {
+		var ok bool
+		if next, ok = trim(p.id, next); !ok {
+			return nil
+		}
 	}
 	return p.state.opts.Log.Trim(ctx, p.id, next, p.state.share.keepLog)
 }

@@ -86,7 +86,7 @@ func TestDrain(t *testing.T) {
 	}
 
 	// All of the first backend's agents move to the second, and the first accepts none.
-	if _, err := a.Client.Drain(t.Context(), 3*time.Second); err != nil {
+	if _, err := a.Client.Drain(t.Context(), "", 3*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if n := a.Counter(t, "lapwing_agent_draining"); n != 1 {
@@ -108,11 +108,11 @@ func TestDrain(t *testing.T) {
 
 	// When it accepts agents again, those that prefer it return by themselves, and the others when the second is
 	// drained.
-	if err := a.Client.Undrain(t.Context()); err != nil {
+	if err := a.Client.Undrain(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, 60*time.Second, "those that prefer the first backend are back", func() bool { return sessions(a) == agents/2 && sessions(b) == agents/2 })
-	if _, err := b.Client.Drain(t.Context(), 0); err != nil {
+	if _, err := b.Client.Drain(t.Context(), "", 0); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, 60*time.Second, "all are back", func() bool { return sessions(a) == agents && sessions(b) == 0 })

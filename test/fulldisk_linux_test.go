@@ -2,7 +2,9 @@ package test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/backend"
+	"github.com/lapwing-monitoring/lapwing/backup"
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
@@ -187,5 +190,35 @@ func leaveFree(t *testing.T, ballast string, free uint64) {
 	defer func() { _ = f.Close() }()
 	if err := syscall.Fallocate(int(f.Fd()), 0, 0, int64(have-free)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestBackupOnANearlyFullDisk: a backup that has no space begins nothing, and one that has space does not stop events.
+func TestBackupOnANearlyFullDisk(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t)
+	state := filepath.Join(p.dir, "state")
+	mountSmall(t, state, 96<<20)
+	p.start()
+	c := p.client()
+	ballast := filepath.Join(state, "ballast")
+	leaveFree(t, ballast, 10<<20)
+	var refused *client.Error
+	if _, err := c.Backup(t.Context()); !errors.As(err, &refused) || refused.Status != http.StatusInsufficientStorage {
+		t.Errorf("without space: %v", err)
+	}
+	if exists(filepath.Join(state, "backup")) {
+		t.Error("a refused backup has left its directory")
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := c.Backup(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Close()
+	if _, err := backup.Read(answer, nil); err != nil {
+		t.Error(err)
 	}
 }

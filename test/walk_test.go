@@ -49,6 +49,7 @@ var path = []step{
 	{name: "(*intake.Intake).appendFrom"},
 	{name: "(*eventlog.Log).TryAppend"},
 	{name: "(*eventlog.Log).add"},
+	{name: "(*eventlog.Log).addTo"},
 	{name: "(*eventlog.Log).put", queue: "eventlog.partition.buf", taker: "(*eventlog.Log).write"}, // queue 1, then the log
 	// The fold: out of the log, through the state, to the router.
 	{name: "(*fold.Fold).run", through: [][]string{

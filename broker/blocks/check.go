@@ -15,6 +15,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -88,10 +89,12 @@ type Report struct {
 	First, Last uint64 // sequence numbers; Last counts removed messages too
 	FirstTime   int64
 	Live        uint64 // Keyed: subjects that hold something
-	Findings    []Finding
-	blocks      []block
-	dir         string
-	hadFiles    bool
+	// Metadata is what the stream's description has of its owner; nil if it has none or cannot be read.
+	Metadata map[string]string
+	Findings []Finding
+	blocks   []block
+	dir      string
+	hadFiles bool
 }
 
 // Lost reports whether acknowledged data is gone.
@@ -222,6 +225,14 @@ func (r *Report) checkMeta(s Stream) error {
 		r.add(Finding{Severity: Derived, File: path, What: "the description of the stream is missing"})
 	case want != string(sum):
 		r.add(Finding{Severity: Derived, File: path, What: "the description of the stream fails its checksum"})
+	default:
+		var described struct {
+			Metadata map[string]string `json:"metadata"`
+		}
+		if err := json.Unmarshal(text, &described); err != nil {
+			return fmt.Errorf("read description of stream %s: %w", s.Name, err)
+		}
+		r.Metadata = described.Metadata
 	}
 	return nil
 }

@@ -440,9 +440,47 @@ func fixedAnswers() map[string]any {
 		"/api/v1/assets/sensu/disk/0.9.0/release_asset_builds":  build("0.9.0", "def"),
 		"/version":                map[string]any{"sensu_backend": "6.12.0"},
 		"/api/core/v2/cluster/id": "97a8b5c7-741c-4b52-a4fe-0d4a68d9ccae",
+		"/api/lapwing/v1/cluster": clusterStatus(),
 		"/api/core/v2/cluster/members": map[string]any{"header": header, "members": []any{
 			map[string]any{"ID": id, "name": "one", "peerURLs": []string{"http://a:1", "http://b:2"}, "clientURLs": []string{"http://a:3"}},
 		}},
+	}
+}
+
+// clusterStatus is the status of a cluster where something is wrong.
+func clusterStatus() any {
+	member := func(name string, more map[string]any) any {
+		m := map[string]any{
+			"id": name, "name": name, "version": "1.2.3", "api_url": "http://" + name + ":8080", "up": true, "ready": true, "leased": true,
+			"on_roster": true, "sessions": 7, "disk_free": 12_345_000_000, "clock_skew_seconds": -0.2, "revision": 40,
+			"definitions_lag": 0, "folded": []int{9, 8}, "fold_lag": []int{0, 0},
+		}
+		maps.Copy(m, more)
+		return m
+	}
+	return map[string]any{
+		"problems": []string{"1 of 4 members is away: b for 12 s", "the clock of c is 60 s ahead of that of a"},
+		"member":   "a", "size": 4, "roster": 5, "leader": "c", "disk_reserve": 1e9,
+		"members": []any{
+			member("a", nil), member("b", map[string]any{"up": false, "away_seconds": 12.9}),
+			member("c", map[string]any{"clock_skew_seconds": 60.1, "definitions_lag": 3, "fold_lag": []int{2, 900}, "draining": true}),
+			member("d", map[string]any{"ready": false}),
+		},
+		"partitions": []any{
+			map[string]any{"partition": 0, "owner": "a", "roster": 5}, map[string]any{"partition": 1, "owner": "", "roster": 5},
+		},
+		"streams": []any{
+			map[string]any{"name": "KV_config", "holds": "definitions", "leader": "c", "copies": 3, "replicas": []any{
+				map[string]any{"member": "a", "current": true, "offline": false, "lag": 0, "heard_seconds": 0.1},
+				map[string]any{"member": "b", "current": false, "offline": true, "lag": 9, "heard_seconds": 12},
+			}},
+			map[string]any{"name": "EVENTLOG_0", "holds": "partition 0", "leader": "a", "copies": 3, "replicas": []any{
+				map[string]any{"member": "c", "current": false, "offline": false, "lag": 4, "heard_seconds": 0.1},
+				map[string]any{"member": "d", "current": false, "offline": false, "lag": 0, "heard_seconds": 0.1},
+			}},
+			map[string]any{"name": "EVENTLOG_1", "holds": "partition 1", "leader": "", "copies": 3, "error": "no answer within 700ms",
+				"replicas": []any{}},
+		},
 	}
 }
 

@@ -19,8 +19,8 @@ const membersPath = "/api/core/v2/cluster/members"
 
 // clusterCommand has the commands about the backends.
 func clusterCommand() *cobra.Command {
-	return groupOf("cluster", "show the backends of a cluster, and change its members", "health",
-		clusterHealthCommand(), clusterIDCommand(), drainCommand(), memberListCommand(),
+	return groupOf("cluster", "show the backends of a cluster, and change its members", "status",
+		clusterStatusCommand(), clusterHealthCommand(), clusterIDCommand(), drainCommand(), removeMemberCommand(), memberListCommand(),
 		memberCommand("member-add NAME PEERS", "add a backend", "member-add backend4 https://10.0.0.4:2380",
 			func(ctx context.Context, s *invocation, args []string) error {
 				return s.client.Do(ctx, http.MethodPost, membersPath+"?"+url.Values{"peer-addrs": {args[1]}}.Encode(), nil, nil)

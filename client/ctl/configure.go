@@ -34,7 +34,7 @@ environment: as LAPWING_URL, LAPWING_USERNAME and so on, or with SENSU_ instead 
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&nonInteractive, "non-interactive", "n", false, "ask no questions; use flags and environment only")
-	f.String("url", "", "URL of the API")
+	f.String("url", "", "URL of the API; of several backends with commas between")
 	f.String("username", "", "user to sign in as")
 	f.String("password", "", "password of the user")
 	f.String("format", "", `output format to prefer: `+formatList+` (default "tabular")`)

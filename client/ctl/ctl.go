@@ -25,8 +25,8 @@ import (
 
 const groupID = "client"
 
-const exitCodes = `Exit codes: 0 success (also after you answer a question with no), 1 error, 2 diff found differences or can-i answered no,
-64 missing or unknown subcommand.`
+const exitCodes = `Exit codes: 0 success (also after you answer a question with no), 1 error, 2 diff found differences, can-i answered no or
+cluster status found something wrong, 64 missing or unknown subcommand.`
 
 // Add adds the client's commands to root. Errors that they return carry an exit code, see ExitCode.
 func Add(root *cobra.Command) {
@@ -73,7 +73,7 @@ func finish(cmd *cobra.Command) {
 // globalFlags returns the flags of every command. Their defaults come from the environment and files, see settings.
 func globalFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("global", pflag.ContinueOnError)
-	f.String("api-url", "", "URL of the API, for example http://127.0.0.1:8080")
+	f.String("api-url", "", "URL of the API, for example http://127.0.0.1:8080; of several backends with commas between")
 	f.String("api-key", "", "API key to use instead of a user's tokens")
 	f.String("namespace", "", `namespace of the command (default "default")`)
 	f.Duration("timeout", client.DefaultTimeout, "time to wait for each answer")

@@ -35,9 +35,10 @@ type watcher struct {
 	position string
 	resumed  bool // the present stream brings only missed changes
 
-	synced   bool // the table is printed
-	pass     int  // number of streams opened
-	received bool // the present stream has brought something
+	moved    time.Time // when a stream last went on at another backend without a pause
+	synced   bool      // the table is printed
+	pass     int       // number of streams opened
+	received bool      // the present stream has brought something
 	seen     map[eventKey]sighting
 	seed     maphash.Seed
 }
@@ -92,6 +93,11 @@ func watchEvents(ctx context.Context, s *invocation, k *kind, namespace string, 
 		}
 		if w.received {
 			pause = firstPause
+			if urls := s.client.URLs(); len(urls) > 1 && time.Since(w.moved) > lastPause {
+				w.moved = time.Now()
+				fmt.Fprintf(s.errOut, "live stream interrupted: %v; it goes on at %s\n", err, urls[0])
+				continue
+			}
 		}
 		fmt.Fprintf(s.errOut, "live stream interrupted: %v; trying again in %v\n", err, pause)
 		select {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -124,6 +125,28 @@ func TestWatchReconnects(t *testing.T) {
 	w.next("changes", "y", "2", "default")
 	w.next("comes", "x", "0", "dev")
 	w.next("goes", "(deleted)", "default")
+	w.stop()
+}
+
+// TestWatchGoesOnElsewhere breaks the stream of one of two backends: the other one is asked at once.
+func TestWatchGoesOnElsewhere(t *testing.T) {
+	api := newFakeAPI(t, nil)
+	second := httptest.NewServer(api)
+	t.Cleanup(func() {
+		api.endStreams()
+		second.Close()
+	})
+	api.putEvent("default", "srv1", "disk", 2, "full")
+	w := watch(t, api, "--format", "json", "--api-url", api.url+","+second.URL)
+	w.next(`"full"`)
+	<-api.opened
+	api.endStreams()
+	if want := "live stream interrupted: read live stream: unexpected EOF; it goes on at " + second.URL; !w.errs.Scan() || w.errs.Text() != want {
+		t.Errorf("message %q, want %q", w.errs.Text(), want)
+	}
+	<-api.opened
+	api.putEvent("default", "srv1", "disk", 0, "room")
+	w.next(`"room"`)
 	w.stop()
 }
 

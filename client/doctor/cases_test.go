@@ -200,6 +200,11 @@ func observe(h *dto.Histogram, n uint64, v float64) {
 var notRecorded = map[string]bool{
 	"lapwing_connections": true, "lapwing_connections_limit": true, "lapwing_connections_unproven": true,
 	"lapwing_expression_set_aside_definition": true,
+	"lapwing_cluster_size":                    true, "lapwing_cluster_leased": true, "lapwing_cluster_versions_differ_seconds": true,
+	"lapwing_cluster_member_up": true, "lapwing_cluster_member_away_seconds": true, "lapwing_cluster_clock_skew_seconds": true,
+	"lapwing_cluster_disk_free_bytes": true, "lapwing_cluster_definitions_lag": true, "lapwing_cluster_fold_lag_messages": true,
+	"lapwing_cluster_stream_leaderless_seconds": true, "lapwing_cluster_copies_behind_seconds": true,
+	"lapwing_cluster_streams_led": true,
 }
 
 // TestEveryMetricExists checks that each metric named in this package is in a scrape of a real backend.

@@ -40,7 +40,8 @@ const (
 	Disk      Part = "disk"
 	Memory    Part = "memory"
 	CPU       Part = "cpu"
-	Files     Part = "files" // file descriptors
+	Files     Part = "files"   // file descriptors
+	Cluster   Part = "cluster" // Finding.Subject names the member or the stream
 	Log       Part = "log"
 	Fold      Part = "fold"
 	WriteBack Part = "write-back"
@@ -59,7 +60,7 @@ const (
 type Finding struct {
 	Severity Severity `json:"severity"`
 	Part     Part     `json:"part"`
-	// Subject names one of several: a handler.
+	// Subject names one of several: a handler, a member, a stream.
 	Subject string `json:"subject,omitempty"`
 	// Title is the problem in one line. Detail has the figures. Advice is what to do about it.
 	Title  string `json:"title"`

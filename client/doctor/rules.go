@@ -11,6 +11,8 @@ import (
 var rules = []func(*exam){
 	// The machine and the process.
 	restart, diskSpace, diskErrors, cpu, garbage, diskSpeed, memory, files, connections,
+	// The members of a cluster.
+	lease, membersAway, leaderless, copiesBehind, leadersOnOne, memberDisks, memberClocks, membersBehind, versionsDiffer,
 	// The event's path.
 	brokerServes, logIsHeldUp, logTakes, logCommits, foldLag, writeBack, database, handlers, deadLetters, retries, groups, processes,
 	pipelineErrors, filterErrors, setAside, workers, filterSpeed, inhibition, traces, deadlines, schedules,
@@ -143,7 +145,7 @@ func logTakes(e *exam) {
 	}
 	age, commits := e.after.most("lapwing_eventlog_pending_age_seconds"), e.histogram("lapwing_eventlog_commit_seconds")
 	f := Finding{
-		Severity: Warning, Part: Log, Limits: true, Because: e.because(Disk, CPU, Memory),
+		Severity: Warning, Part: Log, Limits: true, Because: e.because(Cluster, Disk, CPU, Memory),
 		Title: "the event log takes less than is sent",
 		Detail: fmt.Sprintf("%s had to wait in %s, for %s in all; %s now. The oldest record has not been durable for %s; %s of at most %s wait in the fullest partition. %s commits/s of %s took %s each. Agents are held back and keep what they cannot send.",
 			count(waited, "append"), duration(e.seconds), duration(e.grown("lapwing_eventlog_blocked_seconds_total")), waits(waiting), duration(age),

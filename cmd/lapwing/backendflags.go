@@ -29,6 +29,7 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	f.StringSliceVar(&o.TrustedProxies, "trusted-proxies", o.TrustedProxies,
 		"addresses and networks, such as 10.0.0.0/8, of proxies that tell the client's address in X-Forwarded-For or "+
 			"Forwarded")
+	clusterFlags(f, &o.Cluster)
 	apiFlags(f, o)
 	agentPortFlags(f, o)
 	tlsFlags(f, &o.TLS)
@@ -39,6 +40,24 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	logLevel = f.String("log-level", "info", "trace, debug, info, warn, error or fatal")
 	logFormat = f.String("log-format", "text", "text or json")
 	return logLevel, logFormat
+}
+
+func clusterFlags(f *pflag.FlagSet, c *backend.Cluster) {
+	f.StringVar(&c.Name, "name", c.Name, "name of this backend in a cluster; default the host's name")
+	f.StringVar(&c.ListenAddress, "cluster-listen-address", c.ListenAddress,
+		"address for the other members of the cluster, HOST:PORT")
+	f.StringSliceVar(&c.Peers, "peers", c.Peers,
+		"addresses (--cluster-listen-address) of the cluster's members, HOST:PORT; this backend may be among them; a DNS "+
+			"name may have several addresses; without it the backend is alone")
+	f.IntVar(&c.Size, "cluster-size", c.Size,
+		"number of members; 0 counts --peers, and this backend if it is not among them")
+	f.StringVar(&c.AdvertiseHost, "cluster-advertise-host", c.AdvertiseHost,
+		"name or address by which agents and clients reach this backend; default the host of --cluster-listen-address")
+	f.StringVar(&c.CertFile, "cluster-cert-file", c.CertFile,
+		"TLS certificate that this backend shows to the other members (PEM); without it all of them must be on this host")
+	f.StringVar(&c.KeyFile, "cluster-key-file", c.KeyFile, "private key for --cluster-cert-file (PEM)")
+	f.StringVar(&c.TrustedCAFile, "cluster-trusted-ca-file", c.TrustedCAFile,
+		"authorities that must have signed the certificates of all members (PEM)")
 }
 
 func apiFlags(f *pflag.FlagSet, o *backend.Options) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,6 +37,7 @@ type demoOptions struct {
 	api       string
 	agentPort int
 	logLevel  string
+	backends  int
 }
 
 func demoCommand() *cobra.Command {
@@ -45,15 +47,26 @@ func demoCommand() *cobra.Command {
 		Short: "Run a backend and an agent here, with sample checks",
 		Long: `Run a backend and an agent in this process, reachable from this machine only, with three sample checks
 (one healthy, one that fails in the second half of every minute, one with metrics) and a handler that writes each
-incident to a file. Ctrl-C ends all of it; the directory stays.`,
+incident to a file. Ctrl-C ends all of it; the directory stays.
+
+With --backends 3 the backends are processes of their own and form a cluster on this machine. A backend that is killed
+is started again after 20 seconds: until then the others do its work.`,
 		Example: `  lapwing demo
+  lapwing demo --backends 3
   lapwing demo --dir /tmp/lapwing --api-listen-address 127.0.0.1:9080 --agent-port 9081`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), o, cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.backends > 1 {
+				return runDemoCluster(cmd.Context(), o, cmd.OutOrStdout())
+			}
+			return runDemo(cmd.Context(), o, cmd.OutOrStdout())
+		},
 	}
 	cmd.Flags().StringVar(&o.dir, "dir", "data", "directory of the demo")
 	cmd.Flags().StringVar(&o.api, "api-listen-address", "127.0.0.1:8080", "address of the HTTP API and the web page")
 	cmd.Flags().IntVar(&o.agentPort, "agent-port", 8081, "port for agents; 0 for any free port")
+	cmd.Flags().IntVar(&o.backends, "backends", 1,
+		"number of backends; with several, the ports of each are 10 above those of the one before")
 	cmd.Flags().StringVar(&o.logLevel, "log-level", "warn", "trace, debug, info, warn, error or fatal")
 	return cmd
 }
@@ -84,15 +97,8 @@ func runDemo(ctx context.Context, o demoOptions, out io.Writer) (err error) {
 	if err := createSamples(ctx, url, dir); err != nil {
 		return err
 	}
-	agentOpts := agent.DefaultOptions()
-	agentOpts.Name, agentOpts.Subscriptions = "demo-agent", []string{"demo"}
-	agentOpts.BackendURLs = []string{"ws://" + b.AgentAddr().String()}
-	agentOpts.Logger, agentOpts.Version = log, version
-	a, err := agent.New(agentOpts)
+	a, err := startDemoAgent(ctx, log, "ws://"+b.AgentAddr().String())
 	if err != nil {
-		return err
-	}
-	if err := a.Start(ctx); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.Stop()) }()
@@ -121,6 +127,17 @@ file each time. Ctrl-C ends all of this.
 		fmt.Fprintln(out, "stopping")
 		return nil
 	}
+}
+
+func startDemoAgent(ctx context.Context, log *slog.Logger, urls ...string) (*agent.Agent, error) {
+	o := agent.DefaultOptions()
+	o.Name, o.Subscriptions, o.BackendURLs = "demo-agent", []string{"demo"}, urls
+	o.Logger, o.Version = log, version
+	a, err := agent.New(o)
+	if err != nil {
+		return nil, err
+	}
+	return a, a.Start(ctx)
 }
 
 // createSamples writes the sample checks and handlers through the API, as a user would.

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,7 +41,8 @@ func doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Say what limits a backend now",
 		Long: `Read a backend's metrics twice, some seconds apart, and say in words what limits it now: the disk, the event log, the
-state, a handler, agents, CPU or memory; with the figures, and what to do about it.
+state, a handler, agents, CPU or memory; with the figures, and what to do about it. Of a cluster's member it also says what has
+been wrong with the members for a while. Of several URLs with commas between it takes the first.
 
 The metrics need no credentials unless the backend runs with --metrics-auth; then --api-key is that of a user who may get
 the resource metrics. LAPWING_API_URL and SENSU_API_URL are read like --api-url, LAPWING_API_KEY and SENSU_API_KEY like --api-key.
@@ -153,6 +155,7 @@ func (o doctorOptions) url() (string, error) {
 	if api == "" {
 		api = "http://127.0.0.1:8080"
 	}
+	api, _, _ = strings.Cut(api, ",") // one backend is examined
 	u, err := url.Parse(api)
 	if err != nil || u.Host == "" {
 		return "", fmt.Errorf("--api-url: %q is not a URL such as http://127.0.0.1:8080", api)

@@ -101,3 +101,14 @@ func TestDoctorJSON(t *testing.T) {
 		t.Errorf("report %s", &out)
 	}
 }
+
+// TestDoctorOfACluster: of the URLs of several backends the first one is examined.
+func TestDoctorOfACluster(t *testing.T) {
+	for urls, want := range map[string]string{
+		"http://a:1": "http://a:1/metrics", "http://a:1,http://b:2": "http://a:1/metrics", "https://x/y,": "https://x/y/metrics",
+	} {
+		if got, err := (doctorOptions{apiURL: urls}).url(); err != nil || got != want {
+			t.Errorf("of %s it reads %s, %v, want %s", urls, got, err, want)
+		}
+	}
+}

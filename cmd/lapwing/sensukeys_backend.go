@@ -36,7 +36,7 @@ var sensuBackendKeys = adviceFor(map[string][]string{
 	},
 	"use handler-workers and handler-queue":                                        {"pipelined-workers", "pipelined-buffer-size"},
 	"log lines always have milliseconds":                                           {"log-millisecond-timestamps"},
-	"the backend has no entity of its own":                                         {"labels", "annotations", "name"},
+	"the backend has no entity of its own":                                         {"labels", "annotations"},
 	"run a binary that was built with make dist FIPS=1, or set GODEBUG=fips140=on": {"require-fips", "require-openssl"},
 	"an option of lapwing backend init":                                            {"ignore-already-initialized"},
 	"lapwing backend init needs no running service and asks nothing":               {"interactive", "timeout", "wait"},

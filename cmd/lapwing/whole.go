@@ -21,7 +21,8 @@ hands incidents to handlers.
   lapwing demo        run both here, with sample checks
   lapwing doctor      say what limits a backend now
   lapwing configure   sign in, then: lapwing event list`
-	root.AddCommand(backendCommand(), agentCommand(), demoCommand(), doctorCommand(), migrateCommand(), loadCommand(), loadWorkerCommand())
+	root.AddCommand(backendCommand(), agentCommand(), demoCommand(), doctorCommand(), migrateCommand(), backupCommand(), restoreCommand(),
+		loadCommand(), loadWorkerCommand())
 	ctl.Add(root)
 }
 

@@ -32,10 +32,11 @@ var layers = []layer{
 	{"intake", "eventlog config state silence", "the way into the log; knows no connections and nothing behind the fold"},
 	{"eventlog", "broker broker/blocks", "records in, records out; does not know what is in them"},
 	{"state", "eventlog selector", "a fold of the log and of nothing else, so that all backends agree; searched with selectors"},
-	{"fold", "eventlog state pipeline handler silence", "the loop from the log to the router; nothing imports it but backend"},
+	{"cluster", "eventlog", "who is a member and who acts; asked by fold, intake, handler and others, knows none of them"},
+	{"fold", "eventlog state pipeline handler silence cluster", "the loop from the log to the router; nothing imports it but backend"},
 	{"pipeline", "state delivery handler pipeline/workflow config filter trace", "hands folded events to handlers"},
 	{"pipeline/workflow", "state delivery config filter selector trace", "decides and shapes; knows no queue and no sender"},
-	{"handler", "config delivery pipeline/workflow handler/send trace", "runs deliveries; does not know where they come from"},
+	{"handler", "eventlog config delivery pipeline/workflow handler/send trace", "runs deliveries, and reports to the log what became of them"},
 	{"handler/send", "", "one attempt: knows protocols and receivers, not queues or definitions"},
 
 	{"delivery", "", "the types of an event on its way to a handler; pipeline, handler, trace and api share them"},
@@ -61,7 +62,7 @@ var layers = []layer{
 	{"aggregate", "config selector state", "checks of other checks' results; events go in through an interface"},
 
 	// What people use.
-	{"api", "aggregate api/openapi audit auth config delivery filter inhibit selector silence state substitute trace",
+	{"api", "aggregate api/openapi audit auth backup config delivery filter inhibit selector silence state substitute trace",
 		"HTTP in front of snapshot and state; events go in through an interface"},
 	{"api/openapi", "", "the document and how it is made; knows no route of its own"},
 	{"audit", "broker broker/blocks config", "told by config and api who changed what; asked by api"},
@@ -78,6 +79,7 @@ var layers = []layer{
 	// The process.
 	{"broker", "broker/blocks", "the only package that knows the broker's server"},
 	{"broker/blocks", "", "the broker's files while no broker has them open"},
+	{"backup", "", "the file of a backup: written and restored by backend, checked by the commands; knows no store"},
 	{"telemetry", "", "injected, so only the process imports it"},
 	{"backend", "...", "the wiring: the one place that knows all parts"},
 	{"cmd/...", "...", "flags onto Options"},

@@ -227,6 +227,21 @@ func (f *Files) Server() (*tls.Config, error) {
 	return c, nil
 }
 
+// Peer returns the configuration of connections between equals: both sides show their certificate and verify the other's.
+// New certificates are used at once. New authorities for connections that this side opens need a restart.
+func (f *Files) Peer() (*tls.Config, error) {
+	if f.opts.CA == "" || !f.opts.Required {
+		return nil, errors.New("peers need authorities that all of them trust")
+	}
+	c, err := f.Server()
+	if err != nil {
+		return nil, err
+	}
+	c.RootCAs = c.ClientCAs
+	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return f.look().cert, nil }
+	return c, nil
+}
+
 // Client returns the configuration of a client, with the files' present content: call it for each connection.
 func (f *Files) Client() *tls.Config {
 	m := f.look()

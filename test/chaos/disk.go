@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,6 +37,8 @@ const (
 // disk is a member's disk.
 type disk struct {
 	image, dir string
+
+	full atomic.Bool // from fill to empty
 
 	mu      sync.Mutex    // guards the fields below
 	stop    chan struct{} // ends the slowness; nil if there is none
@@ -166,6 +169,7 @@ func (d *disk) fill(leave int64) error {
 	if err := unix.Statfs(d.dir, &fs); err != nil {
 		return fmt.Errorf("free space of %s: %w", d.dir, err)
 	}
+	d.full.Store(true)
 	f, err := os.Create(d.ballast())
 	if err != nil {
 		return err
@@ -190,5 +194,7 @@ func (d *disk) empty() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(root.Sync(), root.Close())
+	err = errors.Join(root.Sync(), root.Close())
+	d.full.Store(false)
+	return err
 }

@@ -47,6 +47,7 @@ type member struct {
 
 	mu      sync.Mutex // guards the fields below
 	process *process   // nil while the member is down
+	fell    bool       // the process has ended because its disk was full
 	skew    time.Duration
 }
 
@@ -127,17 +128,27 @@ func (m *member) start() error {
 	go func() {
 		err := cmd.Wait()
 		m.mu.Lock()
-		expected := p.expected
-		if m.process == p {
-			m.process = nil
-		}
+		m.process, m.fell = nil, !p.expected && m.disk.full.Load()
+		excused := p.expected || m.fell
 		m.mu.Unlock()
 		close(p.ended)
-		if !expected {
+		if !excused {
 			m.failed(fmt.Sprintf("%s ended by itself: %v", m.name, err))
 		}
 	}()
 	return nil
+}
+
+// startAgain starts a process that has ended because its disk was full, as systemd does.
+func (m *member) startAgain() error {
+	m.mu.Lock()
+	fell := m.fell
+	m.fell = false
+	m.mu.Unlock()
+	if !fell {
+		return nil
+	}
+	return m.start()
 }
 
 // begin starts a process in the member's network, and gives it its clock before it runs. Its caller gives it a

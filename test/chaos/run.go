@@ -251,7 +251,10 @@ func (r *run) heal(f Fault) error {
 	case KindSlow:
 		m.disk.fast()
 	case KindFull:
-		return m.disk.empty()
+		if err := m.disk.empty(); err != nil {
+			return err
+		}
+		return m.startAgain()
 	case KindClock:
 		return m.setClock(0)
 	case KindIsolate:

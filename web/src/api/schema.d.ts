@@ -1427,6 +1427,57 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/backup": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A backup of this backend, as the command lapwing backup stores it; for users with all rights */
+        post: operations["postLapwingV1Backup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/cluster": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** How the members of the cluster stand, and what is wrong */
+        get: operations["getLapwingV1Cluster"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/cluster/members/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Remove a member that is gone for good; a member joins when it is started */
+        delete: operations["deleteLapwingV1ClusterMembersName"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/drain": {
         parameters: {
             query?: never;
@@ -1434,10 +1485,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whether this backend sends its agents to other backends */
+        /** Whether a backend sends its agents to other backends */
         get: operations["getLapwingV1Drain"];
         put?: never;
-        /** Send this backend's agents to other backends, and take none */
+        /** Send a backend's agents to other backends, and take none */
         post: operations["postLapwingV1Drain"];
         /** Take agents again */
         delete: operations["deleteLapwingV1Drain"];
@@ -2315,7 +2366,7 @@ export interface components {
             /** Format: uint64 */
             raft_term: number;
         };
-        /** @description ClusterMember is one backend. It has no URLs of etcd. */
+        /** @description ClusterMember is one backend. Its URLs for clients are those of its API; it has none for peers. */
         ClusterMember: {
             /** Format: uint64 */
             ID: number;
@@ -2338,6 +2389,33 @@ export interface components {
             metadata?: components["schemas"]["ObjectMeta"];
             role_ref?: components["schemas"]["RoleRef"];
             subjects?: components["schemas"]["Subject"][] | null;
+        };
+        /** @description ClusterStatus is how the members of a cluster stand, as the backend that is asked sees it. */
+        ClusterStatus: {
+            /** @description Problems says in words what is wrong, the worst first. It is empty if all is well. */
+            problems: string[] | null;
+            /** @description Member is the name of the backend that answers. */
+            member: string;
+            /** @description Size is how many members the cluster has when all are there. */
+            size: number;
+            /**
+             * Format: uint64
+             * @description Roster is the number of the newest list of members in the event log; 0 for a backend that is alone.
+             */
+            roster: number;
+            /** @description Leader is the member that decides who keeps which stream; "" if there is none. */
+            leader: string;
+            /** @description LeaderError is why the leader is not known. */
+            leader_error?: string;
+            /**
+             * Format: uint64
+             * @description DiskReserve is the free space, in bytes, below which the backend that answers takes no events.
+             */
+            disk_reserve: number;
+            /** @description Members are the backends, by their names. It is empty if the backend does not know them. */
+            members: components["schemas"]["MemberStatus"][] | null;
+            partitions: components["schemas"]["PartitionStatus"][] | null;
+            streams: components["schemas"]["StreamStatus"][] | null;
         };
         /** @description DeadLetter is a delivery that failed for good. Only a user can have it tried again. */
         DeadLetter: {
@@ -2907,6 +2985,51 @@ export interface components {
             /** @description it sends its agents to other backends */
             Draining?: boolean;
         };
+        /** @description MemberStatus is how one backend stands. Of a backend that is away, all but the name may be older. */
+        MemberStatus: {
+            /** @description "" if only the broker knows it */
+            id: string;
+            name: string;
+            /** @description it is the backend that answers */
+            self?: boolean;
+            version?: string;
+            /** @description APIURL and AgentURL are where clients and agents reach it. */
+            api_url?: string;
+            agent_url?: string;
+            /**
+             * Format: int64
+             * @description Started is when its process started, in Unix seconds; 0 if that is not known.
+             */
+            started?: number;
+            /** @description Up says that it was heard lately. AwaySeconds is how long it has not been heard, or how long the backend that answers has listened for it. */
+            up: boolean;
+            away_seconds?: number;
+            /** @description it has read the event log, and may act */
+            ready: boolean;
+            /** @description it stops */
+            leaving?: boolean;
+            /** @description it hears a majority that hears it, and may act */
+            leased: boolean;
+            /** @description it is on the newest list of members */
+            on_roster: boolean;
+            draining?: boolean;
+            /** @description agents that are connected to it */
+            sessions: number;
+            /** Format: uint64 */
+            disk_free: number;
+            /** @description ClockSkewSeconds is how far its clock is ahead of that of the backend that answers. */
+            clock_skew_seconds: number;
+            /**
+             * Format: uint64
+             * @description Revision is that of its definitions. DefinitionsLag is how many changes it has not got, and another member has.
+             */
+            revision: number;
+            /** Format: uint64 */
+            definitions_lag: number;
+            /** @description Folded are the newest messages of the event log that it has folded, by partition. FoldLag is how many it has not folded, and another member has. */
+            folded: number[] | null;
+            fold_lag: number[] | null;
+        };
         /** @description MetricPoint is one value of one series. The unit of Timestamp depends on its source. */
         MetricPoint: {
             name?: string;
@@ -3024,6 +3147,17 @@ export interface components {
             received: number;
             deliveries: components["schemas"]["Delivery"][] | null;
         };
+        /** @description PartitionStatus says who acts for a partition of the event log. */
+        PartitionStatus: {
+            partition: number;
+            /** @description the member; "" if there is none */
+            owner: string;
+            /**
+             * Format: uint64
+             * @description number of the partition's newest list of members
+             */
+            roster: number;
+        };
         /** @description Pipeline has workflows: ways from an event to handlers. */
         Pipeline: {
             metadata?: components["schemas"]["ObjectMeta"];
@@ -3100,6 +3234,20 @@ export interface components {
             failing: boolean;
             /** @description Circular says that it depends on the event in turn, and so does not inhibit it. */
             circular?: boolean;
+        };
+        /** @description ReplicaStatus is a member's copy of a stream, as its leader sees it. */
+        ReplicaStatus: {
+            member: string;
+            /** @description it has everything */
+            current: boolean;
+            /** @description its member is not connected to the leader */
+            offline: boolean;
+            /**
+             * Format: uint64
+             * @description changes that it has not got
+             */
+            lag: number;
+            heard_seconds: number;
         };
         /** @description ResourceReference refers to another resource, for example a pipeline, by name, type and API version. */
         ResourceReference: {
@@ -3282,6 +3430,21 @@ export interface components {
             saw?: components["schemas"]["Value"][] | null;
             /** Format: int64 */
             micros?: number;
+        };
+        /** @description StreamStatus is how the copies of a stream of the broker stand. */
+        StreamStatus: {
+            /** @description at the broker */
+            name: string;
+            /** @description definitions, audit log, or a partition of the event log */
+            holds: string;
+            /** @description the member; "" if there is none, or if Error is set */
+            leader: string;
+            /** @description Error is why leader and copies are not known. */
+            error?: string;
+            /** @description Copies is how many there should be, the leader's included. */
+            copies: number;
+            /** @description Replicas are the copies of the other members. */
+            replicas: components["schemas"]["ReplicaStatus"][] | null;
         };
         /** @description Subject is a User or Group that a binding grants a role to. */
         Subject: {
@@ -10111,9 +10274,100 @@ export interface operations {
             };
         };
     };
-    getLapwingV1Drain: {
+    postLapwingV1Backup: {
         parameters: {
             query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1Cluster: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClusterStatus"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    deleteLapwingV1ClusterMembersName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1Drain: {
+        parameters: {
+            query?: {
+                /** @description Name or id of a backend; default the one that is asked */
+                member?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -10142,7 +10396,10 @@ export interface operations {
     };
     postLapwingV1Drain: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Name or id of a backend; default the one that is asked */
+                member?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -10175,7 +10432,10 @@ export interface operations {
     };
     deleteLapwingV1Drain: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Name or id of a backend; default the one that is asked */
+                member?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;

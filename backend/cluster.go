@@ -1,0 +1,187 @@
+package backend
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/cluster"
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/session"
+)
+
+// membership is this backend's place in the cluster, and what the other members are told of it. The parts that know it
+// are built after the cluster, which the fold asks.
+type membership struct {
+	*cluster.Cluster
+	info cluster.Info // what does not change
+	dir  string
+	log  *eventlog.Log
+
+	parts atomic.Pointer[parts] // nil until they are built
+}
+
+// startMembership begins to hear the other members, and to tell them that this one is not ready yet.
+func (b *Backend) startMembership(ctx context.Context, s *storage) (err error) {
+	c := &b.opts.Cluster
+	info := cluster.Info{Version: b.opts.Version, Started: time.Now().Unix()}
+	s.members = &membership{dir: s.dir.path, log: s.log, info: info}
+	if !c.on() {
+		s.members.Cluster = cluster.Alone(s.id.Cluster)
+		return nil
+	}
+	s.members.info.APIURL = b.url("http", c.AdvertiseHost, b.ports.api)
+	s.members.info.AgentURL = b.url("ws", c.AdvertiseHost, b.ports.agents)
+	s.members.Cluster, err = cluster.New(cluster.Options{
+		ID: s.id.Cluster, Name: c.Name, Size: c.size(), Log: s.log, Bus: s.broker.Bus(), Describe: s.members.describe,
+		Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	if err := b.start(ctx, "membership", s.members); err != nil {
+		return err
+	}
+	return s.members.Handle(revisionQuestion, answerRevision(s.config))
+}
+
+// url returns where another host reaches one of the listeners.
+func (b *Backend) url(scheme, host string, port net.Listener) string {
+	if scheme == "http" && b.tls.api != nil || scheme == "ws" && b.tls.agents != nil {
+		scheme += "s"
+	}
+	_, number, _ := net.SplitHostPort(port.Addr().String())
+	return scheme + "://" + net.JoinHostPort(host, number)
+}
+
+// describe returns what the other members are told.
+func (m *membership) describe() cluster.Info {
+	info := m.info
+	if free, err := eventlog.FreeSpace(m.dir); err == nil {
+		info.DiskFree = free
+	}
+	p := m.parts.Load()
+	if p == nil {
+		return info
+	}
+	since, _, _ := p.sessions.Draining()
+	info.Sessions, info.Draining = p.sessions.Sessions(), !since.IsZero()
+	info.Revision = p.config.Snapshot().Revision()
+	for i := range m.log.Partitions() {
+		folded, replay := p.state.Folded(i)
+		info.Folded, info.Replay = append(info.Folded, folded), append(info.Replay, replay)
+	}
+	return info
+}
+
+const revisionQuestion = "revision"
+
+// peerWait bounds how long the write of a definition waits for other members. One that is silent for longer may not act.
+const peerWait = 3 * time.Second
+
+// waitRevision returns when the other members that are heard have a revision of the definitions, or do not answer.
+func (m *membership) waitRevision(ctx context.Context, revision uint64) error {
+	if m == nil {
+		return nil // the definitions start before the membership
+	}
+	ctx, cancel := context.WithTimeout(ctx, peerWait)
+	defer cancel()
+	m.AskAll(ctx, revisionQuestion, binary.AppendUvarint(nil, revision))
+	return nil
+}
+
+// answerRevision answers when this member has a revision of the definitions.
+func answerRevision(definitions *config.Store) cluster.Handler {
+	return func(ctx context.Context, question []byte) ([]byte, error) {
+		revision, n := binary.Uvarint(question)
+		if n <= 0 {
+			return nil, errors.New("no revision")
+		}
+		return nil, definitions.WaitRevision(ctx, revision)
+	}
+}
+
+// leave has other members act for this one, within a time that a stop can wait. Without a majority they take over when
+// they hear each other again.
+func (b *Backend) leave(m *membership) error {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	if err := m.Leave(ctx); err != nil {
+		b.log.Warn("the other members do not know that this one stops", "err", err)
+	}
+	return nil
+}
+
+// leaveTimeout bounds how long a stop waits for the others to take over.
+const leaveTimeout = 5 * time.Second
+
+// acts returns a function that reports whether this backend acts for a lane.
+func (m *membership) acts(lane string) func() bool { return func() bool { return m.Acts(lane) } }
+
+// sessionMembers returns the members that take agents, for the sessions.
+func (m *membership) sessionMembers() []session.Member {
+	var members []session.Member
+	for _, o := range m.Members() {
+		if (o.Self || o.Heard && o.Ready) && !o.Leaving && !o.Draining {
+			members = append(members, session.Member{ID: o.ID, URL: o.AgentURL, Sessions: o.Sessions, Self: o.Self})
+		}
+	}
+	return members
+}
+
+const (
+	// leaseEvery is the time between two looks at the lease.
+	leaseEvery = 500 * time.Millisecond
+	// leaseGrace is how long a backend keeps its agents without a lease: a short break of the network passes.
+	leaseGrace = 2500 * time.Millisecond
+)
+
+// leaseWatch closes the agents' sessions while this backend has no lease: the majority goes on without it, and agents
+// that stay would be heard by no one.
+type leaseWatch struct {
+	members  *membership
+	sessions *session.Server
+	cancel   context.CancelFunc
+	done     sync.WaitGroup
+}
+
+// Start begins to watch.
+func (w *leaseWatch) Start(ctx context.Context) error {
+	ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if !w.members.Alone() {
+		w.done.Go(func() { w.run(ctx) })
+	}
+	return nil
+}
+
+// Stop ends it.
+func (w *leaseWatch) Stop() error {
+	w.cancel()
+	w.done.Wait()
+	return nil
+}
+
+func (w *leaseWatch) run(ctx context.Context) {
+	tick := time.NewTicker(leaseEvery)
+	defer tick.Stop()
+	leased := time.Now()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		switch now := time.Now(); {
+		case w.members.Leased():
+			leased = now
+			w.sessions.Resume()
+		case now.Sub(leased) > leaseGrace:
+			w.sessions.Suspend("this backend does not hear a majority of the cluster's members")
+		}
+	}
+}

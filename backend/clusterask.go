@@ -1,0 +1,303 @@
+package backend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/api"
+	"github.com/lapwing-monitoring/lapwing/broker"
+	"github.com/lapwing-monitoring/lapwing/cluster"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/trace"
+)
+
+// This file has the questions between members that users' requests lead to. The member that a user asks checks the
+// user's rights; the others trust it, and are told nothing of the user.
+
+// Names of the questions.
+const (
+	questionExecute = "execute"
+	questionDrain   = "drain"
+	questionTrace   = "trace"
+	questionServers = "servers"
+)
+
+// askVersion is the newest version of questions. A member refuses those that are newer than its own.
+const askVersion = 1
+
+// question is what a member is asked.
+type question struct {
+	Version int             `json:"version"`
+	Body    json.RawMessage `json:"body"`
+}
+
+// askedTimeout bounds a question that a user waits for.
+const askedTimeout = 2 * time.Second
+
+// goneLong is how long a member must be away until requests do without it in silence: its agents are at others by then.
+const goneLong = time.Minute
+
+func encodeQuestion(body any) ([]byte, error) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("encode question: %w", err)
+	}
+	return json.Marshal(question{askVersion, raw})
+}
+
+// ask asks a member, and decodes its answer.
+func ask[A any](ctx context.Context, m *membership, id, name string, body any) (*A, error) {
+	text, err := encodeQuestion(body)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := m.Ask(ctx, id, name, text)
+	if err != nil {
+		return nil, err
+	}
+	return decodeAnswer[A](raw)
+}
+
+func decodeAnswer[A any](raw []byte) (*A, error) {
+	answer := new(A)
+	if err := json.Unmarshal(raw, answer); err != nil {
+		return nil, fmt.Errorf("read answer of a member: %w", err)
+	}
+	return answer, nil
+}
+
+// answered is what another member answered.
+type answered[A any] struct {
+	member *cluster.Member
+	name   string
+	answer *A // nil if there is an error
+	err    error
+}
+
+// askAll asks all other members at the same time.
+func askAll[A any](ctx context.Context, m *membership, name string, body any) ([]answered[A], error) {
+	text, err := encodeQuestion(body)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askedTimeout)
+	defer cancel()
+	members := m.Members()
+	var all []answered[A]
+	for _, raw := range m.AskAll(ctx, name, text) {
+		one := answered[A]{name: m.NameOf(raw.Member), err: raw.Err}
+		if i := slices.IndexFunc(members, func(m cluster.Member) bool { return m.ID == raw.Member }); i >= 0 {
+			one.member = &members[i]
+		}
+		if one.err == nil {
+			one.answer, one.err = decodeAnswer[A](raw.Body)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// handle has this member answer a question.
+func handle[Q, A any](m *membership, name string, f func(ctx context.Context, q *Q) (A, error)) error {
+	return m.Handle(name, answering(f))
+}
+
+// answering returns a handler of questions of up to askVersion.
+func answering[Q, A any](f func(ctx context.Context, q *Q) (A, error)) cluster.Handler {
+	return func(ctx context.Context, body []byte) ([]byte, error) {
+		var asked question
+		if err := json.Unmarshal(body, &asked); err != nil {
+			return nil, fmt.Errorf("read question: %w", err)
+		}
+		if asked.Version > askVersion {
+			return nil, fmt.Errorf("the question has version %d, and this member knows version %d: upgrade it",
+				asked.Version, askVersion)
+		}
+		q := new(Q)
+		if err := json.Unmarshal(asked.Body, q); err != nil {
+			return nil, fmt.Errorf("read question: %w", err)
+		}
+		answer, err := f(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(answer)
+	}
+}
+
+// answer has this member answer the others. All parts must run.
+func (v *clusterView) answer() error {
+	return errors.Join(
+		handle(v.members, questionExecute, func(_ context.Context, q *executeQuestion) (executeAnswer, error) {
+			return v.executeHere(q), nil
+		}),
+		handle(v.members, questionDrain, v.drainHere),
+		handle(v.members, questionTrace, v.traceHere),
+		handle(v.members, questionServers, v.serversHere),
+	)
+}
+
+// serversHere answers how the broker counts the members. Only its leader is asked.
+func (v *clusterView) serversHere(context.Context, *struct{}) (servers, error) {
+	meta := v.broker.MetaStatus()
+	if meta.Leader != v.broker.Name() {
+		return servers{}, errors.New("the broker's leader has changed")
+	}
+	return servers{meta.Leader, meta.Replicas}, nil
+}
+
+// executeQuestion asks a member to have its agents run a check.
+type executeQuestion struct {
+	Check         *resource.CheckConfig `json:"check"`
+	Subscriptions []string              `json:"subscriptions"`
+	Issued        int64                 `json:"issued"`
+}
+
+type executeAnswer struct {
+	// WithoutAgent are the subscriptions that no agent of the member has.
+	WithoutAgent []string `json:"without_agent"`
+}
+
+func (v *clusterView) executeHere(q *executeQuestion) executeAnswer {
+	without := v.parts.sessions.WithoutAgent(q.Check.Metadata.Namespace, q.Subscriptions)
+	v.parts.scheduler.Execute(q.Check, q.Subscriptions, q.Issued)
+	return executeAnswer{without}
+}
+
+// Execute has the agents of all members run a check.
+func (v *clusterView) Execute(ctx context.Context, check *resource.CheckConfig, subscriptions []string) api.Execution {
+	q := &executeQuestion{check, subscriptions, time.Now().Unix()}
+	done := api.Execution{Issued: q.Issued, WithoutAgent: v.executeHere(q).WithoutAgent}
+	all, err := askAll[executeAnswer](ctx, v.members, questionExecute, q)
+	if err != nil {
+		v.log.Error("the other members were not asked to execute a check", "check", check.Metadata.Name, "err", err)
+		return done
+	}
+	for _, one := range all {
+		switch {
+		case one.err == nil:
+			done.WithoutAgent = slices.DeleteFunc(done.WithoutAgent, func(s string) bool {
+				return !slices.Contains(one.answer.WithoutAgent, s)
+			})
+		case one.member == nil || one.member.Silent < goneLong:
+			done.Silent = append(done.Silent, one.name)
+		}
+	}
+	return done
+}
+
+// drainQuestion asks a member to do something with its drain.
+type drainQuestion struct {
+	Action      api.DrainAction `json:"action"`
+	OverSeconds int64           `json:"over_seconds"`
+}
+
+func (v *clusterView) drainHere(_ context.Context, q *drainQuestion) (resource.Drain, error) {
+	return api.ActOnDrain(v.parts.sessions, q.Action, time.Duration(q.OverSeconds)*time.Second), nil
+}
+
+// Drain implements api.ClusterView.
+func (v *clusterView) Drain(ctx context.Context, member string, action api.DrainAction, over time.Duration) (
+	resource.Drain, error,
+) {
+	var others []string
+	for _, m := range v.members.Members() {
+		name := v.members.NameOf(m.ID)
+		if m.Self {
+			name = v.name
+		}
+		if others = append(others, name); member != name && member != m.ID {
+			continue
+		}
+		if m.Self {
+			return api.ActOnDrain(v.parts.sessions, action, over), nil
+		}
+		if !m.Heard {
+			return resource.Drain{}, fmt.Errorf("%w: %s has not been heard for %.0f s",
+				api.ErrMemberSilent, name, m.Silent.Seconds())
+		}
+		ctx, cancel := context.WithTimeout(ctx, askedTimeout)
+		defer cancel()
+		d, err := ask[resource.Drain](ctx, v.members, m.ID, questionDrain, drainQuestion{action, int64(over / time.Second)})
+		if err != nil {
+			return resource.Drain{}, fmt.Errorf("%w: %w", api.ErrMemberSilent, err)
+		}
+		return *d, nil
+	}
+	return resource.Drain{}, api.NoMember(member, others)
+}
+
+// traceQuestion asks a member for its traces of a check.
+type traceQuestion struct {
+	Namespace string `json:"namespace"`
+	Entity    string `json:"entity"`
+	Check     string `json:"check"`
+	Limit     int    `json:"limit"`
+}
+
+type traceAnswer struct {
+	Events []trace.Outcome `json:"events"`
+	// Cut says that older events were left out because the answer would be too large.
+	Cut bool `json:"cut,omitempty"`
+}
+
+// maxTraces bounds an answer with traces, in bytes. The bus takes 8 MiB.
+const maxTraces = 4 << 20
+
+func (v *clusterView) traceHere(_ context.Context, q *traceQuestion) (traceAnswer, error) {
+	events, err := v.parts.traces.Of(q.Namespace, q.Entity, q.Check, q.Limit)
+	if err != nil {
+		return traceAnswer{}, err
+	}
+	return fitTraces(events)
+}
+
+// fitTraces leaves out the oldest events of an answer that would be too large.
+func fitTraces(events []trace.Outcome) (traceAnswer, error) {
+	size := 0
+	for i := range events {
+		one, err := json.Marshal(&events[i])
+		if err != nil {
+			return traceAnswer{}, fmt.Errorf("encode trace: %w", err)
+		}
+		if size += len(one) + 1; size > maxTraces {
+			return traceAnswer{events[:i], true}, nil
+		}
+	}
+	return traceAnswer{Events: events}, nil
+}
+
+// Of implements api.Traces. Each member keeps the traces of what it has routed and sent.
+func (v *clusterView) Of(ctx context.Context, namespace, entity, check string, limit int) ([]trace.Outcome, []string, error) {
+	own, err := v.parts.traces.Of(namespace, entity, check, limit)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := askAll[traceAnswer](ctx, v.members, questionTrace, traceQuestion{namespace, entity, check, limit})
+	if err != nil {
+		return nil, nil, err
+	}
+	lists, missing := [][]trace.Outcome{own}, []string(nil)
+	for _, one := range all {
+		switch {
+		case errors.Is(one.err, cluster.ErrAway):
+			missing = append(missing, one.name+" is away")
+		case errors.Is(one.err, context.DeadlineExceeded), errors.Is(one.err, broker.ErrNoListener):
+			missing = append(missing, one.name+" did not answer")
+		case one.err != nil:
+			missing = append(missing, one.name+": "+one.err.Error())
+		default:
+			if lists = append(lists, one.answer.Events); one.answer.Cut {
+				missing = append(missing, one.name+" has more than fits into an answer: ask for fewer")
+			}
+		}
+	}
+	if len(lists) == 1 {
+		return own, missing, nil
+	}
+	return trace.Join(limit, lists...), missing, nil
+}

@@ -1,0 +1,171 @@
+package backend
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/lapwing-monitoring/lapwing/broker"
+	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
+)
+
+// Cluster are the settings of a backend in a cluster. Without Peers it is alone.
+type Cluster struct {
+	// Name is this member's, for people. Default the host's.
+	Name string
+	// ListenAddress takes the connections of the other members. Required with Peers.
+	ListenAddress string
+	// Peers are the ListenAddresses of the members; this one may be among them. A DNS name may have several addresses.
+	Peers []string
+	// Size is how many members there are. 0 counts Peers, and this one if it is not among them.
+	Size int
+	// AdvertiseHost is the host name or address by which agents and clients reach this member. Default the host of
+	// ListenAddress.
+	AdvertiseHost string
+	// CertFile and KeyFile are this member's certificate and key, TrustedCAFile the authorities of all members'
+	// certificates. Without them all addresses must be loopback addresses.
+	CertFile, KeyFile, TrustedCAFile string
+}
+
+// on reports whether the backend is a member of a cluster.
+func (c *Cluster) on() bool { return len(c.Peers) > 0 }
+
+func (c *Cluster) check(bad func(flag, format string, args ...any)) {
+	if strings.ContainsAny(c.Name, " \t\r\n.*>/") {
+		bad("name", "%q has a space or one of . * > /", c.Name)
+	}
+	if !c.on() {
+		for flag, set := range map[string]bool{
+			"cluster-listen-address": c.ListenAddress != "", "cluster-size": c.Size != 0, "cluster-cert-file": c.CertFile != "",
+			"cluster-key-file": c.KeyFile != "", "cluster-trusted-ca-file": c.TrustedCAFile != "",
+			"cluster-advertise-host": c.AdvertiseHost != "",
+		} {
+			if set {
+				bad(flag, "it needs --peers, the addresses of the cluster's members")
+			}
+		}
+		return
+	}
+	if c.ListenAddress == "" {
+		bad("peers", "it needs --cluster-listen-address, where the other members reach this one")
+	}
+	files := 0
+	for _, file := range [...]string{c.CertFile, c.KeyFile, c.TrustedCAFile} {
+		if file != "" {
+			files++
+		}
+	}
+	if files != 0 && files != 3 {
+		bad("cluster-cert-file", "a certificate, --cluster-key-file and --cluster-trusted-ca-file must come together")
+	}
+	if c.Size < 0 || c.Size > maxMembers {
+		bad("cluster-size", "%d is not between 2 and %d", c.Size, maxMembers)
+	}
+	if len(c.Peers) > maxMembers {
+		bad("peers", "%d addresses are named, %d at most", len(c.Peers), maxMembers)
+	}
+	for _, address := range slices.Concat(c.Peers, []string{c.ListenAddress}) {
+		if _, _, err := net.SplitHostPort(address); err != nil && address != "" {
+			bad("peers", "%q is no HOST:PORT", address)
+		}
+	}
+}
+
+// maxMembers bounds a cluster. Each member folds all events, so more members than this cost more than they bring.
+const maxMembers = 9
+
+// complete fills in what follows from the host.
+func (c *Cluster) complete() {
+	if !c.on() {
+		return
+	}
+	if c.Name == "" {
+		if host, err := os.Hostname(); err == nil {
+			c.Name, _, _ = strings.Cut(host, ".")
+		}
+	}
+	if c.AdvertiseHost == "" {
+		c.AdvertiseHost, _, _ = net.SplitHostPort(c.ListenAddress)
+	}
+}
+
+// size returns how many members there are.
+func (c *Cluster) size() int {
+	if c.Size != 0 {
+		return c.Size
+	}
+	peers := slices.Clone(c.Peers)
+	slices.Sort(peers)
+	peers = slices.Compact(peers)
+	if c.listed(peers) {
+		return len(peers)
+	}
+	return len(peers) + 1
+}
+
+// listed reports whether this member is among the peers: by its listen address, or by a name of this host.
+func (c *Cluster) listed(peers []string) bool {
+	if slices.Contains(peers, c.ListenAddress) {
+		return true
+	}
+	host, port, _ := net.SplitHostPort(c.ListenAddress)
+	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+		return slices.Contains(peers, net.JoinHostPort(c.AdvertiseHost, port))
+	}
+	own := map[string]bool{}
+	addresses, _ := net.InterfaceAddrs()
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok {
+			own[n.IP.String()] = true
+		}
+	}
+	for _, peer := range peers {
+		peerHost, peerPort, _ := net.SplitHostPort(peer)
+		if peerPort != port {
+			continue
+		}
+		found, err := net.LookupHost(peerHost)
+		if err == nil && slices.ContainsFunc(found, func(ip string) bool { return own[ip] }) {
+			return true
+		}
+	}
+	return false
+}
+
+// brokerCluster returns the broker's part of the settings.
+func (b *Backend) brokerCluster() (*broker.Cluster, error) {
+	c := &b.opts.Cluster
+	if !c.on() {
+		return nil, nil
+	}
+	config, err := b.clusterTLS()
+	if err != nil {
+		return nil, err
+	}
+	return &broker.Cluster{
+		Name: "lapwing", Members: c.size(), ListenAddress: c.ListenAddress, Peers: c.Peers, TLS: config,
+	}, nil
+}
+
+// clusterTLS returns the configuration of connections between members, in both directions; nil without certificates.
+func (b *Backend) clusterTLS() (*tls.Config, error) {
+	c := &b.opts.Cluster
+	if c.CertFile == "" {
+		return nil, nil
+	}
+	files, err := tlsfiles.New(tlsfiles.Options{
+		Cert: c.CertFile, Key: c.KeyFile, CA: c.TrustedCAFile, Required: true, Name: "cluster",
+		Logger: b.log, Registerer: b.opts.Registry,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read certificates of the cluster: %w", err)
+	}
+	config, err := files.Peer()
+	if err != nil {
+		return nil, fmt.Errorf("read certificates of the cluster: %w", err)
+	}
+	return config, nil
+}

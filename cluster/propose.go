@@ -1,0 +1,122 @@
+package cluster
+
+import (
+	"slices"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+)
+
+// propose appends the rosters that should count instead of the newest ones.
+func (c *Cluster) propose() {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.leased(now) || !c.ready && !c.leaving {
+		return
+	}
+	for i := range c.parts {
+		p := &c.parts[i]
+		newest := p.rosters.newest()
+		want := c.want(i, newest, now)
+		if slices.Equal(want, newest.Members) {
+			p.wanted = time.Time{}
+			continue
+		}
+		if p.wanted.IsZero() {
+			p.wanted = now
+		}
+		if p.proposing || !c.mayPropose(newest, want, now, p.wanted) {
+			continue
+		}
+		p.proposing = true
+		c.append(i, Roster{Number: newest.Number + 1, Members: want})
+	}
+}
+
+// want returns the members that a partition should have.
+func (c *Cluster) want(partition int, newest Roster, now time.Time) []string {
+	members := []string{}
+	if c.ready && !c.leaving {
+		members = append(members, c.opts.ID)
+	}
+	for _, id := range newest.Members {
+		if id != c.opts.ID && c.stays(id, now) {
+			members = append(members, id)
+		}
+	}
+	for id, p := range c.peers {
+		// A member that comes back must know first that it was away.
+		knows := partition < len(p.beat.Rosters) && p.beat.Rosters[partition] == newest.Number
+		if !newest.Has(id) && knows && p.beat.Ready && !p.beat.Leaving && now.Sub(p.heard) < c.opts.Lease {
+			members = append(members, id)
+		}
+	}
+	slices.Sort(members)
+	return members
+}
+
+// stays reports whether a member may stay on a roster. The caller holds mu.
+func (c *Cluster) stays(id string, now time.Time) bool {
+	p := c.peers[id]
+	if p == nil {
+		return now.Sub(c.began) < c.opts.Suspect || c.vouched(id, now)
+	}
+	if now.Sub(p.heard) < c.opts.Lease && p.beat.Leaving {
+		return false
+	}
+	return now.Sub(latest(p.ready, c.began)) < c.opts.Suspect || now.Sub(p.heard) >= c.opts.Lease && c.vouched(id, now)
+}
+
+// vouched reports whether another member hears one that this member does not hear: only the link between the two is
+// broken. The caller holds mu.
+func (c *Cluster) vouched(id string, now time.Time) bool {
+	for _, p := range c.peers {
+		if now.Sub(p.heard) < c.opts.Lease && slices.Contains(p.beat.Hears, id) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayPropose reports whether this member proposes: the first of the wanted members does, and others if it has not for
+// a while, so that there is no race as a rule. A member that leaves proposes that itself.
+func (c *Cluster) mayPropose(newest Roster, want []string, now, since time.Time) bool {
+	if c.leaving && newest.Has(c.opts.ID) || len(want) > 0 && want[0] == c.opts.ID {
+		return true
+	}
+	return now.Sub(since) > 4*c.opts.Beat
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// append proposes a roster. The log may have no room, so it does not wait for it.
+func (c *Cluster) append(partition int, r Roster) {
+	rec := eventlog.Record{Kind: eventlog.KindRoster, Received: time.Now().UnixMilli(), Body: r.encode()}
+	c.done.Go(func() {
+		err := c.opts.Log.AppendTo(c.life, partition, &rec, proposal{c}, uint64(partition))
+		if err != nil {
+			c.proposed(partition, err)
+		}
+	})
+}
+
+// proposal is told what became of a proposed roster.
+type proposal struct{ c *Cluster }
+
+// Logged implements eventlog.Acker.
+func (p proposal) Logged(_ uint64, partition int, _ uint64, err error) { p.c.proposed(partition, err) }
+
+func (c *Cluster) proposed(partition int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.parts[partition].proposing = false
+	if err != nil {
+		c.log.Warn("a roster could not be proposed", "partition", partition, "err", err)
+	}
+}

@@ -1,0 +1,199 @@
+package handler
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// Own begins to run the deliveries of a partition: those that are stored, and from now on those of Dispatch. Package
+// fold calls it when this backend is to act for the partition, after the Fold of everything before. roster is the number
+// of the cluster's roster that makes it the owner, 0 if it is alone: it is in the reports.
+func (d *Dispatcher) Own(partition int, roster uint64) error {
+	l := d.ledger(partition)
+	if err := l.begin(roster); err != nil {
+		return err
+	}
+	stored, local, err := d.unfinished(l)
+	if err != nil {
+		return fmt.Errorf("read stored deliveries of partition %d: %w", partition, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var woken []*queue
+	for name, n := range stored {
+		q := d.queueOf(name)
+		q.addStored(l, n)
+		woken = append(woken, q)
+	}
+	for _, it := range local {
+		q := d.queueOf(resource.Name{Namespace: it.Namespace, Name: it.Handler})
+		q.add(it)
+	}
+	for _, q := range woken {
+		q.mu.Lock()
+		q.wake()
+		q.mu.Unlock()
+	}
+	return nil
+}
+
+// unfinished removes what is stored of messages that are routed again, and returns how many deliveries each handler has
+// of the others, and the local ones.
+func (d *Dispatcher) unfinished(l *ledger) (stored map[resource.Name]int, local []*item, err error) {
+	f := d.newFolding(l.partition)
+	defer f.batch.Close()
+	if err := f.removeBehind(l.from); err != nil {
+		return nil, nil, err
+	}
+	if !f.batch.Empty() {
+		if err := f.batch.Commit(pebble.NoSync); err != nil {
+			return nil, nil, err
+		}
+	}
+	d.letters.folded(f.letters, f.counts)
+	stored = map[resource.Name]int{}
+	var keys [][]byte
+	err = d.eachKey('q', func(key []byte, name resource.Name, lane int, _ position) error {
+		switch {
+		case lane == l.partition:
+			stored[name]++
+		case lane == localLane(l.partition):
+			keys = append(keys, bytes.Clone(key))
+		}
+		return nil
+	})
+	for _, key := range keys {
+		it, bad := d.readLocal(key, l)
+		if bad != nil {
+			d.discard(l, key, bad)
+			continue
+		}
+		local = append(local, it)
+	}
+	return stored, local, err
+}
+
+// addStored counts the stored deliveries of a partition that this backend now owns.
+func (q *queue) addStored(l *ledger, n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := q.lanes[l.partition]
+	if ln == nil {
+		ln = &lane{ledger: l}
+		q.lanes[l.partition] = ln
+	}
+	ln.spilled += n
+	q.spilled += n
+}
+
+// Disown ends what Own began: another backend is to act for the partition. Its deliveries are dropped from memory; those
+// that run go on to their end, which is not reported. When it returns, this backend appends no report any more: those
+// that come behind the change of the owner in the log must not be folded anywhere, even if this backend owns the
+// partition again by then. Package fold calls it, and Dispatch of the partition only after the next Own.
+func (d *Dispatcher) Disown(partition int) {
+	l := d.ledger(partition)
+	l.end()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := newLedger(d, partition)
+	l.mu.Lock()
+	next.known, next.term = l.known, l.term
+	l.mu.Unlock()
+	d.ledgers[partition] = next
+	for _, q := range d.queues {
+		q.disown(l)
+	}
+	d.letters.abandon(l)
+}
+
+// disown drops what a queue has of a ledger.
+func (q *queue) disown(l *ledger) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if ln := q.lanes[l.partition]; ln != nil && ln.ledger == l {
+		q.spilled -= ln.spilled
+		delete(q.lanes, l.partition)
+	}
+	ready := q.ready
+	q.ready = chainList{}
+	for c := ready.head; c != nil; {
+		next := c.next
+		if q.purge(c, l); c.head != nil {
+			q.ready.push(c)
+		}
+		c = next
+	}
+	for _, c := range q.chains {
+		q.purge(c, l)
+	}
+	q.purgeGroups()
+	q.wake()
+}
+
+// purge drops the deliveries of a ledger from a chain, except one that runs: afterTurn drops that. The caller holds mu.
+func (q *queue) purge(c *chain, l *ledger) {
+	first := c.head
+	var left []*item
+	for it := c.head; it != nil; it = it.next {
+		if it.ledger == l && it.begin.IsZero() {
+			q.forget(it)
+			continue
+		}
+		left = append(left, it)
+	}
+	c.head, c.tail = nil, nil
+	for _, it := range left {
+		it.next = nil
+		if c.head == nil {
+			c.head = it
+		} else {
+			c.tail.next = it
+		}
+		c.tail = it
+	}
+	if c.head != first && c.index > 0 {
+		q.unwait(c)
+		if c.head != nil {
+			q.turn(c) // the wait was that of the first delivery
+		}
+	}
+	if c.head == nil && c.members == 0 {
+		delete(q.chains, c.pair)
+	}
+}
+
+// purgeGroups drops the deliveries of ledgers that are over from the groups that no worker has. The caller holds mu.
+func (q *queue) purgeGroups() {
+	for key, g := range q.groups {
+		if q.leave(g); len(g.members) == 0 {
+			delete(q.groups, key)
+		}
+	}
+	for _, list := range [...]*[]*group{&q.sealed, &q.late} {
+		var left []*group
+		for _, g := range *list {
+			if q.leave(g); len(g.members) > 0 {
+				left = append(left, g)
+			}
+		}
+		*list = left
+	}
+}
+
+// leave drops the members of a group whose ledgers are over. The caller holds mu.
+func (q *queue) leave(g *group) {
+	left := g.members[:0]
+	for _, m := range g.members {
+		if m.ledger.isOver() {
+			q.release(m)
+			continue
+		}
+		left = append(left, m)
+	}
+	clear(g.members[len(left):])
+	g.members = left
+}
