@@ -428,8 +428,8 @@ func TestAgentRequestsAndConcurrency(t *testing.T) {
 	t.Parallel()
 	b := new(fakeBackend).start(t)
 	a, s := startAgent(t, b, func(o *Options) { o.MaxConcurrency = 1 })
-	path := fifo(t)
-	blocked := shellCheck("blocked", "cat "+path)
+	path, order := fifo(t), filepath.Join(t.TempDir(), "order")
+	blocked := shellCheck("blocked", "cat "+path+" && echo blocked >>"+order)
 	send := func(config *resource.CheckConfig, issued int64) {
 		t.Helper()
 		s.send(wire.TypeCheckRequest, &resource.CheckRequest{Config: config, Issued: issued})
@@ -442,7 +442,7 @@ func TestAgentRequestsAndConcurrency(t *testing.T) {
 	send(blocked, 10) // for another subscription
 	send(blocked, 9)
 	send(blocked, 11)
-	waiting := shellCheck("waiting", "echo done")
+	waiting := shellCheck("waiting", "echo waiting >>"+order+" && echo done")
 	send(waiting, 10)
 	requests := func(v verdict) float64 { return value(t, a.checkMetrics.requests.WithLabelValues(string(v))) }
 	for requests(accepted) < 2 { // requests are taken in order
@@ -458,9 +458,15 @@ func TestAgentRequestsAndConcurrency(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Close()
-	got := s.readN(2)
-	if got[0].check() != "blocked" || got[0].event.Check.Output != "go\n" || got[1].check() != "waiting" {
-		t.Errorf("got %+v", got)
+	outputs := map[string]string{}
+	for _, r := range s.readN(2) { // a result may overtake that of the check before it
+		outputs[r.check()] = r.event.Check.Output
+	}
+	if want := map[string]string{"blocked": "go\n", "waiting": "done\n"}; !maps.Equal(outputs, want) {
+		t.Errorf("got %q", outputs)
+	}
+	if ran, err := os.ReadFile(order); err != nil || string(ran) != "blocked\nwaiting\n" {
+		t.Errorf("the checks ran as %q, error %v", ran, err)
 	}
 	s.Close(wire.CloseGoingAway, "bye")
 	s = b.accept(t)

@@ -10,6 +10,7 @@ import (
 // with the agents that are still connected. It returns at once; the server must have been started. It is not stored: a
 // restarted server takes agents.
 func (s *Server) Drain(over time.Duration) {
+	members := s.members() // before the lock: Options.Members may ask whether the server is draining
 	d := &s.departures
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -24,6 +25,7 @@ func (s *Server) Drain(over time.Duration) {
 	}
 	s.metrics.draining.Set(1)
 	s.log.Warn("agents are sent to other backends", "sessions", len(open), "seconds", d.drainOver.Seconds())
+	s.direct(members, shareOfOthers(members, s.Sessions()), true, false) // the first agent leaves at once
 	d.begin(s, open, d.drainOver)
 }
 

@@ -46,17 +46,21 @@ func (s *Server) watchMembers(ctx context.Context, b *balance) {
 	}
 }
 
-// lookAtMembers makes one look at the members.
-func (s *Server) lookAtMembers(b *balance, now time.Time) {
+// members returns the members by id; none if the backend is in no cluster. The caller owns the slice.
+func (s *Server) members() []Member {
+	if s.opts.Members == nil {
+		return nil
+	}
 	members := slices.Clone(s.opts.Members())
 	slices.SortFunc(members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
-	own := s.Sessions()
+	return members
+}
+
+// lookAtMembers makes one look at the members.
+func (s *Server) lookAtMembers(b *balance, now time.Time) {
+	members, own := s.members(), s.Sessions()
 	surplus := b.look(now, members, own)
-	share, leaving := b.share, s.departures.draining()
-	if leaving {
-		share = shareOfOthers(members, own)
-	}
-	s.direct(members, share, leaving, now.Sub(b.since) >= steadyFor)
+	leaving := s.departures.direct(s, members, b.share, own, now.Sub(b.since) >= steadyFor)
 	if _, closed := s.Suspended(); surplus == 0 || leaving || closed {
 		return
 	}
@@ -79,7 +83,19 @@ func shareOfOthers(members []Member, own int) int {
 	return (total + max(1, others) - 1) / max(1, others)
 }
 
-// direct makes the signpost. Agents learn other URLs with the next message that the backend has for them, once these
+// direct makes the signpost, and reports whether there is a drain. It holds mu, so that a signpost from before a drain
+// does not replace the one that Drain has made.
+func (d *departures) direct(s *Server, members []Member, share, own int, steady bool) (draining bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if draining = !d.drainSince.IsZero(); draining {
+		share = shareOfOthers(members, own)
+	}
+	s.direct(members, share, draining, steady)
+	return draining
+}
+
+// direct makes the signpost from members, which it changes. The caller holds departures.mu. Agents learn other URLs with the next message that the backend has for them, once these
 // were the same for a while: an agent needs no newest list, because it tries the next member if one is gone.
 func (s *Server) direct(members []Member, share int, leaving, steady bool) {
 	members = slices.DeleteFunc(members, func(m Member) bool { return m.URL == "" })

@@ -6,7 +6,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,8 +17,9 @@ import (
 // testCluster is a server of a cluster whose members the test sets. All agents that leave go to the member with id c.
 type testCluster struct {
 	*Server
-	most    int // sessions
-	members atomic.Pointer[[]Member]
+	mu   sync.Mutex // guards the fields below
+	most int        // sessions
+	all  []Member
 }
 
 // clusterOf is startDraining for a server that looks at members until the test ends.
@@ -26,7 +27,9 @@ func clusterOf(t *testing.T, members ...Member) *testCluster {
 	t.Helper()
 	c := &testCluster{Server: startDraining(t)}
 	c.opts.Members = func() []Member {
-		now := slices.Clone(*c.members.Load())
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		now := slices.Clone(c.all)
 		c.most = max(c.most, c.Sessions())
 		for i := range now {
 			if now[i].ID == "c" {
@@ -42,7 +45,11 @@ func clusterOf(t *testing.T, members ...Member) *testCluster {
 	return c
 }
 
-func (c *testCluster) set(members ...Member) { c.members.Store(&members) }
+func (c *testCluster) set(members ...Member) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = members
+}
 
 // joinFollowing is joinRead for a lapwing agent that follows.
 func (s *Server) joinFollowing(t *testing.T, name string) *peer {
@@ -206,33 +213,55 @@ func TestSurplusWithoutURLs(t *testing.T) {
 	})
 }
 
-// TestDrainSaysWhere: agents that leave in a drain are told where to go, to the members with room most of all.
+// TestDrainSaysWhere: each agent that leaves in a drain learns where to go, the first one too, and most go to the member
+// with most room.
 func TestDrainSaysWhere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, c := Member{ID: "b", URL: "ws://b:1", Sessions: 400}, Member{ID: "c", URL: "ws://c:1"}
-		s := clusterOf(t, Member{ID: "a", URL: "ws://a:1", Self: true}, b, c)
-		var all []*peer
-		for i := range 100 {
-			all = append(all, s.joinFollowing(t, fmt.Sprint("own-", i)))
+	for _, tt := range []struct {
+		name           string
+		b, c           int // sessions
+		leastB, leastC int // agents of 100 that go to b and to c, at least
+	}{
+		{"one has room", 400, 0, 0, 80},
+		{"all are even", 100, 100, 10, 10},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, c := Member{ID: "b", URL: "ws://b:1", Sessions: tt.b}, Member{ID: "c", URL: "ws://c:1", Sessions: tt.c}
+				next := drainOf100(t, b, c)
+				if next[b.URL]+next[c.URL] != 100 || next[b.URL] < tt.leastB || next[c.URL] < tt.leastC {
+					t.Errorf("sent to %v", next)
+				}
+			})
+		})
+	}
+}
+
+// drainOf100 drains a member that has 100 agents, and returns how many were sent to each URL.
+func drainOf100(t *testing.T, others ...Member) map[string]int {
+	t.Helper()
+	s := clusterOf(t, append(others, Member{ID: "a", URL: "ws://a:1", Self: true})...)
+	var all []*peer
+	for i := range 100 {
+		all = append(all, s.joinFollowing(t, fmt.Sprint("own-", i)))
+	}
+	time.Sleep(5 * time.Second)
+	s.Drain(10 * time.Second)
+	s.set(others...) // the others know
+	time.Sleep(15 * time.Second)
+	synctest.Wait()
+	next := map[string]int{}
+	for _, p := range all {
+		got, rest := p.told(t)
+		if len(got) == 0 || len(rest) != 1 || rest[0].typ != wire.TypePace {
+			t.Fatalf("%s got %+v, %v", p.name, got, rest)
 		}
-		time.Sleep(time.Second)
-		s.Drain(10 * time.Second)
-		s.set(b, c) // the others know
-		time.Sleep(15 * time.Second)
-		synctest.Wait()
-		next := map[string]int{}
-		for _, p := range all {
-			got, others := p.told(t)
-			if len(got) == 0 || len(others) != 1 || others[0].typ != wire.TypePace {
-				t.Fatalf("told %+v, %v", got, others)
+		for _, m := range got { // one of them names other members, at the moment at which they have changed
+			if m.Next != "" {
+				next[m.Next]++
 			}
-			next[got[len(got)-1].Next]++
 		}
-		// The first may leave before the backend has looked at the members again.
-		if next["ws://b:1"]+next["ws://c:1"] < 98 || next["ws://c:1"] < 75 {
-			t.Errorf("sent to %v", next)
-		}
-	})
+	}
+	return next
 }
 
 // TestSuspend: all sessions are closed, and agents are refused with the reason, until Resume. A drain is not affected.
