@@ -128,7 +128,9 @@ func (m *membership) sessionMembers() []session.Member {
 	var members []session.Member
 	for _, o := range m.Members() {
 		if (o.Self || o.Heard && o.Ready) && !o.Leaving && !o.Draining {
-			members = append(members, session.Member{ID: o.ID, URL: o.AgentURL, Sessions: o.Sessions, Self: o.Self})
+			members = append(members, session.Member{
+				ID: o.ID, Life: o.Life, URL: o.AgentURL, Sessions: o.Sessions, Self: o.Self,
+			})
 		}
 	}
 	return members

@@ -27,6 +27,7 @@ const (
 // Member is a backend of a cluster that lives and takes agents.
 type Member struct {
 	ID       string
+	Life     string // differs after each start of its process
 	URL      string // where agents reach it, ws or wss; empty if they are not to know it
 	Sessions int    // as its Server.Sessions says
 	Self     bool   // this backend
@@ -39,7 +40,7 @@ type Member struct {
 // While sessions move, the numbers of other members are a moment older than this one's, so a session may count for two
 // members or for none. So the share is fixed when a rebalance begins, from the highest total of the last seconds.
 type balance struct {
-	ids    []string // of the members
+	lives  []life // of the members
 	since  time.Time
 	totals []totalAt // of the last seconds, while the members were these
 	total  int       // the highest of totals
@@ -49,6 +50,10 @@ type balance struct {
 	begun  time.Time // when the rebalance began; zero if there is none
 }
 
+// life is a member from one start to the next. One that starts again has lost its sessions, even if it was away for
+// less time than there is between two looks.
+type life struct{ id, life string }
+
 type totalAt struct {
 	at       time.Time
 	sessions int
@@ -57,10 +62,10 @@ type totalAt struct {
 // look returns how many sessions to move now. own is this backend's number of sessions, without those that are about to
 // leave. The members are sorted by id.
 func (b *balance) look(now time.Time, members []Member, own int) (surplus int) {
-	if same := slices.EqualFunc(members, b.ids, func(m Member, id string) bool { return m.ID == id }); !same {
+	if same := slices.EqualFunc(members, b.lives, func(m Member, l life) bool { return l == life{m.ID, m.Life} }); !same {
 		*b = balance{since: now, grown: now}
 		for _, m := range members {
-			b.ids = append(b.ids, m.ID)
+			b.lives = append(b.lives, life{m.ID, m.Life})
 		}
 	}
 	self := slices.IndexFunc(members, func(m Member) bool { return m.Self })

@@ -23,6 +23,7 @@ type simulation struct {
 
 type simulatedMember struct {
 	up      bool
+	life    int
 	balance balance
 	reports []int // its numbers of sessions, as beats carried them, the newest last
 }
@@ -77,7 +78,9 @@ func (s *simulation) delay(longest time.Duration) time.Duration {
 
 // set starts or stops a member. Agents of one that stops connect again within some seconds.
 func (s *simulation) set(member int, up bool) {
-	s.members[member].up, s.members[member].balance = up, balance{}
+	m := s.members[member]
+	m.up, m.balance = up, balance{}
+	m.life++
 	for _, a := range s.agents {
 		if a.at == member && !up {
 			a.at, a.to, a.back = -1, -1, s.now.Add(s.delay(3*time.Second))
@@ -127,7 +130,7 @@ func (s *simulation) look(self int, m *simulatedMember) {
 	for i, o := range s.members {
 		if o.up {
 			old := o.reports[max(0, len(o.reports)-2)]
-			members = append(members, Member{ID: fmt.Sprint(i), Sessions: old, Self: i == self})
+			members = append(members, Member{ID: fmt.Sprint(i), Life: fmt.Sprint(o.life), Sessions: old, Self: i == self})
 		}
 	}
 	surplus := m.balance.look(s.now, members, s.counts[self])
@@ -224,6 +227,20 @@ func TestBalance(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBalanceAfterAQuickRestart: a member is back before another one has looked. Its agents went to the others, and come
+// back.
+func TestBalanceAfterAQuickRestart(t *testing.T) {
+	t.Parallel()
+	toOthers := func(s *simulation, _ *simulatedAgent) int { return 1 + s.rand.IntN(2) }
+	s := newSimulation(3000, func(int) bool { return true }, roundRobin)
+	s.run(time.Minute)
+	s.way = toOthers
+	s.set(0, false)
+	s.set(0, true)
+	s.run(30 * time.Second)
+	within(t, "after a quick restart", s.counts, 10)
 }
 
 // TestBalanceAfterAStart: the first member that starts gets all agents. It gives the others their shares when they
