@@ -49,9 +49,6 @@ type Message struct {
 	Pending uint64 // messages of the server's copy behind this one
 }
 
-// Deletes reports whether the message deletes a key of a bucket.
-func (m *Message) Deletes() bool { return m.Header.Get("KV-Operation") != "" }
-
 // Following reads a stream in order.
 type Following struct {
 	// Messages gets each message. Messages that are not there any more are left out.

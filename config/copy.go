@@ -13,6 +13,9 @@ type Copied struct {
 	Key string // kind.namespace.name, each escaped
 }
 
+// Deletes reports whether the key was deleted.
+func (c *Copied) Deletes() bool { return c.Header.Get(operationHeader) != "" }
+
 // Copy calls f with all keys of the bucket, those of secrets too, in the order of their revisions. Changes that are
 // made in the meantime come behind them, so the newest value of each key counts.
 func (s *Store) Copy(ctx context.Context, f func(*Copied) error) error {
