@@ -94,7 +94,7 @@ const (
 	maxOwed = 64 << 20
 	// maxEnded is how many deliveries may have ended that the log does not know. Then the workers pause, too: a crash
 	// repeats at most these and the running ones, however slow the log is.
-	maxEnded = 128
+	maxEnded = 48
 )
 
 // Dispatcher owns the queues of all handlers.
@@ -251,6 +251,9 @@ func (d *Dispatcher) lastReports() {
 // behind reports whether the log has not taken so much of what workers did that they pause. It bounds memory, and what
 // a crash repeats.
 func (d *Dispatcher) behind() bool { return d.owed.Load() >= d.maxOwed }
+
+// owesMuch reports whether workers are about to pause.
+func (d *Dispatcher) owesMuch() bool { return d.owed.Load() >= d.maxOwed/2 }
 
 // settle records that the log has taken a report with changes of workers, who go on if they paused.
 func (d *Dispatcher) settle(owed int64) {

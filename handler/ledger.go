@@ -31,9 +31,7 @@ func (p position) successor() position {
 }
 
 const (
-	// reportAt is how many deliveries may end before a report, and reportAfter how long that may take. A crash repeats
-	// at most these and the running ones.
-	reportAt    = 32
+	// reportAfter is how long the end of a delivery may wait for its report, unless workers are about to pause.
 	reportAfter = 50 * time.Millisecond
 	// reportRouted is how long it may take until the log has new deliveries that have not ended.
 	reportRouted = 200 * time.Millisecond
@@ -65,7 +63,6 @@ type ledger struct {
 	fresh   map[*item]struct{}
 	changes []change
 	index   map[string]int
-	ended   int   // deliveries that have ended since the last report
 	owed    int64 // bytes of the changes that workers made
 
 	timer             *time.Timer
@@ -200,7 +197,7 @@ func (l *ledger) finish(it *item, with ...change) bool {
 	end := l.d.maxOwed / maxEnded
 	l.owed += end
 	l.d.owed.Add(end)
-	if l.ended++; l.ended >= reportAt {
+	if l.d.owesMuch() {
 		l.ask(0)
 	} else {
 		l.ask(reportAfter)
@@ -329,7 +326,7 @@ func (l *ledger) report() bool {
 	clear(l.fresh)
 	clear(l.index)
 	l.reported, l.owed = l.owed, 0
-	l.changes, l.ended, l.begun, l.told = nil, 0, true, l.top
+	l.changes, l.begun, l.told = nil, true, l.top
 	l.reports++
 	number := l.reports
 	l.sending.Go(func() {
