@@ -136,7 +136,7 @@ func (m *model) open() {
 		}
 		if early { // and far enough to have read back the stored deliveries
 			m.release(m.rng.IntN(4))
-			m.poll(m.settled)
+			m.poll(m.atRest)
 			m.takeBack()
 		}
 		for _, ev := range part.held {
@@ -342,7 +342,7 @@ func (m *model) writeBack(p int, fail, sync bool) {
 	if n == 0 || fail {
 		return
 	}
-	if err := m.d.ledger(p).settled(m.t.Context(), newest); err != nil {
+	if err := m.d.ledger(p).awaitKnown(m.t.Context(), newest); err != nil {
 		m.t.Fatal(err)
 	}
 	opts := pebble.NoSync
@@ -376,8 +376,8 @@ func (m *model) gather(p int, b *pebble.Batch) (n int, newest uint64) {
 	return n, m.routed(p)
 }
 
-// tell has a partition's report made now.
-func (m *model) tell(p int) {
+// report makes a partition's report now.
+func (m *model) report(p int) {
 	m.folding.Lock()
 	m.routed(p)
 	m.folding.Unlock()
@@ -458,8 +458,8 @@ func (m *model) idle() bool {
 	return m.each(func(q *queue) bool { return q.empty() })
 }
 
-// settled reports whether all tokens are used up, or none can be used any more, and the queues have stopped growing.
-func (m *model) settled() bool {
+// atRest reports whether all tokens are used up, or none can be used any more, and the queues have stopped growing.
+func (m *model) atRest() bool {
 	m.mu.Lock()
 	tokens := m.tokens
 	m.mu.Unlock()
@@ -532,14 +532,14 @@ func TestNothingIsLost(t *testing.T) {
 				case n < 85:
 					m.writeBack(m.rng.IntN(modelPartitions), m.rng.IntN(6) == 0, m.rng.IntN(3) == 0)
 				case n < 97:
-					m.tell(m.rng.IntN(modelPartitions))
+					m.report(m.rng.IntN(modelPartitions))
 				default:
 					m.crash()
 				}
 			}
 			m.drain()
 			for p := range m.parts {
-				m.tell(p)
+				m.report(p)
 			}
 			if keys := append(stored(t, m.db), keysFrom(t, m.db, "dr")...); len(keys) > 0 {
 				t.Errorf("still stored: %q", keys)
@@ -575,13 +575,13 @@ func TestCrashAtEachStep(t *testing.T) {
 		}
 		m.mu.Unlock()
 	}
-	tell := func(m *model) { m.tell(0) }
+	report := func(m *model) { m.report(0) }
 	store := func(m *model) { m.writeBack(0, false, true) }
-	write := func(m *model) { tell(m); store(m) }
+	write := func(m *model) { report(m); store(m) }
 	for name, steps := range map[string][]step{
-		"finished before it is told": {arrive, finish, tell, arrive, tell, store},
-		"finished after it is told":  {arrive, tell, finish, store, arrive, tell, arrive, write},
-		"stored before it is told":   {arrive, store, tell, finish, arrive, store, finish, tell},
+		"finished before it is reported": {arrive, finish, report, arrive, report, store},
+		"finished after it is reported":  {arrive, report, finish, store, arrive, report, arrive, write},
+		"stored before it is reported":   {arrive, store, report, finish, arrive, store, finish, report},
 		"spilled": {
 			arrive, arrive, arrive, arrive, arrive, arrive, arrive, write, finish, finish, write, finish, write,
 			finish, finish, arrive, write,
@@ -601,4 +601,8 @@ func TestCrashAtEachStep(t *testing.T) {
 			}
 		})
 	}
+}
+
+func (p position) before(o position) bool {
+	return p.seq < o.seq || p.seq == o.seq && p.sub < o.sub
 }

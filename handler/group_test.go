@@ -80,7 +80,7 @@ func TestGroups(t *testing.T) {
 		if last := a.order[len(a.order)-1]; !slices.Equal(a.times(last), []time.Duration{70 * time.Second}) {
 			t.Errorf("%s at %v", last, a.times(last))
 		}
-		b.told(t, 0)
+		b.flush(t, 0)
 		if keys := keysFrom(t, db, "d"); len(keys) != 1 {
 			t.Errorf("still stored: %q", keys)
 		}
@@ -128,7 +128,7 @@ func TestGroupIsTriedAgainAndDies(t *testing.T) {
 		if got := a.times("0-3-1/a"); !slices.Equal(got, []time.Duration{35 * s}) {
 			t.Errorf("the one behind went out at %v", got)
 		}
-		b.told(t, 0)
+		b.flush(t, 0)
 		letters, _, err := b.DeadLetters("default", "a", "", 10)
 		if err != nil || len(letters) != 2 || letters[0].Attempts != 3 || letters[1].ID != "0-2-1.a" {
 			t.Errorf("dead letters %+v %v", letters, err)
@@ -204,7 +204,7 @@ func TestGroupSurvivesARestart(t *testing.T) {
 			for i := range 6 {
 				b.Dispatch(incident("a", i+1, fmt.Sprint("r1-", i)))
 			}
-			b.told(t, 0)
+			b.flush(t, 0)
 			time.Sleep(12 * time.Second) // the bubble's time
 			synctest.Wait()
 			if err := b.Stop(); err != nil {

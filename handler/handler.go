@@ -190,13 +190,7 @@ func (d *Dispatcher) Start(context.Context) error {
 	}
 	d.started = true
 	d.running.Store(true)
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	for _, q := range d.queues {
-		q.mu.Lock()
-		q.wake()
-		q.mu.Unlock()
-	}
+	d.wakeAll()
 	return nil
 }
 
@@ -255,11 +249,16 @@ func (d *Dispatcher) behind() bool { return d.owed.Load() >= d.maxOwed }
 // owesMuch reports whether workers are about to pause.
 func (d *Dispatcher) owesMuch() bool { return d.owed.Load() >= d.maxOwed/2 }
 
-// settle records that the log has taken a report with changes of workers, who go on if they paused.
-func (d *Dispatcher) settle(owed int64) {
+// release records that the log has taken a report with changes of workers. If they paused for it, they go on.
+func (d *Dispatcher) release(owed int64) {
 	if was := d.owed.Add(-owed) + owed; was < d.maxOwed || d.behind() {
 		return
 	}
+	d.wakeAll()
+}
+
+// wakeAll wakes the workers of all handlers.
+func (d *Dispatcher) wakeAll() {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for _, q := range d.queues {

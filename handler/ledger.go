@@ -18,10 +18,6 @@ type position struct {
 	sub uint32
 }
 
-func (p position) before(o position) bool {
-	return p.seq < o.seq || p.seq == o.seq && p.sub < o.sub
-}
-
 // successor returns the first position behind p.
 func (p position) successor() position {
 	if p.sub == ^uint32(0) {
@@ -52,11 +48,11 @@ type ledger struct {
 	over  bool   // for good: Disown or Stop
 	mine  uint64 // the term of this ownership
 	// roster is the number of the cluster's roster under which it began.
-	roster uint64
-	from   uint64 // known when it began
-	begun  bool   // a report of it was made
-	top    uint64 // the message up to which all deliveries were dispatched
-	told   uint64 // the same in the last report
+	roster  uint64
+	from    uint64 // known when it began
+	begun   bool   // a report of it was made
+	top     uint64 // the message up to which all deliveries were dispatched
+	lastTop uint64 // top in the last report
 
 	// fresh has the deliveries that are only in memory. changes has the other news, in their order; index finds the
 	// newest change of a key. A change without a key was replaced.
@@ -68,7 +64,7 @@ type ledger struct {
 	timer             *time.Timer
 	due               time.Time // when the timer fires, zero if it is not set
 	again             bool      // a report is due while another one is under way
-	reports, answered uint64    // the reports made, and those that are folded here
+	reports, answered uint64    // how many reports were made, and how many of them are folded here
 	reported          int64     // owed by the report under way
 	err               error     // the log is closed
 	progressed        chan struct{}
@@ -320,13 +316,13 @@ func (l *ledger) report() bool {
 	for it := range l.fresh {
 		r.changes = append(r.changes, change{key: it.key(), whole: it.Delivery})
 	}
-	if len(r.changes) == 0 && l.told >= l.top {
+	if len(r.changes) == 0 && l.lastTop >= l.top {
 		return false
 	}
 	clear(l.fresh)
 	clear(l.index)
 	l.reported, l.owed = l.owed, 0
-	l.changes, l.begun, l.told = nil, true, l.top
+	l.changes, l.begun, l.lastTop = nil, true, l.top
 	l.reports++
 	number := l.reports
 	l.sending.Go(func() {
@@ -352,16 +348,16 @@ func (l *ledger) Logged(report uint64, _ int, _ uint64, err error) {
 		l.report()
 	}
 	l.mu.Unlock()
-	l.d.settle(owed)
+	l.d.release(owed)
 }
 
-// signal wakes the callers of flush and Settled. The caller holds mu.
+// signal wakes the callers of wait. The caller holds mu.
 func (l *ledger) signal() {
 	close(l.progressed)
 	l.progressed = make(chan struct{})
 }
 
-// wait waits for signal. The caller holds mu, which is unlocked meanwhile.
+// wait waits for signal. The caller holds mu, which is unlocked until then.
 func (l *ledger) wait(ctx context.Context) error {
 	progressed := l.progressed
 	l.mu.Unlock()
@@ -399,7 +395,7 @@ func (l *ledger) begin(roster uint64) error {
 	}
 	l.owned, l.begun, l.roster = true, false, roster
 	l.mine = max(l.term+1, uint64(time.Now().UnixNano()))
-	l.from, l.top, l.told = l.known, max(l.top, l.known), l.known
+	l.from, l.top, l.lastTop = l.known, max(l.top, l.known), l.known
 	return nil
 }
 

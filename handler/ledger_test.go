@@ -78,13 +78,13 @@ func TestEarlierRelease(t *testing.T) {
 		t.Errorf("sent again %d, %v", n, err)
 	}
 	bd.finished.wait(5)
-	bd.told(t, 0)
+	bd.flush(t, 0)
 	if keys := keysFrom(t, db, "d"); len(keys) != 1 || keys[0] != string(markerKey(0)) {
 		t.Errorf("still stored: %q", keys)
 	}
 }
 
-// recorder is a log that keeps the records, and folds those that the test wants.
+// recorder is a log that keeps the records, and folds the ones that the test wants.
 type recorder struct {
 	loopback
 	bodies [][]byte
@@ -105,7 +105,7 @@ func TestLargeDelivery(t *testing.T) {
 	dl.Event = event("e", strings.Repeat("long ", 60_000)).AppendProto(nil)
 	b.Dispatch(dl)
 	b.Dispatch(incident("a", 2, "e"))
-	b.told(t, 0)
+	b.flush(t, 0)
 	if len(log.bodies) < 5 {
 		t.Fatalf("%d records", len(log.bodies))
 	}
@@ -172,13 +172,13 @@ func TestLogTakesNothing(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if err := b.ledger(0).settled(ctx, n); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("settled: %v", err)
+	if err := b.ledger(0).awaitKnown(ctx, n); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("awaitKnown: %v", err)
 	}
 	b.log.open()
 	b.finished.wait(n)
-	b.told(t, 0)
-	if err := b.ledger(0).settled(t.Context(), n); err != nil {
+	b.flush(t, 0)
+	if err := b.ledger(0).awaitKnown(t.Context(), n); err != nil {
 		t.Error(err)
 	}
 	if got := b.owed.Load(); got != 0 {
@@ -194,7 +194,7 @@ func TestStopWhileTheLogTakesNothing(t *testing.T) {
 		b.start(t)
 		b.Dispatch(incident("a", 1, "e"))
 		b.finished.wait(1)
-		b.told(t, 0)
+		b.flush(t, 0)
 		b.log.close()
 		b.Dispatch(incident("a", 2, "e"))
 		b.finished.wait(2)
@@ -247,7 +247,7 @@ func TestDisown(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		b.told(t, 0)
+		b.flush(t, 0)
 		before := len(stored(t, db))
 		b.Disown(0)
 		close(goOn)
@@ -321,7 +321,8 @@ func FuzzRecord(f *testing.F) {
 			}
 		}
 		if id, wishes, err := decodeRequest(body); err == nil {
-			if id2, again, err := decodeRequest(encodeRequest(id, wishes)); err != nil || id2 != id || fmt.Sprint(again) != fmt.Sprint(wishes) {
+			id2, again, err := decodeRequest(encodeRequest(id, wishes))
+			if err != nil || id2 != id || fmt.Sprint(again) != fmt.Sprint(wishes) {
 				t.Errorf("%v became %v, %v", wishes, again, err)
 			}
 		}

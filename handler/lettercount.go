@@ -13,7 +13,7 @@ type letterCount struct {
 	mu      sync.Mutex // guards the fields below
 	of      map[resource.Name]int
 	sum     int
-	coming  map[string]*ledger // those that a report will add, by key
+	coming  map[string]*ledger // dead letters that a report will add, by key
 	answers map[uint64]int     // how many dead letters each request of this backend got, once it is folded
 	expired time.Time          // when old ones were last removed
 }

@@ -318,8 +318,8 @@ func (b *bundle) start(t testing.TB) {
 	}
 }
 
-// told returns when the log has everything that was dispatched, and what became of it.
-func (b *bundle) told(t testing.TB, partition int) {
+// flush reports everything that was dispatched and every end, and returns when that is folded.
+func (b *bundle) flush(t testing.TB, partition int) {
 	t.Helper()
 	b.newestMu.Lock()
 	newest := b.newest[partition]
@@ -438,8 +438,8 @@ func shaped(job send.Job) string {
 	return strings.Join(names, " ")
 }
 
-// settled returns when the log has the deliveries of all messages up to seq.
-func (l *ledger) settled(ctx context.Context, seq uint64) error {
+// awaitKnown returns when the log has the deliveries of all messages up to seq.
+func (l *ledger) awaitKnown(ctx context.Context, seq uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for goal := min(seq, l.top); l.known < goal; {

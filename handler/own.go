@@ -9,7 +9,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Own begins to run the deliveries of a partition: those that are stored, and from now on those of Dispatch. Package
+// Own begins to run the deliveries of a partition: the stored ones, and from now on the deliveries of Dispatch. Package
 // fold calls it when this backend is to act for the partition, after the Fold of everything before. roster is the number
 // of the cluster's roster that makes it the owner, 0 if it is alone: it is in the reports.
 func (d *Dispatcher) Own(partition int, roster uint64) error {

@@ -130,7 +130,7 @@ func (m *clusterMember) kill() {
 	}
 }
 
-// run waits for a token and records the run, unless the member has died or lost the partition meanwhile.
+// run waits for a token and records the run, unless the member has died or lost the partition by then.
 func (m *clusterMember) run(dl *delivery.Delivery) send.Result {
 	c := m.c
 	c.mu.Lock()
@@ -359,7 +359,7 @@ func (c *cluster) check() {
 	}
 }
 
-// TestTakeover plays random histories in which the partition changes its owner, because it dies or is told to.
+// TestTakeover plays random histories in which the partition changes its owner, because that dies or gives it up.
 func TestTakeover(t *testing.T) {
 	seeds := 40
 	if testing.Short() {

@@ -140,8 +140,8 @@ func TestSpillAndDrain(t *testing.T) {
 			if got := b.metric(t, "lapwing_handler_spilled_total"); got < n-20 || float64(len(stored(t, b.db))) < got {
 				t.Errorf("%d are stored, %v were spilled", len(stored(t, b.db)), got)
 			}
-			b.told(t, 0)
-			b.told(t, 1)
+			b.flush(t, 0)
+			b.flush(t, 1)
 			if got := len(stored(t, b.db)); got != n {
 				t.Errorf("%d unfinished ones are stored after a report, want %d", got, n)
 			}
@@ -156,10 +156,10 @@ func TestSpillAndDrain(t *testing.T) {
 			if got := b.metric(t, "lapwing_handler_queue_spilled"); got != 0 {
 				t.Errorf("%v are still spilled", got)
 			}
-			b.told(t, 0)
-			b.told(t, 1)
+			b.flush(t, 0)
+			b.flush(t, 1)
 			if got := len(stored(t, b.db)); got != 0 {
-				t.Errorf("%d finished ones are stored after the log was told", got)
+				t.Errorf("%d finished ones are stored after the report", got)
 			}
 		})
 	}
@@ -181,7 +181,7 @@ func TestUnfinishedRunAfterTheNextStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Dispatch(incident("a", 21, "e")) // the log may still bring some, which it brings again
-	b.told(t, 0)
+	b.flush(t, 0)
 	if len(b.finished.wait(0)) != 0 {
 		t.Fatal("something finished")
 	}
@@ -209,7 +209,7 @@ func TestUnfinishedRunAfterTheNextStart(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("ran after the restart: %v", got)
 	}
-	b.told(t, 0)
+	b.flush(t, 0)
 	if keys := stored(t, db); len(keys) != 0 {
 		t.Errorf("still stored: %q", keys)
 	}
@@ -236,7 +236,7 @@ func TestStopLetsRunningDeliveriesFinish(t *testing.T) {
 	if all := b.finished.wait(1); len(all) != 1 || all[0].Seq != 1 || b.result("0-1-1/a") != trace.Delivered {
 		t.Errorf("finished: %v", all)
 	}
-	b.told(t, 0)
+	b.flush(t, 0)
 	if keys := stored(t, b.db); len(keys) != 1 {
 		t.Errorf("stored: %q", keys)
 	}
@@ -290,7 +290,7 @@ func TestStartAndStopUnderLoad(t *testing.T) {
 			for i := range 300 {
 				b.Dispatch(of(p, i))
 				if i%10 == 0 {
-					b.told(t, p)
+					b.flush(t, p)
 					b.metric(t, "lapwing_handler_queue_depth")
 				}
 			}
@@ -303,7 +303,7 @@ func TestStartAndStopUnderLoad(t *testing.T) {
 	}
 	load.Wait()
 	for p := range 3 {
-		b.told(t, p)
+		b.flush(t, p)
 	}
 	done := map[string]int{}
 	for _, dl := range b.finished.wait(0) {
@@ -344,7 +344,7 @@ func TestDeletedHandler(t *testing.T) {
 		t.Errorf("%v dropped, want 9", n)
 	}
 	eventually(t, "the worker has ended", func() bool { return b.metric(t, "lapwing_handler_queue_spilled") == 0 })
-	b.told(t, 0)
+	b.flush(t, 0)
 	if keys := stored(t, b.db); len(keys) > 0 {
 		t.Errorf("still stored: %q", keys)
 	}
@@ -362,7 +362,7 @@ func TestNameUsedAgain(t *testing.T) {
 	h := b.hold()
 	b.Dispatch(incident("a", 1, "e"))
 	b.Dispatch(incident("a", 2, "e"))
-	b.told(t, 0)
+	b.flush(t, 0)
 	b.log.close()
 	close(h.goOn)
 	b.start(t)
@@ -393,7 +393,7 @@ func TestNameUsedAgain(t *testing.T) {
 		t.Errorf("%d deliveries ran, want 23", len(count))
 	}
 	b.log.open()
-	b.told(t, 0)
+	b.flush(t, 0)
 	if keys := stored(t, b.db); len(keys) != 0 {
 		t.Errorf("still stored: %q", keys)
 	}
@@ -405,7 +405,7 @@ func TestUnreadableRecords(t *testing.T) {
 	for i := range 12 {
 		b.Dispatch(incident("a", i+1, "e"))
 	}
-	b.told(t, 0) // the next report is of the ends
+	b.flush(t, 0) // the next report is of the ends
 	for _, seq := range []uint64{3, 7, 8, 12} {
 		if err := b.db.Set(deliveryKey(resource.Name{Namespace: "default", Name: "a"}, 0, position{seq, 1}),
 			[]byte{version, 200}, pebble.NoSync); err != nil {
@@ -431,7 +431,7 @@ func TestUnreadableRecords(t *testing.T) {
 	if n := b.metric(t, "lapwing_handler_store_errors_total"); n != 4 {
 		t.Errorf("%v errors, want 4", n)
 	}
-	b.told(t, 0)
+	b.flush(t, 0)
 	if keys := stored(t, b.db); len(keys) != 1 || !strings.HasSuffix(keys[0], "short") {
 		t.Errorf("still stored: %q", keys)
 	}

@@ -16,14 +16,14 @@ import (
 // This file has the records of the log that are about deliveries (eventlog.KindDeliveries), except their fold. They are
 // of two kinds, which differ in the first byte.
 //
-// A report is what the owner of a partition says: the number of its ownership (term), the cluster's roster under which it
-// began (0 if there is none), whether this is the first report
-// of it and then the message from which it routes (from), the message up to which the log now has all deliveries (upto,
-// 0 if it is not this record that says so), and changes of keys of the database: the key behind its length, an op, and
-// what the op needs. A report that is too large for a record is several: then the last one has upto.
+// The owner of a partition writes reports. A report has the number of its ownership (term), the cluster's roster under
+// which it began (0 if there is none), whether this is the first report of it and then the message from which it routes
+// (from), the message up to which the log now has all deliveries (upto, 0 if this record does not have it), and changes
+// of keys of the database: the key behind its length, an op, and what the op needs. A report that is too large for a
+// record is several: then the last one has upto.
 //
-// A request is what users want with dead letters, from any backend: the number of the request, and for each dead letter
-// the key behind its length, and 0 to delete it, or 1 and the position that its delivery gets.
+// Any backend writes requests: what users want done with dead letters. A request has its number, and for each dead
+// letter the key behind its length, and 0 to delete it, or 1 and the position that its delivery gets.
 
 // The kinds of records.
 const (
@@ -225,7 +225,7 @@ func partKey(partition int) []byte {
 	return binary.BigEndian.AppendUint16([]byte("dp"), uint16(partition))
 }
 
-// gather adds a part of a value to those that came before, and returns the value when it is whole. Parts whose
+// gather adds a part of a value to the parts before it, and returns the value when it is whole. Parts whose
 // beginning is missing were folded before: a replay began behind it.
 func (d *Dispatcher) gather(b *pebble.Batch, partition int, o op) (value []byte, whole bool, err error) {
 	sofar := fields.AppendBytes(nil, o.key)

@@ -181,7 +181,7 @@ func TestRetryWaitsAndBlocksNobody(t *testing.T) {
 		if got := tr.of("0-1-1/a"); got.Verdict != trace.Delivered || len(got.Attempts) != 4 {
 			t.Errorf("the trace says %+v", got)
 		}
-		b.told(t, 0)
+		b.flush(t, 0)
 		if keys := keysFrom(t, db, "d"); len(keys) != 1 {
 			t.Errorf("still stored: %q", keys)
 		}
@@ -223,7 +223,7 @@ func TestRetrySurvivesARestart(t *testing.T) {
 		if got := a.times("0-1-1/a"); len(got) != 2 {
 			t.Fatalf("tried at %v", got)
 		}
-		b.told(t, 0)
+		b.flush(t, 0)
 		if err := b.Stop(); err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +234,7 @@ func TestRetrySurvivesARestart(t *testing.T) {
 		if got := a.times("0-1-1/a"); !slices.Equal(got, []time.Duration{19 * time.Second, 59 * time.Second}) {
 			t.Errorf("after the restart tried at %v", got)
 		}
-		b.told(t, 0)
+		b.flush(t, 0)
 		letters, next, err := b.DeadLetters("default", "", "", 10)
 		if err != nil || len(letters) != 1 || next != "" || letters[0].Attempts != 4 || letters[0].Last-letters[0].First != 70_000 {
 			t.Errorf("dead letters %+v %q %v", letters, next, err)
@@ -255,11 +255,12 @@ func TestStoredWaitAfterTheClockWasSetBack(t *testing.T) {
 		if got := a.times("0-1-1/a"); len(got) != 1 {
 			t.Fatalf("tried at %v", got)
 		}
-		b.told(t, 0)
+		b.flush(t, 0)
 		if err := b.Stop(); err != nil {
 			t.Fatal(err)
 		}
-		p := progress{attempts: 1, first: time.Now().Add(time.Hour).UnixMilli(), due: time.Now().Add(time.Hour + 10*time.Second).UnixMilli()}
+		ahead := time.Now().Add(time.Hour)
+		p := progress{attempts: 1, first: ahead.UnixMilli(), due: ahead.Add(10 * time.Second).UnixMilli()}
 		key := deliveryKey(resource.Name{Namespace: "default", Name: "a"}, 0, position{1, 1})
 		key[1] = 'r'
 		if _, closer, err := db.Get(key); err != nil || closer.Close() != nil {
@@ -299,7 +300,7 @@ func TestDeadLetters(t *testing.T) {
 		if letters, _, err := b.DeadLetters("", "", "", 100); err != nil || len(letters) != 0 {
 			t.Errorf("before a report there are %v %v", letters, err)
 		}
-		b.told(t, 0)
+		b.flush(t, 0)
 		all := func(namespace, handler string, page int) (ids []string) {
 			for after := ""; ; {
 				letters, next, err := b.DeadLetters(namespace, handler, after, page)
@@ -358,7 +359,7 @@ func TestDeadLetters(t *testing.T) {
 		if n := b.metric(t, "lapwing_handler_dead_letters"); n != 0 {
 			t.Errorf("%v are counted", n)
 		}
-		b.told(t, 0)
+		b.flush(t, 0)
 		if keys := keysFrom(t, db, "d"); len(keys) != 1 {
 			t.Errorf("still stored: %q", keys)
 		}
@@ -374,7 +375,7 @@ func TestRedriveSurvivesACrash(t *testing.T) {
 	b.start(t)
 	b.Dispatch(incident("a", 1, "e"))
 	b.finished.wait(1)
-	b.told(t, 0)
+	b.flush(t, 0)
 	if err := b.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +388,7 @@ func TestRedriveSurvivesACrash(t *testing.T) {
 	if got := b.finished.wait(1); got[0].ID != "0-1-1/a" || b.result("0-1-1/a") != trace.Delivered {
 		t.Errorf("%s: %s", got[0].ID, b.result("0-1-1/a"))
 	}
-	b.told(t, 0)
+	b.flush(t, 0)
 	if keys := stored(t, db); len(keys) != 0 {
 		t.Errorf("still stored: %q", keys)
 	}
@@ -409,14 +410,14 @@ func TestTooManyDeadLetters(t *testing.T) {
 			b.Dispatch(incident("a", i+1, fmt.Sprint("e", i)))
 		}
 		b.finished.wait(5)
-		b.told(t, 0)
+		b.flush(t, 0)
 		if n, dropped := len(keysFrom(t, db, "dx")), b.metric(t, "lapwing_handler_dead_dropped_total"); n != 3 || dropped != 2 {
 			t.Errorf("%d are kept and %v dropped", n, dropped)
 		}
 		time.Sleep(2 * time.Hour) // the bubble's time
 		b.Dispatch(incident("a", 9, "e9"))
 		b.finished.wait(6)
-		b.told(t, 0)
+		b.flush(t, 0)
 		if keys := keysFrom(t, db, "dx"); len(keys) != 1 {
 			t.Errorf("kept: %q", keys)
 		}
@@ -453,7 +454,7 @@ func TestFallback(t *testing.T) {
 		if len(b.finished.wait(0)) != maxHops+1 || all[1].Handler != "b" || all[2].Handler != "c" || !isLocal(all[2].Partition) {
 			t.Errorf("went %v", all)
 		}
-		b.told(t, 0)
+		b.flush(t, 0)
 		if n := len(keysFrom(t, db, "dx")); n != maxHops+1 {
 			t.Errorf("%d dead letters", n)
 		}

@@ -42,7 +42,7 @@ func TestNothingThatIsKeptTellsASecret(t *testing.T) {
 	b.start(t)
 	b.Dispatch(incident("a", 1, "e1"))
 	b.finished.wait(1)
-	b.told(t, 0)
+	b.flush(t, 0)
 	letter, found, err := b.DeadLetter("default", "0-1-1.a")
 	if err != nil || !found {
 		t.Fatal(err)
