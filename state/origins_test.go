@@ -175,7 +175,7 @@ func (b *bench) failWriteBack(partition int) {
 func TestOriginsAreNumberedApart(t *testing.T) {
 	b := newBench(t, 1)
 	one, two := b.another("one"), b.another("two")
-	two.NumberFrom(0, 1<<62) // far above those of the others
+	two.NumberFrom(0, 1<<62) // far above the numbers of the others
 	for n, l := range []*eventlog.Log{two, one, b.log, one, two} {
 		b.putTo(l, result(int64(n+1)))
 	}

@@ -90,17 +90,6 @@ func (p *pair) record(h resource.CheckHistory, wide []resource.CheckHistory) []r
 	return nil
 }
 
-// newest returns when the newest result was executed, in Unix seconds; 0 without one.
-func (p *pair) newest(wide []resource.CheckHistory) int64 {
-	switch {
-	case p.n == 0:
-		return 0
-	case p.flags&pairWide != 0:
-		return wide[p.n-1].Executed
-	}
-	return int64(p.executed[p.n-1])
-}
-
 // setHistory replaces the history (at most historyLen entries); a wide one the caller keeps.
 func (p *pair) setHistory(h []resource.CheckHistory) {
 	p.flags &^= pairWide
@@ -183,6 +172,7 @@ func (p *pair) status(wide []resource.CheckHistory) uint32 {
 	return p.statusAt(int(p.n)-1, wide)
 }
 
+// lastExecuted returns when the newest result was executed, in Unix seconds; 0 without one.
 func (p *pair) lastExecuted(wide []resource.CheckHistory) int64 {
 	switch {
 	case p.n == 0:

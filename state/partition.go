@@ -354,7 +354,7 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record, origin uint8, l
 	case p.repeated(pr, pos, rec):
 		p.state.metrics.duplicates.Inc()
 		return 0, false
-	case late && rec.Executed < pr.newest(p.wide[slot]):
+	case late && rec.Executed < pr.lastExecuted(p.wide[slot]):
 		p.state.metrics.late.Inc()
 		return 0, false
 	}
@@ -394,7 +394,8 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record, origin uint8, l
 	return slot, true
 }
 
-// hear returns the index of a backend in heard. There are few: when all indexes are taken, further ones are not known.
+// hear returns the index of a backend in heard. There are few: when all indexes are taken, the others get 0, which
+// names none.
 func (p *partition) hear(origin string) uint8 {
 	i := slices.Index(p.heard, origin)
 	if i >= 0 {

@@ -149,7 +149,8 @@ func (p *partition) gather(batch *pebble.Batch, before int64) ([]takenItem, erro
 	return items, p.checkpoint(batch)
 }
 
-// take moves due items from the queue into a batch, and returns those that cannot be stored yet. The caller holds mu.
+// take moves due items from the queue into a batch, and returns the due items that cannot be stored yet. The caller
+// holds mu.
 func (p *partition) take(batch *pebble.Batch, before int64) (items []takenItem, held []dirtyItem, err error) {
 	for {
 		front := p.dirty.front()
