@@ -15,7 +15,7 @@ type Handler func(ctx context.Context, question []byte) (answer []byte, err erro
 const (
 	// askTimeout bounds a question, unless the asker's context ends before.
 	askTimeout = 10 * time.Second
-	// maxAsked is how many questions are answered at a time. Further ones are refused.
+	// maxAsked is how many questions are answered at a time. More are refused.
 	maxAsked = 64
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Beat is what a member sends to all others twice a second.
+// Beat is a heartbeat. A member sends one to all others twice a second.
 type Beat struct {
 	ID   string `json:"id"`
 	Life string `json:"life"` // drawn by each start of the process

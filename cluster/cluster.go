@@ -161,8 +161,8 @@ func (c *Cluster) Start(context.Context) error {
 	return nil
 }
 
-// Load reads the rosters that earlier processes have folded, and stores further ones in the same database, under keys
-// that begin with 'c'. It must be called before Fold and Ready.
+// Load reads the rosters that earlier processes have folded. New ones are stored in the same database, under keys that
+// begin with 'c'. It must be called before Fold and Ready.
 func (c *Cluster) Load(db *pebble.DB) error {
 	if c.alone {
 		return nil
@@ -474,9 +474,6 @@ func (c *Cluster) numbers() []uint64 {
 
 // PartitionLane names the lane of a partition's deliveries.
 func PartitionLane(partition int) string { return fmt.Sprintf("p/%d", partition) }
-
-// HandlerLane names the lane of a handler that needs all its deliveries at one backend.
-func HandlerLane(namespace, name string) string { return "h/" + namespace + "/" + name }
 
 // AggregateLane names the lane of an aggregate.
 func AggregateLane(namespace, name string) string { return "a/" + namespace + "/" + name }

@@ -478,7 +478,7 @@ func TestOwnersMoveLittle(t *testing.T) {
 	two := Roster{Number: 2, Members: []string{"a", "c"}}
 	count := map[string]int{}
 	for i := range 3000 {
-		lane := HandlerLane("default", fmt.Sprint("h", i))
+		lane := AggregateLane("default", fmt.Sprint("a", i))
 		owner := three.owner(lane)
 		count[owner]++
 		if owner != "b" && two.owner(lane) != owner {

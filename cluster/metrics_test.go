@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// gathered returns a member's metrics, a line each, without those that are 0.
+// gathered returns a member's metrics that are not 0, a line each.
 func gathered(t *testing.T, c *Cluster) string {
 	t.Helper()
 	registry := prometheus.NewRegistry()

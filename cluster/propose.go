@@ -106,7 +106,7 @@ func (c *Cluster) append(partition int, r Roster) {
 	})
 }
 
-// proposal is told what became of a proposed roster.
+// proposal gets the answer of the log to a proposed roster.
 type proposal struct{ c *Cluster }
 
 // Logged implements eventlog.Acker.
