@@ -105,7 +105,7 @@ func (b *Broker) memberOptions(routes []string) *server.Options {
 	opts.Cluster = server.ClusterOpts{
 		Name: c.Name, Host: cmp.Or(host, "0.0.0.0"), Port: port, TLSConfig: c.TLS, TLSTimeout: 10,
 		NoAdvertise: true, PingInterval: 5 * time.Second, MaxPingsOut: 3,
-		ConnectRetries: 1 << 30, // a member that another one told of is tried again as one of Peers is
+		ConnectRetries: 1 << 30, // a member that another one has named is tried again, as Peers are
 	}
 	for _, address := range routes {
 		opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats", Host: address})

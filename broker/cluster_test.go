@@ -109,6 +109,17 @@ func current(t *testing.T, b *broker.Broker, others int) {
 	})
 }
 
+// three starts three members, with a stream whose first message is on all of them.
+func three(t *testing.T) *testbroker.Cluster {
+	t.Helper()
+	c := testbroker.New(t, 3)
+	c.Launch(0, 1, 2)
+	openAll(t, c, 0, 1, 2)
+	write(t, c.Member(0), "a")
+	current(t, c.Member(0), 2)
+	return c
+}
+
 // leader returns which member leads the stream.
 func leader(t *testing.T, c *testbroker.Cluster, asked *broker.Broker) int {
 	t.Helper()
@@ -234,11 +245,7 @@ func TestStartWaits(t *testing.T) {
 // TestLostMajority loses two of three: nothing is written, and nothing restarts the store. The members that come back
 // make writes go on.
 func TestLostMajority(t *testing.T) {
-	c := testbroker.New(t, 3)
-	c.Launch(0, 1, 2)
-	openAll(t, c, 0, 1, 2)
-	write(t, c.Member(0), "a")
-	current(t, c.Member(0), 2)
+	c := three(t)
 	r := follow(t, c.Member(0))
 	r.want("a")
 	c.Kill(1)
@@ -284,11 +291,7 @@ func TestLostMajority(t *testing.T) {
 
 // TestReopenedMember closes and opens the store of one member: its reader and its writes go on.
 func TestReopenedMember(t *testing.T) {
-	c := testbroker.New(t, 3)
-	c.Launch(0, 1, 2)
-	openAll(t, c, 0, 1, 2)
-	write(t, c.Member(0), "a")
-	current(t, c.Member(0), 2)
+	c := three(t)
 	again := leader(t, c, c.Member(0))
 	r := follow(t, c.Member(again))
 	r.want("a")
@@ -302,11 +305,7 @@ func TestReopenedMember(t *testing.T) {
 
 // TestClosedStoreIsOpenedAgain: the server closes its store when the disk is full, and does not open it by itself.
 func TestClosedStoreIsOpenedAgain(t *testing.T) {
-	c := testbroker.New(t, 3)
-	c.Launch(0, 1, 2)
-	openAll(t, c, 0, 1, 2)
-	write(t, c.Member(0), "a")
-	current(t, c.Member(0), 2)
+	c := three(t)
 	r := follow(t, c.Member(1))
 	r.want("a")
 	if err := c.Member(1).Close(); err != nil {
@@ -325,11 +324,7 @@ func TestClosedStoreIsOpenedAgain(t *testing.T) {
 func TestRemovePeer(t *testing.T) {
 	for _, first := range []string{"join", "remove"} {
 		t.Run(first, func(t *testing.T) {
-			c := testbroker.New(t, 3)
-			c.Launch(0, 1, 2)
-			openAll(t, c, 0, 1, 2)
-			write(t, c.Member(0), "a")
-			current(t, c.Member(0), 2)
+			c := three(t)
 			if err := c.Member(0).RemovePeer(t.Context(), "m2"); !errors.Is(err, broker.ErrConnected) {
 				t.Errorf("a connected member was removed: %v", err)
 			}
@@ -532,11 +527,7 @@ func TestOneAfterAnother(t *testing.T) {
 // TestLastCopy loses the disks of two members. With the third they make no new cluster, which would delete the last
 // copy: they wait for the others, or the third leads. Without it they do, and then the third refuses to join.
 func TestLastCopy(t *testing.T) {
-	c := testbroker.New(t, 3)
-	c.Launch(0, 1, 2)
-	openAll(t, c, 0, 1, 2)
-	write(t, c.Member(0), "a")
-	current(t, c.Member(0), 2)
+	c := three(t)
 	for i := range 3 {
 		c.Stop(i)
 	}

@@ -22,12 +22,13 @@ import (
 // Before a member opens its store it asks the others which cluster they belong to.
 //
 // A new cluster is made of members that belong to none. The server makes one as soon as it has heard of as many members
-// as it was told to expect. It must not be told a majority: if two of three members lose their disks, the two would
-// make a new cluster, and the third, with the last copy of everything, would join it and delete its copy. If it is told
-// all, the two do not. But then a new cluster of which one member is not there yet would never start. So a member first
-// runs its server without a store, only to ask. It expects all members. Only if all that answer belong to no cluster,
-// and some have not answered for a while, it makes do with those. A member that comes later with the store of another
-// cluster refuses to start. Once a server was told how many to expect, it keeps to that until its cluster exists.
+// as its options expect. They must not expect a majority: if two of three members lose their disks, the two would make
+// a new cluster, and the third, with the last copy of everything, would join it and delete its copy. If they expect all
+// members, the two do not. But then a new cluster of which one member is not there yet would never start. So a member
+// first runs its server without a store, only to ask. It expects all members. If all members that answer belong to no
+// cluster, and some have not answered for a while, it expects only the members that answer. A member that comes later
+// with the store of another cluster refuses to start. The server does not change how many it expects until its cluster
+// exists.
 
 const (
 	helloSubject = "lapwing.broker.hello"
@@ -38,7 +39,7 @@ const (
 	fullSetWait = 10 * time.Second
 )
 
-// hello is what a member says about itself.
+// hello is a member's answer about itself.
 type hello struct {
 	Name string `json:"name"`
 	// Cluster is a mark of the cluster that the member's store belongs to, "" for an empty store.

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
 
@@ -120,7 +119,7 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestBatchesAreNumbered: the numbers of a partition go up, above that of NumberFrom and above those of an earlier
+// TestBatchesAreNumbered: the numbers of a partition go up, above NumberFrom and above the numbers of an earlier
 // process.
 func TestBatchesAreNumbered(t *testing.T) {
 	dir := t.TempDir()
@@ -161,13 +160,7 @@ func TestBatchesAreNumbered(t *testing.T) {
 // TestStreamID: a stream keeps its id, and one that was lost and created anew has another. A stream without an id gets
 // one.
 func TestStreamID(t *testing.T) {
-	b, err := broker.New(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b := startBroker(t, t.TempDir())
 	t.Cleanup(func() { _ = b.Stop() })
 	ids := func() [2]string {
 		t.Helper()
@@ -217,7 +210,7 @@ func TestStreamID(t *testing.T) {
 }
 
 // TestAnswersComeWhenTheReaderIsDone: a record is answered when its message is durable and the partition's reader has
-// asked for the next one, or has stopped. Further readers answer nothing.
+// asked for the next one, or has stopped. Other readers answer nothing.
 func TestAnswersComeWhenTheReaderIsDone(t *testing.T) {
 	l, _ := start(t, t.TempDir(), eventlog.Options{Partitions: 1, FlushInterval: time.Millisecond})
 	open := func() *eventlog.Reader {

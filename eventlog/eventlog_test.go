@@ -15,7 +15,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
 
-func start(t testing.TB, dir string, opts eventlog.Options) (*eventlog.Log, func()) {
+func startBroker(t testing.TB, dir string) *broker.Broker {
 	t.Helper()
 	b, err := broker.New(broker.Options{Dir: dir})
 	if err != nil {
@@ -24,6 +24,12 @@ func start(t testing.TB, dir string, opts eventlog.Options) (*eventlog.Log, func
 	if err := b.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	return b
+}
+
+func start(t testing.TB, dir string, opts eventlog.Options) (*eventlog.Log, func()) {
+	t.Helper()
+	b := startBroker(t, dir)
 	opts.Broker, opts.Dir, opts.Origin = b, dir, "test"
 	l, err := eventlog.New(opts)
 	if err != nil {
@@ -211,13 +217,7 @@ func TestTheLogWaitsForItsFollower(t *testing.T) {
 
 // TestALongReplayKeepsItsConnection: a follower with much to read gets no more at a time than the broker may buffer.
 func TestALongReplayKeepsItsConnection(t *testing.T) {
-	b, err := broker.New(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b := startBroker(t, t.TempDir())
 	t.Cleanup(func() { _ = b.Stop() })
 	l, err := eventlog.New(eventlog.Options{Broker: b, Dir: t.TempDir(), Origin: "test", Partitions: 1, MaxBatch: 1 << 20})
 	if err != nil {

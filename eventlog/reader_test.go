@@ -12,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
@@ -160,13 +159,7 @@ func TestMessageIsTheFollowersUntilItReturns(t *testing.T) {
 
 // TestMessagesOfAnotherWriter: messages that others wrote to the stream come in their place.
 func TestMessagesOfAnotherWriter(t *testing.T) {
-	b, err := broker.New(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b := startBroker(t, t.TempDir())
 	var logs []*eventlog.Log
 	for _, origin := range []string{"one", "another"} {
 		l, err := eventlog.New(eventlog.Options{Broker: b, Dir: t.TempDir(), Origin: origin, Partitions: 1, FlushInterval: time.Millisecond})
@@ -202,13 +195,7 @@ func TestMessagesOfAnotherWriter(t *testing.T) {
 // TestMissingMessages loses the last messages of the log and some in between. The reader refuses to pass over them,
 // unless an operator accepted the loss. Then it goes on with the others, and with new ones.
 func TestMissingMessages(t *testing.T) {
-	b, err := broker.New(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b := startBroker(t, t.TempDir())
 	t.Cleanup(func() { _ = b.Stop() })
 	open := func(lost ...blocks.Range) *eventlog.Log {
 		t.Helper()
@@ -266,7 +253,7 @@ func TestMissingMessages(t *testing.T) {
 			t.Fatalf("message %d, %v, want %d", seq, err, want)
 		}
 	}
-	put7(l) // before it the end of the log could not be told from a log without 5 and 6
+	put7(l) // without it the log looks like one that ends with 4
 	wantGap(t, blocks.Range{From: 5, To: 6})(r.Next(t.Context()))
 	r.Stop()
 	_ = l.Stop()
