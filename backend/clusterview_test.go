@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/backend"
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
+	"github.com/lapwing-monitoring/lapwing/internal/testbroker"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
@@ -28,22 +28,12 @@ type members struct {
 	clients []*client.Client
 }
 
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // startMembers starts a cluster of three.
 func startMembers(t *testing.T) *members {
 	m := &members{t: t, names: []string{"a", "b", "c"}}
 	var peers []string
 	for range m.names {
-		peers = append(peers, freeAddress(t))
+		peers = append(peers, testbroker.FreeAddress(t))
 	}
 	for i, name := range m.names {
 		opts := testbackend.OptionsIn(t.TempDir())
@@ -174,7 +164,8 @@ func TestClusterView(t *testing.T) {
 	m.until(0, "c is away", func(st *client.ClusterStatus) bool {
 		return slices.ContainsFunc(st.Problems, func(p string) bool { return strings.HasPrefix(p, "1 of 3 members is away: c for ") })
 	})
-	if h, err := m.clients[1].Health(ctx); err != nil || h.ClusterHealth[2].Healthy || !strings.HasPrefix(h.ClusterHealth[2].Err, "not heard for ") {
+	h, err := m.clients[1].Health(ctx)
+	if err != nil || h.ClusterHealth[2].Healthy || !strings.HasPrefix(h.ClusterHealth[2].Err, "not heard for ") {
 		t.Errorf("health with c away: %+v, %v", h, err)
 	}
 	if _, err := m.clients[0].Drain(ctx, "c", time.Second); !refusedWith(err, 503, "c has not been heard") {
@@ -287,7 +278,8 @@ func (m *members) executeOnAll() {
 			m.t.Fatalf("agents of members %v get requests; the last answer warns of %q", got, warnings)
 		}
 		var answer struct{ Issued int64 }
-		header, err := m.clients[0].Exchange(ctx, http.MethodPost, "/api/core/v2/namespaces/default/checks/now/execute", struct{}{}, &answer)
+		header, err := m.clients[0].Exchange(ctx, http.MethodPost, "/api/core/v2/namespaces/default/checks/now/execute",
+			struct{}{}, &answer)
 		if err != nil {
 			m.t.Fatal(err)
 		}

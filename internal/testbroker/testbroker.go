@@ -50,7 +50,7 @@ func New(t testing.TB, n int) *Cluster {
 	c := &Cluster{t: t, cut: map[string]bool{}, ca: testcert.New(t, "cluster")}
 	var peers []string
 	for range n {
-		peers = append(peers, freeAddress(t))
+		peers = append(peers, FreeAddress(t))
 	}
 	for i := range n {
 		name := fmt.Sprintf("m%d", i)
@@ -62,9 +62,9 @@ func New(t testing.TB, n int) *Cluster {
 	return c
 }
 
-// freeAddress returns an address that nothing listens on. Its port is none that the system gives to connections: a
+// FreeAddress returns an address that nothing listens on. Its port is none that the system gives to connections: a
 // member listens there again and again.
-func freeAddress(t testing.TB) string {
+func FreeAddress(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
 		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))

@@ -95,8 +95,8 @@ func clusterArgs(index, members int, certs *certificates) []string {
 	}
 	return []string{
 		"--name", memberName(index), "--cluster-listen-address", memberAddr(index) + ":" + clusterPort,
-		"--peers", strings.Join(peers, ","), "--cluster-cert-file", certs.certFile(index),
-		"--cluster-key-file", certs.keyFile(index), "--cluster-trusted-ca-file", certs.caFile(),
+		"--peers", strings.Join(peers, ","), "--cluster-cert-file", certs.members[index].Cert,
+		"--cluster-key-file", certs.members[index].Key, "--cluster-trusted-ca-file", certs.caFile,
 	}
 }
 
