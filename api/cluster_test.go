@@ -22,7 +22,8 @@ func TestCluster(t *testing.T) {
 	if parsed, err := uuid.Parse(id); err != nil || parsed.Version() != 4 || again != id {
 		t.Errorf("cluster id is %q, then %q", id, again)
 	}
-	want := `{"header":{"cluster_id":1,"member_id":18446744073709551615,"raft_term":3},"members":[{"ID":18446744073709551615,"name":"a","peerURLs":[],"clientURLs":[]},` +
+	want := `{"header":{"cluster_id":1,"member_id":18446744073709551615,"raft_term":3},"members":[` +
+		`{"ID":18446744073709551615,"name":"a","peerURLs":[],"clientURLs":[]},` +
 		`{"ID":2,"name":"b","peerURLs":[],"clientURLs":["https://b:8080"]}]}`
 	if got := s.do("GET", path+"members", "").is(200).body; got != want {
 		t.Errorf("members are %s", got)

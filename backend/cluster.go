@@ -15,8 +15,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/session"
 )
 
-// membership is this backend's place in the cluster, and what the other members are told of it. The parts that know it
-// are built after the cluster, which the fold asks.
+// membership is this backend's place in the cluster, and what it sends about itself to the other members. The parts
+// that know this are built after the cluster, which the fold asks.
 type membership struct {
 	*cluster.Cluster
 	info cluster.Info // what does not change
@@ -26,7 +26,7 @@ type membership struct {
 	parts atomic.Pointer[parts] // nil until they are built
 }
 
-// startMembership begins to hear the other members, and to tell them that this one is not ready yet.
+// startMembership begins to hear the other members, and to send them that this one is not ready yet.
 func (b *Backend) startMembership(ctx context.Context, s *storage) (err error) {
 	c := &b.opts.Cluster
 	info := cluster.Info{Version: b.opts.Version, Started: time.Now().Unix()}
@@ -59,7 +59,7 @@ func (b *Backend) url(scheme, host string, port net.Listener) string {
 	return scheme + "://" + net.JoinHostPort(host, number)
 }
 
-// describe returns what the other members are told.
+// describe returns what this member sends about itself to the others.
 func (m *membership) describe() cluster.Info {
 	info := m.info
 	if free, err := eventlog.FreeSpace(m.dir); err == nil {

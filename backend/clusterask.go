@@ -16,7 +16,7 @@ import (
 )
 
 // This file has the questions between members that users' requests lead to. The member that a user asks checks the
-// user's rights; the others trust it, and are told nothing of the user.
+// user's rights; the others trust it, and get nothing about the user.
 
 // Names of the questions.
 const (
@@ -29,7 +29,7 @@ const (
 // askVersion is the newest version of questions. A member refuses those that are newer than its own.
 const askVersion = 1
 
-// question is what a member is asked.
+// question is a question to a member, as the bus carries it.
 type question struct {
 	Version int             `json:"version"`
 	Body    json.RawMessage `json:"body"`
@@ -70,7 +70,7 @@ func decodeAnswer[A any](raw []byte) (*A, error) {
 	return answer, nil
 }
 
-// answered is what another member answered.
+// answered is the answer of another member.
 type answered[A any] struct {
 	member *cluster.Member
 	name   string

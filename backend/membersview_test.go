@@ -142,7 +142,8 @@ func TestClusterWatch(t *testing.T) {
 		var lines []string
 		for _, f := range families {
 			for _, m := range f.GetMetric() {
-				lines = append(lines, fmt.Sprint(strings.TrimPrefix(f.GetName(), "lapwing_cluster_"), " ", m.GetLabel()[0].GetValue(), " ", m.GetGauge().GetValue()))
+				name := strings.TrimPrefix(f.GetName(), "lapwing_cluster_")
+				lines = append(lines, fmt.Sprint(name, " ", m.GetLabel()[0].GetValue(), " ", m.GetGauge().GetValue()))
 			}
 		}
 		slices.Sort(lines)

@@ -104,7 +104,7 @@ func takeStream(t *testing.T, opts, donor Options) {
 		os.RemoveAll(blocks.StreamDir(mine, name)),
 		os.CopyFS(blocks.StreamDir(mine, name), os.DirFS(blocks.StreamDir(other, name))),
 		blocks.WriteMark(mine, name, mark),
-		os.Remove(filepath.Join(opts.StateDir, "files")), // it would tell that the mark is not the noted one
+		os.Remove(filepath.Join(opts.StateDir, "files")), // it would show that the mark is not the noted one
 		writeSealed((&stateDir{path: opts.StateDir}).files(), &stopRecord{}),
 	} {
 		if err != nil {

@@ -168,7 +168,8 @@ func (b *Backend) buildFold(p *parts) (err error) {
 		return err
 	}
 	p.fold, err = fold.New(fold.Options{
-		Log: p.log, State: p.state, Cluster: p.members.Cluster, Router: p.router, Handlers: p.handlers, Silences: p.silences, Quiet: p.id.Quiet,
+		Log: p.log, State: p.state, Cluster: p.members.Cluster, Router: p.router, Handlers: p.handlers,
+		Silences: p.silences, Quiet: p.id.Quiet,
 		Logger: b.log, Failed: func(err error) { b.fail("fold", err) }, Registerer: b.opts.Registry,
 	})
 	return err

@@ -147,7 +147,7 @@ func (w *Writer) emit(kind byte, raw []byte) {
 		return
 	}
 	content, flags := raw, byte(0)
-	// What is compressed already, such as most tables of the database, stays as it is.
+	// Content that is compressed already stays as it is. Most tables of the database are.
 	w.packed = w.zip.EncodeAll(raw, w.packed[:0])
 	if len(w.packed) < len(raw)-len(raw)/16 {
 		content, flags = w.packed, flagZstd

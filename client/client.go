@@ -44,8 +44,9 @@ var ErrNoCredentials = errors.New("no credentials: neither API key nor tokens no
 // Options say where the API is and which credentials to use. An API key is used before tokens, and tokens before
 // username and password. Username and password are used again when tokens can no longer be renewed.
 type Options struct {
-	// URL of the API, such as https://lapwing.example:8080. A path is kept as a prefix. Several backends of a cluster may be
-	// named, with commas between: requests go to the first one that answers, and stay with it while it does.
+	// URL of the API, for example https://lapwing.example:8080. A path is kept as a prefix. Several backends of a
+	// cluster may be named, with commas between: requests go to the first one that answers, and stay with it while it
+	// does.
 	URL string
 
 	Username, Password string

@@ -42,7 +42,7 @@ func parseURLs(list string) (urls []string, err error) {
 // base returns the URL that requests go to.
 func (b *bases) base() string { return b.urls[b.present.Load()] }
 
-// leave has further requests go to the next URL, unless they go to another one already.
+// leave sends later requests to the next URL, unless they go to another one already.
 func (b *bases) leave(base string) {
 	at := int64(slices.Index(b.urls, base))
 	b.present.CompareAndSwap(at, (at+1)%int64(len(b.urls)))

@@ -63,7 +63,10 @@ func threeBackends(t *testing.T) (*backends, *Client) {
 	b := &backends{doing: map[string]func(*http.Request) (*http.Response, error){
 		"a": answer(200, `"a"`), "b": answer(200, `"b"`), "c": answer(200, `"c"`),
 	}}
-	c, err := New(Options{URL: "http://a,http://b/, http://c", APIKey: "k", HTTPClient: &http.Client{Transport: b}, Timeout: 15 * time.Second})
+	c, err := New(Options{
+		URL: "http://a,http://b/, http://c", APIKey: "k",
+		HTTPClient: &http.Client{Transport: b}, Timeout: 15 * time.Second,
+	})
 	must(t, err)
 	return b, c
 }
@@ -170,7 +173,9 @@ func TestStreamGoesOnElsewhere(t *testing.T) {
 			t.Errorf("the stream ends with %v", err)
 		}
 	}
-	if took := b.took(); !slices.Equal(took, []string{"GET a", "GET b"}) || !slices.Equal(positions, []string{"", "2.2"}) || position != "3.3" {
+	took := b.took()
+	if !slices.Equal(took, []string{"GET a", "GET b"}) || !slices.Equal(positions, []string{"", "2.2"}) ||
+		position != "3.3" {
 		t.Errorf("asked %q from %q, then at %q", took, positions, position)
 	}
 	b.set("c", stream("event: synced\nid: 4.4\ndata: {}\n\n"))

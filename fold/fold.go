@@ -87,7 +87,7 @@ type partition struct {
 	end    uint64          // the last message that the log had at the start
 	begun  chan error      // capacity 1; gets nil when the replay has ended, or why it never will
 	live   bool            // the replay has ended
-	acting bool            // this backend routes the events; if not, it may have to route those of held
+	acting bool            // this backend routes the events; if not, it may have to route the events of held
 	held   []held          // events whose deliveries the log does not have, in their order
 	marked time.Time       // when the handlers were last given a position
 	at     []atomic.Uint64 // the last message of the router, and of each follower
@@ -129,7 +129,8 @@ func New(opts Options) (*Fold, error) {
 	}
 	for i := range opts.Log.Partitions() {
 		p := &partition{
-			id: i, lane: cluster.PartitionLane(i), folder: opts.State.Folder(i), begun: make(chan error, 1), at: make([]atomic.Uint64, 1+len(f.followers)),
+			id: i, lane: cluster.PartitionLane(i), folder: opts.State.Folder(i), begun: make(chan error, 1),
+			at: make([]atomic.Uint64, 1+len(f.followers)),
 		}
 		if i < len(opts.Quiet) {
 			p.quiet = opts.Quiet[i]
@@ -317,7 +318,7 @@ func (p *partition) hold(seq uint64, event *state.Applied) {
 	}
 }
 
-// act begins to route events: first those that were held back.
+// act begins to route events, first the events that were held back.
 func (f *Fold) act(p *partition) error {
 	if f.opts.Handlers != nil {
 		if err := f.opts.Handlers.Own(p.id, f.opts.Cluster.Number(p.id)); err != nil {

@@ -59,8 +59,8 @@ type totalAt struct {
 	sessions int
 }
 
-// look returns how many sessions to move now. own is this backend's number of sessions, without those that are about to
-// leave. The members are sorted by id.
+// look returns how many sessions to move now. own is this backend's number of sessions, without the sessions that are
+// about to leave. The members are sorted by id.
 func (b *balance) look(now time.Time, members []Member, own int) (surplus int) {
 	if same := slices.EqualFunc(members, b.lives, func(m Member, l life) bool { return l == life{m.ID, m.Life} }); !same {
 		*b = balance{since: now, grown: now}

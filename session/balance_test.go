@@ -260,7 +260,7 @@ func TestBalanceAfterAStart(t *testing.T) {
 			within(t, fmt.Sprintf("%s apart, lapwing %v", apart, follows), s.counts, 10)
 			even := s.moves
 			s.run(2 * moveAgain)
-			if s.moves > even+3000/20 { // those that came late
+			if s.moves > even+3000/20 { // agents that came late
 				t.Errorf("%s apart, lapwing %v: %d moves when all was even", apart, follows, s.moves-even)
 			}
 		}

@@ -67,7 +67,7 @@ func (p *peer) says(t *testing.T) {
 	p.send(wire.AppendRefused(nil, 1, ""))
 }
 
-// told returns the members that the agent was told since the last call, and other messages.
+// told returns the messages that name members to the agent, since the last call, and other messages.
 func (p *peer) told(t *testing.T) (members []wire.Members, others []arrival) {
 	t.Helper()
 	for _, got := range p.take() {
@@ -84,9 +84,9 @@ func (p *peer) told(t *testing.T) (members []wire.Members, others []arrival) {
 	return members, others
 }
 
-// TestAgentsAreToldMembers: agents that follow learn the members with the first message and again when the URLs have
-// changed for a while, always together with other messages. No other agent is told.
-func TestAgentsAreToldMembers(t *testing.T) {
+// TestAgentsLearnMembers: agents that follow learn the members with the first message and again when the URLs have
+// changed for a while, always together with other messages. No other agent gets them.
+func TestAgentsLearnMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		self := Member{ID: "a", URL: "ws://a:1", Self: true}
 		s := clusterOf(t, Member{ID: "b", URL: "ws://b:1", Sessions: 3}, self)
@@ -128,7 +128,7 @@ func TestAgentsAreToldMembers(t *testing.T) {
 }
 
 // TestSurplusMoves: a member with too many sessions asks lapwing agents to move to the one with the fewest, and only
-// those that began before the members were these. Those that do not go are asked to leave, then closed.
+// agents that came before the members last changed. Agents that do not go are asked to leave, then closed.
 func TestSurplusMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		self, b := Member{ID: "a", URL: "ws://a:1", Self: true}, Member{ID: "b", URL: "ws://b:1", Sessions: 100}
@@ -184,8 +184,8 @@ func TestSurplusMoves(t *testing.T) {
 	})
 }
 
-// TestSurplusWithoutURLs: where agents are not told URLs, because they come through a load balancer, they are asked to
-// leave, and Sensu agents get the close frame.
+// TestSurplusWithoutURLs: where agents get no URLs, because they come through a load balancer, they are asked to leave,
+// and Sensu agents get the close frame.
 func TestSurplusWithoutURLs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := clusterOf(t, Member{ID: "a", Self: true})

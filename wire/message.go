@@ -4,8 +4,9 @@
 // A message is a type, a line feed and a payload, in one websocket message. Sensu's types carry one resource in
 // protobuf or JSON. Lapwing's carry a batch of events (AppendEvents), its acknowledgement (AppendAck), the refusal of
 // one event (AppendRefused), the checks that an agent is to run by itself (AppendSchedule), how fast it may send
-// (AppendPace), and the backends that it may connect to (AppendMembers). A Poller reads for many connections on one goroutine; Partials bounds the memory of incomplete and
-// waiting messages. The meaning of messages, and when to send them, is up to session and agent.
+// (AppendPace), and the backends that it may connect to (AppendMembers). A Poller reads for many connections on one
+// goroutine; Partials bounds the memory of incomplete and waiting messages. The meaning of messages, and when to send
+// them, is up to session and agent.
 package wire
 
 import (

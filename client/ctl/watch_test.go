@@ -141,7 +141,8 @@ func TestWatchGoesOnElsewhere(t *testing.T) {
 	w.next(`"full"`)
 	<-api.opened
 	api.endStreams()
-	if want := "live stream interrupted: read live stream: unexpected EOF; it goes on at " + second.URL; !w.errs.Scan() || w.errs.Text() != want {
+	want := "live stream interrupted: read live stream: unexpected EOF; it goes on at " + second.URL
+	if !w.errs.Scan() || w.errs.Text() != want {
 		t.Errorf("message %q, want %q", w.errs.Text(), want)
 	}
 	<-api.opened

@@ -39,7 +39,7 @@ type demoMember struct {
 	logLevel, log, binary string
 }
 
-// demoMembers returns the backends of a demo, whose ports follow from those of the first one.
+// demoMembers returns the backends of a demo. Their ports follow from the ports of the first one.
 func demoMembers(o demoOptions, dir string) ([]demoMember, error) {
 	if o.backends > 5 {
 		return nil, fmt.Errorf("--backends %d: 5 at most", o.backends)
@@ -166,7 +166,8 @@ func runDemoCluster(ctx context.Context, o demoOptions, out io.Writer) (err erro
 	}
 	defer func() { err = errors.Join(err, a.Stop()) }()
 
-	fmt.Fprintf(out, "\nlapwing is running: a cluster of %d backends, an agent named demo-agent, and three sample checks.\n\n", len(members))
+	fmt.Fprintf(out, "\nlapwing is running: a cluster of %d backends, an agent named demo-agent, and three sample checks.\n\n",
+		len(members))
 	mu.Lock()
 	for _, m := range members {
 		fmt.Fprintf(out, "  %s  process %d  http://%s  log %s\n", m.name, pids[m.name], m.api, m.log)

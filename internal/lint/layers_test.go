@@ -36,7 +36,8 @@ var layers = []layer{
 	{"fold", "eventlog state pipeline handler silence cluster", "the loop from the log to the router; nothing imports it but backend"},
 	{"pipeline", "state delivery handler pipeline/workflow config filter trace", "hands folded events to handlers"},
 	{"pipeline/workflow", "state delivery config filter selector trace", "decides and shapes; knows no queue and no sender"},
-	{"handler", "eventlog config delivery pipeline/workflow handler/send trace", "runs deliveries, and reports to the log what became of them"},
+	{"handler", "eventlog config delivery pipeline/workflow handler/send trace",
+		"runs deliveries, and reports to the log what became of them"},
 	{"handler/send", "", "one attempt: knows protocols and receivers, not queues or definitions"},
 
 	{"delivery", "", "the types of an event on its way to a handler; pipeline, handler, trace and api share them"},
