@@ -226,8 +226,22 @@ func TestDrainSaysWhere(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				self := Member{ID: "a", URL: "ws://a:1", Self: true}
 				b, c := Member{ID: "b", URL: "ws://b:1", Sessions: tt.b}, Member{ID: "c", URL: "ws://c:1", Sessions: tt.c}
-				next := drainOf100(t, b, c)
+				s := clusterOf(t, self, b, c)
+				var all []*peer
+				for i := range 100 {
+					all = append(all, s.joinFollowing(t, fmt.Sprint("own-", i)))
+				}
+				time.Sleep(5 * time.Second)
+				s.Drain(10 * time.Second)
+				s.set(b, c) // the others know
+				time.Sleep(15 * time.Second)
+				synctest.Wait()
+				next := map[string]int{}
+				for _, p := range all {
+					p.addNext(t, next)
+				}
 				if next[b.URL]+next[c.URL] != 100 || next[b.URL] < tt.leastB || next[c.URL] < tt.leastC {
 					t.Errorf("sent to %v", next)
 				}
@@ -236,32 +250,18 @@ func TestDrainSaysWhere(t *testing.T) {
 	}
 }
 
-// drainOf100 drains a member that has 100 agents, and returns how many were sent to each URL.
-func drainOf100(t *testing.T, others ...Member) map[string]int {
+// addNext counts the member that an agent which had to leave was sent to.
+func (p *peer) addNext(t *testing.T, next map[string]int) {
 	t.Helper()
-	s := clusterOf(t, append(others, Member{ID: "a", URL: "ws://a:1", Self: true})...)
-	var all []*peer
-	for i := range 100 {
-		all = append(all, s.joinFollowing(t, fmt.Sprint("own-", i)))
+	got, rest := p.told(t)
+	if len(got) == 0 || len(rest) != 1 || rest[0].typ != wire.TypePace {
+		t.Fatalf("%s got %+v, %v", p.name, got, rest)
 	}
-	time.Sleep(5 * time.Second)
-	s.Drain(10 * time.Second)
-	s.set(others...) // the others know
-	time.Sleep(15 * time.Second)
-	synctest.Wait()
-	next := map[string]int{}
-	for _, p := range all {
-		got, rest := p.told(t)
-		if len(got) == 0 || len(rest) != 1 || rest[0].typ != wire.TypePace {
-			t.Fatalf("%s got %+v, %v", p.name, got, rest)
-		}
-		for _, m := range got { // one of them names other members, at the moment at which they have changed
-			if m.Next != "" {
-				next[m.Next]++
-			}
+	for _, m := range got { // one of them names other members, at the moment at which they have changed
+		if m.Next != "" {
+			next[m.Next]++
 		}
 	}
-	return next
 }
 
 // TestSuspend: all sessions are closed, and agents are refused with the reason, until Resume. A drain is not affected.
