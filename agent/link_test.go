@@ -34,7 +34,6 @@ func newPipe(t *testing.T, tr *Transport, about Connection) *pipe {
 	t.Helper()
 	p := connect(t, tr, about)
 	p.send(unknownAgent(t))
-	synctest.Wait()
 	return p
 }
 
@@ -113,11 +112,13 @@ func (p *pipe) note(line string) {
 	p.got = append(p.got, line)
 }
 
+// send returns when the agent has handled the message.
 func (p *pipe) send(msg []byte) {
 	p.t.Helper()
 	if err := p.backend.Write(msg); err != nil && !errors.Is(err, io.ErrClosedPipe) { // the message may be the cause
 		p.t.Errorf("send %q: %v", msg, err)
 	}
+	synctest.Wait()
 }
 
 // at waits until a time after the beginning.
@@ -276,7 +277,8 @@ func TestBatches(t *testing.T) {
 			}
 		}},
 		{"leave", toLapwing, func(p *pipe) {
-			p.failing("a", "b")
+			p.ok("a") // waits for others
+			p.failing("b")
 			p.want(0, "0: a b")
 			p.send(wire.AppendAck(nil, 1))
 			p.send(wire.AppendPace(nil, wire.PaceLeave, 0))
@@ -408,7 +410,6 @@ func TestScheduleMessages(t *testing.T) {
 				p := newPipe(t, tr, tt.about)
 				for _, msg := range tt.in {
 					p.send(msg)
-					synctest.Wait()
 				}
 				if got := strings.Join(heard, " "); got != tt.heard {
 					t.Errorf("heard of %q, want %q", got, tt.heard)
@@ -438,12 +439,10 @@ func TestOverflowIsToldOnce(t *testing.T) {
 			if i == 20 {
 				p.at(2)
 				p.send(wire.AppendAck(nil, 14)) // 11 events are sent and not yet acknowledged
-				synctest.Wait()
 			}
 		}
 		p.at(4)
 		p.send(wire.AppendAck(nil, 30))
-		synctest.Wait()
 		if full, room := log.count("event buffer full"), log.count("event buffer has room again"); full != 1 || room != 1 {
 			t.Errorf("told %d times that the buffer is full, and %d times that it is not:\n%s", full, room, log)
 		}
@@ -472,12 +471,10 @@ func TestRefusedEvents(t *testing.T) {
 			}
 		}
 		p.send(wire.AppendRefused(nil, 1, "said before"))
-		synctest.Wait()
 		if n := tr.Buffered(); n != 10 {
 			t.Errorf("%d events are held, want 10", n)
 		}
 		p.send(wire.AppendAck(nil, 20))
-		synctest.Wait()
 		if n, refused, dropped := tr.Buffered(), value(t, tr.metrics.refused), value(t, tr.metrics.dropped); n != 0 ||
 			refused != 10 || dropped != 0 {
 			t.Errorf("%d events are held, %v refused, %v dropped", n, refused, dropped)
