@@ -20,8 +20,12 @@ const rssUnit = 1024
 // markName is the variable that all descendants of a command inherit, unless they empty their environment.
 const markName = "LAPWING_RUN"
 
-// maxHunt bounds the search for processes that have left the process group.
-const maxHunt = time.Second
+const (
+	// maxHunt bounds the search for processes that have left the process group.
+	maxHunt = time.Second
+	// minPasses is how often all processes are looked at, even if that takes longer than maxHunt, as on a busy machine.
+	minPasses = 10
+)
 
 // tree is a command and all processes that it starts.
 type tree struct {
@@ -84,55 +88,70 @@ func (t *tree) usage(state *os.ProcessState) Usage {
 }
 
 // kill kills all processes. It first stops everything, until a search finds nothing new: a stopped process can neither
-// start others nor lose its children to init, where they would not be recognised any more.
+// start others nor lose its children to init, where they would not be recognised any more. A process that was killed
+// runs no more code, so it does not matter when the system removes it, unless it sleeps in the kernel.
 func (t *tree) kill() error {
 	if t.group != nil {
 		if err := t.group.kill(); err == nil {
 			return nil
 		}
 	}
+	return t.hunt(time.Now().Add(maxHunt))
+}
+
+// hunt is kill without a control group.
+func (t *tree) hunt(deadline time.Time) error {
 	_ = syscall.Kill(-t.cmd.Process.Pid, syscall.SIGSTOP)
-	deadline := time.Now().Add(maxHunt)
-	for {
-		found := t.members()
-		for stopped := map[int]bool{}; time.Now().Before(deadline); found = t.members() {
-			more := false
-			for _, pid := range found {
-				if !stopped[pid] {
-					stopped[pid], more = true, true
-					_ = syscall.Kill(pid, syscall.SIGSTOP)
-				}
-			}
-			if !more {
-				break
-			}
-		}
+	killed := map[int]bool{}
+	for pass := 1; ; pass++ {
+		found := t.stop(deadline)
 		err := killGroup(t.cmd)
 		if err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return err
 		}
-		for _, pid := range found {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+		news, asleep := false, false
+		for _, p := range found {
+			_ = syscall.Kill(p.pid, syscall.SIGKILL)
+			news, asleep = news || !killed[p.pid], asleep || p.state == 'D'
+			killed[p.pid] = true
 		}
-		switch {
-		case len(found) == 0:
+		switch over := time.Now().After(deadline); {
+		case len(found) == 0, over && !news && !asleep:
 			return nil
-		case time.Now().After(deadline):
+		case over && (!news || pass >= minPasses):
 			return fmt.Errorf("some of its processes are still there after %s", maxHunt)
 		}
 		time.Sleep(pause)
 	}
 }
 
+// stop stops all processes, until a search finds nothing new, and returns what it has found.
+func (t *tree) stop(deadline time.Time) []process {
+	stopped := map[int]bool{}
+	for pass := 1; ; pass++ {
+		found, news := t.members(), false
+		for _, p := range found {
+			if !stopped[p.pid] {
+				stopped[p.pid], news = true, true
+				_ = syscall.Kill(p.pid, syscall.SIGSTOP)
+			}
+		}
+		if !news || pass >= minPasses && time.Now().After(deadline) {
+			return found
+		}
+	}
+}
+
 // process is a process as a search sees it.
 type process struct {
 	pid, parent int
+	state       byte
 	ours        bool
 }
 
 // members returns the processes with the mark, and all descendants of these and of the command, which may have emptied
 // their environment. It leaves out zombies.
-func (t *tree) members() (pids []int) {
+func (t *tree) members() (found []process) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
@@ -144,13 +163,15 @@ func (t *tree) members() (pids []int) {
 		if err != nil {
 			continue
 		}
-		parent, zombie, ok := parentOf(pid)
-		if !ok || zombie {
+		parent, state, ok := parentOf(pid)
+		if !ok || state == 'Z' || state == 'X' {
 			continue
 		}
 		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
 		at[pid] = len(all)
-		all = append(all, process{pid: pid, parent: parent, ours: pid == t.cmd.Process.Pid || err == nil && marked(env, t.mark)})
+		all = append(all, process{
+			pid: pid, parent: parent, state: state, ours: pid == t.cmd.Process.Pid || err == nil && marked(env, t.mark),
+		})
 	}
 	for more := true; more; {
 		more = false
@@ -163,10 +184,10 @@ func (t *tree) members() (pids []int) {
 	}
 	for i := range all {
 		if all[i].ours && all[i].pid != os.Getpid() {
-			pids = append(pids, all[i].pid)
+			found = append(found, all[i])
 		}
 	}
-	return pids
+	return found
 }
 
 // marked reports whether an environment contains the mark.
@@ -182,16 +203,16 @@ func marked(env, mark []byte) bool {
 }
 
 // parentOf reads the stat file of a process, whose second field is a name in parentheses that may hold anything.
-func parentOf(pid int) (parent int, zombie, ok bool) {
+func parentOf(pid int) (parent int, state byte, ok bool) {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
-		return 0, false, false
+		return 0, 0, false
 	}
 	_, rest, found := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
 	fields := bytes.Fields(rest)
 	if !found || len(fields) < 2 {
-		return 0, false, false
+		return 0, 0, false
 	}
 	parent, err = strconv.Atoi(string(fields[1]))
-	return parent, fields[0][0] == 'Z' || fields[0][0] == 'X', err == nil
+	return parent, fields[0][0], err == nil
 }

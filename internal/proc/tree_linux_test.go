@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -31,6 +32,38 @@ func TestTimeoutKillsWhatLeftTheGroup(t *testing.T) {
 			for _, pid := range pids(t, res.Output) {
 				waitGone(t, pid)
 			}
+		})
+	}
+}
+
+// TestKillTakesNoTime has a search that is over at once, as on a machine that stood still: what was killed and has not
+// left the system yet is no failure.
+func TestKillTakesNoTime(t *testing.T) {
+	for name, command := range everything {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := running{
+				opts: &Options{Command: command, Env: os.Environ()}, output: capture{limit: 1000},
+				read: make(chan struct{}), exited: make(chan struct{}),
+			}
+			if err := r.start(); err != nil {
+				t.Fatal(err)
+			}
+			defer r.tree.close()
+			var output []byte
+			for deadline := time.Now().Add(time.Minute); !bytes.HasSuffix(output, []byte("\n")); output, _ = r.output.taken() {
+				if time.Now().After(deadline) {
+					t.Fatal("the command says nothing")
+				}
+				time.Sleep(5 * time.Millisecond) // between checks for a state that must come
+			}
+			if err := r.tree.hunt(time.Now()); err != nil {
+				t.Error(err)
+			}
+			for _, pid := range pids(t, output) {
+				waitGone(t, pid)
+			}
+			<-r.exited
 		})
 	}
 }
