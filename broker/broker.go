@@ -16,8 +16,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -64,6 +66,7 @@ type Broker struct {
 	repairs prometheus.Counter
 	rare    *rarelog.Log
 	failed  chan error // capacity 1
+	current current
 
 	life     context.Context // ends with Stop
 	end      context.CancelFunc
@@ -74,6 +77,8 @@ type Broker struct {
 	mu       sync.Mutex // guards the fields below
 	srv      *server.Server
 	store    server.JetStreamConfig
+	routes   []string // that the server of a cluster's member makes
+	port     int      // where it takes those of the others
 	conn     *nats.Conn
 	js       jetstream.JetStream
 	marks    map[string]*Mark
@@ -144,6 +149,9 @@ func (b *Broker) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	b.mu.Lock()
+	b.routes = routes
+	b.mu.Unlock()
 	opts := b.memberOptions(routes)
 	opts.JetStream = true
 	if err := b.run(opts); err != nil {
@@ -165,8 +173,14 @@ func (b *Broker) run(opts *server.Options) error {
 	case b.srv != nil:
 		return errors.New("start broker: it was started before")
 	}
-	srv, conn, err := b.launch(opts, nats.ClosedHandler(b.connectionClosed))
+	srv, err := b.boot(opts)
 	if err != nil {
+		return err
+	}
+	b.current.srv.Store(srv)
+	conn, err := b.connect(&b.current, backendUser, nats.ClosedHandler(b.connectionClosed))
+	if err != nil {
+		end(srv, nil)
 		return err
 	}
 	js, err := jetstream.New(conn)
@@ -176,14 +190,22 @@ func (b *Broker) run(opts *server.Options) error {
 	}
 	b.srv, b.conn, b.js, b.store = srv, conn, js, *srv.JetStreamConfig()
 	b.store.StoreDir = b.opts.Dir // the server has appended its own directory to it
+	if addr := srv.ClusterAddr(); addr != nil {
+		b.port = addr.Port
+	}
 	return nil
 }
 
-// launch starts a server and connects to it.
-func (b *Broker) launch(opts *server.Options, more ...nats.Option) (*server.Server, *nats.Conn, error) {
+// current makes in-process connections to the server that runs now. It implements nats.InProcessConnProvider.
+type current struct{ srv atomic.Pointer[server.Server] }
+
+func (c *current) InProcessConn() (net.Conn, error) { return c.srv.Load().InProcessConn() }
+
+// boot starts a server.
+func (b *Broker) boot(opts *server.Options) (*server.Server, error) {
 	srv, err := server.NewServer(opts)
 	if err != nil {
-		return nil, nil, fmt.Errorf("start broker in %s: %w", b.opts.Dir, err)
+		return nil, fmt.Errorf("start broker in %s: %w", b.opts.Dir, err)
 	}
 	if b.access != nil {
 		b.access.system.Store(srv.SystemAccount)
@@ -197,15 +219,9 @@ func (b *Broker) launch(opts *server.Options, more ...nats.Option) (*server.Serv
 	}
 	if err != nil {
 		end(srv, nil)
-		return nil, nil, fmt.Errorf("start broker in %s: %w", b.opts.Dir, err)
+		return nil, fmt.Errorf("start broker in %s: %w", b.opts.Dir, err)
 	}
-	more = append(more, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
-	conn, err := b.connect(srv, backendUser, more...)
-	if err != nil {
-		end(srv, nil)
-		return nil, nil, err
-	}
-	return srv, conn, nil
+	return srv, nil
 }
 
 // waitReady waits until a server has started, or failed to.
@@ -253,9 +269,10 @@ func (b *Broker) serverOptions() *server.Options {
 	}
 }
 
-// connect makes an in-process connection to the server.
-func (b *Broker) connect(srv *server.Server, user string, opts ...nats.Option) (*nats.Conn, error) {
-	opts = append(opts, nats.InProcessServer(srv), nats.Name("lapwing "+user))
+// connect makes an in-process connection to a server. A broken one is made again.
+func (b *Broker) connect(srv nats.InProcessConnProvider, user string, opts ...nats.Option) (*nats.Conn, error) {
+	opts = append(opts, nats.InProcessServer(srv), nats.Name("lapwing "+user),
+		nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
 	if b.access != nil {
 		opts = append(opts, nats.UserInfo(user, b.access.secret))
 	}
@@ -292,9 +309,13 @@ func (b *Broker) stop() error {
 	b.end()
 	b.mu.Lock()
 	b.stopping = true
-	conn, srv := b.conn, b.srv
 	b.mu.Unlock()
 	b.tasks.Wait()
+	b.repairing.Lock() // it may replace the server
+	defer b.repairing.Unlock()
+	b.mu.Lock()
+	conn, srv := b.conn, b.srv
+	b.mu.Unlock()
 	if srv == nil {
 		return nil
 	}

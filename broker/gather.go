@@ -65,8 +65,13 @@ func (b *Broker) gather(ctx context.Context) (routes []string, err error) {
 	b.mu.Lock()
 	b.cluster = own
 	b.mu.Unlock()
-	srv, conn, err := b.launch(b.memberOptions(c.routes(c.Members)))
+	srv, err := b.boot(b.memberOptions(c.routes(c.Members)))
 	if err != nil {
+		return nil, err
+	}
+	conn, err := b.connect(srv, backendUser)
+	if err != nil {
+		end(srv, nil)
 		return nil, err
 	}
 	defer end(srv, conn)

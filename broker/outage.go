@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -147,15 +148,50 @@ func (b *Broker) repair() error {
 	}
 	b.log.Warn("writes to the broker's store time out: it is opened again")
 	b.repairs.Inc()
-	err := srv.ShutdownJetStream()
-	if err == nil {
-		err = srv.EnableJetStream(b.storeConfig())
-	}
+	err := b.reopen(srv)
 	b.repaired = time.Now()
 	if err != nil {
 		return fmt.Errorf("open broker's store again: %w", err)
 	}
 	return nil
+}
+
+// reopen closes the store and opens it again. The caller holds repairing.
+func (b *Broker) reopen(srv *server.Server) error {
+	if b.opts.Cluster != nil {
+		return b.restart(srv)
+	}
+	if err := srv.ShutdownJetStream(); err != nil {
+		return err
+	}
+	return srv.EnableJetStream(b.storeConfig())
+}
+
+// restart replaces the server of a cluster's member by a new one. A server can also open its store a second time, but
+// until it knows the cluster again it then answers the other members like a single server: from its own copies, which
+// may be behind. A member that cannot open its store gets a server without one, and so stays connected to the others.
+func (b *Broker) restart(srv *server.Server) error {
+	b.mu.Lock()
+	routes, port := b.routes, b.port
+	b.mu.Unlock()
+	options := func(store bool) *server.Options {
+		opts := b.memberOptions(routes)
+		opts.Cluster.Port, opts.JetStream = port, store
+		return opts
+	}
+	end(srv, nil)
+	next, err := b.boot(options(true))
+	if err != nil {
+		var bare error
+		if next, bare = b.boot(options(false)); bare != nil {
+			return errors.Join(err, bare)
+		}
+	}
+	b.mu.Lock()
+	b.srv = next
+	b.mu.Unlock()
+	b.current.srv.Store(next)
+	return err
 }
 
 // storeConfig returns a copy of the configuration with which the store was first opened.
@@ -172,7 +208,7 @@ func (b *Broker) reopenClosed(srv *server.Server) {
 	b.repairing.Lock()
 	defer b.repairing.Unlock()
 	b.repairs.Inc()
-	if err := srv.EnableJetStream(b.storeConfig()); err != nil {
+	if err := b.restart(srv); err != nil {
 		b.rare.Error("the broker's store was closed, most likely because the disk is full, and cannot be opened again now", "",
 			"err", err)
 		return

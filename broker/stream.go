@@ -163,6 +163,7 @@ func (b *Broker) keepReplicas() {
 		srv := b.server()
 		if srv != nil && !srv.JetStreamEnabled() {
 			b.reopenClosed(srv)
+			srv = b.server()
 		}
 		if srv != nil && srv.JetStreamIsLeader() && len(srv.JetStreamClusterPeers()) >= b.Replicas() {
 			b.raiseReplicas()
@@ -366,5 +367,6 @@ func passes(err error) bool {
 		return false
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
-		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders)
+		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, nats.ErrReconnectBufExceeded)
 }
