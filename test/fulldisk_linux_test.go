@@ -41,7 +41,10 @@ func TestWritesOnAFullDiskAreDurable(t *testing.T) {
 			check := &resource.CheckConfig{
 				Metadata: resource.ObjectMeta{Name: name, Namespace: "default"}, Command: command, Interval: 60, Subscriptions: []string{"none"},
 			}
-			if err := client.Put(t.Context(), c, client.Checks, "default", name, check); err != nil {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // a full disk may give no answer
+			err := client.Put(ctx, c, client.Checks, "default", name, check)
+			cancel()
+			if err != nil {
 				refused++
 				continue
 			}

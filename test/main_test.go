@@ -123,7 +123,7 @@ func (p *process) kill(sig syscall.Signal) {
 
 func (p *process) client() *client.Client {
 	p.t.Helper()
-	c, err := client.New(client.Options{URL: "http://" + p.api, Username: testbackend.User, Password: testbackend.Password, Timeout: 5 * time.Second})
+	c, err := client.New(client.Options{URL: "http://" + p.api, Username: testbackend.User, Password: testbackend.Password, Timeout: time.Minute})
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -67,7 +68,9 @@ func Start(t testing.TB, change func(*Options)) *Backend {
 			t.Errorf("stop backend: %v", err)
 		}
 	})
-	c, err := client.New(client.Options{URL: "http://" + b.APIAddr().String(), Username: User, Password: Password})
+	c, err := client.New(client.Options{
+		URL: "http://" + b.APIAddr().String(), Username: User, Password: Password, Timeout: time.Minute,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
