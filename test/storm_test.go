@@ -3,7 +3,9 @@ package test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -168,8 +170,20 @@ func (f *fleet) all(do func(ctx context.Context, name string) error) {
 
 func (f *fleet) register() {
 	f.all(func(ctx context.Context, name string) error {
-		return client.Post(ctx, f.b.Client, client.Entities, "default", testbackend.Entity(name))
+		return inTime(func() error {
+			return client.Put(ctx, f.b.Client, client.Entities, "default", name, testbackend.Entity(name))
+		})
 	})
+}
+
+// inTime repeats a request as long as the backend answers that it could not do it in time.
+func inTime(do func() error) error {
+	for {
+		err := do()
+		if late, ok := errors.AsType[*client.Error](err); !ok || late.Status != http.StatusGatewayTimeout {
+			return err
+		}
+	}
 }
 
 // keepalives sends one of each agent. They time out from a moment on, spread over a time, regardless of how long
@@ -186,9 +200,11 @@ func (f *fleet) keepalives(from time.Time, over time.Duration) {
 		timeout := time.Duration(ev.Check.Timeout) * time.Second
 		f.timeout[n-1] = timeout
 		f.earliest[n-1] = time.Now().Truncate(time.Millisecond).Add(timeout)
-		err := client.Put(ctx, f.b.Client, client.Events, "default", client.EventName(name, "keepalive"), ev)
-		f.latest[n-1] = time.Now().Add(timeout)
-		return err
+		return inTime(func() error {
+			err := client.Put(ctx, f.b.Client, client.Events, "default", client.EventName(name, "keepalive"), ev)
+			f.latest[n-1] = time.Now().Add(timeout)
+			return err
+		})
 	})
 }
 
