@@ -22,7 +22,7 @@ import (
 )
 
 // patience bounds how long tests wait for what must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // fakeBackend is a backend that the test controls.
 type fakeBackend struct {

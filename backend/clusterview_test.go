@@ -63,6 +63,7 @@ func startMembers(t *testing.T) *members {
 	for _, b := range m.running {
 		c, err := client.New(client.Options{
 			URL: "http://" + b.APIAddr().String(), Username: testbackend.User, Password: testbackend.Password,
+			Timeout: time.Minute,
 		})
 		if err != nil {
 			t.Fatal(err)

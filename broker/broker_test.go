@@ -43,7 +43,7 @@ func TestBrokenConnection(t *testing.T) {
 	defer reading.Stop()
 	publish := func(text string) {
 		t.Helper()
-		deadline := time.Now().Add(30 * time.Second)
+		deadline := time.Now().Add(time.Minute)
 		for {
 			_, err := b.JetStream().Publish(t.Context(), "s.a", []byte(text), jetstream.WithMsgID(text))
 			if err == nil {
@@ -58,7 +58,7 @@ func TestBrokenConnection(t *testing.T) {
 			if m != text {
 				t.Fatalf("got %q, want %q", m, text)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("%s was not read", text)
 		}
 	}
@@ -90,7 +90,7 @@ func TestRefusedConnection(t *testing.T) {
 		if !strings.Contains(err.Error(), "control line") {
 			t.Errorf("it failed with %v", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the closed connection was not reported")
 	}
 	if b.Err() == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // settled waits until all records are reported, and fails the test if one was not stored.
 func settled(t *testing.T, a *tally) {

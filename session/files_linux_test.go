@@ -106,7 +106,7 @@ func attackFiles(t *testing.T, api, agents string) {
 			continue
 		}
 		defer conn.Close(wire.CloseGoingAway, "bye")
-		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := conn.Read(); err != nil {

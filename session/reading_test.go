@@ -82,7 +82,7 @@ func TestLogWithoutRoom(t *testing.T) {
 		if err := a.Ping(); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := a.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		for pongs == 0 {

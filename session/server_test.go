@@ -51,7 +51,7 @@ func dial(t *testing.T, b *testbackend.Backend, name string, extra http.Header) 
 // next returns the next frame.
 func (a agent) next() (typ string, payload []byte) {
 	a.t.Helper()
-	if err := a.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := a.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		a.t.Fatal(err)
 	}
 	msg, err := a.Read()

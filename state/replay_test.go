@@ -33,7 +33,7 @@ func TestPartitionsReplayTogether(t *testing.T) {
 		begun.Done()
 		select {
 		case <-all:
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			t.Errorf("partition %d was replayed before the other one began", a.Partition)
 		}
 	}

@@ -325,7 +325,7 @@ func TestCommandsStayOnTheirHosts(t *testing.T) {
 func nextRequest(t *testing.T, conn *wire.Conn) *resource.CheckRequest {
 	t.Helper()
 	for {
-		if err := conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		msg, err := conn.Read()

@@ -35,7 +35,7 @@ func next(t *testing.T, got chan *resource.Event) *resource.Event {
 	select {
 	case ev := <-got:
 		return ev
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no alert came")
 		return nil
 	}
