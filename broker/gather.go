@@ -39,7 +39,7 @@ const (
 	fullSetWait = 10 * time.Second
 )
 
-// hello is a member's answer about itself.
+// hello is a member's answer about itself. Releases only add fields to it.
 type hello struct {
 	Name string `json:"name"`
 	// Cluster is a mark of the cluster that the member's store belongs to, "" for an empty store.

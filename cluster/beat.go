@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Beat is a heartbeat. A member sends one to all others twice a second.
+// Beat is a heartbeat. A member sends one to all others twice a second. Releases only add fields to it, without a
+// version: a member of the release before ignores them, and does not send them.
 type Beat struct {
 	ID   string `json:"id"`
 	Life string `json:"life"` // drawn by each start of the process

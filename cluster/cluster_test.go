@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -493,6 +494,36 @@ func TestOwnersMoveLittle(t *testing.T) {
 	if owner := (Roster{}).owner("p/0"); owner != "" {
 		t.Errorf("without members %q owns", owner)
 	}
+}
+
+// TestNewerRoster: members must not pass over a roster that they cannot read.
+func TestNewerRoster(t *testing.T) {
+	newer := (*fields.NewerError)(nil)
+	if _, err := decodeRoster([]byte{rosterVersion + 1, 1}); !errors.As(err, &newer) || newer.Got != rosterVersion+1 {
+		t.Errorf("a roster of the next version: %v", err)
+	}
+	if _, err := decodeHistory([]byte{rosterVersion + 1}); !errors.As(err, &newer) {
+		t.Errorf("stored rosters of the next version: %v", err)
+	}
+	for _, body := range [][]byte{nil, {0, 1}} {
+		if _, err := decodeRoster(body); err == nil || errors.As(err, &newer) {
+			t.Errorf("roster %v: %v", body, err)
+		}
+	}
+}
+
+// TestBeatOfAnotherRelease: heartbeats of the releases before and behind this one have other fields.
+func TestBeatOfAnotherRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t, 3)
+		n.nodes[0].hear([]byte(`{"id":"x","life":"1","hears":["a"],"mood":{"calm":true},"name":"newer"}`))
+		n.nodes[0].hear([]byte(`{"id":"y"}`))
+		for _, id := range []string{"x", "y"} {
+			if !slices.ContainsFunc(n.nodes[0].Members(), func(m Member) bool { return m.ID == id && m.Heard }) {
+				t.Errorf("%s was not heard", id)
+			}
+		}
+	})
 }
 
 func TestHistory(t *testing.T) {

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"encoding/binary"
-	"fmt"
 	"hash/fnv"
 	"slices"
 
@@ -33,8 +32,8 @@ func (r Roster) encode() []byte {
 
 func decodeRoster(body []byte) (Roster, error) {
 	r := fields.NewReader(body)
-	if v := r.Byte(); v != rosterVersion && r.Err() == nil {
-		return Roster{}, fmt.Errorf("roster has version %d, want %d", v, rosterVersion)
+	if err := fields.CheckVersion("a roster", r.Byte(), rosterVersion); err != nil {
+		return Roster{}, err
 	}
 	roster := Roster{Number: r.Uint()}
 	for len(r.Rest) > 0 && r.Err() == nil {
@@ -116,8 +115,8 @@ func (h history) encode() []byte {
 
 func decodeHistory(value []byte) (history, error) {
 	r := fields.NewReader(value)
-	if v := r.Byte(); v != rosterVersion && r.Err() == nil {
-		return nil, fmt.Errorf("stored rosters have version %d, want %d", v, rosterVersion)
+	if err := fields.CheckVersion("the stored rosters", r.Byte(), rosterVersion); err != nil {
+		return nil, err
 	}
 	var h history
 	for len(r.Rest) > 0 && r.Err() == nil {

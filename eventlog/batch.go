@@ -13,6 +13,9 @@ import (
 // of all that, so that a message cut anywhere is recognised.
 //
 // Version 1 has no header, and each of its records has the origin behind its flags. It is read and no more written.
+//
+// A release writes only what the release before it reads: members of both run together during an upgrade. A batch or a
+// record that only newer releases know is a fields.NewerError.
 const batchVersion = 2
 
 // maxOrigin bounds the name of a backend in a header, in bytes.
@@ -66,17 +69,16 @@ func OpenBatch(msg []byte, intern func([]byte) string) (Batch, error) {
 		return Batch{}, errors.New("log message fails its checksum")
 	}
 	b := Batch{version: body[0], rest: body[1:]}
-	switch b.version {
-	case 1:
-	case batchVersion:
+	if err := fields.CheckVersion("a batch of the event log", b.version, batchVersion); err != nil {
+		return Batch{}, err
+	}
+	if b.version > 1 {
 		d := fields.NewReader(b.rest)
 		b.Origin, b.Number, b.Roster = intern(d.Bytes()), d.Uint(), d.Uint()
 		if d.Err() != nil {
 			return Batch{}, fmt.Errorf("header of log message: %w", d.Err())
 		}
 		b.rest = d.Rest
-	default:
-		return Batch{}, fmt.Errorf("log message has version %d, want %d", b.version, batchVersion)
 	}
 	return b, nil
 }

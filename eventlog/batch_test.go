@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 )
 
 // version1 is a message that an earlier release wrote: an event of web1/disk and the removal of web2, both of b1.
@@ -154,6 +155,18 @@ func TestBatchesAreNumbered(t *testing.T) {
 	}
 	if numbers[3] != far+1 || numbers[4] != far+2 {
 		t.Errorf("the last two have the numbers %d, want the next two after %d", numbers[3:], far)
+	}
+}
+
+// TestNewerBatch: a batch of the next version says so, a damaged one does not.
+func TestNewerBatch(t *testing.T) {
+	for version, newer := range map[byte]bool{0: false, 3: true} {
+		msg := []byte{version, 1, 2, 3}
+		msg = binary.BigEndian.AppendUint32(msg, crc32.Checksum(msg, crc32.MakeTable(crc32.Castagnoli)))
+		_, err := eventlog.OpenBatch(msg, func(b []byte) string { return string(b) })
+		if is := (*fields.NewerError)(nil); err == nil || errors.As(err, &is) != newer {
+			t.Errorf("version %d: %v", version, err)
+		}
 	}
 }
 

@@ -35,6 +35,8 @@ const (
 	FlagSilenced                    // the body names silences
 	FlagFromAgent                   // Epoch and Sequence are set
 	FlagOnResolve                   // OnResolve is set
+
+	knownFlags = FlagOnResolve<<1 - 1
 )
 
 // Record is one entry of the log: a header with what the fold needs, and a protobuf body.
@@ -119,7 +121,16 @@ func maxSize(r *Record) int {
 // that a caller that knows most of them already need not allocate.
 func DecodeRecord(b []byte, r *Record, intern func([]byte) string) error {
 	d := fields.NewReader(b)
-	*r = Record{Kind: Kind(d.Byte()), Flags: Flags(d.Uint())}
+	kind, flags := d.Byte(), d.Uint()
+	*r = Record{Kind: Kind(kind), Flags: Flags(flags)}
+	switch {
+	case d.Err() != nil:
+		return d.Err()
+	case r.Kind > KindRoster:
+		return &fields.NewerError{What: "kind of a record of the event log", Got: uint64(kind), Known: uint64(KindRoster)}
+	case flags > uint64(knownFlags): // they may have fields of their own
+		return &fields.NewerError{What: "sum of a record's flags", Got: flags, Known: uint64(knownFlags)}
+	}
 	return r.decode(&d, intern)
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/cluster"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/handler"
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/silence"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -260,6 +261,9 @@ func (f *Fold) run(ctx context.Context, p *partition, reader *eventlog.Reader) e
 				follower.Follow(a)
 			}
 		}
+		if err := p.folder.Refused(); err != nil {
+			return fmt.Errorf("fold message %d of partition %d of the event log: %w", seq, p.id, err)
+		}
 		if p.acting && f.opts.Handlers != nil && (routed || events && time.Since(p.marked) > markEvery) {
 			p.hold(seq, nil)
 			f.opts.Handlers.Routed(p.id, seq)
@@ -355,10 +359,19 @@ func (f *Fold) route(p *partition, a *state.Applied) (routed bool) {
 	return routed
 }
 
+// failed skips a record that another package cannot fold, unless a newer release has written it.
+func (f *Fold) failed(p *partition, a *state.Applied, err error) {
+	if newer := (*fields.NewerError)(nil); errors.As(err, &newer) {
+		p.folder.Refuse(err)
+		return
+	}
+	f.log.Error("a record of the event log could not be folded", "partition", p.id, "seq", a.Seq, "err", err)
+}
+
 // rostered folds who the members are from now on.
 func (f *Fold) rostered(p *partition, a *state.Applied) {
 	if err := f.opts.Cluster.Fold(p.id, a.Seq, a.Record); err != nil {
-		f.log.Error("a roster could not be folded", "partition", p.id, "seq", a.Seq, "err", err)
+		f.failed(p, a, err)
 	}
 	f.opts.Log.SetRoster(p.id, f.opts.Cluster.Number(p.id))
 }
@@ -372,7 +385,7 @@ func (f *Fold) reported(p *partition, a *state.Applied) {
 		return f.opts.Cluster.OwnedAt(p.id, a.Seq, p.lane, a.Origin, roster)
 	})
 	if err != nil {
-		f.log.Error("a record of deliveries could not be folded", "partition", p.id, "seq", a.Seq, "err", err)
+		f.failed(p, a, err)
 	}
 	n := 0
 	for n < len(p.held) && p.held[n].seq <= known {

@@ -24,6 +24,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/fold"
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
@@ -373,6 +374,46 @@ func TestQuietEventsSetOffNothing(t *testing.T) {
 	stop()
 	if len(handled) != 0 || len(all.got) != 2 {
 		t.Errorf("%d more are handled, and the follower got %q", len(handled), all.got)
+	}
+}
+
+// TestNewerRelease: the fold stops at what only newer releases can read, and does not pass over it.
+func TestNewerRelease(t *testing.T) {
+	for name, r := range map[string]eventlog.Record{
+		"kind":       {Kind: eventlog.KindRoster + 1, Entity: "a"},
+		"flag":       {Kind: eventlog.KindEvent, Flags: eventlog.FlagOnResolve << 1, Entity: "a", Check: "y"},
+		"deliveries": {Kind: eventlog.KindDeliveries, Body: []byte{9}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			_, handlers, router := b.handlers()
+			failed := make(chan error, 1)
+			opts := fold.Options{Handlers: handlers, Router: router, Failed: func(err error) { failed <- err }}
+			_, s, stop := b.open(opts)
+			b.put(s, eventlog.Record{Entity: "a", Check: "x"})
+			r.Namespace = "default"
+			b.check(b.log.AppendTo(t.Context(), 0, &r, nil, 0))
+			newer := (*fields.NewerError)(nil)
+			if err := <-failed; !errors.As(err, &newer) || !strings.Contains(err.Error(), "message 2 of partition 0") {
+				t.Errorf("the fold ends with %v", err)
+			}
+			if at, _ := s.Folded(0); at != 1 {
+				t.Errorf("message %d is folded", at)
+			}
+			stop()
+			again, err := state.New(state.Options{
+				Log: b.log, DB: b.db,
+				Entity: func(string, string) (*resource.EntityConfig, bool) { return nil, false },
+			})
+			b.check(err)
+			opts.Log, opts.State = b.log, again
+			f, err := fold.New(opts)
+			b.check(err)
+			if err := f.Start(t.Context()); !errors.As(err, &newer) {
+				t.Errorf("the next start: %v", err)
+			}
+			b.check(again.Stop())
+		})
 	}
 }
 

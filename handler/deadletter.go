@@ -45,8 +45,11 @@ func letterKey(namespace, id string) []byte {
 	return append(b, id...)
 }
 
+// letterVersion begins a stored dead letter. A new version of the delivery in it needs a new one of this, too.
+const letterVersion = 1
+
 func encodeLetter(dl *delivery.Delivery, p progress, last int64, reason, output string) []byte {
-	b := []byte{1}
+	b := []byte{letterVersion}
 	b = binary.AppendUvarint(b, uint64(p.attempts))
 	b = binary.AppendVarint(b, p.first)
 	b = binary.AppendVarint(b, last)
@@ -61,7 +64,7 @@ func encodeLetter(dl *delivery.Delivery, p progress, last int64, reason, output 
 
 func decodeLetter(key, value []byte) (*letter, error) {
 	namespace, id, ok := bytes.Cut(bytes.TrimPrefix(key, []byte("dx")), []byte{0})
-	if !ok || len(value) == 0 || value[0] != 1 {
+	if !ok || len(value) == 0 || value[0] != letterVersion {
 		return nil, errMalformed
 	}
 	dead := &letter{DeadLetter: delivery.DeadLetter{ID: string(id), Namespace: string(namespace)}}

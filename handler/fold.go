@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -45,7 +46,7 @@ func (d *Dispatcher) Fold(partition int, body []byte, owned func(roster uint64) 
 	case len(body) > 0 && body[0] == kindRequest:
 		err = f.request(l, body)
 	default:
-		err = errors.New("it is of an unknown kind")
+		err = unknownRecord(body)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,6 +108,9 @@ func (f *folding) apply(o op) error {
 	case opDelete:
 		return f.remove(o.key)
 	}
+	if err := checkValue(o.key, value); err != nil {
+		return err
+	}
 	switch o.key[1] {
 	case 'x':
 		f.countLetter(o.key, true)
@@ -116,6 +120,18 @@ func (f *folding) apply(o op) error {
 		}
 	}
 	return f.batch.Set(o.key, value, nil)
+}
+
+// checkValue returns an error if only newer releases can read a delivery or a dead letter. The other values have no
+// version: their formats do not change.
+func checkValue(key, value []byte) error {
+	switch {
+	case key[1] == 'q' && len(value) > 0 && value[0] > version:
+		return &fields.NewerError{What: "version of a stored delivery", Got: uint64(value[0]), Known: version}
+	case key[1] == 'x' && len(value) > 0 && value[0] > letterVersion:
+		return &fields.NewerError{What: "version of a dead letter", Got: uint64(value[0]), Known: letterVersion}
+	}
+	return nil
 }
 
 // remove adds the removal of a key to the batch. A delivery takes its progress with it.

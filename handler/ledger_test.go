@@ -17,6 +17,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -297,6 +298,29 @@ func TestRecordsThatCannotBeFolded(t *testing.T) {
 	}
 	if keys := keysFrom(t, b.db, "d"); len(keys) != 0 {
 		t.Errorf("stored: %q", keys)
+	}
+}
+
+// TestNewerRecords: a record that only newer releases can read is refused as such, and changes nothing.
+func TestNewerRecords(t *testing.T) {
+	b := setup(t, Options{}, pipe("a", "true"))
+	it := item{Delivery: incident("a", 1, "e"), pos: position{1, 1}}
+	head := appendReportHeader(nil, &report{term: 1 << 62, upto: 9})
+	value := it.value()
+	value[0] = version + 1
+	for name, body := range map[string][]byte{
+		"kind":     {kindRequest + 1},
+		"op":       appendOp(bytes.Clone(head), op{it.key(), opLastPart + 1, 0, nil}),
+		"delivery": appendOp(bytes.Clone(head), op{it.key(), opSet, 0, value}),
+		"letter":   appendOp(bytes.Clone(head), op{letterKey("default", "1"), opSet, 0, []byte{letterVersion + 1}}),
+	} {
+		newer := (*fields.NewerError)(nil)
+		if known, err := b.Fold(0, body, nil); known != 0 || !errors.As(err, &newer) {
+			t.Errorf("%s: known up to %d, %v", name, known, err)
+		}
+	}
+	if got := stored(t, b.opts.DB); len(got) > 0 {
+		t.Errorf("stored are %q", got)
 	}
 }
 

@@ -25,11 +25,19 @@ import (
 // Any backend writes requests: what users want done with dead letters. A request has its number, and for each dead
 // letter the key behind its length, and 0 to delete it, or 1 and the position that its delivery gets.
 
-// The kinds of records.
+// The kinds of records. A new format gets a new kind: releases that do not know it refuse the record.
 const (
 	kindReport  = 1
 	kindRequest = 2
 )
+
+// unknownRecord is the error of a record that is neither a report nor a request.
+func unknownRecord(body []byte) error {
+	if len(body) > 0 && body[0] > kindRequest {
+		return &fields.NewerError{What: "kind of a record of deliveries", Got: uint64(body[0]), Known: kindRequest}
+	}
+	return errors.New("it is of no kind")
+}
 
 // The ops of a change. A value that is too large for a record comes in parts with their offsets.
 const (
@@ -99,7 +107,7 @@ func decodeReport(body []byte) (*report, error) {
 		case opSet:
 			o.value = r.Bytes()
 		default:
-			return nil, fmt.Errorf("report of deliveries has the unknown op %d", o.code)
+			return nil, &fields.NewerError{What: "op of a report of deliveries", Got: uint64(o.code), Known: opLastPart}
 		}
 		if r.Err() == nil && !isOurs(o.key) {
 			return nil, fmt.Errorf("report of deliveries changes the key %q", o.key)

@@ -2,6 +2,7 @@ package state
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -172,6 +174,9 @@ func (p *partition) find(namespace, entity, check string) (uint32, bool) {
 //		for a := f.Next(); a != nil; a = f.Next() {
 //			…
 //		}
+//		if err := f.Refused(); err != nil {
+//			return err
+//		}
 //		f.Close()
 //	}
 //
@@ -187,6 +192,7 @@ type Folder struct {
 	events  int
 	origin  uint8    // of the batch, in partition.heard
 	late    bool     // the batch is
+	refused error    // why the message is not folded to its end, or nil
 	gone    []Update // pairs that rec deleted and Next has not returned yet
 	applied Applied
 }
@@ -210,9 +216,10 @@ func (f *Folder) Open(seq uint64, msg []byte) bool {
 		p.fold.Unlock()
 		return false
 	}
-	f.seq, f.size, f.sub, f.events, f.gone = seq, len(msg), 0, 0, nil
+	f.seq, f.size, f.sub, f.events, f.gone, f.refused = seq, len(msg), 0, 0, nil, nil
 	var err error
 	if f.batch, err = eventlog.OpenBatch(msg, p.names.get); err != nil {
+		f.batch = eventlog.Batch{}
 		f.undecodable(err)
 		return true
 	}
@@ -272,9 +279,9 @@ func (f *Folder) Next() *Applied {
 	}
 }
 
-// record decodes the next readable record; nil at the end.
+// record decodes the next readable record; nil at the end, or if the message is refused.
 func (f *Folder) record() *eventlog.Record {
-	for {
+	for f.refused == nil {
 		more, err := f.batch.Next(&f.rec, f.p.names.get)
 		if !more {
 			return nil
@@ -285,6 +292,21 @@ func (f *Folder) record() *eventlog.Record {
 		}
 		f.undecodable(err)
 	}
+	return nil
+}
+
+// Refuse ends the message before its end: Next returns nothing more, and Refused returns the error.
+func (f *Folder) Refuse(err error) { f.refused = err }
+
+// Refused takes the place of Close if it returns an error: the message could not be folded to its end, and nothing may be
+// folded behind it. The next start begins with this message.
+func (f *Folder) Refused() error {
+	if f.refused == nil {
+		return nil
+	}
+	f.rec, f.batch = eventlog.Record{}, eventlog.Batch{}
+	f.p.fold.Unlock()
+	return f.refused
 }
 
 // Close ends the message: it is folded.
@@ -316,7 +338,12 @@ func (f *Folder) Close() {
 	p.state.metrics.foldSeconds.Observe(time.Since(f.begin).Seconds())
 }
 
+// undecodable skips what cannot be read: damage must not stop the fold. But what a newer release has written is refused.
 func (f *Folder) undecodable(err error) {
+	if newer := (*fields.NewerError)(nil); errors.As(err, &newer) {
+		f.Refuse(err)
+		return
+	}
 	f.p.state.metrics.undecodable.Inc()
 	f.p.state.log.Error("log record cannot be read and is skipped", "partition", f.p.id, "seq", f.seq, "record", f.sub, "err", err)
 }

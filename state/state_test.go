@@ -142,6 +142,9 @@ func (l *looped) fold(ctx context.Context, f *Folder, r *eventlog.Reader, route 
 			}
 			tails.Follow(a)
 		}
+		if f.Refused() != nil {
+			return
+		}
 		f.Close()
 	}
 }
