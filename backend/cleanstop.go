@@ -39,15 +39,18 @@ func (c *cleanStop) close() error {
 
 // initialised notes that all is there that a backend has.
 func (d *stateDir) initialised(db *pebble.DB, id *identity) error {
-	if !id.Initialised.IsZero() && !id.Reseed {
+	if !id.Initialised.IsZero() && !id.Reseed && id.Format == stateFormat {
 		return nil
 	}
-	id.Initialised, id.Reseed = time.Now().UTC(), false
+	if id.Initialised.IsZero() || id.Reseed {
+		id.Initialised, id.Reseed = time.Now().UTC(), false
+	}
 	return d.store(db, id)
 }
 
 // store writes the identity and its copy in the database.
 func (d *stateDir) store(db *pebble.DB, id *identity) error {
+	id.Format = stateFormat
 	if err := storeIdentity(db, id); err != nil {
 		return err
 	}

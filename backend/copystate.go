@@ -37,7 +37,8 @@ const (
 	copyPause = 2 * time.Second
 )
 
-// copyRequest is a question about a checkpoint. Without a token it asks for a new one.
+// copyRequest is a question about a checkpoint. Without a token it asks for a new one. Releases only add fields to it and
+// to copyList.
 type copyRequest struct {
 	Token  string `json:"token,omitempty"`
 	File   string `json:"file,omitempty"` // "" with a token: the checkpoint is not needed any more
@@ -46,8 +47,9 @@ type copyRequest struct {
 
 // copyList is the answer to a request for a new checkpoint.
 type copyList struct {
-	Token string     `json:"token"`
-	Files []copyFile `json:"files"`
+	Format int        `json:"format,omitempty"` // stateFormat of the member that answers
+	Token  string     `json:"token"`
+	Files  []copyFile `json:"files"`
 }
 
 type copyFile struct {
@@ -107,7 +109,7 @@ func (c *copies) open() ([]byte, error) {
 	if err := c.db.Checkpoint(c.dir, pebble.WithFlushedWAL()); err != nil {
 		return nil, fmt.Errorf("make checkpoint: %w", errors.Join(err, os.RemoveAll(c.dir)))
 	}
-	var list copyList
+	list := copyList{Format: stateFormat}
 	entries, err := os.ReadDir(c.dir)
 	for _, e := range entries {
 		info, statErr := e.Info()
@@ -279,6 +281,9 @@ func fetchState(ctx context.Context, m *membership, from, dir string) (size int6
 		return 0, fmt.Errorf("read list of files: %w", err)
 	}
 	defer func() { _, _ = ask(copyRequest{Token: list.Token}) }() // otherwise it goes a minute later
+	if err := (&identity{Format: list.Format}).readable(); err != nil {
+		return 0, err
+	}
 	for _, f := range list.Files {
 		size += f.Size
 	}

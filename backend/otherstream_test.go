@@ -12,6 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -92,6 +93,39 @@ func TestStreamOfAnEarlierRelease(t *testing.T) {
 }
 
 // takeStream replaces the stream of a state directory by that of another.
+// TestNewerStateDirectory: a state directory that a newer release has written is refused. One of a release that wrote no
+// format gets it.
+func TestNewerStateDirectory(t *testing.T) {
+	opts := quickOptions(t)
+	writeEvents(t, opts, 1)
+	dir := &stateDir{path: opts.StateDir}
+	var id identity
+	set := func(format int) {
+		t.Helper()
+		id.Format = format
+		if err := writeSealed(dir.identity(), &id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := readSealed(dir.identity(), &id); err != nil || id.Format != stateFormat {
+		t.Fatalf("the directory has format %d, %v", id.Format, err)
+	}
+	set(stateFormat + 1)
+	b, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(b.Start(t.Context()), b.Stop(t.Context()))
+	if newer := (*fields.NewerError)(nil); !errors.As(err, &newer) || newer.Got != stateFormat+1 {
+		t.Errorf("the start of an older release: %v", err)
+	}
+	set(0)
+	writeEvents(t, opts, 1)
+	if err := readSealed(dir.identity(), &id); err != nil || id.Format != stateFormat {
+		t.Errorf("the directory has format %d, %v", id.Format, err)
+	}
+}
+
 func takeStream(t *testing.T, opts, donor Options) {
 	t.Helper()
 	name := eventlog.Stored(0).Name

@@ -22,6 +22,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 )
@@ -85,6 +86,8 @@ func (d *stateDir) aside() string {
 
 // identity is what a backend was made as. It tells a store that is lost from one that never was. The state database has a copy.
 type identity struct {
+	// Format is the newest stateFormat of the releases that have used the directory.
+	Format int `json:"format,omitempty"`
 	// Cluster is the backend's lasting id, and Partitions how many the event log has. A member of a cluster learns that
 	// number from the others.
 	Cluster    string `json:"cluster"`
@@ -104,6 +107,18 @@ type identity struct {
 	// Quiet are, by partition, the messages up to which a replay sends nothing: they were handled before their state was lost.
 	Quiet   []uint64 `json:"quiet,omitempty"`
 	Repairs []repair `json:"repairs,omitempty"`
+}
+
+// stateFormat counts the formats of the state directory: it goes up when a release writes something there that the
+// release before it cannot read. 0 are the releases before it was written.
+const stateFormat = 1
+
+// readable returns an error if a newer release has written the directory in a way that this one does not know.
+func (id *identity) readable() error {
+	if id.Format > stateFormat {
+		return &fields.NewerError{What: "format of the state directory", Got: uint64(id.Format), Known: stateFormat}
+	}
+	return nil
 }
 
 // repair is one time that an operator accepted losses.

@@ -182,7 +182,7 @@ func (s *Survey) readIdentity() error {
 	err := readSealed(s.dir.identity(), &s.id)
 	switch {
 	case err == nil:
-		return nil
+		return s.id.readable()
 	case errors.Is(err, errSeal):
 		s.identityGone = "the file fails its checksum"
 	case errors.Is(err, plainfile.ErrIrregular):
@@ -217,6 +217,7 @@ func (s *Survey) settleIdentity() error {
 	case found && (!kept.Initialised.IsZero() || !kept.Seeded.IsZero()):
 		s.id = kept
 		s.add(false, identityPart, s.dir.identity(), s.identityGone, "")
+		return s.id.readable()
 	case !found && s.isEarlier():
 		s.earlier = true
 		s.id.Initialised, s.id.Unmarked = time.Now().UTC(), true
