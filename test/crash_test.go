@@ -133,20 +133,27 @@ type sender struct {
 	checks    int
 	transport *agent.Transport
 	acked     atomic.Uint64
+	onAcked   func() // set before the transport runs; may be nil
 
 	mu   sync.Mutex
 	seqs [][]uint64 // by check, the numbers of its events
 	last atomic.Uint64
 }
 
-func newSender(t testing.TB, name, url string, checks int) *sender {
+func newSender(t testing.TB, name, url string, checks int, more ...string) *sender {
 	t.Helper()
 	s := &sender{name: name, checks: checks, seqs: make([][]uint64, checks)}
 	tr, err := agent.NewTransport(agent.TransportOptions{
-		Name: name, User: testbackend.AgentUser, Password: testbackend.AgentPassword, BackendURLs: []string{url},
+		Name: name, User: testbackend.AgentUser, Password: testbackend.AgentPassword,
+		BackendURLs: append([]string{url}, more...),
 		RetryMin: 20 * time.Millisecond, RetryMax: 200 * time.Millisecond, BatchDelay: time.Second, BufferEvents: 100000,
 		ConfigTimeout: time.Second,
-		Acked:         func(seq uint64) { s.acked.Store(seq) },
+		Acked: func(seq uint64) {
+			s.acked.Store(seq)
+			if s.onAcked != nil {
+				s.onAcked()
+			}
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

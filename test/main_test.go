@@ -53,6 +53,8 @@ type process struct {
 	env   []string
 	cmd   *exec.Cmd
 	log   *os.File
+
+	program string // the binary; "" is the current one
 }
 
 func newProcess(t testing.TB, extra ...string) *process {
@@ -95,9 +97,12 @@ func (p *process) start() time.Duration {
 // launch runs the backend and returns when that was.
 func (p *process) launch() time.Time {
 	p.t.Helper()
-	path, err := binary()
-	if err != nil {
-		p.t.Fatal(err)
+	path := p.program
+	if path == "" {
+		var err error
+		if path, err = binary(); err != nil {
+			p.t.Fatal(err)
+		}
 	}
 	args := append([]string{"backend", "--state-dir", filepath.Join(p.dir, "state"), "--api-listen-address", p.api, "--agent-host", "127.0.0.1",
 		"--agent-port", p.agent, "--min-free-disk", "1000000", "--config-file", os.DevNull}, p.extra...)
