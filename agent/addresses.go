@@ -153,6 +153,13 @@ func (a *addresses) known() []string {
 	return a.named
 }
 
+// several reports whether there is more than one backend.
+func (a *addresses) several() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.configured) > 1 || len(a.named) > 1
+}
+
 // mayMove reports whether the agent may move now at the request of a backend, and notes that it does.
 func (a *addresses) mayMove(now time.Time) bool {
 	a.mu.Lock()

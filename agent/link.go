@@ -40,8 +40,9 @@ type link struct {
 	moved    bool   // the backend has asked for a move
 
 	// For the writer only.
-	ripe time.Time // when waiting events should leave, if the pace allows; zero if none waits
-	left time.Time // when the last batch left
+	ripe    time.Time // when waiting events should leave, if the pace allows; zero if none waits
+	left    time.Time // when the last batch left
+	silence silence
 
 	mu    sync.Mutex // guards the fields below
 	pace  wire.Pace
@@ -136,6 +137,9 @@ func (l *link) write(ctx context.Context) (ready bool, err error) {
 	defer ping.Stop()
 	timer := time.NewTimer(l.t.opts.ConfigTimeout) // until ready for ConfigTimeout, then for the next batch
 	defer timer.Stop()
+	l.silence.timer = time.NewTimer(l.t.opts.AnswerTimeout)
+	l.silence.timer.Stop() // until events are sent
+	defer l.silence.timer.Stop()
 	var over, parted <-chan time.Time
 	why := errParted // the link parts
 	if longest := l.t.opts.MaxSession; longest > 0 {
@@ -174,6 +178,11 @@ func (l *link) write(ctx context.Context) (ready bool, err error) {
 		case <-ping.C:
 			if err := l.conn.Ping(); err != nil {
 				return ready, fmt.Errorf("ping: %w", err)
+			}
+			continue
+		case <-l.silence.timer.C:
+			if err := l.checkAnswered(); err != nil {
+				return ready, err
 			}
 			continue
 		case <-wake:
@@ -230,6 +239,7 @@ func (l *link) depart(timer *time.Timer) error {
 		if err != nil {
 			return err
 		}
+		l.expect()
 		if l.ripe = (time.Time{}); more {
 			l.ripe = now // it belongs to the same burst as the batch that has left
 		}

@@ -45,6 +45,10 @@ type TransportOptions struct {
 	// value no longer than the interval becomes 10/6 of the interval.
 	HeartbeatInterval time.Duration
 	HeartbeatTimeout  time.Duration
+	// AnswerTimeout is how long a lapwing backend may leave events, and then a ping, without any answer before the
+	// transport goes to another backend. It counts only if there is another one, and this one has not slowed the agent
+	// down.
+	AnswerTimeout time.Duration
 	// ConfigTimeout bounds how long sending waits after a connect for the backend's definition of the agent.
 	ConfigTimeout time.Duration
 
@@ -145,7 +149,7 @@ func DefaultTransportOptions() TransportOptions {
 	return TransportOptions{
 		Namespace: "default", BackendURLs: []string{"ws://127.0.0.1:8081"},
 		HandshakeTimeout: 15 * time.Second, HeartbeatInterval: 30 * time.Second, HeartbeatTimeout: 45 * time.Second,
-		ConfigTimeout: 10 * time.Second, RetryMin: time.Second, RetryMax: 120 * time.Second, RetryMultiplier: 2,
+		AnswerTimeout: 8 * time.Second, ConfigTimeout: 10 * time.Second, RetryMin: time.Second, RetryMax: 120 * time.Second, RetryMultiplier: 2,
 		BatchDelay: time.Second, BufferEvents: 10_000, BufferBytes: 64 << 20,
 	}
 }
@@ -166,6 +170,7 @@ func NewTransport(opts TransportOptions) (*Transport, error) {
 	if opts.HeartbeatTimeout <= opts.HeartbeatInterval {
 		opts.HeartbeatTimeout = opts.HeartbeatInterval * 10 / 6
 	}
+	opts.AnswerTimeout = cmp.Or(opts.AnswerTimeout, defaults.AnswerTimeout)
 	opts.ConfigTimeout = cmp.Or(opts.ConfigTimeout, defaults.ConfigTimeout)
 	opts.RetryMin = cmp.Or(opts.RetryMin, defaults.RetryMin)
 	opts.RetryMax = cmp.Or(opts.RetryMax, defaults.RetryMax)
@@ -174,7 +179,7 @@ func NewTransport(opts TransportOptions) (*Transport, error) {
 	opts.BufferBytes = cmp.Or(opts.BufferBytes, defaults.BufferBytes)
 	for name, d := range map[string]time.Duration{
 		"HandshakeTimeout": opts.HandshakeTimeout, "HeartbeatInterval": opts.HeartbeatInterval, "HeartbeatTimeout": opts.HeartbeatTimeout,
-		"ConfigTimeout": opts.ConfigTimeout, "RetryMin": opts.RetryMin, "RetryMax": opts.RetryMax, "BatchDelay": opts.BatchDelay,
+		"AnswerTimeout": opts.AnswerTimeout, "ConfigTimeout": opts.ConfigTimeout, "RetryMin": opts.RetryMin, "RetryMax": opts.RetryMax, "BatchDelay": opts.BatchDelay,
 	} {
 		if d < 0 {
 			return nil, fmt.Errorf("transport: %s %v is negative", name, d)
@@ -436,13 +441,13 @@ type lostError struct{ cause error }
 func (e *lostError) Error() string { return "connection lost: " + e.cause.Error() }
 func (e *lostError) Unwrap() error { return e.cause }
 
-// sentAway reports whether a backend accepts no agents for now because it drains or stops.
+// sentAway reports whether a backend accepts no agents for now because it drains, stops or stands still.
 func sentAway(err error) bool {
 	if refused, ok := errors.AsType[*wire.HandshakeError](err); ok {
 		return refused.Status == http.StatusServiceUnavailable
 	}
 	closed, ok := errors.AsType[*wire.CloseError](err)
-	return ok && closed.Code == wire.CloseGoingAway || errors.Is(err, errParted)
+	return ok && closed.Code == wire.CloseGoingAway || errors.Is(err, errParted) || errors.Is(err, errSilent)
 }
 
 // found is a new connection that is not served yet.

@@ -65,7 +65,12 @@ func (s *session) next(ctx context.Context) (msg []byte, ok bool, err error) {
 		}
 		if long && !isKeepalive(start) {
 			s.busy.Store(true)
-			err := s.holdUp(ctx, patient)
+			waiting, end := s.server.waits.begin(ctx, s)
+			err := s.holdUp(waiting, patient)
+			if errors.Is(context.Cause(waiting), errPeerGone) {
+				err = errPeerGone
+			}
+			end()
 			s.busy.Store(false)
 			if err != nil {
 				return nil, false, err

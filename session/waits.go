@@ -21,6 +21,7 @@ type waits struct {
 type sessionWait struct {
 	end    context.CancelCauseFunc
 	hungUp time.Time // when the peer was first seen to have hung up; zero before
+	pinged time.Time // or when the wait began
 }
 
 // errPeerGone ends the wait of a session whose peer has gone.
@@ -29,12 +30,16 @@ var errPeerGone = errors.New("the agent has gone while its message had to wait: 
 // goneLook is the time between two checks of the waiting sessions' peers.
 const goneLook = time.Second
 
+// pingWaiting is the time between two pings to an agent that waits. An agent of a cluster leaves a backend from which
+// it hears nothing for some seconds, unless its pace is slowed down.
+const pingWaiting = 2 * time.Second
+
 // begin registers a session's wait until the context ends or end is called.
 func (w *waits) begin(ctx context.Context, s *session) (waiting context.Context, end func()) {
 	waiting, cancel := context.WithCancelCause(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.all[s] = &sessionWait{end: cancel}
+	w.all[s] = &sessionWait{end: cancel, pinged: time.Now()}
 	return waiting, func() {
 		cancel(nil)
 		w.mu.Lock()
@@ -43,7 +48,8 @@ func (w *waits) begin(ctx context.Context, s *session) (waiting context.Context,
 	}
 }
 
-// look ends the waits of sessions whose peers have broken their connections, or hung up a while ago.
+// look ends the waits of sessions whose peers have broken their connections, or hung up a while ago. It pings the
+// others, whose own pings are not read.
 func (w *waits) look(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,6 +57,10 @@ func (w *waits) look(now time.Time) {
 		switch s.conn.Peer() {
 		case wire.PeerThere:
 			one.hungUp = time.Time{}
+			if s.lapwing && s.server.pace() == wire.PaceGo && now.Sub(one.pinged) >= pingWaiting {
+				one.pinged = now
+				s.server.running.Go(func() { _ = s.conn.Ping() }) // if the ping fails, so does the next read
+			}
 			continue
 		case wire.PeerHungUp:
 			if one.hungUp.IsZero() {

@@ -122,3 +122,47 @@ func TestDeadHostIsNotExcused(t *testing.T) {
 		s.registry.remove(agent)
 	}
 }
+
+// TestWaitingAgentsArePinged: a lapwing agent whose message has to wait hears the backend, unless its pace is slowed
+// down. Otherwise it would go to another backend.
+func TestWaitingAgentsArePinged(t *testing.T) {
+	s := bareServer(time.Second)
+	begin := time.Now()
+	heard := func(one *session, far *net.TCPConn, after time.Duration) string {
+		t.Helper()
+		ctx, end := s.waits.begin(t.Context(), one)
+		defer end()
+		s.waits.look(begin.Add(after))
+		s.running.Wait()
+		if ctx.Err() != nil {
+			t.Errorf("the wait of %s has ended", one.name)
+		}
+		if err := one.conn.Write([]byte("x")); err != nil { // so that there is something to read
+			t.Fatal(err)
+		}
+		b := make([]byte, 10)
+		n, err := far.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b[:n])
+	}
+	const ping, message = "\x89\x00", "\x82\x01x"
+	lapwing, far := overTCP(t, s, "lapwing")
+	lapwing.lapwing = true
+	if got := heard(lapwing, far, pingWaiting/2); got != message {
+		t.Errorf("after a short wait the agent got %q", got)
+	}
+	if got := heard(lapwing, far, time.Minute); got != ping+message {
+		t.Errorf("after a long wait the agent got %q", got)
+	}
+	s.paced.Store(uint32(wire.PaceSlow))
+	if got := heard(lapwing, far, time.Minute); got != message {
+		t.Errorf("at the slow pace the agent got %q", got)
+	}
+	s.paced.Store(uint32(wire.PaceGo))
+	sensu, far := overTCP(t, s, "sensu")
+	if got := heard(sensu, far, time.Minute); got != message {
+		t.Errorf("a Sensu agent got %q", got)
+	}
+}

@@ -1,0 +1,55 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/wire"
+)
+
+// errSilent ends a connection to a backend that stands still. Its host keeps the connection open, so nothing breaks.
+var errSilent = errors.New("the backend stands still: it has answered neither events nor a ping")
+
+// silence notices a backend that stands still while it has events to acknowledge: first it asks with a ping, then it
+// ends the connection, so that the events go to another backend.
+//
+// A backend that is overloaded may be silent for longer, because it reads slowly. It asks its agents for another pace
+// within two seconds, and at any other pace than go only the heartbeat counts. So it does if there is no other backend.
+type silence struct {
+	timer  *time.Timer
+	active bool // the timer runs
+	pinged bool
+}
+
+// expect begins to wait for the answer to events that were just sent.
+func (l *link) expect() {
+	if !l.about.Lapwing || l.silence.active {
+		return
+	}
+	l.silence.active, l.silence.pinged = true, false
+	_ = l.conn.Heard() // only what comes from now on counts
+	l.silence.timer.Reset(l.t.opts.AnswerTimeout * 3 / 8)
+}
+
+// checkAnswered is called when the timer fires. It asks again, or returns an error that ends the connection.
+func (l *link) checkAnswered() error {
+	s, limit := &l.silence, l.t.opts.AnswerTimeout
+	s.active = false
+	pace, _ := l.getPace()
+	switch {
+	case l.t.outbox.allAcked():
+		return nil
+	case l.conn.Heard() || pace != wire.PaceGo || !l.t.addresses.several():
+		l.expect()
+		return nil
+	case s.pinged:
+		return fmt.Errorf("%w for %s", errSilent, limit)
+	}
+	s.active, s.pinged = true, true
+	s.timer.Reset(limit - limit*3/8)
+	if err := l.conn.Ping(); err != nil {
+		return fmt.Errorf("ping: %w", err)
+	}
+	return nil
+}
