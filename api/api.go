@@ -219,7 +219,7 @@ func New(opts Options) (*API, error) {
 
 		definitions: map[string]definition{},
 
-		heartbeat: 15 * time.Second,
+		heartbeat: 5 * time.Second,
 		backlog:   500_000,
 		chunk:     eventChunk,
 

@@ -35,8 +35,8 @@ func (a *API) serveStream() {
 }
 
 // streamEvents sends every current event, then "synced", then every change, as server-sent events. A check that changes
-// several times while the client is busy is sent once, in its newest state. A comment every 15 s shows the client that
-// the connection lives, and shows us that the client still reads.
+// several times while the client is busy is sent once, in its newest state. A comment every 5 s shows the client that
+// the backend lives, and shows us that the client still reads.
 //
 // A client that reconnects with its last id as Last-Event-ID gets the changes since then, and then "synced". If that id
 // is no longer known it gets "reset", and all current events. The id means the same on all backends; one that is behind
@@ -80,7 +80,8 @@ func (a *API) streamEvents(w *response, r *request) error {
 			err = s.changes(backlog)
 		case <-beat.C:
 			if !a.stillMay(r, attributes) {
-				return nil
+				s.buf.WriteString("id:\n\n") // the client forgets its position, and begins anew
+				return over(s.flush())
 			}
 			s.buf.WriteString(": \n\n")
 			err = s.flush()

@@ -77,8 +77,8 @@ func (l *listener) read(lines *bufio.Scanner) {
 			name = v
 			continue
 		}
-		if id, ok := strings.CutPrefix(line, "id: "); ok {
-			l.ids <- id
+		if id, ok := strings.CutPrefix(line, "id:"); ok {
+			l.ids <- strings.TrimSpace(id)
 			continue
 		}
 		data, ok := strings.CutPrefix(line, "data: ")
@@ -209,8 +209,16 @@ func TestStreamEndsWhenItsUserMayNotListenAnyMore(t *testing.T) {
 	s.token = s.login(admin)
 	s.event("default", "a", "x", 1)
 	l.wants("event default/a/x 1")
+	l.waitID("")
 	s.grant("listeners", "default", resource.Rule{Verbs: []string{"get"}, Resources: []string{"events"}})
 	l.wants("end")
+	last := "none"
+	for len(l.ids) > 0 {
+		last = <-l.ids
+	}
+	if last != "" {
+		t.Errorf("the client goes on from %q, although its rights have changed", last)
+	}
 
 	s.grant("listeners", "default", resource.Rule{Verbs: []string{"list"}, Resources: []string{"events"}})
 	l = s.listen("default", s.login("bob"))

@@ -35,8 +35,8 @@ const DefaultTimeout = 15 * time.Second
 // and close connections all the time.
 const maxIdle = 16
 
-// silenceLimit is how long a live stream may be silent. The server sends a comment every 15 s.
-const silenceLimit = 45 * time.Second
+// silenceLimit is how long a live stream may be silent. The server sends a comment every 5 s.
+const silenceLimit = 15 * time.Second
 
 // ErrNoCredentials is returned when a request needs credentials and Options had none.
 var ErrNoCredentials = errors.New("no credentials: neither API key nor tokens nor username and password are set")

@@ -37,6 +37,9 @@ func newSSEReader(r io.Reader) *sseReader {
 	return &sseReader{r: bufio.NewReaderSize(r, 64<<10), limit: sseLimit}
 }
 
+// begin sets the position that counts until the stream sends one.
+func (s *sseReader) begin(id string) { s.id, s.nextID = id, []byte(id) }
+
 // next returns the next event. The next call overwrites the data. An event cut off by the end of the stream is dropped.
 // The error is that of the stream, io.EOF at its regular end.
 func (s *sseReader) next() (name string, data []byte, err error) {

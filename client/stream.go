@@ -105,10 +105,13 @@ func (c *Client) StreamWith(ctx context.Context, namespace string, opts StreamOp
 		silent.Reset(c.silence)
 		return n, err
 	}))
+	if opts.Position != nil {
+		sse.begin(*opts.Position)
+	}
 	for {
 		name, data, err := sse.next()
-		if opts.Position != nil && sse.id != "" {
-			*opts.Position = sse.id
+		if opts.Position != nil {
+			*opts.Position = sse.id // empty if the server wants the client to begin anew
 		}
 		if err == io.EOF {
 			err = io.ErrUnexpectedEOF

@@ -97,9 +97,9 @@ func TestStreamSilence(t *testing.T) {
 				body, w := io.Pipe()
 				go func() {
 					defer w.Close()
-					for range 4 {
+					for range 6 {
 						io.WriteString(w, ": ping\n")
-						time.Sleep(15 * time.Second)
+						time.Sleep(10 * time.Second)
 					}
 					io.WriteString(w, "event: synced\ndata: {}\n\n")
 					<-r.Context().Done()
@@ -118,7 +118,7 @@ func TestStreamSilence(t *testing.T) {
 		if d := synced.Sub(start); d != time.Minute {
 			t.Errorf("synced after %v", d)
 		}
-		if err == nil || err.Error() != "read live stream: the live stream was silent for 45s" {
+		if err == nil || err.Error() != "read live stream: the live stream was silent for 15s" {
 			t.Errorf("error %v", err)
 		}
 		if d := time.Since(synced); d != time.Hour+silenceLimit {
@@ -142,21 +142,21 @@ func TestStreamCanceled(t *testing.T) {
 
 func TestStreamResumes(t *testing.T) {
 	var asked string
+	body := "event: reset\ndata: {}\n\nid: 7-1\nevent: synced\ndata: {}\n\nid: 8-2\n\n"
 	c, err := New(Options{URL: "http://lapwing.test", APIKey: "k", HTTPClient: &http.Client{
 		Transport: roundTripFunc(func(r *http.Request) (*http.Response, error) {
 			asked = r.URL.RawQuery
-			body := "event: reset\ndata: {}\n\nid: 7-1\nevent: synced\ndata: {}\n\nid: 8-2\n\n"
 			return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(body))}, nil
 		}),
 	}})
 	must(t, err)
-	position := ""
+	position, wantPosition := "", "8-2"
 	var got []StreamType
 	opts := StreamOptions{FieldSelector: "a == b", LabelSelector: "c == d", Position: &position}
 	stream := func() {
 		t.Helper()
 		err := c.StreamWith(t.Context(), "dev", opts, func(ev StreamEvent) error { got = append(got, ev.Type); return nil })
-		if !errors.Is(err, io.ErrUnexpectedEOF) || position != "8-2" {
+		if !errors.Is(err, io.ErrUnexpectedEOF) || position != wantPosition {
 			t.Errorf("error %v, position %q", err, position)
 		}
 	}
@@ -167,6 +167,12 @@ func TestStreamResumes(t *testing.T) {
 	stream()
 	if !strings.HasSuffix(asked, "&last_event_id=8-2") {
 		t.Errorf("asked %s", asked)
+	}
+	body, wantPosition = "id:\n\n", ""
+	stream()
+	body = ": still here\n\n"
+	if stream(); strings.Contains(asked, "last_event_id") {
+		t.Errorf("asked %s, after the server had taken the position back", asked)
 	}
 	if want := []StreamType{StreamReset, StreamSynced, StreamReset, StreamSynced}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q", got)

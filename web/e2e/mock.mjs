@@ -30,7 +30,7 @@ export async function startMock(options = {}) {
     password: 'P@ssw0rd!',
     host: '127.0.0.1',
     port: 0,
-    heartbeat: 15_000,
+    heartbeat: 5_000,
     ...options,
   }
   const events = new Map()

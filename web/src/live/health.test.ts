@@ -14,8 +14,8 @@ const base: HealthInput = {
 
 test.each<[string, Partial<HealthInput>, string, string]>([
   ['live', {}, 'live', 'Live'],
-  ['a heartbeat is due only every 15 s', { heard: now - 19_000 }, 'live', 'Live'],
-  ['silent', { heard: now - 25_000 }, 'late', '25 s behind'],
+  ['a heartbeat is due only every 5 s', { heard: now - 7_000 }, 'live', 'Live'],
+  ['silent', { heard: now - 9_000 }, 'late', '9 s behind'],
   ['the page is slow', { lag: { ms: 4200, at: now - 100 } }, 'late', '4 s behind'],
   ['the page was slow', { lag: { ms: 4200, at: now - 5000 } }, 'live', 'Live'],
   ['first connection', { stream: { phase: 'connecting' }, synced: false }, 'busy', 'Connecting…'],

@@ -17,8 +17,8 @@ export interface HealthInput {
   now: number
 }
 
-// The backend sends a comment every 15 s when nothing happens.
-const silentAfter = 20_000
+// The backend sends a comment every 5 s when nothing happens.
+const silentAfter = 8_000
 const lateAfter = 2_000
 
 /** How fresh the page is, in words. */

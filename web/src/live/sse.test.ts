@@ -40,6 +40,20 @@ describe('SSEParser', () => {
     expect(parse(...stream)).toEqual(want)
   })
 
+  test.each([
+    ['of an event', 'id: 7\ndata: x\n\n', '7'],
+    ['without data', 'id: 7\n\n', '7'],
+    ['not ended', 'id: 7\n\nid: 8\n', '7'],
+    ['kept', 'id: 7\n\ndata: x\n\n', '7'],
+    ['taken back', 'id: 7\n\nid:\n\n', ''],
+    ['not valid', 'id: 7\n\nid: \0\n\n', '7'],
+    ['none', 'data: x\n\n', 'first'],
+  ])('the id: %s', (_, stream, want) => {
+    const parser = new SSEParser(() => {}, 'first')
+    parser.feed(stream)
+    expect(parser.id).toBe(want)
+  })
+
   test('a long line in many chunks takes linear time', () => {
     const chunk = 'x'.repeat(1000)
     const chunks = ['data: ', ...Array.from({ length: 5000 }, () => chunk), '\n\n']

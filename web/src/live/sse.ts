@@ -6,9 +6,12 @@ export interface ServerEvent {
 
 /**
  * Parses a text/event-stream that arrives in pieces cut anywhere. EventSource cannot send an Authorization header,
- * hence a parser of our own. Fields `id` and `retry` are ignored: the stream always starts with the current state.
+ * hence a parser of our own. The field `retry` is ignored.
  */
 export class SSEParser {
+  /** The position to go on from on a new connection. Events without data, which are not passed on, can set it too. */
+  id: string
+  private nextID: string
   /** Pieces of a line that has not ended. */
   private parts: string[] = []
   private afterCR = false
@@ -17,8 +20,9 @@ export class SSEParser {
   private data: string | undefined
   private readonly onEvent: (event: ServerEvent) => void
 
-  constructor(onEvent: (event: ServerEvent) => void) {
+  constructor(onEvent: (event: ServerEvent) => void, id = '') {
     this.onEvent = onEvent
+    this.id = this.nextID = id
   }
 
   feed(chunk: string): void {
@@ -61,6 +65,7 @@ export class SSEParser {
 
   private line(line: string): void {
     if (line === '') {
+      this.id = this.nextID
       if (this.data !== undefined) this.onEvent({ type: this.type || 'message', data: this.data })
       this.type = ''
       this.data = undefined
@@ -73,5 +78,6 @@ export class SSEParser {
     if (colon !== -1) value = line.slice(line.charCodeAt(colon + 1) === 32 ? colon + 2 : colon + 1)
     if (field === 'data') this.data = this.data === undefined ? value : this.data + '\n' + value
     else if (field === 'event') this.type = value
+    else if (field === 'id' && !value.includes('\0')) this.nextID = value
   }
 }

@@ -16,19 +16,20 @@ function connection() {
 
 function setup(...answers: (Response | Error)[]) {
   const log: string[] = []
-  const requests: { url: string; authorization: string | null; signal: AbortSignal }[] = []
+  const requests: { url: string; authorization: string | null; position: string | null; signal: AbortSignal }[] = []
   let token = 0
   const stream = new EventStream({
     namespace: 'a b',
     backoff: new Backoff(1000, 8000, () => 1),
-    silence: 40_000,
+    silence: 15_000,
     token: async (stale) => {
       if (stale !== undefined || token === 0) token++
       return `t${token}`
     },
     fetch: async (url, init) => {
       const signal = init?.signal as AbortSignal
-      requests.push({ url: String(url), authorization: new Headers(init?.headers).get('Authorization'), signal })
+      const headers = new Headers(init?.headers)
+      requests.push({ url: String(url), authorization: headers.get('Authorization'), position: headers.get('Last-Event-ID'), signal })
       const answer = answers.shift()
       if (!answer) return new Promise<Response>((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
       if (answer instanceof Error) throw answer
@@ -109,6 +110,39 @@ describe('EventStream', () => {
     await t.done
   })
 
+  test('goes on from the last position, without loading again', async () => {
+    const [first, second] = [connection(), connection()]
+    const t = setup(first.response, second.response)
+    first.write('event: event\ndata: {"check":{"metadata":{"name":"x"}}}\n\nevent: synced\nid: 7-1\ndata: {}\n\nid: 7-2\n\n')
+    await t.flush()
+    first.break()
+    await vi.advanceTimersByTimeAsync(1000)
+    second.write('event: event\ndata: {"check":{"metadata":{"name":"y"}}}\n\nevent: synced\nid: 8-1\ndata: {}\n\n')
+    await t.flush()
+    expect(t.requests.map((r) => r.position)).toEqual([null, '7-2'])
+    expect(t.log.slice(2)).toEqual(['loading', 'event x', 'synced', 'live', 'waiting: network error', 'connecting', 'event y', 'synced', 'live'])
+    t.stream.close()
+    await t.done
+  })
+
+  test('loads again when its position is not known, or was taken back', async () => {
+    const c = [connection(), connection(), connection(), connection()]
+    const t = setup(...c.map((one) => one.response))
+    const again = async (i: number, text: string) => {
+      c[i]?.write(text)
+      await t.flush()
+      c[i]?.break()
+      await vi.advanceTimersByTimeAsync(8000)
+    }
+    await again(0, 'event: synced\nid: 7-1\ndata: {}\n\n')
+    await again(1, 'event: reset\ndata: {}\n\nevent: event\ndata: {"check":{"metadata":{"name":"x"}}}\n\n')
+    await again(2, 'event: synced\nid: 8-1\ndata: {}\n\nid:\n\n')
+    expect(t.requests.map((r) => r.position)).toEqual([null, '7-1', null, null])
+    expect(t.log.filter((line) => line === 'open')).toHaveLength(4)
+    t.stream.close()
+    await t.done
+  })
+
   test('overflow reconnects', async () => {
     const c = connection()
     const t = setup(c.response)
@@ -125,12 +159,12 @@ describe('EventStream', () => {
     const c = connection()
     const t = setup(c.response)
     c.write(': heartbeat\n\n')
-    await vi.advanceTimersByTimeAsync(39_000)
+    await vi.advanceTimersByTimeAsync(14_000)
     c.write(': heartbeat\n\n')
-    await vi.advanceTimersByTimeAsync(39_999)
+    await vi.advanceTimersByTimeAsync(14_999)
     expect(t.log.at(-1)).toBe('loading')
     await vi.advanceTimersByTimeAsync(1)
-    expect(t.log.at(-1)).toBe('waiting: nothing heard for 40 s')
+    expect(t.log.at(-1)).toBe('waiting: nothing heard for 15 s')
     t.stream.close()
   })
 

@@ -5,7 +5,7 @@ import type { StreamState } from './protocol'
 import { SSEParser } from './sse'
 
 export interface StreamHandlers {
-  /** A connection is up: every current event follows, then onSynced, then changes. */
+  /** Every current event follows, then onSynced, then changes. A connection that goes on from the last one has no onOpen. */
   onOpen(): void
   onEvent(event: SensuEvent): void
   onDelete(ref: EventRef): void
@@ -21,17 +21,22 @@ export interface StreamOptions {
   handlers: StreamHandlers
   fetch?: typeof fetch
   backoff?: Backoff
-  /** The backend sends at least a comment every 15 s; a connection silent for longer is closed. */
+  /** The backend sends at least a comment every 5 s; a connection silent for longer than this is closed. */
   silence?: number
 }
 
-/** Follows a namespace's events ("-" for all) and reconnects until close() is called. */
+/**
+ * Follows a namespace's events ("-" for all) and reconnects until close() is called. A new connection, maybe to another
+ * backend of the cluster, brings only what has changed since the last one.
+ */
 export class EventStream {
   private readonly o: Required<StreamOptions>
   private readonly stop = new AbortController()
+  /** The backends' name for the stream's position; empty to begin with all events. */
+  private position = ''
 
   constructor(options: StreamOptions) {
-    this.o = { fetch: (...args) => fetch(...args), backoff: new Backoff(), silence: 40_000, ...options }
+    this.o = { fetch: (...args) => fetch(...args), backoff: new Backoff(), silence: 15_000, ...options }
   }
 
   close(): void {
@@ -89,9 +94,11 @@ export class EventStream {
 
     try {
       feedWatchdog()
+      const headers: Record<string, string> = { Authorization: `Bearer ${token}`, Accept: 'text/event-stream' }
+      if (this.position !== '') headers['Last-Event-ID'] = this.position
       const url = `/api/lapwing/v1/namespaces/${encodeURIComponent(namespace)}/events/stream`
       const response = await this.o.fetch(url, {
-        headers: { Authorization: `Bearer ${token}`, Accept: 'text/event-stream' },
+        headers,
         cache: 'no-store',
         signal: abort.signal,
       })
@@ -99,8 +106,13 @@ export class EventStream {
       if (response.status === 403) return { reason: 'denied', denied: 'list' }
       if (!response.ok || !response.body) return { reason: `the server answered ${response.status}` }
 
-      handlers.onOpen()
-      handlers.onState({ phase: 'loading' })
+      let whole = true // no event is missing up to the parser's id
+      const begin = () => {
+        whole = false
+        handlers.onOpen()
+        handlers.onState({ phase: 'loading' })
+      }
+      if (this.position === '') begin()
       let end: string | undefined
       const parser = new SSEParser((message) => {
         switch (message.type) {
@@ -110,7 +122,11 @@ export class EventStream {
           case 'delete':
             handlers.onDelete(JSON.parse(message.data) as EventRef)
             break
+          case 'reset':
+            begin()
+            break
           case 'synced':
+            whole = true
             backoff.reset()
             handlers.onSynced()
             handlers.onState({ phase: 'live' })
@@ -119,7 +135,7 @@ export class EventStream {
             end = 'this page could not keep up'
             break
         }
-      })
+      }, this.position)
       const reader = response.body.getReader()
       const decoder = new TextDecoder()
       while (end === undefined) {
@@ -128,6 +144,7 @@ export class EventStream {
         feedWatchdog()
         handlers.onBytes()
         parser.feed(decoder.decode(value, { stream: true }))
+        this.position = whole ? parser.id : ''
       }
       return { reason: end }
     } catch (err) {
