@@ -83,6 +83,17 @@ type MemberStatus struct {
 	// folded, and another member has.
 	Folded  []uint64 `json:"folded"`
 	FoldLag []uint64 `json:"fold_lag"`
+	// Digests are of the messages that it has folded, by partition. DigestsDiffer are the partitions of which it has
+	// folded other messages than the backend that answers.
+	Digests       []DigestStatus `json:"digests"`
+	DigestsDiffer []int          `json:"digests_differ"`
+}
+
+// DigestStatus is a sum over the messages of a partition. Members that have folded the same messages have the same one.
+type DigestStatus struct {
+	From uint64 `json:"from"` // the first message that counts; 0 if there is none
+	Seq  uint64 `json:"seq"`  // the newest one; members report it once in 16 messages
+	Sum  string `json:"sum"`  // 16 hexadecimal digits
 }
 
 // PartitionStatus says who acts for a partition of the event log.
@@ -174,6 +185,7 @@ func (c *clusterOfOne) Status(context.Context) *ClusterStatus {
 		Members: []MemberStatus{{
 			Name: c.name, Self: true, Up: true, Ready: true, Leased: true, OnRoster: true,
 			Draining: d.Draining, Sessions: d.Sessions, Folded: []uint64{}, FoldLag: []uint64{},
+			Digests: []DigestStatus{}, DigestsDiffer: []int{},
 		}},
 	}
 }

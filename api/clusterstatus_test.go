@@ -109,6 +109,10 @@ func TestClusterProblems(t *testing.T) {
 		}},
 		{"another one has no lease", func(s *ClusterStatus) { s.Members[1].Leased = false },
 			[]string{"b does not hear a majority of the members: it acts for nothing and takes no agents"}},
+		{"digests", func(s *ClusterStatus) { s.Members[2].DigestsDiffer = []int{0, 2} }, []string{
+			"a and c have read different messages in partitions 0 and 2 of the event log: " +
+				"ask the third member which of them is wrong, and give that one an empty state directory",
+		}},
 		{"copies", func(s *ClusterStatus) {
 			s.Streams[2].Replicas = s.Streams[2].Replicas[:1]
 			replica(s, 0, "b").Offline = true

@@ -23,6 +23,7 @@ const (
 func (s *ClusterStatus) problems() []string {
 	words := []string{} // an empty array in JSON
 	add := func(more ...string) { words = append(words, more...) }
+	add(s.digestsDiffer()...)
 	add(s.withoutLease()...)
 	add(s.withoutLeader()...)
 	add(s.membersAway()...)
@@ -33,6 +34,22 @@ func (s *ClusterStatus) problems() []string {
 	add(s.membersBehind()...)
 	add(s.leadersOnOne()...)
 	add(s.versionsDiffer()...)
+	return words
+}
+
+// digestsDiffer names members that have folded other messages than the backend that answers.
+func (s *ClusterStatus) digestsDiffer() (words []string) {
+	for _, m := range s.Members {
+		var partitions []string
+		for _, p := range m.DigestsDiffer {
+			partitions = append(partitions, fmt.Sprintf("partition %d", p))
+		}
+		if len(partitions) > 0 {
+			words = append(words, fmt.Sprintf("%s and %s have read different messages in %s of the event log: "+
+				"ask the third member which of them is wrong, and give that one an empty state directory",
+				s.Member, m.Name, listed(partitions)))
+		}
+	}
 	return words
 }
 

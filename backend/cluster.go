@@ -75,6 +75,7 @@ func (m *membership) describe() cluster.Info {
 	for i := range m.log.Partitions() {
 		folded, replay := p.state.Folded(i)
 		info.Folded, info.Replay = append(info.Folded, folded), append(info.Replay, replay)
+		info.Digests = append(info.Digests, p.state.Digest(i))
 	}
 	return info
 }

@@ -34,6 +34,7 @@ type clusterView struct {
 	config  *config.Store
 	backend *Backend
 	parts   *parts
+	digests *digestCheck
 	name    string // of this member
 	log     *slog.Logger
 
@@ -46,9 +47,11 @@ type clusterView struct {
 const sourceTimeout = 700 * time.Millisecond
 
 func (b *Backend) newClusterView(p *parts) *clusterView {
+	log := b.log.With("component", "cluster")
 	return &clusterView{
 		members: p.members, broker: p.broker, config: p.config, backend: b, parts: p,
-		name: cmp.Or(b.opts.Cluster.Name, hostname(p.id.Cluster)), log: b.log.With("component", "cluster"),
+		name: cmp.Or(b.opts.Cluster.Name, hostname(p.id.Cluster)), log: log,
+		digests: &digestCheck{own: p.state, log: log},
 	}
 }
 
@@ -84,6 +87,7 @@ var errNoAnswer = fmt.Errorf("no answer within %s", sourceTimeout)
 type known struct {
 	members    []cluster.Member
 	partitions []api.PartitionStatus // with the owners' ids
+	differ     map[string][]int      // see digestCheck
 }
 
 func (v *clusterView) look(ctx context.Context) (known, error) {
@@ -97,6 +101,7 @@ func (v *clusterView) look(ctx context.Context) (known, error) {
 				Partition: i, Owner: v.members.Owner(i, cluster.PartitionLane(i)), Roster: v.members.Number(i),
 			})
 		}
+		k.differ = v.digests.check(k.members)
 		return k, nil
 	})
 }
@@ -190,6 +195,10 @@ func (v *clusterView) Status(ctx context.Context) *api.ClusterStatus {
 	}
 	names := v.names(k.members, all)
 	st.Members = append(st.Members, v.memberStatus(k.members, all, names)...)
+	for i := range st.Members {
+		m := &st.Members[i]
+		m.DigestsDiffer = append(m.DigestsDiffer, k.differ[m.ID]...)
+	}
 	for _, p := range k.partitions {
 		p.Owner = names.of(p.Owner)
 		st.Partitions = append(st.Partitions, p)
@@ -295,7 +304,10 @@ func (v *clusterView) memberStatus(members []cluster.Member, all *servers, names
 			APIURL: m.APIURL, AgentURL: m.AgentURL, Started: m.Started, Up: m.Heard,
 			Ready: m.Ready, Leaving: m.Leaving, Leased: m.Leased, OnRoster: m.OnRoster, Draining: m.Draining,
 			Sessions: m.Sessions, DiskFree: m.DiskFree, ClockSkewSeconds: m.Skew.Seconds(), Revision: m.Revision,
-			Folded: append([]uint64{}, m.Folded...),
+			Folded: append([]uint64{}, m.Folded...), Digests: []api.DigestStatus{}, DigestsDiffer: []int{},
+		}
+		for _, d := range m.Digests {
+			one.Digests = append(one.Digests, api.DigestStatus{From: d.From, Seq: d.Seq, Sum: fmt.Sprintf("%016x", d.Sum)})
 		}
 		one.DefinitionsLag, one.FoldLag = m.Lag(members)
 		if !m.Heard {
@@ -308,6 +320,7 @@ func (v *clusterView) memberStatus(members []cluster.Member, all *servers, names
 			if name := names.of(r.Name); !seen[name] && len(members) > 0 {
 				list = append(list, api.MemberStatus{
 					Name: name, AwaySeconds: r.Heard.Seconds(), Folded: []uint64{}, FoldLag: []uint64{},
+					Digests: []api.DigestStatus{}, DigestsDiffer: []int{},
 				})
 			}
 		}

@@ -19,7 +19,7 @@ type clusterWatch struct {
 	// out. Only the watch's goroutine uses them.
 	leaderless, behind map[string]time.Time
 
-	withoutLeader, copiesBehind, led *prometheus.GaugeVec
+	withoutLeader, copiesBehind, led, differ *prometheus.GaugeVec
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -45,8 +45,10 @@ func newClusterWatch(view *clusterView, r prometheus.Registerer) *clusterWatch {
 		copiesBehind: gauge("lapwing_cluster_copies_behind_seconds", "member",
 			"How long a member's copy of any stream has been offline, missing, or far behind its leader; 0 while all are well."),
 		led: gauge("lapwing_cluster_streams_led", "member", "Streams of the broker that a member leads."),
+		differ: gauge("lapwing_cluster_digests_differ", "member",
+			"Partitions of the event log of which a member has read other messages than this backend."),
 	}
-	r.MustRegister(w.withoutLeader, w.copiesBehind, w.led)
+	r.MustRegister(w.withoutLeader, w.copiesBehind, w.led, w.differ)
 	return w
 }
 
@@ -90,8 +92,12 @@ func (w *clusterWatch) look(ctx context.Context, now time.Time) {
 // judge sets the metrics after a look.
 func (w *clusterWatch) judge(st *api.ClusterStatus, now time.Time) {
 	led, behind := map[string]int{}, map[string]bool{}
+	w.differ.Reset()
 	for _, m := range st.Members {
 		led[m.Name] = 0
+		if !m.Self {
+			w.differ.WithLabelValues(m.Name).Set(float64(len(m.DigestsDiffer)))
+		}
 	}
 	for _, s := range st.Streams {
 		if s.Leader == "" {

@@ -240,6 +240,16 @@ type DependencyReport struct {
 	Cut bool `json:"cut,omitempty"`
 }
 
+// DigestStatus is a sum over the messages of a partition. Members that have folded the same messages have the same
+// one.
+type DigestStatus struct {
+	// the first message that counts; 0 if there is none
+	From uint64 `json:"from"`
+	// the newest one; members report it once in 16 messages
+	Seq uint64 `json:"seq"`
+	Sum string `json:"sum"` // 16 hexadecimal digits
+}
+
 // DrainRequest says how to drain.
 type DrainRequest struct {
 	OverSeconds *int64 `json:"over_seconds,omitempty"` // seconds for all agents to leave; default 30
@@ -293,6 +303,10 @@ type MemberStatus struct {
 	// folded, and another member has.
 	Folded  []uint64 `json:"folded"`
 	FoldLag []uint64 `json:"fold_lag"`
+	// Digests are of the messages that it has folded, by partition. DigestsDiffer are the partitions of which it has
+	// folded other messages than the backend that answers.
+	Digests       []DigestStatus `json:"digests"`
+	DigestsDiffer []int          `json:"digests_differ"`
 }
 
 // OrphanReport says how many orphans were deleted.

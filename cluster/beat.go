@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"time"
+
+	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
 
 // Beat is a heartbeat. A member sends one to all others twice a second. Releases only add fields to it, without a
@@ -44,6 +46,8 @@ type Info struct {
 	Revision uint64   `json:"revision"`
 	Folded   []uint64 `json:"folded"`
 	Replay   []uint64 `json:"replay"`
+	// Digests are of the messages that it has folded, at the newest message where members compare them, by partition.
+	Digests []eventlog.Digest `json:"digests,omitempty"`
 	// DiskFree is the space on the disk of the state directory, in bytes.
 	DiskFree uint64 `json:"disk_free"`
 }

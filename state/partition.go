@@ -53,6 +53,7 @@ type partition struct {
 	traits    traitSet                           // the traits of checks in the pairs' newest events
 	marks     markSet                            // how far epochs had come whose events are no longer the newest
 	origins   originSet                          // how far each backend's batches are folded
+	digest    digestSet                          // of the folded messages
 	heard     []string                           // the backends that pairs were heard through; the first is ""
 	count     int                                // pairs in use
 	dirty     dirtySet
@@ -190,6 +191,7 @@ type Folder struct {
 	rec     eventlog.Record
 	sub     int // place of rec in the message, from 1
 	events  int
+	sum     uint32   // the message's checksum
 	origin  uint8    // of the batch, in partition.heard
 	late    bool     // the batch is
 	refused error    // why the message is not folded to its end, or nil
@@ -218,7 +220,9 @@ func (f *Folder) Open(seq uint64, msg []byte) bool {
 	}
 	f.seq, f.size, f.sub, f.events, f.gone, f.refused = seq, len(msg), 0, 0, nil, nil
 	var err error
-	if f.batch, err = eventlog.OpenBatch(msg, p.names.get); err != nil {
+	f.batch, err = eventlog.OpenBatch(msg, p.names.get)
+	f.sum = eventlog.Checksum(msg, err == nil)
+	if err != nil {
 		f.batch = eventlog.Batch{}
 		f.undecodable(err)
 		return true
@@ -315,6 +319,7 @@ func (f *Folder) Close() {
 	defer p.fold.Unlock()
 	p.mu.Lock()
 	p.folded = f.seq
+	p.digest.fold(f.seq, f.sum)
 	p.dirty.read += uint64(f.size)
 	if f.rec.Received > 0 {
 		p.received = f.rec.Received

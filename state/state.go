@@ -287,6 +287,11 @@ func (p *partition) load() error {
 	if err := p.scan('o', func(_, value []byte) error { return p.origins.load(value) }); err != nil {
 		return err
 	}
+	if known != "" {
+		if err := p.scan('g', func(_, value []byte) error { return p.digest.load(value, next) }); err != nil {
+			return err
+		}
+	}
 	return p.scan('s', p.loadPair)
 }
 

@@ -244,8 +244,8 @@ func putAll(batch *pebble.Batch, all []keyed) error {
 }
 
 // checkpoint adds to a batch the message from which a restart must replay (the oldest one that is still dirty), the
-// marks so far, the numbers of the log's batches before that message, and the id of the stream. Every batch that moves
-// the position has all four.
+// marks so far, the numbers of the log's batches and the digest before that message, and the id of the stream. Every batch
+// that moves the position has all five.
 func (p *partition) checkpoint(batch *pebble.Batch) error {
 	next := p.resumeAt()
 	if err := p.marks.store(batch, p.id, position(next, 0)); err != nil {
@@ -253,6 +253,9 @@ func (p *partition) checkpoint(batch *pebble.Batch) error {
 	}
 	if err := p.origins.store(batch, p.id, next); err != nil {
 		return fmt.Errorf("gather numbers of partition %d: %w", p.id, err)
+	}
+	if err := p.digest.store(batch, p.id, next); err != nil {
+		return fmt.Errorf("gather digest of partition %d: %w", p.id, err)
 	}
 	if err := batch.Set(streamKey(p.id), []byte(p.state.opts.Log.StreamID(p.id)), nil); err != nil {
 		return fmt.Errorf("gather stream id of partition %d: %w", p.id, err)
@@ -278,6 +281,7 @@ func (p *partition) written(items []takenItem, err error) {
 	defer p.mu.Unlock()
 	p.marks.stored(err)
 	p.origins.stored(err)
+	p.digest.committed(err)
 	if err != nil {
 		p.putBack(items)
 		return

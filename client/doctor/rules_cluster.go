@@ -77,6 +77,22 @@ func lease(e *exam) {
 	})
 }
 
+func digestsDiffer(e *exam) {
+	for member, n := range sorted(e.after.by("lapwing_cluster_digests_differ", "member")) {
+		if n == 0 {
+			continue
+		}
+		e.find(Finding{
+			Severity: Critical, Part: Cluster, Subject: member,
+			Title: "members have read different messages of the event log",
+			Detail: fmt.Sprintf("This backend and %s differ in %s. The state of checks on one of the two is wrong.",
+				member, count(n, "partition")),
+			Advice: "Ask the third member too: the one that differs from both others is wrong. Stop it, remove it (lapwing " +
+				"cluster remove), look at its disk, and start it with an empty state directory.",
+		})
+	}
+}
+
 func leaderless(e *exam) {
 	for stream, seconds := range sorted(e.after.by("lapwing_cluster_stream_leaderless_seconds", "stream")) {
 		if seconds < longLeaderless {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -162,10 +163,16 @@ func TestCheckCluster(t *testing.T) {
 		f.checkCluster("m0", status)
 		expect(t, what, f.all(), want...)
 	}
+	const one, other = `{"from": 1, "seq": 32, "sum": "aa"}`, `{"from": 1, "seq": 16, "sum": "bb"}`
+	pair := func(a, b, more string) string {
+		return fmt.Sprintf(`{"members": [{"name": "m0", "digests": [%s, %s]}, {"name": "m1", "digests": [%s, %s]%s}]}`,
+			one, a, one, b, more)
+	}
 	check("no cluster", `{}`)
-	check("equal", `{"members": [{"name": "m0", "digests": ["1"]}, {"name": "m1", "digests": ["1"]}]}`)
-	check("one differs", `{"members": [{"name": "m0", "digests": ["1"]}, {"name": "m1", "digests": ["2"]}]}`,
-		`the digests of m0 and m1 differ: ["1"] and ["2"]`)
+	check("equal", pair(other, other, ""))
+	check("one differs", pair(one, one, `, "digests_differ": [0, 1]`), "m1 has read other messages of the partitions [0 1]")
+	check("one is behind", pair(one, other, ""), "m0 and m1 cannot be compared yet in partition 1")
+	check("one knows nothing", `{"members": [{"name": "m0", "digests": [{}]}]}`, "m0 has no digest of partition 0 yet")
 }
 
 func TestFollowerCompare(t *testing.T) {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -368,17 +367,15 @@ func (w *workload) listEvents(ctx context.Context, member int) ([]resource.Event
 type clusterStatus struct {
 	Problems []string // advice is among them, so they are logged only
 	Members  []struct {
-		Name    string
-		Digests json.RawMessage // of the log, by partition
+		Name          string
+		Digests       []client.DigestStatus // of the log, by partition
+		DigestsDiffer []int                 `json:"digests_differ"`
 	}
 }
 
-// askCluster asks a member about the cluster. There is nothing to say while the API has no such path.
+// askCluster asks a member about the cluster.
 func (w *workload) askCluster(ctx context.Context, member int) (status clusterStatus, err error) {
 	err = w.clients[member].Do(ctx, http.MethodGet, "/api/lapwing/v1/cluster", nil, &status)
-	if errors.Is(err, client.ErrNotFound) {
-		return status, nil
-	}
 	return status, err
 }
 

@@ -2512,6 +2512,21 @@ export interface components {
         Deregistration: {
             handler?: string;
         };
+        /** @description DigestStatus is a sum over the messages of a partition. Members that have folded the same messages have the same one. */
+        DigestStatus: {
+            /**
+             * Format: uint64
+             * @description the first message that counts; 0 if there is none
+             */
+            from: number;
+            /**
+             * Format: uint64
+             * @description the newest one; members report it once in 16 messages
+             */
+            seq: number;
+            /** @description 16 hexadecimal digits */
+            sum: string;
+        };
         /** @description Drain says whether a backend is sending its agents to other backends. */
         Drain: {
             draining: boolean;
@@ -3029,6 +3044,9 @@ export interface components {
             /** @description Folded are the newest messages of the event log that it has folded, by partition. FoldLag is how many it has not folded, and another member has. */
             folded: number[] | null;
             fold_lag: number[] | null;
+            /** @description Digests are of the messages that it has folded, by partition. DigestsDiffer are the partitions of which it has folded other messages than the backend that answers. */
+            digests: components["schemas"]["DigestStatus"][] | null;
+            digests_differ: number[] | null;
         };
         /** @description MetricPoint is one value of one series. The unit of Timestamp depends on its source. */
         MetricPoint: {
