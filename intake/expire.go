@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -40,21 +41,29 @@ var processBegan = time.Now()
 // LookAtClock must be called several times a second while agents can connect. It notices when the wall clock was set,
 // and when the process or the machine stood still. Deadlines are times on the wall clock, so after either all of them
 // have passed at once, though the agents could not be heard. Each has to wait for a whole period then.
-func (i *Intake) LookAtClock(now time.Time) { i.look(momentOf(now)) }
+func (i *Intake) LookAtClock(now time.Time) {
+	if i.look(momentOf(now)) {
+		i.opts.State.ClockSetBack(now.UnixMilli())
+	}
+}
 
-func (i *Intake) look(now *moment) {
+// look is LookAtClock. It reports whether the wall clock was set back.
+func (i *Intake) look(now *moment) (back bool) {
 	last := i.looked.Swap(now)
 	if last == nil {
-		return
+		return false
 	}
 	pause := now.mono - last.mono
 	step := now.wall - last.wall - pause.Milliseconds()
 	if pause < longPause && step < clockStep && step > -clockStep {
-		return
+		return false
 	}
-	if since := i.hearing.Load(); since != deaf {
-		i.hearing.CompareAndSwap(since, now.wall)
+	for _, begin := range []*atomic.Int64{&i.hearing, &i.asking} {
+		if since := begin.Load(); since != deaf {
+			begin.CompareAndSwap(since, now.wall)
+		}
 	}
+	return step <= -clockStep
 }
 
 // SetHearing records whether events can arrive: the log takes them, and agents may send them.
@@ -153,7 +162,8 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 	if !watches {
 		return now.UnixMilli() + askAgain, nil // another backend watches it, and may stop to
 	}
-	if again := wholePeriod(since.UnixMilli(), periodOf(&o), now); again != 0 {
+	// Counted back from now, because the clock may have been set since.
+	if again := wholePeriod(now.Add(-now.Sub(since)).UnixMilli(), periodOf(&o), now); again != 0 {
 		return again, nil
 	}
 	if again := i.Unheard(periodOf(&o), now); again != 0 {

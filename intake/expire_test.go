@@ -94,13 +94,20 @@ func TestClockSteps(t *testing.T) {
 	want := func(what string, wallMoves, monoMoves, since time.Duration) {
 		t.Helper()
 		wall, mono = wall+wallMoves, mono+monoMoves
-		i.look(&moment{begin + wall.Milliseconds(), mono})
+		back := i.look(&moment{begin + wall.Milliseconds(), mono})
+		if back != (wallMoves < 0) {
+			t.Errorf("%s: the clock was set back: %v", what, back)
+		}
+		if asking := i.asking.Load(); asking != i.hearing.Load() {
+			t.Errorf("%s: requests are sent since %d", what, asking-begin)
+		}
 		if got := time.Duration(i.hearing.Load()-begin) * time.Millisecond; got != since {
 			t.Errorf("%s: events can arrive since %s, want %s", what, got, since)
 		}
 	}
 	const s, h = time.Second, time.Hour
 	i.SetHearing(true, time.UnixMilli(begin))
+	i.SetAsking(true, time.UnixMilli(begin))
 	want("first", 0, 0, 0)
 	want("a moment later", s/4, s/4, 0)
 	want("adjusted", s/4, s, 0)

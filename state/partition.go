@@ -67,6 +67,7 @@ type partition struct {
 
 	value   []byte  // for encoding a value
 	names   nameSet // for the Folder alone
+	clock   int64   // likewise: when the message was opened, Unix milliseconds
 	scratch []byte
 }
 
@@ -214,6 +215,7 @@ func (f *Folder) Open(seq uint64, msg []byte) bool {
 	f.begin = time.Now()
 	p := f.p
 	p.fold.Lock()
+	p.clock = f.begin.UnixMilli()
 	if seq <= p.folded {
 		p.fold.Unlock()
 		return false
@@ -408,6 +410,9 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record, origin uint8, l
 		p.displaced(pr, pos, rec.Received)
 	}
 	pr.pos, pr.received, pr.due, pr.origin = pos, rec.Received, rec.Due, origin
+	if p.live {
+		pr.received, pr.due = notFuture(rec.Received, rec.Due, p.clock)
+	}
 	if rec.Flags&eventlog.FlagFromAgent != 0 {
 		pr.epoch, pr.sequence = rec.Epoch, rec.Sequence
 	}
@@ -420,7 +425,7 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record, origin uint8, l
 	p.noteChange(slot, pos, before, pr.aspects(wide), rec, body)
 	p.markPair(slot, pos)
 	// A deadline that moves later needs no call of Arm, unless the one that Arm has may have passed and been dropped.
-	if p.live && pr.due != 0 && (armed == 0 || pr.due < armed || armed <= rec.Received) {
+	if p.live && pr.due != 0 && (armed == 0 || pr.due < armed || armed <= pr.received) {
 		p.state.opts.Arm(p.pairID(slot), pr.due)
 	}
 	return slot, true

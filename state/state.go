@@ -247,6 +247,7 @@ func (p *partition) goLive(listening int64) (pairs int) {
 		if pr.flags&pairUsed == 0 || pr.due == 0 {
 			continue
 		}
+		pr.received, pr.due = notFuture(pr.received, pr.due, listening)
 		pr.due = max(pr.due, listening+(pr.due-pr.received))
 		p.state.opts.Arm(p.pairID(slot), pr.due)
 	}

@@ -232,9 +232,8 @@ func (f *findings) checkPairAlerts(name string, want []int64, came []alert) (twi
 	return twice
 }
 
-// checkKeepalives checks the alerts about agents: none for one that lived, and one for the dead one, if it must be
-// noticed.
-func (f *findings) checkKeepalives(living []string, dead string, must bool, taken []alert) {
+// checkKeepalives checks the alerts about agents: none for one that lived, and one for the dead one.
+func (f *findings) checkKeepalives(living []string, dead string, taken []alert) {
 	noticed := false
 	for _, a := range taken {
 		if a.Handler != "keepalive" {
@@ -245,7 +244,7 @@ func (f *findings) checkKeepalives(living []string, dead string, must bool, take
 		}
 		noticed = noticed || a.Entity == dead
 	}
-	if must && !noticed {
+	if !noticed {
 		f.missing("%s died, but no keepalive alert came", dead)
 	}
 }

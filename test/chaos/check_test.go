@@ -108,28 +108,16 @@ func TestCheckAlerts(t *testing.T) {
 }
 
 func TestCheckKeepalives(t *testing.T) {
-	check := func(what string, must bool, taken []alert, want ...string) {
+	check := func(what string, taken []alert, want ...string) {
 		t.Helper()
 		var f findings
-		f.checkKeepalives([]string{"living"}, "dead", must, taken)
+		f.checkKeepalives([]string{"living"}, "dead", taken)
 		expect(t, what, f.all(), want...)
 	}
 	died, lived := alert{Handler: "keepalive", Entity: "dead"}, alert{Handler: "keepalive", Entity: "living"}
-	check("noticed", true, []alert{died, {Handler: pager, Entity: "living"}})
-	check("not noticed", true, nil, "dead died, but no keepalive alert came")
-	check("need not be noticed", false, nil)
-	check("false alarm", true, []alert{died, lived}, "living lived, but a keepalive alert came")
-}
-
-func TestMustNotice(t *testing.T) {
-	skew := Fault{Kind: KindClock, At: 10, For: 2 * keepaliveInterval, Amount: 1}
-	if mustNotice([]Fault{skew}, skew.End()) || !mustNotice([]Fault{skew}, skew.End()+2*keepaliveInterval) {
-		t.Error("a clock that is ahead at the death excuses, and no other")
-	}
-	skew.Amount = -1
-	if !mustNotice([]Fault{skew}, skew.End()) {
-		t.Error("a clock that is behind excuses")
-	}
+	check("noticed", []alert{died, {Handler: pager, Entity: "living"}})
+	check("not noticed", nil, "dead died, but no keepalive alert came")
+	check("false alarm", []alert{died, lived}, "living lived, but a keepalive alert came")
 }
 
 func TestCheckSame(t *testing.T) {

@@ -177,14 +177,6 @@ func (r *run) playFaults(ctx context.Context) {
 // mortalDies is when in the schedule the mortal agent dies.
 func (r *run) mortalDies() time.Duration { return r.settings.duration / 3 }
 
-// mustNotice reports whether the death of an agent must be noticed soon. A deadline is a time on the wall clock: one
-// that is noted while a clock is ahead passes late by as much, after the clock is right again.
-func mustNotice(schedule []Fault, death time.Duration) bool {
-	return !slices.ContainsFunc(schedule, func(f Fault) bool {
-		return f.Kind == KindClock && f.Amount > 0 && f.End() > death-keepaliveInterval
-	})
-}
-
 // begin makes a fault happen.
 func (r *run) begin(f Fault) error {
 	m := r.members[f.Member]
@@ -355,7 +347,7 @@ func (r *run) check(ctx context.Context) (summary string, f findings) {
 		f.checkCluster(m.name, status)
 	}
 	have := storedPairs(first)
-	f.checkKeepalives(w.living(), mortal, mustNotice(r.schedule, r.mortalDies()), taken)
+	f.checkKeepalives(w.living(), mortal, taken)
 	counts = f.checkAlerts(sent, have, taken, mayComeTwice(r.schedule))
 	newest := map[string]int64{}
 	for name, s := range have {
