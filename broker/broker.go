@@ -64,6 +64,8 @@ type Broker struct {
 	log     *slog.Logger
 	access  *access // of a cluster's member; nil alone
 	repairs prometheus.Counter
+	moved   prometheus.Counter // leaders that were given away
+	rebuilt prometheus.Counter // replicas that stood still
 	rare    *rarelog.Log
 	failed  chan error // capacity 1
 	current current
@@ -120,8 +122,16 @@ func New(opts Options) (*Broker, error) {
 	b.repairs = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "lapwing_broker_repairs_total", Help: "Times the broker's store was opened again because writes to it timed out.",
 	})
+	b.moved = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "lapwing_broker_leaders_moved_total",
+		Help: "Streams whose leadership this member gave away because it led more than its share.",
+	})
+	b.rebuilt = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "lapwing_broker_replicas_rebuilt_total",
+		Help: "Replicas of this member that were dropped and made anew because they stood still.",
+	})
 	if opts.Registerer != nil {
-		opts.Registerer.MustRegister(b.repairs, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		opts.Registerer.MustRegister(b.repairs, b.moved, b.rebuilt, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "lapwing_broker_up", Help: "1 while the broker serves and this process is connected to it, else 0.",
 		}, func() float64 {
 			if b.Err() != nil {

@@ -256,6 +256,7 @@ type Replica struct {
 // Group is how the members that keep the same data stand. Only the leader knows how far the others are.
 type Group struct {
 	Leader   string    // "" if there is none, or none is known
+	Last     uint64    // of a stream, the leader's newest message
 	Replicas []Replica // all but the leader
 }
 

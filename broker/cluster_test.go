@@ -572,3 +572,74 @@ func TestLastCopy(t *testing.T) {
 	}
 	stat()
 }
+
+// TestLeadersAreSpread: one member leads all streams, as after the deaths of the others, and gives them away.
+func TestLeadersAreSpread(t *testing.T) {
+	c := testbroker.New(t, 3)
+	c.Launch(0, 1, 2)
+	names := []string{"s0", "s1", "s2"}
+	b := c.Member(0)
+	for _, name := range names {
+		if _, err := b.OpenStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	led := func() (n int) {
+		for _, name := range names {
+			if b.Leads(name) {
+				n++
+			}
+		}
+		return n
+	}
+	testbroker.Eventually(t, func() error {
+		for _, name := range names {
+			if !b.Leads(name) {
+				_ = b.StepDownTo(t.Context(), name, b.Name())
+			}
+		}
+		if n := led(); n < len(names) {
+			return fmt.Errorf("it leads %d streams", n)
+		}
+		return nil
+	})
+	var care broker.Care
+	now := time.Now()
+	testbroker.Eventually(t, func() error {
+		b.LookAfter(&care, now)
+		now = now.Add(10 * time.Second)
+		if n := led(); n > 1 {
+			return fmt.Errorf("it leads %d of 3 streams", n)
+		}
+		return nil
+	})
+}
+
+// TestReplicaIsMadeAnew: a replica that was dropped comes back with all messages.
+func TestReplicaIsMadeAnew(t *testing.T) {
+	c := testbroker.New(t, 3)
+	c.Launch(0, 1, 2)
+	openAll(t, c, 0, 1, 2)
+	write(t, c.Member(0), "one")
+	current(t, c.Member(0), 2)
+	if err := c.Member(1).Drop(stream); err != nil {
+		t.Fatal(err)
+	}
+	copies := func(want int) {
+		t.Helper()
+		testbroker.Eventually(t, func() error {
+			g, err := c.Member(0).StreamStatus(t.Context(), stream)
+			if n := 1 + len(g.Replicas); err != nil || n != want {
+				return fmt.Errorf("%d copies, %v, want %d", n, err, want)
+			}
+			return nil
+		})
+	}
+	copies(2)
+	write(t, c.Member(0), "two")
+	copies(3)
+	current(t, c.Member(0), 2)
+	for i := range 3 {
+		follow(t, c.Member(i)).want("one", "two")
+	}
+}

@@ -1,5 +1,10 @@
 package broker
 
+import (
+	"context"
+	"time"
+)
+
 // ClientAddr returns the address at which a member's server listens for clients.
 func (b *Broker) ClientAddr() string { return b.server().Addr().String() }
 
@@ -19,3 +24,22 @@ func (b *Broker) Repairs() bool {
 
 // Close closes the store, as the server does when the disk is full.
 func (b *Broker) Close() error { return b.server().ShutdownJetStream() }
+
+// Care is what a member knows from earlier looks.
+type Care = care
+
+// LookAfter looks at all streams once, as a member does every few seconds.
+func (b *Broker) LookAfter(c *Care, now time.Time) {
+	if c.copies == nil {
+		c.copies = map[string]*ownCopy{}
+	}
+	b.lookAfter(c, now)
+}
+
+// StepDownTo has the leader of a stream give way to a member.
+func (b *Broker) StepDownTo(ctx context.Context, stream, member string) error {
+	return b.stepDown(ctx, stream, member)
+}
+
+// Drop has a stream keep one copy less.
+func (b *Broker) Drop(stream string) error { return b.drop(stream) }

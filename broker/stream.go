@@ -154,12 +154,14 @@ const (
 func (b *Broker) keepReplicas() {
 	tick := time.NewTicker(replicasPause)
 	defer tick.Stop()
+	c := care{copies: map[string]*ownCopy{}}
 	for {
 		select {
 		case <-tick.C:
 		case <-b.life.Done():
 			return
 		}
+		b.lookAfter(&c, time.Now())
 		srv := b.server()
 		if srv != nil && !srv.JetStreamEnabled() {
 			b.reopenClosed(srv)
@@ -172,13 +174,7 @@ func (b *Broker) keepReplicas() {
 }
 
 func (b *Broker) raiseReplicas() {
-	b.mu.Lock()
-	names := make([]string, 0, len(b.opened))
-	for name := range b.opened {
-		names = append(names, name)
-	}
-	b.mu.Unlock()
-	for _, name := range names {
+	for _, name := range b.openedStreams() {
 		if err := b.raise(name); err != nil {
 			b.rare.Warn("a stream has too few copies, and cannot get one now", name, "stream", name, "err", err)
 		}
@@ -192,8 +188,8 @@ func (b *Broker) raise(name string) error {
 	if err != nil {
 		return err
 	}
-	cfg := stream.CachedInfo().Config
-	if cfg.Replicas >= b.Replicas() {
+	cfg, c := stream.CachedInfo().Config, stream.CachedInfo().Cluster
+	if cfg.Replicas >= b.Replicas() || c == nil || 1+len(c.Replicas) > cfg.Replicas { // one is still being dropped
 		return nil
 	}
 	b.log.Info("a stream gets more copies", "stream", name, "from", cfg.Replicas, "to", b.Replicas())
@@ -235,7 +231,7 @@ func (b *Broker) StreamStatus(ctx context.Context, stream string) (Group, error)
 	if c == nil {
 		return Group{}, nil
 	}
-	g := Group{Leader: c.Leader}
+	g := Group{Leader: c.Leader, Last: s.CachedInfo().State.LastSeq}
 	for _, r := range c.Replicas {
 		g.Replicas = append(g.Replicas, Replica{r.Name, r.Current, r.Offline, r.Lag, r.Active})
 	}
@@ -279,7 +275,26 @@ func saysLeaderless(err error) bool {
 
 // StepDown has the leader of a stream give way to another member. It returns when the leader has agreed.
 func (b *Broker) StepDown(ctx context.Context, stream string) error {
-	_, err := b.conn.RequestWithContext(ctx, fmt.Sprintf(server.JSApiStreamLeaderStepDownT, stream), nil)
+	return b.stepDown(ctx, stream, "")
+}
+
+// stepDown is StepDown in favour of a member, "" for any.
+func (b *Broker) stepDown(ctx context.Context, stream, to string) error {
+	var request []byte
+	if to != "" {
+		var err error
+		if request, err = json.Marshal(server.JSApiLeaderStepdownRequest{Placement: &server.Placement{Preferred: to}}); err != nil {
+			return err
+		}
+	}
+	var answer server.JSApiStreamLeaderStepDownResponse
+	msg, err := b.conn.RequestWithContext(ctx, fmt.Sprintf(server.JSApiStreamLeaderStepDownT, stream), request)
+	if err == nil {
+		err = json.Unmarshal(msg.Data, &answer)
+	}
+	if err == nil && answer.Error != nil {
+		err = answer.Error
+	}
 	if err != nil {
 		return fmt.Errorf("have the leader of stream %s step down: %w", stream, err)
 	}
