@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -56,7 +57,28 @@ func (a *API) perform(ctx context.Context, t *act, who *access, at auth.Attribut
 		ctx, cancel = context.WithTimeout(ctx, a.opts.WriteTimeout)
 		defer cancel()
 	}
-	return do(ctx)
+	if t.conditional() {
+		a.agree(ctx, a.opts.Config.CatchUp)
+	}
+	err := do(ctx)
+	if err == nil {
+		return nil
+	}
+	if e, _ := classify(err); e.status == http.StatusPreconditionFailed || e.code == codeExists {
+		a.agree(ctx, a.opts.Config.Shared)
+	}
+	return err
+}
+
+// agreeTimeout bounds the waits of agree. A member without a majority decides by what it knows.
+const agreeTimeout = time.Second
+
+// agree waits for other members' definitions, so that a write is not refused because of old ones, and a client that was
+// refused does not read older ones next.
+func (a *API) agree(ctx context.Context, wait func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(ctx, agreeTimeout)
+	defer cancel()
+	_ = wait(ctx)
 }
 
 // allow checks the roles, and stores the permission in the act.

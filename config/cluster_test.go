@@ -113,6 +113,7 @@ func TestStoresOfACluster(t *testing.T) {
 	t.Run("update", s.raceToUpdate)
 	t.Run("create and delete", s.raceToDelete)
 	t.Run("secret", s.raceForSecret)
+	t.Run("catch up", s.catchUp)
 
 	dead := s.leader()
 	lives, other := (dead+1)%3, (dead+2)%3
@@ -249,6 +250,24 @@ func (s *stores) raceForSecret(t *testing.T) {
 	}
 }
 
+// catchUp writes on one member: another one that catches up then has it.
+func (s *stores) catchUp(t *testing.T) {
+	for round := range 30 {
+		c := check("default", "seen")
+		c.Timeout = uint32(round + 1)
+		if err := config.Put(t.Context(), s.all[round%3], config.Checks, c); err != nil {
+			t.Fatal(err)
+		}
+		other := s.all[(round+1)%3]
+		if err := other.CatchUp(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := config.Get(other.Snapshot(), config.Checks, "default", "seen"); !ok || got.Timeout != c.Timeout {
+			t.Errorf("another member has %+v, want %d", got, c.Timeout)
+		}
+	}
+}
+
 // TestStoreWithoutMajority loses two members: writes time out, and reads go on. When they are back, so are writes.
 func TestStoreWithoutMajority(t *testing.T) {
 	s := newStores(t, config.Options{})
@@ -320,7 +339,10 @@ func TestWaitForPeers(t *testing.T) {
 	if err := config.Delete(t.Context(), s, config.Checks, "default", "a"); !errors.Is(err, late) {
 		t.Errorf("the write returned %v", err)
 	}
-	if want := s.Snapshot().Revision(); len(waited) != 2 || waited[1] != want {
+	if err := s.Shared(t.Context()); !errors.Is(err, late) {
+		t.Errorf("the wait for the peers returned %v", err)
+	}
+	if want := s.Snapshot().Revision(); len(waited) != 3 || waited[1] != want || waited[2] != want {
 		t.Errorf("it waited for the revisions %v, the snapshot has %d", waited, want)
 	}
 }

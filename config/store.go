@@ -452,6 +452,28 @@ func (s *Store) WaitRevision(ctx context.Context, revision uint64) error {
 	return s.reach(ctx, revision)
 }
 
+// CatchUp returns when the snapshot has all definitions that the bucket had at the call. In a cluster the own copy may be
+// behind: a write that depends on what the snapshot has should catch up first.
+func (s *Store) CatchUp(ctx context.Context) error {
+	if s.opts.Broker.Replicas() == 1 {
+		return nil // writes return when the snapshot has them
+	}
+	newest, err := s.opts.Broker.Newest(ctx, streamName, subjectPrefix+">")
+	if err != nil {
+		return err
+	}
+	return s.reach(ctx, newest)
+}
+
+// Shared returns when the live peers have what the snapshot has. A writer that was refused because of the snapshot, and
+// reads next from any peer, then finds the reason.
+func (s *Store) Shared(ctx context.Context) error {
+	if s.opts.WaitPeers == nil {
+		return nil
+	}
+	return s.opts.WaitPeers(ctx, s.Snapshot().Revision())
+}
+
 // reach returns when the snapshot is at the revision and the listeners have been called with it.
 func (s *Store) reach(ctx context.Context, revision uint64) error {
 	for {
