@@ -381,7 +381,7 @@ func (f *Fold) reported(p *partition, a *state.Applied) {
 	if f.opts.Handlers == nil {
 		return
 	}
-	known, err := f.opts.Handlers.Fold(p.id, a.Record, func(roster uint64) bool {
+	known, err := f.opts.Handlers.Fold(p.id, a.Seq, a.Sub, a.Record, func(roster uint64) bool {
 		return f.opts.Cluster.OwnedAt(p.id, a.Seq, p.lane, a.Origin, roster)
 	})
 	if err != nil {

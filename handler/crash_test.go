@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,7 @@ type modelEvent struct {
 	pair     int
 	handlers []string
 	report   []byte
+	logged   func() // not nil until a record that was appended during the replay is folded
 }
 
 type modelRun struct {
@@ -91,7 +93,7 @@ func pairName(partition, pair int) string { return fmt.Sprintf("e%d-%d", partiti
 // open starts a process: it loads the fold and replays the log from the fold's position.
 func (m *model) open() {
 	m.db = openDB(m.t, "db", m.fs)
-	h := newHandlers(pipe("a", "x"), pipe("b", "x"), pipe("c", "x"))
+	h := newHandlers(pipe("a", "x"), pipe("b", "x"), limited("c"))
 	incarnation := m.incarnation
 	sender := newSender(m.t, func(_ context.Context, _ *resource.Handler, dl *delivery.Delivery, _ send.Job) send.Result {
 		return m.run(incarnation, dl)
@@ -109,9 +111,10 @@ func (m *model) open() {
 		m.start()
 	}
 	m.folding.Lock()
+	m.parts = [modelPartitions]modelPart{}
 	for p := range m.parts {
 		part := &m.parts[p]
-		*part = modelPart{pairs: map[int]position{}}
+		part.pairs = map[int]position{}
 		for pair := range 4 {
 			if b, closer, err := m.db.Get(fmt.Appendf(nil, "s%d/%d", p, pair)); err == nil {
 				part.pairs[pair] = decodePosition(b)
@@ -123,12 +126,16 @@ func (m *model) open() {
 			resume = decodePosition(b)
 			closer.Close()
 		}
-		for _, ev := range m.log[p] {
+		for i := 0; i < len(m.log[p]); i++ {
+			ev := m.log[p][i]
 			if ev.pos.before(resume) {
 				part.folded++
 				continue
 			}
-			m.fold(p, ev)
+			if m.fold(p, ev); ev.logged != nil {
+				m.log[p][i].logged = nil
+				ev.logged()
+			}
 		}
 		part.live = true
 		if err := d.Own(p, 0); err != nil {
@@ -136,7 +143,9 @@ func (m *model) open() {
 		}
 		if early { // and far enough to have read back the stored deliveries
 			m.release(m.rng.IntN(4))
+			m.folding.Unlock() // deliveries may be handed over
 			m.poll(m.atRest)
+			m.folding.Lock()
 			m.takeBack()
 		}
 		for _, ev := range part.held {
@@ -157,9 +166,19 @@ type modelLog struct {
 	incarnation int
 }
 
-func (l *modelLog) Partition(_, entity string) int { return int(entity[1] - '0') }
+// limited is a handler whose rate is limited, so that all its deliveries are run by one owner.
+func limited(name string) *resource.Handler {
+	h := pipe(name, "x")
+	h.RateLimit = &resource.HandlerRate{PerSecond: 1e6}
+	return h
+}
 
-// AppendTo adds a record behind the newest event and folds it.
+// Partition returns the partition of an entity, or of a handler.
+func (l *modelLog) Partition(_, name string) int {
+	return int(name[min(1, len(name)-1)]) % modelPartitions
+}
+
+// AppendTo adds a record behind the newest event and folds it, unless the replay is to come to it.
 func (l *modelLog) AppendTo(_ context.Context, p int, r *eventlog.Record, acker eventlog.Acker, token uint64) error {
 	m := l.m
 	m.folding.Lock()
@@ -174,12 +193,20 @@ func (l *modelLog) AppendTo(_ context.Context, p int, r *eventlog.Record, acker 
 	if n := len(m.log[p]); n > 0 {
 		pos = position{m.log[p][n-1].pos.seq + 1, 1}
 	}
-	ev := modelEvent{pos: pos, report: r.Body}
+	ev := modelEvent{pos: pos, report: bytes.Clone(r.Body)}
+	logged := func() {
+		if acker != nil {
+			acker.Logged(token, p, pos.seq, nil)
+		}
+	}
+	if !m.parts[p].live {
+		ev.logged = logged
+		m.log[p] = append(m.log[p], ev)
+		return nil
+	}
 	m.log[p] = append(m.log[p], ev)
 	m.fold(p, ev)
-	if acker != nil {
-		acker.Logged(token, p, pos.seq, nil)
-	}
+	logged()
 	return nil
 }
 
@@ -245,7 +272,11 @@ func (m *model) checkLetters() {
 		m.t.Fatal(err)
 	}
 	for _, l := range letters {
-		id := strings.Replace(l.ID, ".", "/", 1) // the delivery's ID, which is made of the same numbers
+		whole, ok, err := m.d.DeadLetter(l.Namespace, l.ID)
+		if !ok || err != nil {
+			m.t.Fatal(ok, err)
+		}
+		id := strings.TrimPrefix(whole.Event.Check.Output, "data of ")
 		if !want[id] {
 			m.t.Errorf("%s is a dead letter", id)
 		}
@@ -261,7 +292,7 @@ func (m *model) fold(p int, ev modelEvent) {
 	part := &m.parts[p]
 	part.folded++
 	if ev.report != nil {
-		known, err := m.d.Fold(p, ev.report, nil)
+		known, err := m.d.Fold(p, ev.pos.seq, int(ev.pos.sub), ev.report, nil)
 		if err != nil {
 			m.t.Error(err)
 		}
@@ -438,7 +469,8 @@ func (m *model) poll(f func() bool) {
 			m.each(func(q *queue) bool {
 				q.mu.Lock()
 				defer q.mu.Unlock()
-				fmt.Println(q.name, q.count, q.parked, q.spilled, q.workers, q.paging, len(q.waits), q.ready.head != nil)
+				fmt.Println(q.name, q.count, q.parked, q.spilled, q.workers, q.paging, len(q.waits), q.ready.head != nil,
+					q.leaving.head != nil, q.handing)
 				for p, c := range q.chains {
 					fmt.Print(p, " ", c.index, c.due)
 					for it := c.head; it != nil; it = it.next {
@@ -463,16 +495,22 @@ func (m *model) atRest() bool {
 	m.mu.Lock()
 	tokens := m.tokens
 	m.mu.Unlock()
-	return m.idle() || tokens == 0 && m.each(func(q *queue) bool {
+	return m.each(func(q *queue) bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
+		if q.count+q.parked+q.spilled == 0 && q.workers == 0 {
+			return true
+		}
+		if q.handing && q.workers == 0 && q.ready.head == nil {
+			return true // the other partition is not replayed yet
+		}
 		busy := 0
 		for _, c := range q.chains {
 			if c.head != nil && !c.head.begin.IsZero() {
 				busy++
 			}
 		}
-		return !q.paging && (!q.pageDue() || busy == q.workers)
+		return tokens == 0 && !q.paging && (!q.pageDue() || busy == q.workers)
 	})
 }
 

@@ -300,7 +300,7 @@ func (d *Dispatcher) withdraw(
 		if redrive {
 			w.pos = d.nextLocal()
 		}
-		return all.add(ctx, d, d.home(dead.dl), w)
+		return all.add(ctx, d, d.partitionOf(dead.dl), w)
 	})
 	return all.finish(ctx, d, err)
 }
@@ -314,7 +314,7 @@ func (d *Dispatcher) expireLetters(now time.Time) error {
 	var failed error
 	err := d.eachLetter("", nil, func(key []byte, dead *letter) bool {
 		if dead.Last < before {
-			failed = all.add(ctx, d, d.home(dead.dl), wish{key: slices.Clone(key)})
+			failed = all.add(ctx, d, d.partitionOf(dead.dl), wish{key: slices.Clone(key)})
 		}
 		return failed == nil
 	})

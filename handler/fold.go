@@ -20,23 +20,26 @@ type folding struct {
 	batch     *pebble.Batch // indexed
 	letters   map[string]bool
 	counts    map[resource.Name]int
-	local     [][]byte // keys of deliveries that are no events of the log
+	handed    map[resource.Name]int // how many unfinished deliveries were handed over, more than before
+	queued    [][]byte              // keys of deliveries that the owner queues, because routing does not bring them
 }
 
 func (d *Dispatcher) newFolding(partition int) *folding {
 	return &folding{
 		d: d, partition: partition, batch: d.opts.DB.NewIndexedBatch(),
-		letters: map[string]bool{}, counts: map[resource.Name]int{},
+		letters: map[string]bool{}, counts: map[resource.Name]int{}, handed: map[resource.Name]int{},
 	}
 }
 
-// Fold makes the changes of a record of deliveries. It returns the newest message all of whose deliveries are known
-// now. Package fold calls it in the order of the log, before it routes anything later of the partition. A record that
-// was folded before changes nothing in the end, when all behind it are folded again, too. After an error the record is
-// not folded.
+// Fold makes the changes of a record of deliveries, the sub-th of message seq. It returns the newest message all of whose
+// deliveries are known now. Package fold calls it in the order of the log, before it routes anything later of the
+// partition. A record that was folded before changes nothing in the end, when all behind it are folded again, too. After
+// an error the record is not folded.
 // owned reports whether the record's writer owned the partition at the record's place in the log, since a roster; nil is
 // always. A report of another backend is passed over.
-func (d *Dispatcher) Fold(partition int, body []byte, owned func(roster uint64) bool) (known uint64, err error) {
+func (d *Dispatcher) Fold(
+	partition int, seq uint64, sub int, body []byte, owned func(roster uint64) bool,
+) (known uint64, err error) {
 	l := d.ledger(partition)
 	f := d.newFolding(partition)
 	defer f.batch.Close()
@@ -45,6 +48,8 @@ func (d *Dispatcher) Fold(partition int, body []byte, owned func(roster uint64) 
 		err = f.report(l, body, owned)
 	case len(body) > 0 && body[0] == kindRequest:
 		err = f.request(l, body)
+	case len(body) > 0 && body[0] == kindHandOver:
+		err = f.handOver(l, position{seq, uint32(sub)}, body)
 	default:
 		err = unknownRecord(body)
 	}
@@ -116,7 +121,7 @@ func (f *folding) apply(o op) error {
 		f.countLetter(o.key, true)
 	case 'q':
 		if _, lane, _, err := parseDeliveryKey(o.key); err == nil && isLocal(lane) {
-			f.local = append(f.local, o.key)
+			f.queued = append(f.queued, o.key)
 		}
 	}
 	return f.batch.Set(o.key, value, nil)
@@ -140,6 +145,9 @@ func (f *folding) remove(key []byte) error {
 	case 'x':
 		f.countLetter(key, false)
 	case 'q':
+		if name, lane, _, err := parseDeliveryKey(key); err == nil && isHanded(lane) && f.has(key) {
+			f.handed[name]--
+		}
 		if err := f.batch.Delete(progressKeyOf(key), nil); err != nil {
 			return err
 		}
@@ -147,15 +155,20 @@ func (f *folding) remove(key []byte) error {
 	return f.batch.Delete(key, nil)
 }
 
-// countLetter counts a dead letter that comes or goes, unless it was there before or was not.
-func (f *folding) countLetter(key []byte, comes bool) {
-	f.letters[string(key)] = true
+// has reports whether a key is there.
+func (f *folding) has(key []byte) bool {
 	_, closer, err := f.batch.Get(key)
 	if err == nil {
 		_ = closer.Close()
 	}
+	return err == nil
+}
+
+// countLetter counts a dead letter that comes or goes, unless it was there before or was not.
+func (f *folding) countLetter(key []byte, comes bool) {
+	f.letters[string(key)] = true
 	name, _, _, readable := parseLetterKey(key)
-	if there := err == nil; there == comes || !readable {
+	if f.has(key) == comes || !readable {
 		return
 	}
 	if comes {
@@ -195,7 +208,7 @@ func (f *folding) request(l *ledger, body []byte) error {
 		}
 		it := localItem(dead.dl, f.partition, w.pos, l)
 		it.Received = 0 // its age counts from now
-		f.local = append(f.local, it.key())
+		f.queued = append(f.queued, it.key())
 		if err := f.batch.Set(it.key(), it.value(), nil); err != nil {
 			return err
 		}
@@ -207,21 +220,22 @@ func (f *folding) request(l *ledger, body []byte) error {
 	return nil
 }
 
-// commit commits the batch, counts the dead letters, and queues the local deliveries that it adds, if their partition
-// is this backend's.
+// commit commits the batch, counts dead letters and what was handed over, and queues the local and handed deliveries
+// that it adds, if their partition is this backend's.
 func (f *folding) commit(l *ledger) error {
 	if err := f.batch.Commit(pebble.NoSync); err != nil {
 		return err
 	}
 	f.d.letters.folded(f.letters, f.counts)
+	f.d.handed.add(f.handed)
 	l.mu.Lock()
 	owned := l.owned
 	l.mu.Unlock()
 	if !owned {
 		return nil
 	}
-	for _, key := range f.local {
-		if it, err := f.d.readLocal(key, l); err != nil {
+	for _, key := range f.queued {
+		if it, err := f.d.readStored(key, l); err != nil {
 			f.d.metrics.storeErrors.Inc()
 			f.d.rare.Error("delivery cannot be read and waits for the next start", "", "key", string(key), "err", err)
 		} else {
@@ -289,8 +303,8 @@ func decodeMarker(b []byte) (marker, error) {
 	return marker{binary.BigEndian.Uint64(b), decodePosition(b[8:]).seq}, nil
 }
 
-// readLocal reads a stored local delivery. Its event stays in Pebble.
-func (d *Dispatcher) readLocal(key []byte, l *ledger) (*item, error) {
+// readStored reads a stored delivery. The event of a local one stays in Pebble.
+func (d *Dispatcher) readStored(key []byte, l *ledger) (*item, error) {
 	name, lane, pos, err := parseDeliveryKey(key)
 	if err != nil {
 		return nil, err
@@ -303,7 +317,10 @@ func (d *Dispatcher) readLocal(key []byte, l *ledger) (*item, error) {
 	if err := errors.Join(err, closer.Close()); err != nil {
 		return nil, err
 	}
-	it := &item{Delivery: slim(dl), pos: pos, ledger: l, stored: true, parked: true}
+	it := &item{Delivery: dl, pos: pos, ledger: l, stored: true}
+	if isLocal(lane) {
+		it.Delivery, it.parked = slim(dl), true
+	}
 	d.readProgress(it)
 	return it, nil
 }

@@ -112,6 +112,7 @@ type Dispatcher struct {
 	localSeq uint64
 	localSub uint32
 	letters  letterCount
+	handed   handedCount
 
 	// mu guards the maps. Dispatch holds it for reading until its delivery is queued, so that its queue is not
 	// dropped. Order of locks: mu, queue.mu, ledger.mu, letterCount.mu.

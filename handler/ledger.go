@@ -97,6 +97,13 @@ func (l *ledger) news(seq uint64) bool {
 	return l.known < seq
 }
 
+// knownNow returns the message up to which the log has all deliveries.
+func (l *ledger) knownNow() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.known
+}
+
 // isOver reports whether the ends of deliveries do not count any more.
 func (l *ledger) isOver() bool {
 	l.mu.Lock()
@@ -120,7 +127,7 @@ func (l *ledger) track(it *item) {
 func (l *ledger) spill(it *item) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over {
+	if it.stored || l.over {
 		return nil
 	}
 	if err := l.store(it.key(), it.value()); err != nil {

@@ -120,7 +120,7 @@ func TestLargeDelivery(t *testing.T) {
 	other.Disown(0)
 	for from := range log.bodies {
 		for i, body := range log.bodies[from:] {
-			if _, err := other.Fold(0, body, nil); err != nil {
+			if _, err := other.Fold(0, uint64(from+i+1), 1, body, nil); err != nil {
 				t.Fatal(err)
 			}
 			if _, ok := find(t, other.db, string(deliveryKey(resource.Name{Namespace: "default", Name: "a"}, 0, position{1, 1}))); ok &&
@@ -292,7 +292,7 @@ func TestRecordsThatCannotBeFolded(t *testing.T) {
 		"cut":          appendOp(bytes.Clone(header), op{[]byte("dx"), opSet, 0, []byte("x")})[:len(header)+4],
 		"other letter": encodeRequest(1, []wish{{key: []byte("dq")}}),
 	} {
-		if known, err := b.Fold(0, body, nil); err == nil || known != 0 {
+		if known, err := b.Fold(0, 1, 1, body, nil); err == nil || known != 0 {
 			t.Errorf("%s: known %d, %v", name, known, err)
 		}
 	}
@@ -309,13 +309,13 @@ func TestNewerRecords(t *testing.T) {
 	value := it.value()
 	value[0] = version + 1
 	for name, body := range map[string][]byte{
-		"kind":     {kindRequest + 1},
+		"kind":     {kindHandOver + 1},
 		"op":       appendOp(bytes.Clone(head), op{it.key(), opLastPart + 1, 0, nil}),
 		"delivery": appendOp(bytes.Clone(head), op{it.key(), opSet, 0, value}),
 		"letter":   appendOp(bytes.Clone(head), op{letterKey("default", "1"), opSet, 0, []byte{letterVersion + 1}}),
 	} {
 		newer := (*fields.NewerError)(nil)
-		if known, err := b.Fold(0, body, nil); known != 0 || !errors.As(err, &newer) {
+		if known, err := b.Fold(0, 1, 1, body, nil); known != 0 || !errors.As(err, &newer) {
 			t.Errorf("%s: known up to %d, %v", name, known, err)
 		}
 	}

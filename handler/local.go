@@ -15,9 +15,12 @@ const localBit = 1 << 15
 func localLane(partition int) int { return partition | localBit }
 func isLocal(lane int) bool       { return lane&localBit != 0 }
 
-// home returns the partition of a delivery's entity.
-func (d *Dispatcher) home(dl *delivery.Delivery) int {
-	return d.opts.Log.Partition(dl.Namespace, dl.Entity)
+// partitionOf returns the partition whose records are about a delivery.
+func (d *Dispatcher) partitionOf(dl *delivery.Delivery) int {
+	if dl.Partition == oldLocal {
+		return d.opts.Log.Partition(dl.Namespace, dl.Entity)
+	}
+	return dl.Partition &^ (localBit | handedBit)
 }
 
 // nextLocal returns the position of a new local delivery. No two backends return the same.

@@ -183,7 +183,8 @@ func (f *finished) result(id string) trace.Verdict {
 // loopback is a log with one partition, whose records of deliveries are folded at once.
 type loopback struct {
 	d    *Dispatcher
-	mu   sync.Mutex // held while a record is folded
+	mu   sync.Mutex // held while a record is folded; guards seq
+	seq  uint64
 	gate sync.Mutex // guards shut
 	shut chan struct{}
 }
@@ -217,7 +218,8 @@ func (l *loopback) AppendTo(ctx context.Context, partition int, r *eventlog.Reco
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, err := l.d.Fold(partition, r.Body, nil)
+	l.seq++
+	_, err := l.d.Fold(partition, l.seq, 1, r.Body, nil)
 	if acker != nil {
 		acker.Logged(token, partition, 1, err)
 	}

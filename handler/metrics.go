@@ -13,6 +13,7 @@ type metrics struct {
 	seconds      *prometheus.HistogramVec
 	startSeconds *prometheus.HistogramVec
 	retries      *prometheus.CounterVec
+	handed       *prometheus.CounterVec
 	dead         *prometheus.CounterVec
 	deadDropped  prometheus.Counter
 	dropped      prometheus.Counter
@@ -37,6 +38,10 @@ func newMetrics(r prometheus.Registerer, d *Dispatcher) metrics {
 			Name: "lapwing_handler_retries_total",
 			Help: "Attempts that failed and will be followed by another, by handler.",
 		}, byHandler),
+		handed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lapwing_handler_handed_over_total",
+			Help: "Deliveries passed to the home partition of their handler, by handler.",
+		}, byHandler),
 		dead: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lapwing_handler_dead_total", Help: "Deliveries that became dead letters, by handler.",
 		}, byHandler),
@@ -52,7 +57,8 @@ func newMetrics(r prometheus.Registerer, d *Dispatcher) metrics {
 		}),
 	}
 	if r != nil {
-		r.MustRegister(m.runs, m.seconds, m.startSeconds, m.retries, m.dead, m.deadDropped, m.dropped, m.storeErrors, queueCollector{d})
+		r.MustRegister(m.runs, m.seconds, m.startSeconds, m.retries, m.handed, m.dead, m.deadDropped, m.dropped, m.storeErrors,
+			queueCollector{d})
 	}
 	return m
 }
@@ -63,6 +69,7 @@ func (m *metrics) know(handler string) {
 		m.runs.WithLabelValues(handler, result)
 	}
 	m.retries.WithLabelValues(handler)
+	m.handed.WithLabelValues(handler)
 	m.dead.WithLabelValues(handler)
 	m.seconds.WithLabelValues(handler)
 	m.startSeconds.WithLabelValues(handler)

@@ -24,9 +24,9 @@ func (d *Dispatcher) Own(partition int, roster uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var woken []*queue
-	for name, n := range stored {
-		q := d.queueOf(name)
-		q.addStored(l, n)
+	for in, n := range stored {
+		q := d.queueOf(in.name)
+		q.addStored(in.lane, l, n)
 		woken = append(woken, q)
 	}
 	for _, it := range local {
@@ -41,9 +41,15 @@ func (d *Dispatcher) Own(partition int, roster uint64) error {
 	return nil
 }
 
-// unfinished removes what is stored of messages that are routed again, and returns how many deliveries each handler has
-// of the others, and the local ones.
-func (d *Dispatcher) unfinished(l *ledger) (stored map[resource.Name]int, local []*item, err error) {
+// place is a handler's part of a lane.
+type place struct {
+	name resource.Name
+	lane int
+}
+
+// unfinished removes what is stored of messages that are routed again, and returns how many of the others there are, and
+// the local ones.
+func (d *Dispatcher) unfinished(l *ledger) (stored map[place]int, local []*item, err error) {
 	f := d.newFolding(l.partition)
 	defer f.batch.Close()
 	if err := f.removeBehind(l.from); err != nil {
@@ -55,19 +61,19 @@ func (d *Dispatcher) unfinished(l *ledger) (stored map[resource.Name]int, local 
 		}
 	}
 	d.letters.folded(f.letters, f.counts)
-	stored = map[resource.Name]int{}
+	stored = map[place]int{}
 	var keys [][]byte
 	err = d.eachKey('q', func(key []byte, name resource.Name, lane int, _ position) error {
-		switch {
-		case lane == l.partition:
-			stored[name]++
-		case lane == localLane(l.partition):
+		switch lane {
+		case l.partition, handedLane(l.partition):
+			stored[place{name, lane}]++
+		case localLane(l.partition):
 			keys = append(keys, bytes.Clone(key))
 		}
 		return nil
 	})
 	for _, key := range keys {
-		it, bad := d.readLocal(key, l)
+		it, bad := d.readStored(key, l)
 		if bad != nil {
 			d.discard(l, key, bad)
 			continue
@@ -77,14 +83,14 @@ func (d *Dispatcher) unfinished(l *ledger) (stored map[resource.Name]int, local 
 	return stored, local, err
 }
 
-// addStored counts the stored deliveries of a partition that this backend now owns.
-func (q *queue) addStored(l *ledger, n int) {
+// addStored counts the stored deliveries of a lane that this backend now owns.
+func (q *queue) addStored(id int, l *ledger, n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ln := q.lanes[l.partition]
+	ln := q.lanes[id]
 	if ln == nil {
-		ln = &lane{ledger: l}
-		q.lanes[l.partition] = ln
+		ln = &lane{id: id, ledger: l}
+		q.lanes[id] = ln
 	}
 	ln.spilled += n
 	q.spilled += n
@@ -114,18 +120,22 @@ func (d *Dispatcher) Disown(partition int) {
 func (q *queue) disown(l *ledger) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if ln := q.lanes[l.partition]; ln != nil && ln.ledger == l {
-		q.spilled -= ln.spilled
-		delete(q.lanes, l.partition)
-	}
-	ready := q.ready
-	q.ready = chainList{}
-	for c := ready.head; c != nil; {
-		next := c.next
-		if q.purge(c, l); c.head != nil {
-			q.ready.push(c)
+	for id, ln := range q.lanes {
+		if ln.ledger == l {
+			q.spilled -= ln.spilled
+			delete(q.lanes, id)
 		}
-		c = next
+	}
+	for _, list := range [...]*chainList{&q.ready, &q.leaving} {
+		chains := *list
+		*list = chainList{}
+		for c := chains.head; c != nil; {
+			next := c.next
+			if q.purge(c, l); c.head != nil {
+				q.turn(c)
+			}
+			c = next
+		}
 	}
 	for _, c := range q.chains {
 		q.purge(c, l)

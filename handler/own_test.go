@@ -190,7 +190,7 @@ func (m *clusterMember) foldOne(i int, rec clusterRecord) {
 		if rec.body[0] == kindReport && (rec.origin != m.owner || rec.epoch != m.epoch) {
 			return
 		}
-		known, err := m.d.Fold(0, rec.body, nil)
+		known, err := m.d.Fold(0, uint64(i+1), 1, rec.body, nil)
 		if err != nil {
 			m.c.t.Error(err)
 		}

@@ -32,7 +32,7 @@ func (q *queue) pageIn() bool {
 		return false
 	}
 	for i := range plan {
-		if p := &plan[i]; q.lanes[p.lane.ledger.partition] != p.lane { // Disown came first
+		if p := &plan[i]; q.lanes[p.lane.id] != p.lane { // Disown came first
 			p.items, p.passed = nil, 0
 		}
 	}

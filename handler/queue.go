@@ -13,14 +13,18 @@ import (
 // In memory they form one chain for each pair. Chains whose turn it is are in ready. A chain is detached while its
 // first delivery runs: it is in no list, and after the run it goes to the end of ready. So a pair never runs twice at
 // a time, and a pair with many deliveries does not delay one with few. A chain whose first delivery has to wait is in
-// waits, or in its group.
+// waits, or in its group. A chain whose first delivery is to be handed over is in leaving.
 type queue struct {
 	d    *Dispatcher
 	name resource.Name
+	home int // the partition whose owner runs all deliveries of the handler if it groups or limits its rate
 
 	mu      sync.Mutex // guards the fields below
 	chains  map[pair]*chain
 	ready   chainList
+	leaving chainList
+	handing bool // deliveries are being handed over
+	central bool // the handler groups or limits its rate, by its last known definition
 	waits   waitHeap
 	timer   *time.Timer // for the first of waits, a group or a token
 	armed   time.Time   // when the timer fires
@@ -58,6 +62,7 @@ type item struct {
 	decided bool      // it goes out
 	behind  *group    // has deliveries of its pair
 	revoked bool      // a resolution that an incident has followed
+	stays   bool      // it cannot be handed over
 	progress
 
 	// Guarded by ledger.mu.
@@ -102,17 +107,19 @@ func (l *chainList) pop() *chain {
 	return c
 }
 
-// lane has the spilled deliveries of one partition: those stored at next or behind it. Deliveries stored before next
-// are, or were, in memory.
+// lane has the spilled deliveries of one lane: those stored at next or behind it. Deliveries stored before next are, or
+// were, in memory.
 type lane struct {
+	id      int
 	ledger  *ledger
 	next    position
 	spilled int
 }
 
 func newQueue(d *Dispatcher, name resource.Name) *queue {
+	h, ok := d.lookup(name.Namespace, name.Name)
 	return &queue{
-		d: d, name: name, chains: map[pair]*chain{}, groups: map[string]*group{}, sending: map[*group]struct{}{},
+		d: d, name: name, home: d.opts.Log.Partition(name.Namespace, name.Name), central: ok && central(h), chains: map[pair]*chain{}, groups: map[string]*group{}, sending: map[*group]struct{}{},
 		sent: map[string]time.Time{}, lanes: map[int]*lane{}, limit: d.opts.Workers,
 	}
 }
@@ -144,7 +151,7 @@ func (d *Dispatcher) enqueue(it *item) {
 }
 
 // add puts a delivery into memory, or behind the spilled ones. Local deliveries are stored, and memory takes the names
-// of all: there are not more of them than there were dead letters.
+// of all: there are not more of them than there were dead letters. Those that were handed over are stored, too.
 func (q *queue) add(it *item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -155,12 +162,14 @@ func (q *queue) add(it *item) {
 	}
 	ln := q.lanes[it.Partition]
 	if ln == nil {
-		ln = &lane{ledger: it.ledger, next: it.pos}
+		ln = &lane{id: it.Partition, ledger: it.ledger, next: it.pos}
 		q.lanes[it.Partition] = ln
 	}
 	if q.spilled == 0 && q.fits(len(it.Event)) {
 		ln.next = it.pos.successor()
-		it.ledger.track(it)
+		if !it.stored {
+			it.ledger.track(it)
+		}
 		q.put(it)
 		return
 	}
@@ -240,6 +249,11 @@ func (q *queue) waitUntil(due int64) time.Duration {
 
 // turn hands a detached chain to the workers. The caller holds mu.
 func (q *queue) turn(c *chain) {
+	if q.away(c.head) {
+		q.leaving.push(c)
+		q.startHandOver()
+		return
+	}
 	q.ready.push(c)
 	q.spawn()
 }
@@ -288,8 +302,9 @@ func (q *queue) park(it *item) {
 	q.parked++
 }
 
-// wake starts workers for the ready chains, and at least one. The caller holds mu.
+// wake starts workers for the ready chains, and at least one, and hands over what leaves. The caller holds mu.
 func (q *queue) wake() {
+	q.startHandOver()
 	q.spawn()
 	for c := q.ready.head; c != nil && q.workers < q.limit; c = c.next {
 		q.spawn()
@@ -324,6 +339,11 @@ func (q *queue) work() {
 			return
 		}
 		h, ok := q.d.lookup(q.name.Namespace, q.name.Name)
+		q.central = ok && central(h)
+		if c := q.ready.head; len(q.sealed) == 0 && q.away(c.head) {
+			q.turn(q.ready.pop()) // the definition has changed
+			continue
+		}
 		if ok {
 			q.configure(h)
 			if wait := q.bucket.take(time.Now()); wait > 0 {
@@ -402,5 +422,5 @@ func (c *chain) incidentFollows() bool {
 func (q *queue) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.count == 0 && q.parked == 0 && q.spilled == 0 && q.workers == 0
+	return q.count == 0 && q.parked == 0 && q.spilled == 0 && q.workers == 0 && !q.handing
 }

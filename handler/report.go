@@ -2,6 +2,7 @@ package handler
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,10 +12,11 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/internal/fields"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // This file has the records of the log that are about deliveries (eventlog.KindDeliveries), except their fold. They are
-// of two kinds, which differ in the first byte.
+// of three kinds, which differ in the first byte.
 //
 // The owner of a partition writes reports. A report has the number of its ownership (term), the cluster's roster under
 // which it began (0 if there is none), whether this is the first report of it and then the message from which it routes
@@ -24,17 +26,20 @@ import (
 //
 // Any backend writes requests: what users want done with dead letters. A request has its number, and for each dead
 // letter the key behind its length, and 0 to delete it, or 1 and the position that its delivery gets.
+//
+// The owner of another partition writes hand-overs: handover.go.
 
 // The kinds of records. A new format gets a new kind: releases that do not know it refuse the record.
 const (
-	kindReport  = 1
-	kindRequest = 2
+	kindReport   = 1
+	kindRequest  = 2
+	kindHandOver = 3
 )
 
-// unknownRecord is the error of a record that is neither a report nor a request.
+// unknownRecord is the error of a record of none of these kinds.
 func unknownRecord(body []byte) error {
-	if len(body) > 0 && body[0] > kindRequest {
-		return &fields.NewerError{What: "kind of a record of deliveries", Got: uint64(body[0]), Known: kindRequest}
+	if len(body) > 0 && body[0] > kindHandOver {
+		return &fields.NewerError{What: "kind of a record of deliveries", Got: uint64(body[0]), Known: kindHandOver}
 	}
 	return errors.New("it is of no kind")
 }
@@ -138,9 +143,9 @@ func (l *ledger) send(r report, number uint64) error {
 		}
 		r.begins, body = false, body[:0]
 		if last {
-			return l.append(&rec, l, number)
+			return l.d.append(l.ctx, l.partition, &rec, l, number)
 		}
-		return l.append(&rec, nil, 0)
+		return l.d.append(l.ctx, l.partition, &rec, nil, 0)
 	}
 	for _, c := range r.changes {
 		value, err := l.d.readable(c)
@@ -169,20 +174,23 @@ func (l *ledger) send(r report, number uint64) error {
 	return emit(true)
 }
 
-// append appends a record, again and again while the log has no room. It gives up when the log is closed or the ledger
-// is over.
-func (l *ledger) append(rec *eventlog.Record, acker eventlog.Acker, token uint64) error {
+// append appends a record to the log of a partition, again and again while the log has no room. It gives up when the log
+// is closed, the record is too large, or ctx ends.
+func (d *Dispatcher) append(
+	ctx context.Context, partition int, rec *eventlog.Record, acker eventlog.Acker, token uint64,
+) error {
+	var tooLarge *resource.TooLargeError
 	for {
-		err := l.d.opts.Log.AppendTo(l.ctx, l.partition, rec, acker, token)
-		if err == nil || errors.Is(err, eventlog.ErrClosed) || l.ctx.Err() != nil {
+		err := d.opts.Log.AppendTo(ctx, partition, rec, acker, token)
+		if err == nil || errors.Is(err, eventlog.ErrClosed) || errors.As(err, &tooLarge) || ctx.Err() != nil {
 			return err
 		}
 		if !errors.Is(err, eventlog.ErrNoRoom) { // the log refuses to wait while the backend stops
-			l.d.rare.Error("a report of deliveries is not in the log yet, trying again", "", "partition", l.partition, "err", err)
+			d.rare.Error("a record of deliveries is not in the log yet, trying again", "", "partition", partition, "err", err)
 		}
 		select {
 		case <-time.After(appendPause):
-		case <-l.ctx.Done():
+		case <-ctx.Done():
 		}
 	}
 }

@@ -21,11 +21,13 @@ import (
 // 	'd' 'p' partition                                   the parts so far of a value that comes in parts
 // 	'd' 'q' namespace 0 handler 0 lane seq sub          a delivery
 // 	'd' 'r' the same                                    its progress, if an attempt has failed
+// 	'd' 'h' namespace 0 handler 0 lane seq id           a delivery was handed over from there, and may come again
+// 	'd' 'f' namespace 0 handler 0 lane                  earlier messages of the lane do not come again
 // 	'd' 'x' namespace 0 id                              a dead letter
 // 	'd' 'a' namespace 0 handler 0 entity 0 check 0      when the handler last got an incident, if its definition needs that
 //
 // Numbers are big endian (partition and lane 2 bytes, seq 8, sub 4), so that each lane is read in its order. A lane is
-// a partition of the log, or one with localBit.
+// a partition of the log, or one with localBit or handedBit.
 
 const (
 	positionLen = 8 + 4
@@ -167,7 +169,7 @@ func (d *Dispatcher) read(it *item) (*delivery.Delivery, error) {
 	return dl, errors.Join(err, closer.Close())
 }
 
-// load reads the markers, and counts the dead letters.
+// load reads the markers, and counts the dead letters and what was handed over.
 func (d *Dispatcher) load() error {
 	if err := d.moveLocal(); err != nil {
 		return err
@@ -194,15 +196,20 @@ func (d *Dispatcher) load() error {
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
 		return err
 	}
-	err = d.eachKey('q', func(_ []byte, _ resource.Name, lane int, pos position) error {
-		if isLocal(lane) {
+	handed := map[resource.Name]int{}
+	err = d.eachKey('q', func(_ []byte, name resource.Name, lane int, pos position) error {
+		switch {
+		case isLocal(lane):
 			d.localSeq = max(d.localSeq, pos.seq)
+		case isHanded(lane):
+			handed[name]++
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
+	d.handed.add(handed)
 	return d.countLetters()
 }
 
@@ -231,7 +238,7 @@ func (d *Dispatcher) moveLocal() error {
 			d.log.Error("stored delivery cannot be read and is removed", "key", string(key), "err", err)
 			return nil
 		}
-		moved := deliveryKey(name, localLane(d.home(dl)), pos)
+		moved := deliveryKey(name, localLane(d.partitionOf(dl)), pos)
 		if err := b.Set(moved, value, nil); err != nil {
 			return err
 		}
@@ -312,13 +319,13 @@ func (d *Dispatcher) readPage(name resource.Name, plan []page, room int) error {
 }
 
 func (d *Dispatcher) readLane(it *pebble.Iterator, name resource.Name, p *page, room int) (left int) {
-	l := p.lane.ledger
-	last := append(deliveryKey(name, l.partition, position{math.MaxUint64, math.MaxUint32}), 0)
-	for ok := it.SeekGE(deliveryKey(name, l.partition, p.next)); p.passed < p.want; ok = it.Next() {
+	l, id := p.lane.ledger, p.lane.id
+	last := append(deliveryKey(name, id, position{math.MaxUint64, math.MaxUint32}), 0)
+	for ok := it.SeekGE(deliveryKey(name, id, p.next)); p.passed < p.want; ok = it.Next() {
 		if !ok || bytes.Compare(it.Key(), last) >= 0 {
 			if it.Error() == nil {
 				d.log.Error("stored deliveries are missing", "namespace", name.Namespace, "handler", name.Name,
-					"partition", l.partition, "count", p.want-p.passed)
+					"lane", id, "count", p.want-p.passed)
 				p.passed = p.want
 			}
 			return room
@@ -333,7 +340,7 @@ func (d *Dispatcher) readLane(it *pebble.Iterator, name resource.Name, p *page, 
 		}
 		p.passed++
 		p.next = pos.successor()
-		dl, err := decodeDelivery(name, l.partition, pos, value)
+		dl, err := decodeDelivery(name, id, pos, value)
 		if err != nil {
 			d.discard(l, it.Key(), err)
 			continue
