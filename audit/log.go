@@ -194,7 +194,7 @@ func (l *Log) Written(ctx context.Context, w config.Write) {
 func (l *Log) Record(ctx context.Context, e Entry) {
 	e.Time = l.opts.Now().UTC()
 	timeout := recordTimeout
-	if l.opts.Broker.Replicas() > 1 {
+	if !l.opts.Broker.Alone() {
 		timeout = clusterRecordTimeout
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
@@ -341,7 +341,7 @@ func (l *Log) readBlock(ctx context.Context, from, end uint64) ([]Entry, error) 
 	for begin := time.Now(); ; {
 		entries, err := l.fetchBlock(ctx, from, end)
 		complete := len(entries) > 0 && entries[len(entries)-1].ID == end-1
-		if err != nil || complete || l.opts.Broker.Replicas() == 1 || time.Since(begin) > copyWait {
+		if err != nil || complete || l.opts.Broker.Alone() || time.Since(begin) > copyWait {
 			return entries, err
 		}
 		select {

@@ -1,5 +1,6 @@
 // Package broker runs the embedded NATS server whose JetStream keeps definitions, the event log and the audit log.
-// Package backend starts and stops it; config, eventlog and audit use its streams, and package cluster its Bus.
+// Package backend starts and stops it; config, eventlog and audit use its streams, and package cluster its Bus. With
+// Options.External it runs no server: the streams are those of NATS servers that are run beside lapwing (external.go).
 //
 // The server runs in this process and is reached through an in-process connection. A backend that is alone opens no
 // port for it. With Options.Cluster the servers of several backends (the members) form one JetStream cluster: their
@@ -36,7 +37,7 @@ const maxControlLine = 64 << 10
 
 // Options says where the broker keeps its data.
 type Options struct {
-	// Dir is the directory of the streams. Required.
+	// Dir is the directory of the streams. Required, except with External.
 	Dir string
 	// Name is this server's name. In a cluster it is required and belongs to this member and its directory alone: a
 	// member whose directory is empty needs a new name, because the others know what the old one has acknowledged.
@@ -54,11 +55,13 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Cluster makes the server a member of a cluster. Default nil: it is alone.
 	Cluster *Cluster
+	// External has the broker use NATS servers that are run beside lapwing, and run none. Default nil.
+	External *External
 	// Waiting is called with what Start and OpenStream wait for, whenever that changes. Default: it is only logged.
 	Waiting func(what string)
 }
 
-// Broker is the embedded server and this process's connection to it.
+// Broker is the embedded server and this process's connection to it, or only a connection to NATS servers.
 type Broker struct {
 	opts    Options
 	log     *slog.Logger
@@ -67,7 +70,8 @@ type Broker struct {
 	moved   prometheus.Counter // leaders that were given away
 	rebuilt prometheus.Counter // replicas that stood still
 	rare    *rarelog.Log
-	failed  chan error // capacity 1
+	failed  chan error            // capacity 1
+	denied  atomic.Pointer[error] // what NATS servers have refused last that the account may not use
 	current current
 
 	life     context.Context // ends with Stop
@@ -76,8 +80,8 @@ type Broker struct {
 	stopErr  error // of Stop
 	tasks    sync.WaitGroup
 
-	mu       sync.Mutex // guards the fields below
-	srv      *server.Server
+	mu       sync.Mutex     // guards the fields below
+	srv      *server.Server // nil with Options.External
 	store    server.JetStreamConfig
 	routes   []string // that the server of a cluster's member makes
 	port     int      // where it takes those of the others
@@ -96,8 +100,19 @@ type Broker struct {
 
 // New checks the options; Start does the work.
 func New(opts Options) (*Broker, error) {
-	if opts.Dir == "" {
+	if opts.Dir == "" && opts.External == nil {
 		return nil, errors.New("broker: no directory")
+	}
+	if opts.External != nil {
+		if opts.Cluster != nil {
+			return nil, errors.New("broker: members have no servers of their own with NATS servers that are run beside lapwing")
+		}
+		if err := opts.External.Check(); err != nil {
+			return nil, fmt.Errorf("broker: NATS: %w", err)
+		}
+		external := *opts.External
+		external.Prefix = cmp.Or(external.Prefix, DefaultPrefix)
+		opts.External = &external
 	}
 	if opts.Cluster != nil {
 		if err := opts.Cluster.check(opts.Name); err != nil {
@@ -143,9 +158,13 @@ func New(opts Options) (*Broker, error) {
 	return b, nil
 }
 
-// Start runs the server and connects to it. In a cluster it waits until a majority of the members has a leader, for as
-// long as ctx allows. It logs and passes to Options.Waiting what it waits for. Stop ends the wait.
+// Start runs the server and connects to it. In a cluster it waits until a majority of the members has a leader, and with
+// External until the servers answer, for as long as ctx allows. It logs and passes to Options.Waiting what it waits for.
+// Stop ends the wait.
 func (b *Broker) Start(ctx context.Context) error {
+	if b.opts.External != nil {
+		return b.startExternal(ctx)
+	}
 	if err := b.checkDir(); err != nil {
 		return err
 	}
@@ -327,6 +346,9 @@ func (b *Broker) stop() error {
 	conn, srv := b.conn, b.srv
 	b.mu.Unlock()
 	if srv == nil {
+		if conn != nil {
+			conn.Close()
+		}
 		return nil
 	}
 	end(srv, conn)
@@ -356,6 +378,8 @@ func (b *Broker) Err() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
+	case b.opts.External != nil:
+		return b.externalErr()
 	case b.srv == nil:
 		return errors.New("broker is not running")
 	case !b.srv.JetStreamEnabled():

@@ -198,12 +198,17 @@ var errStopped = errors.New("the broker was stopped")
 // Name returns this server's name.
 func (b *Broker) Name() string { return b.opts.Name }
 
-// Replicas returns how many members keep a copy of each stream: 1 alone, 3 in a cluster of three or more.
+// Alone reports whether this process alone uses the streams. If not, other backends write to them too, and there are
+// pauses while a stream has no leader.
+func (b *Broker) Alone() bool { return b.opts.Cluster == nil && b.opts.External == nil }
+
+// Replicas returns how many members keep a copy of each stream: 1 alone, 3 in a cluster of three or more. On NATS
+// servers of its own each stream may have another number, see StreamStatus.
 func (b *Broker) Replicas() int {
 	if b.opts.Cluster == nil {
 		return 1
 	}
-	return min(3, b.opts.Cluster.Members)
+	return min(mostReplicas, b.opts.Cluster.Members)
 }
 
 // ClusterAddr returns the address at which this member takes routes, or nil if it is alone or not running.
@@ -258,6 +263,7 @@ type Group struct {
 	Leader   string    // "" if there is none, or none is known
 	Last     uint64    // of a stream, the leader's newest message
 	Replicas []Replica // all but the leader
+	Copies   int       // of a stream: how many there should be; 0 if that is not known
 }
 
 // MetaStatus returns how the members stand that decide who keeps which stream, as far as this member knows without

@@ -69,7 +69,8 @@ type Following struct {
 // goes on by itself after any interruption. The caller must call Stop.
 //
 // A consumer on another server would be silent for 10 s if that server dies. So the consumer is made until it is on
-// this one, asked for heartbeats, and replaced when it is silent. Only if this server has no copy it reads another one's.
+// this one, asked for heartbeats, and replaced when it is silent. Only if this server has no copy it reads another one's,
+// and NATS servers of its own choose.
 func (b *Broker) Follow(opts FollowOptions) *Following {
 	if opts.MaxBytes == 0 {
 		opts.MaxBytes = DefaultFollowBytes
@@ -136,7 +137,7 @@ func (f *Following) read(ctx context.Context) error {
 			return fmt.Errorf("read stream %s from %d: a message was lost on its way", f.opts.Stream, f.next)
 		}
 		m := Message{
-			Seq: meta.Sequence.Stream, Subject: msg.Subject(), Header: msg.Headers(), Data: msg.Data(),
+			Seq: meta.Sequence.Stream, Subject: f.broker.plain(msg.Subject()), Header: msg.Headers(), Data: msg.Data(),
 			Time: meta.Timestamp, Pending: meta.NumPending,
 		}
 		select {
@@ -156,7 +157,7 @@ func (f *Following) place(ctx context.Context) (jetstream.Consumer, error) {
 	}
 	for try := 1; ; try++ {
 		tryCtx, cancel := context.WithTimeout(ctx, apiTimeout)
-		consumer, err := f.broker.js.CreateConsumer(tryCtx, f.opts.Stream, cfg)
+		consumer, err := f.broker.js.CreateConsumer(tryCtx, f.broker.stored(f.opts.Stream), cfg)
 		cancel()
 		if err != nil {
 			return nil, err
@@ -174,5 +175,5 @@ func (f *Following) place(ctx context.Context) (jetstream.Consumer, error) {
 func (f *Following) remove(consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(f.broker.life, apiTimeout)
 	defer cancel()
-	_ = f.broker.js.DeleteConsumer(ctx, f.opts.Stream, consumer.CachedInfo().Name)
+	_ = f.broker.js.DeleteConsumer(ctx, f.broker.stored(f.opts.Stream), consumer.CachedInfo().Name)
 }

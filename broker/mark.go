@@ -10,11 +10,12 @@ import (
 // small write that is not synced, and nothing waits for it.
 //
 // In a cluster there are no marks: a Mark does nothing there. A member's copy may be behind what it acknowledged for
-// the others, and may be replaced as a whole, so its files do not show what was lost. A majority of the members does.
+// the others, and may be replaced as a whole, so its files do not show what was lost. A majority of the members does. On
+// NATS servers of its own there are none either: the stream's files are not here.
 type Mark struct {
 	broker *Broker
 	stream string
-	marker *blocks.Marker // nil in a cluster
+	marker *blocks.Marker // nil where there are no marks
 }
 
 // Mark opens the mark of a stream. The broker must be running, and closes it when it stops.
@@ -24,7 +25,7 @@ func (b *Broker) Mark(stream string) (*Mark, error) {
 	if m := b.marks[stream]; m != nil {
 		return m, nil
 	}
-	if b.opts.Cluster != nil {
+	if !b.Alone() {
 		return &Mark{}, nil
 	}
 	marker, err := blocks.OpenMarker(b.opts.Dir, stream)

@@ -42,8 +42,12 @@ func (o *Outage) Answered() {
 // Alone, the store is closed and opened again after 15 s. In a cluster that would make things worse while there is no
 // majority: all that is left would do it again and again. So there it only acts on a stream that has a leader and a
 // connected majority and still commits nothing: after 20 s the leader is asked to step down, and after 20 s more the
-// leader's server opens its store again, on this member alone.
+// leader's server opens its store again, on this member alone. NATS servers that are run beside lapwing look after
+// themselves.
 func (b *Broker) TimedOut(o *Outage) error {
+	if b.opts.External != nil {
+		return nil
+	}
 	now := time.Now()
 	if o.begin.CompareAndSwap(0, now.UnixNano()) {
 		return nil

@@ -33,9 +33,19 @@ const (
 // OpenStream opens a stream and makes it if it is missing. Alone, the stream gets the configuration, whatever it had
 // before. In a cluster the leader makes and changes it, and the others wait until it is there and has a leader, for as
 // long as ctx allows: several members that create a stream at once are slow. The number of copies is Replicas, and
-// fewer while members are missing. Metadata that the stream has already is kept.
+// fewer while members are missing. Metadata that the stream has already is kept. The names in cfg are those without
+// External.Prefix.
 func (b *Broker) OpenStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
-	if b.opts.Cluster == nil {
+	switch {
+	case b.opts.External != nil:
+		cfg.Name = b.stored(cfg.Name)
+		subjects := make([]string, 0, len(cfg.Subjects))
+		for _, s := range cfg.Subjects {
+			subjects = append(subjects, b.Subject(s))
+		}
+		cfg.Subjects = subjects
+		return b.openExternal(ctx, cfg)
+	case b.opts.Cluster == nil:
 		return b.openAlone(ctx, cfg)
 	}
 	var stream jetstream.Stream
@@ -147,6 +157,8 @@ const (
 	codeDuplicate     = jetstream.ErrorCode(server.JSStreamDuplicateMessageConflict)
 	codeNotAvailable  = jetstream.ErrorCode(server.JSClusterNotAvailErr)
 	codeNotLeader     = jetstream.ErrorCode(server.JSClusterNotLeaderErr)
+	codeNoPeers       = jetstream.ErrorCode(server.JSClusterNoPeersErrF)
+	codeNoReplicas    = jetstream.ErrorCode(server.JSStreamReplicasNotSupportedErr)
 )
 
 // keepReplicas gives streams the copies that they lack: a stream that was made while members were missing has fewer, and
@@ -198,7 +210,8 @@ func (b *Broker) raise(name string) error {
 	return err
 }
 
-// Leads reports whether this member leads a stream. Alone, it always does.
+// Leads reports whether this member does what one does for a stream: in a cluster its leader. Alone it always does, and
+// on NATS servers of their own all backends do.
 func (b *Broker) Leads(stream string) bool {
 	if b.opts.Cluster == nil {
 		return true
@@ -215,23 +228,26 @@ func (b *Broker) keeps(stream string) bool {
 
 // StreamStatus asks the leader of a stream how its copies stand. ctx should have a deadline: there may be no answer
 // during an election. A stream that is known to have no leader has the Group of none. Alone, there is one copy, the
-// leader's.
+// leader's. With External the names are those of NATS servers.
 func (b *Broker) StreamStatus(ctx context.Context, stream string) (Group, error) {
-	if b.opts.Cluster == nil {
-		return Group{Leader: b.opts.Name}, nil
+	if b.Alone() {
+		return Group{Leader: b.opts.Name, Copies: 1}, nil
 	}
-	s, err := b.js.Stream(ctx, stream)
+	s, err := b.js.Stream(ctx, b.stored(stream))
 	if saysLeaderless(err) {
 		return Group{}, nil
 	}
 	if err != nil {
 		return Group{}, fmt.Errorf("look at stream %s: %w", stream, err)
 	}
-	c := s.CachedInfo().Cluster
+	copies, c := s.CachedInfo().Config.Replicas, s.CachedInfo().Cluster
+	if c == nil && b.opts.External != nil { // a single server
+		return Group{Leader: b.conn.ConnectedServerName(), Copies: copies}, nil
+	}
 	if c == nil {
 		return Group{}, nil
 	}
-	g := Group{Leader: c.Leader, Last: s.CachedInfo().State.LastSeq}
+	g := Group{Leader: c.Leader, Last: s.CachedInfo().State.LastSeq, Copies: copies}
 	for _, r := range c.Replicas {
 		g.Replicas = append(g.Replicas, Replica{r.Name, r.Current, r.Offline, r.Lag, r.Active})
 	}
@@ -241,11 +257,11 @@ func (b *Broker) StreamStatus(ctx context.Context, stream string) (Group, error)
 // Newest asks the leader of a stream for the sequence number of the newest message of a subject, which may be a
 // pattern. It is 0 if there is none. The client library would ask any member, whose copy may be behind.
 func (b *Broker) Newest(ctx context.Context, stream, subject string) (uint64, error) {
-	request, err := json.Marshal(server.JSApiMsgGetRequest{LastFor: subject})
+	request, err := json.Marshal(server.JSApiMsgGetRequest{LastFor: b.Subject(subject)})
 	if err != nil {
 		return 0, err
 	}
-	msg, err := b.conn.RequestWithContext(ctx, fmt.Sprintf(server.JSApiMsgGetT, stream), request)
+	msg, err := b.conn.RequestWithContext(ctx, fmt.Sprintf(server.JSApiMsgGetT, b.stored(stream)), request)
 	if err != nil {
 		return 0, fmt.Errorf("look for the newest message of stream %s: %w", stream, err)
 	}
@@ -288,7 +304,7 @@ func (b *Broker) stepDown(ctx context.Context, stream, to string) error {
 		}
 	}
 	var answer server.JSApiStreamLeaderStepDownResponse
-	msg, err := b.conn.RequestWithContext(ctx, fmt.Sprintf(server.JSApiStreamLeaderStepDownT, stream), request)
+	msg, err := b.conn.RequestWithContext(ctx, fmt.Sprintf(server.JSApiStreamLeaderStepDownT, b.stored(stream)), request)
 	if err == nil {
 		err = json.Unmarshal(msg.Data, &answer)
 	}
@@ -331,11 +347,12 @@ const (
 )
 
 // Write stores a message in the stream that takes its subject, and returns its sequence number. Alone it makes one
-// attempt. In a cluster it tries again until ctx ends while the stream has no leader, which takes seconds after a
-// member has died; without a deadline it gives up after 15 s. The message counts once, however often it was sent: Write
+// attempt. With others it tries again until ctx ends while the stream has no leader, which takes seconds after a
+// server has died; without a deadline it gives up after 15 s. The message counts once, however often it was sent: Write
 // gives it an id.
 func (b *Broker) Write(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (uint64, error) {
-	if b.opts.Cluster == nil {
+	msg = &nats.Msg{Subject: b.Subject(msg.Subject), Header: msg.Header, Data: msg.Data}
+	if b.Alone() {
 		ack, err := b.js.PublishMsg(ctx, msg, opts...)
 		if err != nil {
 			return 0, err
@@ -383,5 +400,5 @@ func passes(err error) bool {
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
 		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) ||
-		errors.Is(err, nats.ErrReconnectBufExceeded)
+		errors.Is(err, nats.ErrReconnectBufExceeded) // the connection is lost at present
 }

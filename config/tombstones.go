@@ -130,7 +130,8 @@ func (s *Store) removeTombstone(ctx context.Context, t tombstone) (gone bool, er
 			return false, nil
 		}
 	}
-	err = s.stream.Purge(ctx, jetstream.WithPurgeSubject(subjectPrefix+t.key), jetstream.WithPurgeSequence(t.revision+1))
+	subject := s.opts.Broker.Subject(subjectPrefix + t.key)
+	err = s.stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(t.revision+1))
 	if err != nil {
 		return false, fmt.Errorf("remove mark of %s: %w", t.key, err)
 	}

@@ -126,6 +126,7 @@ type Log struct {
 type partition struct {
 	id       int
 	stream   jetstream.Stream
+	subject  string // at the broker
 	streamID string
 	lost     []blocks.Range // that an operator accepted
 	wake     chan struct{}  // capacity 1
@@ -290,7 +291,7 @@ func (l *Log) Start(ctx context.Context) error {
 		if p.stream, p.streamID, err = openStream(ctx, l.opts.Broker, p.id, l.opts.Partitions); err != nil {
 			return fmt.Errorf("open event log partition %d: %w", p.id, err)
 		}
-		p.outage.Stream = streamName(p.id)
+		p.subject, p.outage.Stream = l.opts.Broker.Subject(subject(p.id)), streamName(p.id)
 		if p.mark, err = l.opts.Broker.Mark(streamName(p.id)); err != nil {
 			return err
 		}
@@ -748,7 +749,7 @@ const (
 func (l *Log) publish(ctx context.Context, p *partition, msg []byte, number uint64) (seq uint64, err error) {
 	id := l.opts.Origin + "-" + strconv.FormatUint(number, 36)
 	pause, mostPause, timeout := 50*time.Millisecond, mostCommitPause, commitTimeout
-	if l.opts.Broker.Replicas() > 1 {
+	if !l.opts.Broker.Alone() {
 		mostPause, timeout = mostClusterPause, clusterCommitTimeout
 	}
 	for {
@@ -757,7 +758,7 @@ func (l *Log) publish(ctx context.Context, p *partition, msg []byte, number uint
 		} else {
 			tryCtx, cancel := context.WithTimeout(ctx, timeout)
 			var ack *jetstream.PubAck
-			ack, err = l.js.Publish(tryCtx, subject(p.id), msg, jetstream.WithMsgID(id))
+			ack, err = l.js.Publish(tryCtx, p.subject, msg, jetstream.WithMsgID(id))
 			cancel()
 			if err == nil {
 				p.setErr(nil)
@@ -852,7 +853,7 @@ func (p *partition) newestOf(ctx context.Context, st jetstream.StreamState) (uin
 		return st.LastSeq, nil
 	}
 	// After a repair numbers are missing, at the end too: no message will ever have them.
-	newest, err := p.stream.GetLastMsgForSubject(ctx, subject(p.id))
+	newest, err := p.stream.GetLastMsgForSubject(ctx, p.subject)
 	if err != nil {
 		return 0, fmt.Errorf("look for the last message of event log partition %d: %w", p.id, err)
 	}

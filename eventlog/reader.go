@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/lapwing-monitoring/lapwing/broker"
 )
@@ -15,8 +16,9 @@ import (
 // JetStream reuses a block's buffer for the next block. So a Reader reads from the stream only the messages from
 // before its start. After that the writer hands it each message once it is durable, and gets the buffer back later.
 //
-// In a cluster most messages are of other members, so the reader reads everything from this member's copy of the
-// stream. The writer hands its messages over all the same: their waiters are answered when the reader is done with them.
+// In a cluster most messages are of other members, so the reader reads everything from the stream, as a rule from this
+// member's copy. The writer hands its messages over all the same: their waiters are answered when the reader is done
+// with them.
 
 const (
 	// spareBuffers is how many buffers a partition keeps beside those in use.
@@ -61,7 +63,7 @@ func (r *Reader) begin(ctx context.Context) error {
 		return err
 	}
 	last := uint64(math.MaxUint64)
-	if r.first && r.log.opts.Broker.Replicas() == 1 {
+	if r.first && r.log.opts.Broker.Alone() {
 		if last, err = r.p.newestOf(ctx, st); err != nil {
 			return err
 		}
@@ -146,7 +148,7 @@ func (r *Reader) nextLive(ctx context.Context) (m message, ok bool, err error) {
 }
 
 func (r *Reader) interrupted(err error) {
-	r.log.log.Warn("reading the log is interrupted", "partition", r.p.id, "err", err)
+	r.log.rare.Warn("reading the log is interrupted", strconv.Itoa(r.p.id), "partition", r.p.id, "err", err)
 }
 
 // Stop ends the reading. Next must not be running.
