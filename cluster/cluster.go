@@ -7,7 +7,8 @@
 // Members send each other heartbeats. A member that is not heard, or not ready to act, is taken off the rosters by a
 // record of the log, and a member that comes is added by one. So a majority that can write to the log decides, exactly
 // one member owns a lane at each position of the log, and no clocks are compared. A member that does not hear a majority,
-// or is not heard by it, has no lease: it does not act until it has one again.
+// or is not heard by it, has no lease: it does not act until it has one again. A cluster may also be open, with any
+// number of members: then the lease comes from the log (renewal.go).
 //
 // Package fold passes the records of rosters to Fold. The package does not know what the lanes are for.
 package cluster
@@ -52,7 +53,8 @@ type Options struct {
 	ID string
 	// Name is this member's name for people. Required.
 	Name string
-	// Size is how many members the cluster has when all are there. Required.
+	// Size is how many members the cluster has when all are there. 0 is an open cluster: a member belongs to it while it
+	// writes to the log. The log must then have a majority of its own.
 	Size int
 	// Log takes proposals of rosters. Required.
 	Log Log
@@ -64,16 +66,22 @@ type Options struct {
 	Beat time.Duration
 	// Suspect is how long a member may be silent, or not ready, before it is taken off the rosters.
 	Suspect time.Duration
-	// Lease is how long a member may act after it last heard a majority that hears it. It must be shorter than Suspect:
-	// a member stops to act before another one begins.
+	// Lease is how long a member may act after it last heard a majority that hears it, or after it began the newest
+	// renewal that it has folded. It must be shorter than Suspect: a member stops to act before another one begins.
 	Lease      time.Duration
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// DefaultOptions returns the default settings.
+// DefaultOptions returns the default settings of a cluster with a size.
 func DefaultOptions() Options {
 	return Options{Beat: 500 * time.Millisecond, Suspect: 3 * time.Second, Lease: 2500 * time.Millisecond}
+}
+
+// OpenOptions returns the default settings of an open cluster. Renewals pass through the log and its fold, so they take
+// longer than heartbeats.
+func OpenOptions() Options {
+	return Options{Beat: 500 * time.Millisecond, Suspect: 5 * time.Second, Lease: 4 * time.Second}
 }
 
 // Cluster is one member's view of all members.
@@ -109,6 +117,7 @@ type partition struct {
 	rosters   history
 	wanted    time.Time // since when another roster is wanted than the newest; zero if none is
 	proposing bool      // a proposal is on its way to the log
+	renewals  renewals  // of an open cluster
 }
 
 // Alone returns the cluster of a backend that has no other members. It owns everything, and needs no Start.
@@ -116,10 +125,13 @@ func Alone(id string) *Cluster { return &Cluster{opts: Options{ID: id}, alone: t
 
 // New checks the options.
 func New(opts Options) (*Cluster, error) {
-	if opts.ID == "" || opts.Name == "" || opts.Size < 1 || opts.Log == nil || opts.Bus == nil || opts.Describe == nil {
-		return nil, errors.New("cluster: id, name, size, log, bus and description are required")
+	if opts.ID == "" || opts.Name == "" || opts.Size < 0 || opts.Log == nil || opts.Bus == nil || opts.Describe == nil {
+		return nil, errors.New("cluster: id, name, log, bus and description are required, and a size is not negative")
 	}
 	defaults := DefaultOptions()
+	if opts.Size == 0 {
+		defaults = OpenOptions()
+	}
 	opts.Beat = cmp.Or(opts.Beat, defaults.Beat)
 	opts.Suspect = cmp.Or(opts.Suspect, defaults.Suspect)
 	opts.Lease = cmp.Or(opts.Lease, defaults.Lease)
@@ -182,6 +194,7 @@ func (c *Cluster) Ready() {
 	c.ready = true
 	c.mu.Unlock()
 	c.beat()
+	c.renew(time.Now())
 }
 
 // Leave has this member taken off all rosters, so that others act at once, and returns when that is folded here. It gives
@@ -251,6 +264,7 @@ func (c *Cluster) run() {
 		}
 		last = now
 		c.beat()
+		c.renew(now)
 		c.propose()
 		c.compareVersions(now)
 	}
@@ -300,10 +314,14 @@ func (c *Cluster) Trim(partition int, next uint64) (below uint64, ok bool) {
 // Alone reports whether there are no other members, and never will be.
 func (c *Cluster) Alone() bool { return c.alone }
 
-// Size returns how many members the cluster has when all are there.
+// Size returns how many members the cluster has when all are there. In an open cluster these are all that are known and
+// not gone for good.
 func (c *Cluster) Size() int {
-	if c.alone {
+	switch {
+	case c.alone:
 		return 1
+	case c.opts.Size == 0:
+		return len(c.Members())
 	}
 	return c.opts.Size
 }
@@ -423,7 +441,8 @@ func (c *Cluster) Watches(partition int, origin string) (watches bool, since tim
 	return r.owner(PartitionLane(partition)) == c.opts.ID, since
 }
 
-// Leased reports whether this backend may act: it is heard by a majority that it hears.
+// Leased reports whether this backend may act: it is heard by a majority that it hears, or has renewed its lease in the
+// log.
 func (c *Cluster) Leased() bool {
 	if c.alone {
 		return true
@@ -435,6 +454,9 @@ func (c *Cluster) Leased() bool {
 
 // leased is Leased at a time. The caller holds mu.
 func (c *Cluster) leased(now time.Time) bool {
+	if c.opts.Size == 0 {
+		return c.renewedLately(now)
+	}
 	heard := 1 // itself
 	for _, p := range c.peers {
 		if now.Sub(p.heard) < c.opts.Lease && now.Sub(p.hearsUs) < c.opts.Lease {

@@ -26,10 +26,12 @@ const partitions = 4
 type network struct {
 	t     *testing.T
 	size  int
+	open  bool // the log takes what any member writes that reaches it, and the members do not know their number
 	nodes []*node
 
 	mu   sync.Mutex // guards the fields below
 	cut  map[[2]int]bool
+	out  map[int]bool // members of an open cluster that do not reach the log
 	log  [partitions][][]byte
 	wake chan struct{} // closed when something has changed
 }
@@ -47,19 +49,25 @@ type node struct {
 	killed bool
 	info   Info
 	folded [partitions]int
+	acks   map[[2]int]func() // of what it appended and has not folded, by partition and number
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 }
 
 func newNetwork(t *testing.T, size int) *network {
-	n := &network{t: t, size: size, cut: map[[2]int]bool{}, wake: make(chan struct{})}
-	for i := range size {
+	return (&network{size: size}).run(t, size)
+}
+
+// run starts so many members.
+func (n *network) run(t *testing.T, members int) *network {
+	n.t, n.cut, n.out, n.wake = t, map[[2]int]bool{}, map[int]bool{}, make(chan struct{})
+	for i := range members {
 		fs := vfs.NewMem()
 		db, err := pebble.Open("", &pebble.Options{FS: fs, Logger: noLog{}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.nodes = append(n.nodes, &node{net: n, index: i, db: db})
+		n.nodes = append(n.nodes, &node{net: n, index: i, db: db, acks: map[[2]int]func(){}})
 	}
 	for _, one := range n.nodes {
 		one.start()
@@ -172,6 +180,13 @@ func (n *node) follow(ctx context.Context) {
 			if err := n.Fold(m.partition, uint64(m.seq), m.body); err != nil {
 				n.net.t.Error(err)
 			}
+			n.mu.Lock()
+			ack := n.acks[[2]int{m.partition, m.seq}]
+			delete(n.acks, [2]int{m.partition, m.seq})
+			n.mu.Unlock()
+			if ack != nil {
+				ack()
+			}
 		}
 		select {
 		case <-wake:
@@ -181,8 +196,11 @@ func (n *node) follow(ctx context.Context) {
 	}
 }
 
-// majority reports whether a node reaches a majority both ways. The caller holds mu.
+// majority reports whether a node reaches a majority both ways, and so the log. The caller holds mu.
 func (n *network) majority(i int) bool {
+	if n.open {
+		return !n.out[i]
+	}
 	reached := 0
 	for j, other := range n.nodes {
 		other.mu.Lock()
@@ -206,10 +224,17 @@ func (n *node) AppendTo(ctx context.Context, p int, r *eventlog.Record, acker ev
 		if net.majority(n.index) {
 			net.log[p] = append(net.log[p], r.Body)
 			seq := len(net.log[p])
+			if net.open {
+				n.mu.Lock()
+				n.acks[[2]int{p, seq}] = func() { acker.Logged(token, p, uint64(seq), nil) }
+				n.mu.Unlock()
+			}
 			close(net.wake)
 			net.wake = make(chan struct{})
 			net.mu.Unlock()
-			acker.Logged(token, p, uint64(seq), nil)
+			if !net.open {
+				acker.Logged(token, p, uint64(seq), nil)
+			}
 			return nil
 		}
 		net.mu.Unlock()

@@ -10,11 +10,14 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Fold takes the record of a roster of a partition. Package fold calls it in the order of the log, and asks Owns after
+// Fold takes the record of a roster of a partition, or of a renewal. Package fold calls it in the order of the log, and asks Owns after
 // it. A roster whose number does not follow the newest one is ignored: another proposal was first, or this is a replay.
 func (c *Cluster) Fold(partition int, seq uint64, body []byte) error {
 	if c.alone {
 		return nil
+	}
+	if isRenewal(body) {
+		return c.foldRenewal(partition, body)
 	}
 	r, err := decodeRoster(body)
 	if err != nil {
@@ -31,6 +34,11 @@ func (c *Cluster) Fold(partition int, seq uint64, body []byte) error {
 	p.wanted = time.Time{}
 	close(c.changed)
 	c.changed = make(chan struct{})
+	for _, id := range r.Members {
+		if !old.Has(id) {
+			p.renewals.hear(id, time.Now()) // it has come, and begins to renew
+		}
+	}
 	for _, id := range old.Members {
 		if other := c.peers[id]; other != nil && !r.Has(id) {
 			other.left = time.Now()

@@ -27,7 +27,7 @@ func newMetrics(r prometheus.Registerer, c *Cluster) metrics {
 			return float64(len(c.parts[0].rosters.newest().Members))
 		}),
 		gauge("lapwing_cluster_size", "Members that the cluster has when all are there.", func() float64 {
-			return float64(c.opts.Size)
+			return float64(c.Size())
 		}),
 		gauge("lapwing_cluster_leased", "1 while this backend hears a majority that hears it, and may act; else 0.", func() float64 {
 			if c.Leased() {

@@ -41,7 +41,7 @@ func (c *Cluster) want(partition int, newest Roster, now time.Time) []string {
 		members = append(members, c.opts.ID)
 	}
 	for _, id := range newest.Members {
-		if id != c.opts.ID && c.stays(id, now) {
+		if id != c.opts.ID && c.stays(partition, id, now) {
 			members = append(members, id)
 		}
 	}
@@ -56,9 +56,13 @@ func (c *Cluster) want(partition int, newest Roster, now time.Time) []string {
 	return members
 }
 
-// stays reports whether a member may stay on a roster. The caller holds mu.
-func (c *Cluster) stays(id string, now time.Time) bool {
+// stays reports whether a member may stay on a partition's roster. The caller holds mu.
+func (c *Cluster) stays(partition int, id string, now time.Time) bool {
 	p := c.peers[id]
+	if c.opts.Size == 0 {
+		leaving := p != nil && now.Sub(p.heard) < c.opts.Lease && p.beat.Leaving
+		return !leaving && now.Sub(latest(c.parts[partition].renewals.heard[id], c.began)) < c.opts.Suspect
+	}
 	if p == nil {
 		return now.Sub(c.began) < c.opts.Suspect || c.vouched(id, now)
 	}
