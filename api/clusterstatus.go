@@ -17,7 +17,8 @@ type ClusterView interface {
 	// Status returns how the members stand, without Problems. It returns within a second, whatever is broken: what does
 	// not answer is unknown.
 	Status(ctx context.Context) *ClusterStatus
-	// Remove removes a member that is gone for good, by its name or its name at the broker. It returns the latter.
+	// Remove removes a member that is gone for good, by its name or its name at the broker. It returns the latter; on NATS
+	// servers that are run beside the members, its id.
 	Remove(ctx context.Context, name string) (removed string, err error)
 	// Drain does an action with the drain of a member, by its name or id.
 	Drain(ctx context.Context, member string, action DrainAction, over time.Duration) (resource.Drain, error)
@@ -40,6 +41,9 @@ type ClusterStatus struct {
 	Size int `json:"size"`
 	// Roster is the number of the newest list of members in the event log; 0 for a backend that is alone.
 	Roster uint64 `json:"roster"`
+	// NATS names the NATS servers that are run beside the members; "" if the members have servers of their own. With it
+	// the leaders and copies of streams are servers of NATS, and Leader is "".
+	NATS string `json:"nats,omitempty"`
 	// Leader is the member that decides who keeps which stream; "" if there is none.
 	Leader string `json:"leader"`
 	// LeaderError is why the leader is not known.
@@ -69,7 +73,7 @@ type MemberStatus struct {
 	AwaySeconds float64 `json:"away_seconds,omitempty"`
 	Ready       bool    `json:"ready"`             // it has read the event log, and may act
 	Leaving     bool    `json:"leaving,omitempty"` // it stops
-	Leased      bool    `json:"leased"`            // it hears a majority that hears it, and may act
+	Leased      bool    `json:"leased"`            // it hears a majority that hears it, or NATS takes what it writes: it may act
 	OnRoster    bool    `json:"on_roster"`         // it is on the newest list of members
 	Draining    bool    `json:"draining,omitempty"`
 	Sessions    int     `json:"sessions"` // agents that are connected to it

@@ -59,6 +59,9 @@ func (s *ClusterStatus) withoutLease() []string {
 	}
 	for _, m := range s.Members {
 		if m.Self && !m.Leased {
+			if s.NATS != "" {
+				return []string{m.Name + notWritten}
+			}
 			return []string{fmt.Sprintf("%s does not hear a majority of the %d members: "+
 				"it acts for nothing and takes no agents", m.Name, s.Size)}
 		}
@@ -66,11 +69,14 @@ func (s *ClusterStatus) withoutLease() []string {
 	return nil
 }
 
+// notWritten is what it means that a member has no lease on NATS servers that are run beside the members.
+const notWritten = " cannot write to the event log on NATS: it acts for nothing and takes no agents"
+
 // withoutLeader names the streams that take nothing.
 func (s *ClusterStatus) withoutLeader() (words []string) {
 	if s.LeaderError != "" {
 		words = append(words, "whether the broker has a leader is not known: "+s.LeaderError)
-	} else if s.Leader == "" {
+	} else if s.Leader == "" && s.NATS == "" {
 		words = append(words, "the broker has no leader: no majority of the members is connected")
 	}
 	none, unknown := map[string][]string{}, map[string][]string{}
@@ -145,6 +151,8 @@ func (s *ClusterStatus) membersNotActing() (words []string) {
 			words = append(words, m.Name+" is stopping")
 		case !m.Ready:
 			words = append(words, m.Name+" is starting: it reads the event log")
+		case !m.Leased && s.NATS != "":
+			words = append(words, m.Name+notWritten)
 		case !m.Leased:
 			words = append(words, m.Name+" does not hear a majority of the members: it acts for nothing and takes no agents")
 		case !m.OnRoster:
@@ -251,7 +259,7 @@ func (s *ClusterStatus) leadersOnOne() []string {
 		}
 		leads[st.Leader]++
 	}
-	if up < 3 || len(leads) != 1 || len(s.Streams) < 3 {
+	if s.NATS != "" || up < 3 || len(leads) != 1 || len(s.Streams) < 3 {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s leads all %d streams: if it dies, all of them wait for an election",

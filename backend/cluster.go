@@ -142,13 +142,30 @@ const (
 	leaseEvery = 500 * time.Millisecond
 	// leaseGrace is how long a backend keeps its agents without a lease: a short break of the network passes.
 	leaseGrace = 2500 * time.Millisecond
+	// natsLeaseGrace is leaseGrace on NATS servers that are run beside the members. These take up to 9 s for an election,
+	// in which no member has a lease.
+	natsLeaseGrace = 10 * time.Second
 )
+
+// newLeaseWatch makes a watch of this backend's lease.
+func (b *Backend) newLeaseWatch(p *parts) *leaseWatch {
+	w := &leaseWatch{
+		members: p.members, sessions: p.sessions, grace: leaseGrace,
+		reason: "this backend does not hear a majority of the cluster's members",
+	}
+	if b.opts.Cluster.NATS.on() {
+		w.grace, w.reason = natsLeaseGrace, "this backend cannot write to the event log on NATS"
+	}
+	return w
+}
 
 // leaseWatch closes the agents' sessions while this backend has no lease: the majority goes on without it, and agents
 // that stay would be heard by no one.
 type leaseWatch struct {
 	members  *membership
 	sessions *session.Server
+	grace    time.Duration // how long agents stay without a lease
+	reason   string        // why they have to go
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
 }
@@ -183,8 +200,8 @@ func (w *leaseWatch) run(ctx context.Context) {
 		case w.members.Leased():
 			leased = now
 			w.sessions.Resume()
-		case now.Sub(leased) > leaseGrace:
-			w.sessions.Suspend("this backend does not hear a majority of the cluster's members")
+		case now.Sub(leased) > w.grace:
+			w.sessions.Suspend(w.reason)
 		}
 	}
 }

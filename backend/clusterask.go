@@ -138,6 +138,7 @@ func (v *clusterView) answer() error {
 		handle(v.members, questionDrain, v.drainHere),
 		handle(v.members, questionTrace, v.traceHere),
 		handle(v.members, questionServers, v.serversHere),
+		handle(v.members, questionForget, v.forgetHere),
 	)
 }
 

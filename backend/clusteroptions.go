@@ -12,7 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 )
 
-// Cluster are the settings of a backend in a cluster. Without Peers it is alone.
+// Cluster are the settings of a backend in a cluster. Without Peers and NATS it is alone.
 type Cluster struct {
 	// Name is this member's, for people. Default the host's.
 	Name string
@@ -23,29 +23,38 @@ type Cluster struct {
 	// Size is how many members there are. 0 counts Peers, and this one if it is not among them.
 	Size int
 	// AdvertiseHost is the host name or address by which agents and clients reach this member. Default the host of
-	// ListenAddress.
+	// ListenAddress, and with NATS this host's name.
 	AdvertiseHost string
 	// CertFile and KeyFile are this member's certificate and key, TrustedCAFile the authorities of all members'
 	// certificates. Without them all addresses must be loopback addresses.
 	CertFile, KeyFile, TrustedCAFile string
+	// NATS are servers that are run beside lapwing. All backends with the same ones are one cluster, without Peers.
+	NATS NATS
 }
 
 // on reports whether the backend is a member of a cluster.
-func (c *Cluster) on() bool { return len(c.Peers) > 0 }
+func (c *Cluster) on() bool { return len(c.Peers) > 0 || c.NATS.on() }
 
 func (c *Cluster) check(bad func(flag, format string, args ...any)) {
 	if strings.ContainsAny(c.Name, " \t\r\n.*>/") {
 		bad("name", "%q has a space or one of . * > /", c.Name)
 	}
+	c.NATS.check(bad)
+	if c.NATS.on() {
+		c.checkWithNATS(bad)
+		return
+	}
 	if !c.on() {
 		for flag, set := range map[string]bool{
 			"cluster-listen-address": c.ListenAddress != "", "cluster-size": c.Size != 0, "cluster-cert-file": c.CertFile != "",
 			"cluster-key-file": c.KeyFile != "", "cluster-trusted-ca-file": c.TrustedCAFile != "",
-			"cluster-advertise-host": c.AdvertiseHost != "",
 		} {
 			if set {
 				bad(flag, "it needs --peers, the addresses of the cluster's members")
 			}
+		}
+		if c.AdvertiseHost != "" {
+			bad("cluster-advertise-host", "it needs --peers or --nats-url: a backend that is alone tells no one where it is")
 		}
 		return
 	}
@@ -87,13 +96,19 @@ func (c *Cluster) complete() {
 			c.Name, _, _ = strings.Cut(host, ".")
 		}
 	}
+	if c.AdvertiseHost == "" && c.NATS.on() {
+		c.AdvertiseHost, _ = os.Hostname() // without a name there is none to give
+	}
 	if c.AdvertiseHost == "" {
 		c.AdvertiseHost, _, _ = net.SplitHostPort(c.ListenAddress)
 	}
 }
 
-// size returns how many members there are.
+// size returns how many members there are; 0 for any number.
 func (c *Cluster) size() int {
+	if c.NATS.on() {
+		return 0
+	}
 	if c.Size != 0 {
 		return c.Size
 	}
@@ -138,7 +153,7 @@ func (c *Cluster) listed(peers []string) bool {
 // brokerCluster returns the broker's part of the settings.
 func (b *Backend) brokerCluster() (*broker.Cluster, error) {
 	c := &b.opts.Cluster
-	if !c.on() {
+	if !c.on() || c.NATS.on() {
 		return nil, nil
 	}
 	config, err := b.clusterTLS()

@@ -17,7 +17,7 @@ import (
 // else; auth.ErrInitialized if they are there.
 func Initialize(ctx context.Context, opts Options) error {
 	if opts.Cluster.on() {
-		return &optionerr.Error{Flag: "peers", Err: errors.New("init prepares a backend that is alone: the first members of a " +
+		return &optionerr.Error{Flag: opts.Cluster.flag(), Err: errors.New("init prepares a backend that is alone: the first members of a " +
 			"cluster make the administrator, from --cluster-admin-username and --cluster-admin-password")}
 	}
 	b, err := newBackend(opts)

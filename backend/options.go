@@ -12,6 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/asset"
 	"github.com/lapwing-monitoring/lapwing/audit"
 	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/filter"
@@ -99,6 +100,7 @@ func DefaultOptions() Options {
 		Session: session.DefaultOptions(), API: api.DefaultOptions(),
 	}
 	o.Session.PartialBytes = 0
+	o.Cluster.NATS.Prefix = broker.DefaultPrefix
 	return o
 }
 

@@ -324,7 +324,7 @@ func (b *Backend) startAgents(ctx context.Context, p *parts) error {
 	}
 	err := b.startAll(ctx,
 		named{"sessions", p.sessions},
-		named{"watch of the lease", &leaseWatch{members: p.members, sessions: p.sessions}},
+		named{"watch of the lease", b.newLeaseWatch(p)},
 		named{"scheduler", p.scheduler},
 	)
 	if err != nil || !b.opts.Cluster.on() {

@@ -20,6 +20,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/internal/fields"
@@ -94,6 +95,8 @@ type identity struct {
 	Partitions int    `json:"partitions"`
 	// Member is what the broker calls this member of a cluster: its name and its id. "" is a backend that is alone.
 	Member string `json:"member,omitempty"`
+	// NATS is the prefix of the streams on NATS servers that are run beside lapwing. "" is a server of its own.
+	NATS string `json:"nats,omitempty"`
 	// Initialised is when the administrator and the built-in definitions were made. They are not made twice, unless an operator
 	// said so: Reseed.
 	Initialised time.Time `json:"initialised"`
@@ -360,11 +363,14 @@ func storeIdentity(db *pebble.DB, id *identity) error {
 func (id *identity) complete(want int, c *Cluster) error {
 	switch used := !id.Initialised.IsZero() || !id.Seeded.IsZero(); {
 	case c.on() && id.Member == "" && used:
-		return &optionerr.Error{Flag: "peers", Err: errors.New("the state directory is of a backend that was alone: " +
+		return &optionerr.Error{Flag: c.flag(), Err: errors.New("the state directory is of a backend that was alone: " +
 			"back it up, and restore the backup into an empty directory of one member; the others begin with empty directories")}
-	case !c.on() && id.Member != "":
+	case !c.on() && id.Member != "" && id.NATS == "":
 		return &optionerr.Error{Flag: "peers", Err: fmt.Errorf(
 			"the state directory is of member %s of a cluster: name the other members", id.Member)}
+	}
+	if err := id.completeNATS(c); err != nil {
+		return err
 	}
 	if id.Cluster == "" {
 		var b [8]byte
@@ -379,6 +385,30 @@ func (id *identity) complete(want int, c *Cluster) error {
 	}
 	if want != 0 && id.Partitions != 0 && want != id.Partitions {
 		return otherPartitions(id.Partitions, want)
+	}
+	return nil
+}
+
+// completeNATS notes on which servers the member's log is. With others the state would be that of another log.
+func (id *identity) completeNATS(c *Cluster) error {
+	wrong := func(flag, format string, args ...any) error {
+		return &optionerr.Error{Flag: flag, Err: fmt.Errorf(format, args...)}
+	}
+	prefix := ""
+	if c.NATS.on() {
+		prefix = cmp.Or(c.NATS.Prefix, broker.DefaultPrefix)
+	}
+	switch {
+	case id.Member == "":
+		id.NATS = prefix
+	case id.NATS != "" && prefix == "":
+		return wrong("nats-url", "the state directory is of member %s, whose log is on NATS servers: name them", id.Member)
+	case id.NATS == "" && prefix != "":
+		return wrong("nats-url", "the state directory is of member %s of a cluster with servers of its own: "+
+			"start with an empty directory", id.Member)
+	case id.NATS != prefix:
+		return wrong("nats-prefix", "the state directory is of member %s of the system %q: start with an empty directory, "+
+			"or with that prefix", id.Member, id.NATS)
 	}
 	return nil
 }

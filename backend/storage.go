@@ -136,8 +136,13 @@ func (b *Backend) openBroker(ctx context.Context, found *Survey, metrics prometh
 	if err != nil {
 		return nil, err
 	}
+	external, err := b.brokerNATS()
+	if err != nil {
+		return nil, err
+	}
 	nats, err := broker.New(broker.Options{
-		Dir: found.dir.broker(), Name: found.id.Member, Cluster: members, Waiting: b.say, Logger: b.log, Registerer: metrics,
+		Dir: found.dir.broker(), Name: found.id.Member, Cluster: members, External: external, Waiting: b.say,
+		Logger: b.log, Registerer: metrics,
 	})
 	if err != nil {
 		return nil, err

@@ -107,8 +107,9 @@ func New(opts Options) (*Broker, error) {
 		if opts.Cluster != nil {
 			return nil, errors.New("broker: members have no servers of their own with NATS servers that are run beside lapwing")
 		}
-		if err := opts.External.Check(); err != nil {
-			return nil, fmt.Errorf("broker: NATS: %w", err)
+		e := opts.External
+		if err := errors.Join(e.CheckURLs(), e.CheckPrefix(), e.CheckReplicas()); err != nil {
+			return nil, fmt.Errorf("broker: NATS servers: %w", err)
 		}
 		external := *opts.External
 		external.Prefix = cmp.Or(external.Prefix, DefaultPrefix)

@@ -46,8 +46,8 @@ const (
 	mostExternalReplicas = 5
 )
 
-// Check returns why the settings cannot work. Its errors contain no part of a URL: it may have a password.
-func (e *External) Check() error {
+// CheckURLs returns why the URLs cannot work. Its errors contain no part of one: it may have a password.
+func (e *External) CheckURLs() error {
 	if len(e.URLs) == 0 {
 		return errors.New("no URL")
 	}
@@ -60,11 +60,21 @@ func (e *External) Check() error {
 			return errors.New("a URL has a user, and there is a file of credentials too: leave one of them out")
 		}
 	}
-	if strings.Trim(cmp.Or(e.Prefix, DefaultPrefix), prefixLetters) != "" {
-		return fmt.Errorf("prefix %q has other characters than letters, digits, - and _", e.Prefix)
+	return nil
+}
+
+// CheckPrefix returns why the prefix cannot be part of the names of streams and subjects.
+func (e *External) CheckPrefix() error {
+	if strings.Trim(e.Prefix, prefixLetters) != "" {
+		return fmt.Errorf("%q has other characters than letters, digits, - and _", e.Prefix)
 	}
+	return nil
+}
+
+// CheckReplicas returns why streams cannot have so many copies.
+func (e *External) CheckReplicas() error {
 	if e.Replicas < 0 || e.Replicas > mostExternalReplicas {
-		return fmt.Errorf("%d copies of each stream: it must be from 1 to %d", e.Replicas, mostExternalReplicas)
+		return fmt.Errorf("%d is out of range: it must be from 1 to %d", e.Replicas, mostExternalReplicas)
 	}
 	return nil
 }
@@ -316,8 +326,8 @@ func (b *Broker) disconnected(_ *nats.Conn, err error) {
 
 // externalError gets what a server refuses without an answer, above all subjects that the account may not use.
 func (b *Broker) externalError(_ *nats.Conn, _ *nats.Subscription, err error) {
-	err = b.opts.External.hide(err)
-	if errors.Is(err, nats.ErrPermissionViolation) {
+	denied := errors.Is(err, nats.ErrPermissionViolation)
+	if err = b.opts.External.hide(err); denied {
 		b.denied.Store(&err)
 	}
 	b.rare.Error("NATS refuses something", err.Error(), "err", err)

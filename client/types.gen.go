@@ -150,6 +150,9 @@ type ClusterStatus struct {
 	Size int `json:"size"`
 	// Roster is the number of the newest list of members in the event log; 0 for a backend that is alone.
 	Roster uint64 `json:"roster"`
+	// NATS names the NATS servers that are run beside the members; "" if the members have servers of their own. With it
+	// the leaders and copies of streams are servers of NATS, and Leader is "".
+	NATS string `json:"nats,omitempty"`
 	// Leader is the member that decides who keeps which stream; "" if there is none.
 	Leader      string `json:"leader"`
 	LeaderError string `json:"leader_error,omitempty"` // LeaderError is why the leader is not known.
@@ -289,11 +292,12 @@ type MemberStatus struct {
 	AwaySeconds float64 `json:"away_seconds,omitempty"`
 	Ready       bool    `json:"ready"`             // it has read the event log, and may act
 	Leaving     bool    `json:"leaving,omitempty"` // it stops
-	Leased      bool    `json:"leased"`            // it hears a majority that hears it, and may act
-	OnRoster    bool    `json:"on_roster"`         // it is on the newest list of members
-	Draining    bool    `json:"draining,omitempty"`
-	Sessions    int     `json:"sessions"` // agents that are connected to it
-	DiskFree    uint64  `json:"disk_free"`
+	// it hears a majority that hears it, or NATS takes what it writes: it may act
+	Leased   bool   `json:"leased"`
+	OnRoster bool   `json:"on_roster"` // it is on the newest list of members
+	Draining bool   `json:"draining,omitempty"`
+	Sessions int    `json:"sessions"` // agents that are connected to it
+	DiskFree uint64 `json:"disk_free"`
 	// ClockSkewSeconds is how far its clock is ahead of that of the backend that answers.
 	ClockSkewSeconds float64 `json:"clock_skew_seconds"`
 	// Revision is that of its definitions. DefinitionsLag is how many changes it has not got, and another member has.

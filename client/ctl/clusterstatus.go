@@ -108,7 +108,10 @@ func (v *statusView) show(s *invocation) error {
 	for _, problem := range v.Problems {
 		fmt.Fprintln(s.out, paint(s.color, red, "Problem: "+problem))
 	}
-	if v.Roster > 0 {
+	switch {
+	case v.NATS != "":
+		fmt.Fprintf(s.out, "List of members: number %d. NATS servers: %s. Answered by %s.\n", v.Roster, v.NATS, v.Member)
+	case v.Roster > 0:
 		fmt.Fprintf(s.out, "List of members: number %d. Leader of the broker: %s. Answered by %s.\n",
 			v.Roster, orUnknown(v.Leader), v.Member)
 	}
@@ -174,6 +177,8 @@ func (v *statusView) state(m *client.MemberStatus) string {
 		return "stopping"
 	case !m.Ready:
 		return "starting"
+	case !m.Leased && v.NATS != "":
+		return "no event log"
 	case !m.Leased:
 		return "no majority"
 	case m.Draining:

@@ -48,16 +48,36 @@ func clusterFlags(f *pflag.FlagSet, c *backend.Cluster) {
 		"address for the other members of the cluster, HOST:PORT")
 	f.StringSliceVar(&c.Peers, "peers", c.Peers,
 		"addresses (--cluster-listen-address) of the cluster's members, HOST:PORT; this backend may be among them; a DNS "+
-			"name may have several addresses; without it the backend is alone")
+			"name may have several addresses; without it and --nats-url the backend is alone")
 	f.IntVar(&c.Size, "cluster-size", c.Size,
 		"number of members; 0 counts --peers, and this backend if it is not among them")
 	f.StringVar(&c.AdvertiseHost, "cluster-advertise-host", c.AdvertiseHost,
-		"name or address by which agents and clients reach this backend; default the host of --cluster-listen-address")
+		"name or address by which agents and clients reach this backend; default the host of --cluster-listen-address, and "+
+			"with --nats-url this host's name")
 	f.StringVar(&c.CertFile, "cluster-cert-file", c.CertFile,
 		"TLS certificate that this backend shows to the other members (PEM); without it all of them must be on this host")
 	f.StringVar(&c.KeyFile, "cluster-key-file", c.KeyFile, "private key for --cluster-cert-file (PEM)")
 	f.StringVar(&c.TrustedCAFile, "cluster-trusted-ca-file", c.TrustedCAFile,
 		"authorities that must have signed the certificates of all members (PEM)")
+	natsFlags(f, &c.NATS)
+}
+
+// natsFlags are about NATS servers that are run beside lapwing.
+func natsFlags(f *pflag.FlagSet, n *backend.NATS) {
+	f.StringSliceVar(&n.URLs, "nats-url", n.URLs,
+		"URLs of NATS servers with JetStream, nats://HOST:PORT or tls://HOST:PORT, for a system that has its log there; "+
+			"backends with the same servers and --nats-prefix are one cluster; without it the backend has a server of its own")
+	f.StringVar(&n.CredentialsFile, "nats-credentials-file", n.CredentialsFile,
+		"credentials for the NATS servers: a .creds file, or lines with \"user: NAME\" and \"password: SECRET\"")
+	f.StringVar(&n.CertFile, "nats-cert-file", n.CertFile, "TLS certificate that the NATS servers are shown (PEM)")
+	f.StringVar(&n.KeyFile, "nats-key-file", n.KeyFile, "private key for --nats-cert-file (PEM)")
+	f.StringVar(&n.TrustedCAFile, "nats-trusted-ca-file", n.TrustedCAFile,
+		"authorities that must have signed the certificates of the NATS servers (PEM); the system's if empty")
+	f.StringVar(&n.Prefix, "nats-prefix", n.Prefix,
+		"beginning of the names of all streams and subjects on the NATS servers; two systems on the same servers need "+
+			"different ones")
+	f.IntVar(&n.Replicas, "nats-replicas", n.Replicas,
+		"copies of each stream on the NATS servers, 1 to 5; 0 for as many as there are servers, and 3 at most")
 }
 
 func apiFlags(f *pflag.FlagSet, o *backend.Options) {

@@ -40,8 +40,8 @@ var backendZeros = []string{
 	"agent-quota-entities", "agent-quota-events", "agent-read-delay", "agent-spread", "api-max-connections",
 	"api-max-connections-per-address", "api-request-limit", "api-write-timeout", "assets-burst-limit", "assets-mirror-bytes",
 	"assets-rate-limit", "default-silenced-expiry-time", "event-log-partitions", "max-silenced-expiry-time-allowed",
-	"memory-limit", "namespace-quota-bytes", "namespace-quota-entities", "namespace-quota-events", "orphan-ttl",
-	"proxy-entity-ttl", "state-history-age", "trace-sample",
+	"memory-limit", "namespace-quota-bytes", "namespace-quota-entities", "namespace-quota-events", "nats-replicas",
+	"orphan-ttl", "proxy-entity-ttl", "state-history-age", "trace-sample",
 }
 
 // backendSettings are the backend's options as flags.

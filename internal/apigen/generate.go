@@ -207,7 +207,7 @@ func (g *generator) comment(text string) {
 }
 
 // initialisms are the words that Go writes in capitals.
-var initialisms = map[string]string{"api": "API", "id": "ID", "ids": "IDs", "tls": "TLS", "url": "URL"}
+var initialisms = map[string]string{"api": "API", "id": "ID", "ids": "IDs", "nats": "NATS", "tls": "TLS", "url": "URL"}
 
 // goName is the name of a field or constant: no_handler is NoHandler.
 func goName(name string) string {

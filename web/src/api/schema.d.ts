@@ -2403,6 +2403,8 @@ export interface components {
              * @description Roster is the number of the newest list of members in the event log; 0 for a backend that is alone.
              */
             roster: number;
+            /** @description NATS names the NATS servers that are run beside the members; "" if the members have servers of their own. With it the leaders and copies of streams are servers of NATS, and Leader is "". */
+            nats?: string;
             /** @description Leader is the member that decides who keeps which stream; "" if there is none. */
             leader: string;
             /** @description LeaderError is why the leader is not known. */
@@ -3023,7 +3025,7 @@ export interface components {
             ready: boolean;
             /** @description it stops */
             leaving?: boolean;
-            /** @description it hears a majority that hears it, and may act */
+            /** @description it hears a majority that hears it, or NATS takes what it writes: it may act */
             leased: boolean;
             /** @description it is on the newest list of members */
             on_roster: boolean;
