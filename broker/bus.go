@@ -21,7 +21,7 @@ func (b *Broker) Bus() *Bus { return &Bus{b} }
 // Publish sends a message. It does not wait for anything.
 func (b *Bus) Publish(subject string, data []byte) error {
 	if err := b.broker.conn.Publish(b.broker.Subject(subject), data); err != nil {
-		return fmt.Errorf("publish to %s: %w", subject, err)
+		return fmt.Errorf("publish to %s: %w", subject, b.broker.Explain(err))
 	}
 	return nil
 }

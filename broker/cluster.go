@@ -267,9 +267,9 @@ type Group struct {
 }
 
 // MetaStatus returns how the members stand that decide who keeps which stream, as far as this member knows without
-// asking another one. Alone, its leader is this server.
+// asking another one. Alone, its leader is this server. It knows nothing of NATS servers that are run beside lapwing.
 func (b *Broker) MetaStatus() Group {
-	if b.opts.Cluster == nil {
+	if b.Alone() {
 		return Group{Leader: b.opts.Name}
 	}
 	srv := b.server()

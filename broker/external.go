@@ -452,6 +452,14 @@ func refusedByNATS(err error) bool {
 	return errors.As(err, &api) && api.Code < 500 && api.ErrorCode != codeNotLeader && api.ErrorCode != codeNotAvailable
 }
 
+// Explain returns what an error of a write means.
+func (b *Broker) Explain(err error) error {
+	if down := b.Err(); down != nil && errors.Is(err, nats.ErrReconnectBufExceeded) {
+		return down // the client library says that the room for what waits is exceeded: there is none
+	}
+	return err
+}
+
 // externalErr returns why NATS cannot be used, or nil.
 func (b *Broker) externalErr() error {
 	switch {

@@ -26,10 +26,11 @@ func newMetrics(r prometheus.Registerer, c *Cluster) metrics {
 			defer c.mu.RUnlock()
 			return float64(len(c.parts[0].rosters.newest().Members))
 		}),
-		gauge("lapwing_cluster_size", "Members that the cluster has when all are there.", func() float64 {
-			return float64(c.Size())
+		gauge("lapwing_cluster_size", "Members that the cluster has when all are there; 0 on NATS servers.", func() float64 {
+			return float64(c.opts.Size)
 		}),
-		gauge("lapwing_cluster_leased", "1 while this backend hears a majority that hears it, and may act; else 0.", func() float64 {
+		gauge("lapwing_cluster_leased", "1 while this backend hears a majority that hears it, or can write to the event log "+
+			"on NATS servers, and may act; else 0.", func() float64 {
 			if c.Leased() {
 				return 1
 			}

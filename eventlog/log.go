@@ -767,6 +767,7 @@ func (l *Log) publish(ctx context.Context, p *partition, msg []byte, number uint
 				return ack.Sequence, nil
 			}
 		}
+		err = l.opts.Broker.Explain(err)
 		l.metrics.failures.Inc()
 		if errors.Is(err, context.DeadlineExceeded) && !l.full.Load() {
 			err = errors.Join(fmt.Errorf("no answer within %s", timeout), l.opts.Broker.TimedOut(&p.outage))

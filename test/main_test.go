@@ -15,6 +15,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
+	"github.com/lapwing-monitoring/lapwing/internal/testnats"
 )
 
 // buildDir is where the binary is, once it is built.
@@ -40,6 +41,7 @@ func TestMain(m *testing.M) {
 	if buildDir != "" {
 		_ = os.RemoveAll(buildDir)
 	}
+	_ = testnats.Remove()
 	os.Exit(code)
 }
 

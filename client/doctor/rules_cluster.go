@@ -32,7 +32,13 @@ func (e *exam) away() map[string]float64 {
 	return away
 }
 
+// onNATS reports whether the log is on NATS servers that are run beside the members: then their number is not known.
+func (e *exam) onNATS() bool { return e.clustered() && e.after.sum("lapwing_cluster_size") == 0 }
+
 func (e *exam) membersHeard() string {
+	if e.onNATS() {
+		return number(e.after.sum("lapwing_cluster_member_up")) + " members are heard"
+	}
 	return fmt.Sprintf("%s of %s members are heard", number(e.after.sum("lapwing_cluster_member_up")),
 		number(e.after.sum("lapwing_cluster_size")))
 }
@@ -66,6 +72,16 @@ func membersAway(e *exam) {
 
 func lease(e *exam) {
 	if !e.after.has("lapwing_cluster_leased") || e.after.sum("lapwing_cluster_leased") > 0 {
+		return
+	}
+	if e.onNATS() {
+		e.find(Finding{
+			Severity: Critical, Part: Cluster, Limits: true,
+			Title:  "the backend cannot write to the event log on NATS",
+			Detail: "It takes no agents and acts for nothing.",
+			Advice: "Look at the NATS servers, the network to them, and their disks: each stream needs a leader. " +
+				"lapwing cluster status names the streams without one.",
+		})
 		return
 	}
 	e.find(Finding{
@@ -147,7 +163,7 @@ func leadersOnOne(e *exam) {
 		return member
 	}
 	member := all(e.after)
-	if member == "" || all(e.before) != member {
+	if e.onNATS() || member == "" || all(e.before) != member {
 		return
 	}
 	e.find(Finding{

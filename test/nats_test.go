@@ -1,0 +1,186 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/testnats"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// natsMembers makes backends whose log is on NATS servers. None of them runs yet.
+func natsMembers(t testing.TB, servers *testnats.Servers, n int) members {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "nats-credentials")
+	text := "user: " + testnats.User + "\npassword: " + testnats.Password + "\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var all members
+	for i := range n {
+		all = append(all, newProcess(t, "--name", fmt.Sprint("b", i), "--nats-url", strings.Join(servers.URLs(), ","),
+			"--nats-credentials-file", file, "--cluster-advertise-host", "127.0.0.1"))
+	}
+	return all
+}
+
+// statusOf returns the status of the cluster as a backend sees it.
+func statusOf(t testing.TB, c *client.Client) (st client.ClusterStatus) {
+	t.Helper()
+	raw, err := c.ClusterStatus(t.Context())
+	if err == nil {
+		err = json.Unmarshal(raw, &st)
+	}
+	if err != nil {
+		t.Logf("status of the cluster: %v", err)
+	}
+	return st
+}
+
+// well waits until a backend finds nothing wrong with so many members.
+func well(t testing.TB, c *client.Client, members int) client.ClusterStatus {
+	t.Helper()
+	var st client.ClusterStatus
+	eventually(t, time.Minute, fmt.Sprintf("all is well with %d members", members), func() bool {
+		st = statusOf(t, c)
+		return len(st.Problems) == 0 && len(st.Members) == members && st.Partitions[0].Owner != ""
+	})
+	return st
+}
+
+// TestNATSServers runs two backends on three NATS servers. It kills a server, a backend, and all servers. Every event
+// that was acknowledged is known to both backends, and every alert is sent.
+func TestNATSServers(t *testing.T) {
+	servers := testnats.New(t, 3, testnats.Options{})
+	all := natsMembers(t, servers, 2)
+	all.start()
+	clients := []*client.Client{all[0].client(), all[1].client()}
+	hook := newAlarm(t)
+	handler := resource.Handler{
+		Metadata: resource.ObjectMeta{Name: "alarm", Namespace: "default"}, Type: "webhook",
+		Webhook: &resource.HandlerWebhook{URL: hook.URL},
+	}
+	if err := client.Put(t.Context(), clients[0], client.Handlers, "default", "alarm", &handler); err != nil {
+		t.Fatal(err)
+	}
+	number := 0
+	var sent []string
+	alert := func(through int) {
+		t.Helper()
+		number++
+		sent = append(sent, fmt.Sprint("alert ", number))
+		submit(t, clients[through], fmt.Sprint("host-", number), 2, fmt.Sprint("alert ", number))
+	}
+	arrived := func(when string) {
+		t.Helper()
+		for _, output := range sent {
+			eventually(t, time.Minute, when+": "+output+" arrives", func() bool { n, _ := hook.got(output); return n > 0 })
+		}
+	}
+	alert(0)
+	alert(1)
+	arrived("at first")
+	all.agree(t, clients)
+	st := well(t, clients[0], 2)
+	if st.NATS == "" || st.Leader != "" || st.Size != 2 {
+		t.Errorf("the status is %+v", st)
+	}
+	for _, s := range st.Streams {
+		if s.Copies != 3 || !strings.HasPrefix(s.Leader, "nats-") {
+			t.Errorf("stream %s: %d copies, leader %s", s.Name, s.Copies, s.Leader)
+		}
+	}
+
+	victim := servers.Index(st.Streams[2].Leader) // of a partition
+	servers.Kill(victim)
+	alert(0)
+	alert(1)
+	arrived("without a server")
+	servers.Start(victim)
+
+	owner := 0
+	if well(t, clients[0], 2).Partitions[0].Owner == "b1" {
+		owner = 1
+	}
+	begin := time.Now()
+	all[owner].kill(syscall.SIGKILL)
+	alert(1 - owner)
+	arrived("without a backend")
+	t.Logf("alerts are sent %s after a backend was killed", time.Since(begin).Round(time.Millisecond))
+	all[owner].launch()
+	all[owner].ready()
+	all.agree(t, clients)
+	well(t, clients[owner], 2)
+
+	for i := range 3 {
+		servers.Kill(i)
+	}
+	for _, p := range all {
+		eventually(t, time.Minute, "a backend notices that the servers are gone", func() bool {
+			resp, err := http.Get("http://" + p.api + "/ready")
+			if err != nil {
+				return false
+			}
+			_ = resp.Body.Close()
+			return resp.StatusCode == http.StatusServiceUnavailable
+		})
+	}
+	for i := range 3 {
+		servers.Start(i)
+	}
+	alert(0)
+	alert(1)
+	arrived("after all servers were away")
+	all.agree(t, clients)
+	known, err := outputs(t.Context(), clients[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, output := range sent {
+		if got := known[fmt.Sprint("host-", i+1)]; !strings.HasPrefix(got, output) {
+			t.Errorf("of %s it knows %q", output, got)
+		}
+	}
+	all.secret(t)
+
+	well(t, clients[0], 2)
+	all[0].kill(syscall.SIGTERM)
+	eventually(t, time.Minute, "a member that is away is removed", func() bool {
+		return clients[1].RemoveMember(t.Context(), "b0") == nil
+	})
+	well(t, clients[1], 1)
+	alert(1)
+	arrived("alone")
+}
+
+// secret fails the test if a log or the metrics of a backend have the password of the NATS servers.
+func (all members) secret(t testing.TB) {
+	t.Helper()
+	for i, p := range all {
+		text, err := os.ReadFile(p.log.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.Get("http://" + p.api + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		metrics, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if both := string(text) + string(metrics); strings.Contains(both, testnats.Password) || !strings.Contains(both, "lapwing_cluster_leased") {
+			t.Errorf("the log or the metrics of b%d have the password, or there are none", i)
+		}
+	}
+}
