@@ -184,3 +184,45 @@ func (all members) secret(t testing.TB) {
 		}
 	}
 }
+
+// TestNATSAccount starts a backend with the account of the documents: it has all permissions that it needs.
+func TestNATSAccount(t *testing.T) {
+	text, err := os.ReadFile("../docs/external-nats.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, ok := strings.Cut(string(text), "```\naccounts {")
+	example, _, closed := strings.Cut("accounts {"+example, "```")
+	if !ok || !closed || strings.Count(example, `"CHANGE-ME"`) != 1 {
+		t.Fatal("the documents have no example of an account")
+	}
+	servers := testnats.New(t, 1, testnats.Options{
+		Accounts: strings.ReplaceAll(example, `"CHANGE-ME"`, `"`+testnats.Password+`"`),
+	})
+	all := natsMembers(t, servers, 2)
+	all.start()
+	clients := []*client.Client{all[0].client(), all[1].client()}
+	number := 0
+	for range 2 {
+		for i := range all {
+			number++
+			submit(t, clients[i], fmt.Sprint("host-", number), 1, "x")
+		}
+		all.agree(t, clients)
+		well(t, clients[0], 2)
+		all[0].kill(syscall.SIGTERM)
+		submit(t, clients[1], "host-last", 1, "x") // one of two goes on
+		all[0].launch()
+		all[0].ready()
+	}
+	all.secret(t)
+	for i, p := range all {
+		log, err := os.ReadFile(p.log.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(log), "permissions violation") {
+			t.Errorf("b%d lacks a permission:\n%s", i, tailOf(log, 4000))
+		}
+	}
+}
