@@ -55,6 +55,21 @@ func TestClusterProblems(t *testing.T) {
 			*s = ClusterStatus{Member: "a", Size: 1, Leader: "a", DiskReserve: 1e9, Members: s.Members[:1], Streams: s.Streams[:1]}
 			s.Streams[0].Copies, s.Streams[0].Replicas = 1, nil
 		}, nil},
+		{"a log on NATS servers", func(s *ClusterStatus) {
+			s.NATS, s.Leader = "nats:4222", ""
+			for i := range s.Streams {
+				s.Streams[i].Leader = "nats-1"
+			}
+		}, nil},
+		{"NATS takes nothing", func(s *ClusterStatus) {
+			s.NATS, s.Leader = "nats:4222", ""
+			s.Members[0].Leased, s.Members[1].Leased = false, false
+			s.Streams[2].Leader, s.Streams[2].Replicas = "", nil
+		}, []string{
+			"a cannot write to the event log on NATS: it acts for nothing and takes no agents",
+			"partition 0 has no leader: the log takes nothing",
+			"b cannot write to the event log on NATS: it acts for nothing and takes no agents",
+		}},
 		{"it does not know its members", func(s *ClusterStatus) { s.Members = nil },
 			[]string{"the backend that answers does not know its members at present"}},
 		{"one is away", func(s *ClusterStatus) {
