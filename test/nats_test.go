@@ -1,9 +1,11 @@
 package test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +15,8 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/client/load"
+	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 	"github.com/lapwing-monitoring/lapwing/internal/testnats"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -225,4 +229,68 @@ func TestNATSAccount(t *testing.T) {
 			t.Errorf("b%d lacks a permission:\n%s", i, tailOf(log, 4000))
 		}
 	}
+}
+
+// TestNATSHoldsAgentsUp stops the only NATS server of a backend until that sends its agents away. What the agents have
+// measured in the meantime arrives afterwards, once.
+func TestNATSHoldsAgentsUp(t *testing.T) {
+	servers := testnats.New(t, 1, testnats.Options{})
+	all := natsMembers(t, servers, 1)
+	all.start()
+	c := all[0].client()
+	check := &resource.CheckConfig{
+		Metadata: resource.ObjectMeta{Name: "counting", Namespace: "default"}, Command: "true", Interval: 1, Publish: true,
+		Subscriptions: []string{"linux"},
+	}
+	if err := client.Put(t.Context(), c, client.Checks, "default", "counting", check); err != nil {
+		t.Fatal(err)
+	}
+	const agents = 20
+	fleet, err := load.NewFleet(load.FleetOptions{
+		Run: "nats", Backends: []string{"ws://127.0.0.1:" + all[0].agent}, Namespace: "default", BaseName: "load", Count: agents,
+		User: testbackend.AgentUser, Password: testbackend.AgentPassword, Protocol: load.ProtocolLapwing,
+		Subscriptions: []string{"linux"}, KeepaliveInterval: time.Second, KeepaliveTimeout: time.Hour,
+		RetryMin: 50 * time.Millisecond, RetryMax: time.Second, HandshakeTimeout: time.Minute,
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fleet.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fleet.Stop() })
+	connected := func(when string) {
+		t.Helper()
+		before := fleet.Snapshot().Events
+		eventually(t, time.Minute, when+": the agents' events are acknowledged", func() bool {
+			now := fleet.Snapshot()
+			return now.Connected == agents && now.Events > before+2*agents && now.Unacked == 0
+		})
+	}
+	connected("at first")
+	servers.Kill(0)
+	eventually(t, time.Minute, "the agents are sent away", func() bool { return fleet.Snapshot().Connected == 0 })
+	resp, err := http.Get("http://" + all[0].api + "/ready")
+	if err != nil {
+		t.Fatal(err)
+	}
+	why, _ := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if !strings.Contains(string(why), "this backend cannot write to the event log on NATS") {
+		t.Errorf("it is not ready because of %s", why)
+	}
+	servers.Start(0)
+	connected("afterwards")
+	fleet.Quiet()
+	v, err := fleet.Verify(t.Context(), entityEvents{c})
+	if err != nil || v.Verified == 0 || v.Lost+v.Duplicates+v.OrderViolations > 0 {
+		t.Errorf("the verdict is %+v, %v", v, err)
+	}
+}
+
+// entityEvents reads the events of an entity for a fleet's comparison.
+type entityEvents struct{ c *client.Client }
+
+func (e entityEvents) EntityEvents(ctx context.Context, namespace, entity string, events any) error {
+	return e.c.Do(ctx, http.MethodGet, "/api/core/v2/namespaces/"+namespace+"/events/"+entity, nil, events)
 }
