@@ -37,7 +37,7 @@ func (v *clusterView) forgetHere(_ context.Context, q *forgetQuestion) (struct{}
 }
 
 // removeFromList has all members forget one that is away. It returns the member's id.
-func (v *clusterView) removeFromList(ctx context.Context, name string, members []cluster.Member) (id string, err error) {
+func (v *clusterView) removeFromList(ctx context.Context, name string, members []cluster.Member) (string, error) {
 	m, err := absent(name, members)
 	if err != nil {
 		return "", err
@@ -49,7 +49,8 @@ func (v *clusterView) removeFromList(ctx context.Context, name string, members [
 	}
 	for _, one := range all {
 		if one.err != nil {
-			v.log.Warn("a member still lists one that was removed: it may be asked to remove it too", "member", one.name, "err", one.err)
+			v.log.Warn("a member did not answer and still lists one that was removed: ask it to remove that one too",
+				"member", one.name, "removed", name, "err", one.err)
 		}
 	}
 	v.log.Warn("a member was removed for good", "member", name, "id", m.ID)
@@ -82,8 +83,8 @@ func absent(name string, members []cluster.Member) (*cluster.Member, error) {
 	case len(away) == 0:
 		return nil, fmt.Errorf("%w: stop %s, then remove it", api.ErrMemberUp, name)
 	case found.OnRoster:
-		return nil, fmt.Errorf("%w: %s is still on the list of members: the others take it off within seconds, once they can "+
-			"write to the event log", api.ErrMemberSilent, name)
+		return nil, fmt.Errorf("%w: %s is still on the list of members: the others take it off within seconds, "+
+			"once they can write to the event log", api.ErrMemberSilent, name)
 	}
 	return found, nil
 }

@@ -28,9 +28,9 @@ func (n *NATS) on() bool { return len(n.URLs) > 0 }
 
 func (n *NATS) check(bad func(flag, format string, args ...any)) {
 	for flag, set := range map[string]bool{
-		"nats-credentials-file": n.CredentialsFile != "", "nats-cert-file": n.CertFile != "", "nats-key-file": n.KeyFile != "",
-		"nats-trusted-ca-file": n.TrustedCAFile != "", "nats-replicas": n.Replicas != 0,
-		"nats-prefix": n.Prefix != "" && n.Prefix != broker.DefaultPrefix,
+		"nats-credentials-file": n.CredentialsFile != "", "nats-cert-file": n.CertFile != "",
+		"nats-key-file": n.KeyFile != "", "nats-trusted-ca-file": n.TrustedCAFile != "",
+		"nats-replicas": n.Replicas != 0, "nats-prefix": n.Prefix != "" && n.Prefix != broker.DefaultPrefix,
 	} {
 		if set && !n.on() {
 			bad(flag, "it needs --nats-url, the servers of NATS")

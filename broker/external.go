@@ -279,8 +279,8 @@ func refusedForGood(err error) bool {
 func (b *Broker) checkExternal(ctx context.Context) error {
 	e := b.opts.External
 	if got := b.conn.MaxPayload(); got < int64(b.opts.MaxMessage) {
-		return fmt.Errorf("use NATS at %s: its messages have %d bytes at most, and %d are needed: set max_payload on all servers",
-			e.Where(), got, b.opts.MaxMessage)
+		return fmt.Errorf("use NATS at %s: its messages have %d bytes at most, and %d are needed: "+
+			"set max_payload on all servers", e.Where(), got, b.opts.MaxMessage)
 	}
 	if _, err := b.conn.TLSConnectionState(); err != nil && !b.onThisHost() {
 		b.log.Warn("the connection to NATS is not encrypted: use tls:// in --nats-url", "servers", e.Where())
@@ -297,8 +297,8 @@ func (b *Broker) checkExternal(ctx context.Context) error {
 		case denied != nil:
 			return "", fmt.Errorf("use JetStream of NATS at %s: %w", e.Where(), *denied)
 		case off && time.Since(begin) > jetStreamWait:
-			return "", fmt.Errorf("use JetStream of NATS at %s: %w: switch it on in the servers' configuration, and for the account",
-				e.Where(), err)
+			return "", fmt.Errorf("use JetStream of NATS at %s: %w: "+
+				"switch it on in the servers' configuration, and for the account", e.Where(), err)
 		}
 		return fmt.Sprintf("JetStream of NATS at %s: %s", e.Where(), err), nil
 	})
@@ -333,9 +333,9 @@ func (b *Broker) externalError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	b.rare.Error("NATS refuses something", err.Error(), "err", err)
 }
 
-// openExternal opens a stream of NATS, and makes it if it is missing. Several backends may do that at the same time. The
-// stream keeps what those who run NATS have set: its place, its compression and its copies, unless Replicas asks for
-// another number of them.
+// openExternal opens a stream of NATS, and makes it if it is missing. Several backends may do that at the same time.
+// The stream keeps the placement and the compression that it has, and its number of copies, unless that is too small or
+// Replicas asks for another one.
 func (b *Broker) openExternal(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
 	what := "stream " + cfg.Name + " of NATS"
 	m := &making{broker: b, cfg: cfg, begin: time.Now()}
@@ -406,7 +406,8 @@ func (m *making) make(ctx context.Context, what string) (string, error) {
 				m.cfg.Replicas, err)
 		}
 		m.less++
-		m.broker.log.Warn("a stream is made with fewer copies: NATS has too few servers", "stream", m.cfg.Name, "copies", m.copies())
+		m.broker.log.Warn("a stream is made with fewer copies: NATS has too few servers",
+			"stream", m.cfg.Name, "copies", m.copies())
 		return what + " to be made", nil
 	case refusedByNATS(err):
 		return "", err
@@ -445,11 +446,10 @@ func tooFewServers(err error) bool {
 	return errors.As(err, &api) && (api.ErrorCode == codeNoPeers || api.ErrorCode == codeNoReplicas)
 }
 
-// refusedByNATS reports whether an error is an answer that will not change by itself: all but those of a cluster without
-// a leader.
+// refusedByNATS reports whether an error is an answer that will not change by itself.
 func refusedByNATS(err error) bool {
 	var api *jetstream.APIError
-	return errors.As(err, &api) && api.Code < 500 && api.ErrorCode != codeNotLeader && api.ErrorCode != codeNotAvailable
+	return refused(err) || errors.As(err, &api) && api.Code < 500
 }
 
 // Explain returns what an error of a write means.

@@ -107,7 +107,8 @@ func read(t *testing.T, b *broker.Broker) string {
 // TestExternalServer: two backends share a single server, and a system with another prefix sees nothing of them.
 func TestExternalServer(t *testing.T) {
 	servers := testnats.New(t, 1, testnats.Options{})
-	a, b := connect(t, "a", broker.External{URLs: servers.SignedIn()}), connect(t, "b", broker.External{URLs: servers.SignedIn()})
+	a := connect(t, "a", broker.External{URLs: servers.SignedIn()})
+	b := connect(t, "b", broker.External{URLs: servers.SignedIn()})
 	other := connect(t, "other", broker.External{URLs: servers.SignedIn(), Prefix: "other"})
 	for _, one := range []*broker.Broker{a, b, other, a} {
 		openShared(t, one)
@@ -159,7 +160,8 @@ func TestExternalServer(t *testing.T) {
 // TestExternalCluster kills a server and restarts all: nothing that was acknowledged is lost, and readers go on.
 func TestExternalCluster(t *testing.T) {
 	servers := testnats.New(t, 3, testnats.Options{})
-	a, b := connect(t, "a", broker.External{URLs: servers.SignedIn()}), connect(t, "b", broker.External{URLs: servers.SignedIn()[:1]})
+	a := connect(t, "a", broker.External{URLs: servers.SignedIn()})
+	b := connect(t, "b", broker.External{URLs: servers.SignedIn()[:1]})
 	var opening sync.WaitGroup
 	for _, one := range []*broker.Broker{a, b} { // at the same moment
 		opening.Go(func() { openShared(t, one) })
@@ -309,7 +311,8 @@ func TestExternalWaits(t *testing.T) {
 	}
 	started := make(chan error, 1)
 	go func() { started <- b.Start(t.Context()) }()
-	if what := <-waiting; !strings.Contains(what, "waiting for NATS at 127.0.0.1") || strings.Contains(what, testnats.Password) {
+	what := <-waiting
+	if !strings.Contains(what, "waiting for NATS at 127.0.0.1") || strings.Contains(what, testnats.Password) {
 		t.Errorf("it waits for %q", what)
 	}
 	if err := b.Stop(); err != nil {

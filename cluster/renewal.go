@@ -14,9 +14,9 @@ import (
 // member whose renewals others have not folded for Suspect is taken off the partition's roster.
 //
 // All of this is in one order. When a member is taken off, Lease has passed since it began its last renewal before that
-// place, because Suspect is longer. Behind that place it folds the roster before its next renewal. A renewal that was on
-// its way when others gave the member up could be just before that place: so a lost lease begins again with the second
-// renewal, which was begun when the first one was folded.
+// place, because Suspect is longer. Behind that place it folds the roster before its next renewal. A renewal that was
+// on its way when others gave the member up could be just before that place: so a lost lease begins again with the
+// second renewal, which was begun when the first one was folded.
 //
 // While the log takes nothing, no member has a lease, and none is taken off: the silence of others counts from when a
 // member has its own lease again.

@@ -76,8 +76,8 @@ func TestOpenClusterMemberThatLeaves(t *testing.T) {
 	})
 }
 
-// TestOpenClusterMemberWithoutTheLog: a member that does not reach the log has no lease before another one acts, although
-// all hear its heartbeats.
+// TestOpenClusterMemberWithoutTheLog: a member that does not reach the log has no lease before another one acts,
+// although all hear its heartbeats.
 func TestOpenClusterMemberWithoutTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := openNetwork(t, 2)

@@ -183,7 +183,8 @@ func (all members) secret(t testing.TB) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if both := string(text) + string(metrics); strings.Contains(both, testnats.Password) || !strings.Contains(both, "lapwing_cluster_leased") {
+		both := string(text) + string(metrics)
+		if strings.Contains(both, testnats.Password) || !strings.Contains(both, "lapwing_cluster_leased") {
 			t.Errorf("the log or the metrics of b%d have the password, or there are none", i)
 		}
 	}
@@ -247,8 +248,8 @@ func TestNATSHoldsAgentsUp(t *testing.T) {
 	}
 	const agents = 20
 	fleet, err := load.NewFleet(load.FleetOptions{
-		Run: "nats", Backends: []string{"ws://127.0.0.1:" + all[0].agent}, Namespace: "default", BaseName: "load", Count: agents,
-		User: testbackend.AgentUser, Password: testbackend.AgentPassword, Protocol: load.ProtocolLapwing,
+		Run: "nats", Backends: []string{"ws://127.0.0.1:" + all[0].agent}, Namespace: "default", BaseName: "load",
+		Count: agents, User: testbackend.AgentUser, Password: testbackend.AgentPassword, Protocol: load.ProtocolLapwing,
 		Subscriptions: []string{"linux"}, KeepaliveInterval: time.Second, KeepaliveTimeout: time.Hour,
 		RetryMin: 50 * time.Millisecond, RetryMax: time.Second, HandshakeTimeout: time.Minute,
 	}, slog.New(slog.DiscardHandler))

@@ -1,5 +1,5 @@
-// Package testnats runs real NATS servers for tests, each as a process that can be killed. The program is built from the
-// version of its module that lapwing uses.
+// Package testnats runs real NATS servers for tests, each as a process that can be killed. The program is built from
+// the version of its module that lapwing uses.
 package testnats
 
 import (
