@@ -14,11 +14,14 @@ import (
 // This file has what differs for members whose log is on NATS servers that are run beside them: the broker does not
 // count the members, so only the members know each other.
 
+// onNATS reports whether the log is on NATS servers that are run beside the members.
+func (v *clusterView) onNATS() bool { return v.backend.opts.Cluster.NATS.on() }
+
 var errNoServers = errors.New("the members have no servers of their own")
 
 // fillNATS adds to a status what NATS says of its streams.
 func (v *clusterView) fillNATS(st *api.ClusterStatus, groups []broker.Group) {
-	st.NATS = v.nats.Where()
+	st.NATS = v.backend.opts.Cluster.NATS.external(nil).Where()
 	for i := range st.Streams {
 		st.Streams[i].Copies = max(1, groups[i].Copies)
 	}

@@ -35,8 +35,7 @@ type clusterView struct {
 	backend *Backend
 	parts   *parts
 	digests *digestCheck
-	name    string           // of this member
-	nats    *broker.External // the NATS servers that are run beside the members; nil if these have servers of their own
+	name    string // of this member
 	log     *slog.Logger
 
 	asking singleflight.Group // questions under way, by source: what hangs, hangs once
@@ -49,15 +48,11 @@ const sourceTimeout = 700 * time.Millisecond
 
 func (b *Backend) newClusterView(p *parts) *clusterView {
 	log := b.log.With("component", "cluster")
-	v := &clusterView{
+	return &clusterView{
 		members: p.members, broker: p.broker, config: p.config, backend: b, parts: p,
 		name: cmp.Or(b.opts.Cluster.Name, hostname(p.id.Cluster)), log: log,
 		digests: &digestCheck{own: p.state, log: log},
 	}
-	if n := &b.opts.Cluster.NATS; n.on() {
-		v.nats = n.external(nil)
-	}
-	return v
 }
 
 // source asks a source. Callers that ask for the same thing at the same time share one question.
@@ -134,7 +129,7 @@ func (v *clusterView) leader(ctx context.Context) (string, error) {
 
 // servers asks the broker's leader for all members.
 func (v *clusterView) servers(ctx context.Context) (*servers, error) {
-	if v.nats != nil {
+	if v.onNATS() {
 		return nil, errNoServers
 	}
 	return source(ctx, v, "servers", func(ctx context.Context) (*servers, error) {
@@ -218,7 +213,7 @@ func (v *clusterView) Status(ctx context.Context) *api.ClusterStatus {
 	for i := range st.Streams {
 		fillStream(&st.Streams[i], groups[i], errs[i], names)
 	}
-	if v.nats != nil {
+	if v.onNATS() {
 		v.fillNATS(st, groups)
 	}
 	return st
@@ -365,7 +360,7 @@ func (v *clusterView) health(ctx context.Context) api.Health {
 		one := api.Member{
 			ID: memberID(cmp.Or(m.ID, m.Name)), Name: m.Name, URL: m.APIURL, Draining: m.Draining, Err: ill(&m),
 		}
-		if m.Up && m.Ready && !m.Leased && v.nats != nil {
+		if m.Up && m.Ready && !m.Leased && v.onNATS() {
 			one.Err = "it cannot write to the event log on NATS"
 		}
 		if m.Self {
@@ -441,7 +436,7 @@ func (v *clusterView) Remove(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", api.ErrMemberSilent, err)
 	}
-	if v.nats != nil {
+	if v.onNATS() {
 		return v.removeFromList(ctx, name, k.members)
 	}
 	all, err := v.servers(ctx)

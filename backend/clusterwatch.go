@@ -44,7 +44,7 @@ func newClusterWatch(view *clusterView, r prometheus.Registerer) *clusterWatch {
 			"How long a stream of the broker has had no leader that answers; 0 while it has one."),
 		copiesBehind: gauge("lapwing_cluster_copies_behind_seconds", "member",
 			"How long a member's copy of any stream has been offline, missing, or far behind its leader; 0 while all are well."),
-		led: gauge("lapwing_cluster_streams_led", "member", "Streams of the broker that a member, or a server of NATS, leads."),
+		led: gauge("lapwing_cluster_streams_led", "member", "Streams of the broker that a member leads."),
 		differ: gauge("lapwing_cluster_digests_differ", "member",
 			"Partitions of the event log of which a member has read other messages than this backend."),
 	}
@@ -94,9 +94,7 @@ func (w *clusterWatch) judge(st *api.ClusterStatus, now time.Time) {
 	led, behind := map[string]int{}, map[string]bool{}
 	w.differ.Reset()
 	for _, m := range st.Members {
-		if st.NATS == "" {
-			led[m.Name] = 0
-		}
+		led[m.Name] = 0
 		if !m.Self {
 			w.differ.WithLabelValues(m.Name).Set(float64(len(m.DigestsDiffer)))
 		}

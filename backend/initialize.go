@@ -16,8 +16,12 @@ import (
 // Initialize makes the administrator and the built-in definitions in a state directory that no backend uses, and nothing
 // else; auth.ErrInitialized if they are there.
 func Initialize(ctx context.Context, opts Options) error {
+	if opts.Cluster.NATS.on() {
+		return &optionerr.Error{Flag: "nats-url", Err: errors.New("init makes definitions in a state directory: on NATS servers " +
+			"the first backend makes the administrator, from --cluster-admin-username and --cluster-admin-password")}
+	}
 	if opts.Cluster.on() {
-		return &optionerr.Error{Flag: opts.Cluster.flag(), Err: errors.New("init prepares a backend that is alone: the first members of a " +
+		return &optionerr.Error{Flag: "peers", Err: errors.New("init prepares a backend that is alone: the first members of a " +
 			"cluster make the administrator, from --cluster-admin-username and --cluster-admin-password")}
 	}
 	b, err := newBackend(opts)

@@ -1,10 +1,12 @@
 package backend
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 
 	"github.com/lapwing-monitoring/lapwing/broker"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 )
 
@@ -98,10 +100,28 @@ func (b *Backend) brokerNATS() (*broker.External, error) {
 	return n.external(config), nil
 }
 
-// flag is the one that makes the backend a member of a cluster.
-func (c *Cluster) flag() string {
-	if c.NATS.on() {
-		return "nats-url"
+// completeNATS notes on which NATS servers the member's log is. With others the state would be that of another log.
+func (id *identity) completeNATS(c *Cluster) error {
+	wrong := func(flag, format string, args ...any) error {
+		return &optionerr.Error{Flag: flag, Err: fmt.Errorf(format, args...)}
 	}
-	return "peers"
+	prefix := ""
+	if c.NATS.on() {
+		prefix = cmp.Or(c.NATS.Prefix, broker.DefaultPrefix)
+	}
+	switch used := !id.Initialised.IsZero() || !id.Seeded.IsZero(); {
+	case id.NATS == prefix:
+	case prefix == "":
+		return wrong("nats-url", "the state directory is of member %s, whose log is on NATS servers: name them", id.Member)
+	case id.NATS != "":
+		return wrong("nats-prefix", "the state directory is of member %s of the system %q: start with an empty directory, "+
+			"or with that prefix", id.Member, id.NATS)
+	case id.Member != "":
+		return wrong("nats-url", "the state directory is of member %s of a cluster with servers of its own: "+
+			"start with an empty directory", id.Member)
+	case used:
+		return wrong("nats-url", "the state directory is of a backend that was alone: start with an empty directory")
+	}
+	id.NATS = prefix
+	return nil
 }

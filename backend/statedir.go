@@ -20,7 +20,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/internal/fields"
@@ -361,16 +360,16 @@ func storeIdentity(db *pebble.DB, id *identity) error {
 // entities would stand in other partitions than their state. want is 0 for the number that it has, or that suits the machine.
 // A member of a cluster learns the number when it opens the event log.
 func (id *identity) complete(want int, c *Cluster) error {
-	switch used := !id.Initialised.IsZero() || !id.Seeded.IsZero(); {
-	case c.on() && id.Member == "" && used:
-		return &optionerr.Error{Flag: c.flag(), Err: errors.New("the state directory is of a backend that was alone: " +
-			"back it up, and restore the backup into an empty directory of one member; the others begin with empty directories")}
-	case !c.on() && id.Member != "" && id.NATS == "":
-		return &optionerr.Error{Flag: "peers", Err: fmt.Errorf(
-			"the state directory is of member %s of a cluster: name the other members", id.Member)}
-	}
 	if err := id.completeNATS(c); err != nil {
 		return err
+	}
+	switch used := !id.Initialised.IsZero() || !id.Seeded.IsZero(); {
+	case c.on() && id.Member == "" && used:
+		return &optionerr.Error{Flag: "peers", Err: errors.New("the state directory is of a backend that was alone: " +
+			"back it up, and restore the backup into an empty directory of one member; the others begin with empty directories")}
+	case !c.on() && id.Member != "":
+		return &optionerr.Error{Flag: "peers", Err: fmt.Errorf(
+			"the state directory is of member %s of a cluster: name the other members", id.Member)}
 	}
 	if id.Cluster == "" {
 		var b [8]byte
@@ -385,30 +384,6 @@ func (id *identity) complete(want int, c *Cluster) error {
 	}
 	if want != 0 && id.Partitions != 0 && want != id.Partitions {
 		return otherPartitions(id.Partitions, want)
-	}
-	return nil
-}
-
-// completeNATS notes on which servers the member's log is. With others the state would be that of another log.
-func (id *identity) completeNATS(c *Cluster) error {
-	wrong := func(flag, format string, args ...any) error {
-		return &optionerr.Error{Flag: flag, Err: fmt.Errorf(format, args...)}
-	}
-	prefix := ""
-	if c.NATS.on() {
-		prefix = cmp.Or(c.NATS.Prefix, broker.DefaultPrefix)
-	}
-	switch {
-	case id.Member == "":
-		id.NATS = prefix
-	case id.NATS != "" && prefix == "":
-		return wrong("nats-url", "the state directory is of member %s, whose log is on NATS servers: name them", id.Member)
-	case id.NATS == "" && prefix != "":
-		return wrong("nats-url", "the state directory is of member %s of a cluster with servers of its own: "+
-			"start with an empty directory", id.Member)
-	case id.NATS != prefix:
-		return wrong("nats-prefix", "the state directory is of member %s of the system %q: start with an empty directory, "+
-			"or with that prefix", id.Member, id.NATS)
 	}
 	return nil
 }

@@ -335,8 +335,14 @@ func (b *Broker) externalError(_ *nats.Conn, _ *nats.Subscription, err error) {
 
 // openExternal opens a stream of NATS, and makes it if it is missing. Several backends may do that at the same time.
 // The stream keeps the placement and the compression that it has, and its number of copies, unless that is too small or
-// Replicas asks for another one.
+// Replicas asks for another one. cfg has lapwing's names.
 func (b *Broker) openExternal(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
+	cfg.Name = b.stored(cfg.Name)
+	subjects := make([]string, 0, len(cfg.Subjects))
+	for _, s := range cfg.Subjects {
+		subjects = append(subjects, b.Subject(s))
+	}
+	cfg.Subjects = subjects
 	what := "stream " + cfg.Name + " of NATS"
 	m := &making{broker: b, cfg: cfg, begin: time.Now()}
 	var stream jetstream.Stream

@@ -33,19 +33,12 @@ const (
 // OpenStream opens a stream and makes it if it is missing. Alone, the stream gets the configuration, whatever it had
 // before. In a cluster the leader makes and changes it, and the others wait until it is there and has a leader, for as
 // long as ctx allows: several members that create a stream at once are slow. The number of copies is Replicas, and
-// fewer while members are missing. Metadata that the stream has already is kept. The names in cfg are those without
-// External.Prefix.
+// fewer while members are missing. Metadata that the stream has already is kept.
 func (b *Broker) OpenStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
-	switch {
-	case b.opts.External != nil:
-		cfg.Name = b.stored(cfg.Name)
-		subjects := make([]string, 0, len(cfg.Subjects))
-		for _, s := range cfg.Subjects {
-			subjects = append(subjects, b.Subject(s))
-		}
-		cfg.Subjects = subjects
+	if b.opts.External != nil {
 		return b.openExternal(ctx, cfg)
-	case b.opts.Cluster == nil:
+	}
+	if b.opts.Cluster == nil {
 		return b.openAlone(ctx, cfg)
 	}
 	var stream jetstream.Stream
@@ -231,7 +224,7 @@ func (b *Broker) keeps(stream string) bool {
 // leader's. With External the names are those of NATS servers.
 func (b *Broker) StreamStatus(ctx context.Context, stream string) (Group, error) {
 	if b.Alone() {
-		return Group{Leader: b.opts.Name, Copies: 1}, nil
+		return Group{Leader: b.opts.Name}, nil
 	}
 	s, err := b.js.Stream(ctx, b.stored(stream))
 	if saysLeaderless(err) {
@@ -240,17 +233,18 @@ func (b *Broker) StreamStatus(ctx context.Context, stream string) (Group, error)
 	if err != nil {
 		return Group{}, fmt.Errorf("look at stream %s: %w", stream, err)
 	}
-	copies, c := s.CachedInfo().Config.Replicas, s.CachedInfo().Cluster
+	c := s.CachedInfo().Cluster
 	if c == nil && b.opts.External != nil { // a single server
-		return Group{Leader: b.conn.ConnectedServerName(), Copies: copies}, nil
+		c = &jetstream.ClusterInfo{Leader: b.conn.ConnectedServerName()}
 	}
 	if c == nil {
 		return Group{}, nil
 	}
-	g := Group{Leader: c.Leader, Last: s.CachedInfo().State.LastSeq, Copies: copies}
+	g := Group{Leader: c.Leader, Last: s.CachedInfo().State.LastSeq}
 	for _, r := range c.Replicas {
 		g.Replicas = append(g.Replicas, Replica{r.Name, r.Current, r.Offline, r.Lag, r.Active})
 	}
+	g.Copies = s.CachedInfo().Config.Replicas
 	return g, nil
 }
 
@@ -304,7 +298,7 @@ func (b *Broker) stepDown(ctx context.Context, stream, to string) error {
 		}
 	}
 	var answer server.JSApiStreamLeaderStepDownResponse
-	msg, err := b.conn.RequestWithContext(ctx, fmt.Sprintf(server.JSApiStreamLeaderStepDownT, b.stored(stream)), request)
+	msg, err := b.conn.RequestWithContext(ctx, fmt.Sprintf(server.JSApiStreamLeaderStepDownT, stream), request)
 	if err == nil {
 		err = json.Unmarshal(msg.Data, &answer)
 	}
@@ -400,5 +394,5 @@ func passes(err error) bool {
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
 		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) ||
-		errors.Is(err, nats.ErrReconnectBufExceeded) // the connection is lost at present
+		errors.Is(err, nats.ErrReconnectBufExceeded)
 }

@@ -16,9 +16,8 @@ import (
 // JetStream reuses a block's buffer for the next block. So a Reader reads from the stream only the messages from
 // before its start. After that the writer hands it each message once it is durable, and gets the buffer back later.
 //
-// In a cluster most messages are of other members, so the reader reads everything from the stream, as a rule from this
-// member's copy. The writer hands its messages over all the same: their waiters are answered when the reader is done
-// with them.
+// In a cluster most messages are of other members, so the reader reads everything from this member's copy of the
+// stream. The writer hands its messages over all the same: their waiters are answered when the reader is done with them.
 
 const (
 	// spareBuffers is how many buffers a partition keeps beside those in use.
