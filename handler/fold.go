@@ -31,10 +31,10 @@ func (d *Dispatcher) newFolding(partition int) *folding {
 	}
 }
 
-// Fold makes the changes of a record of deliveries, the sub-th of message seq. It returns the newest message all of whose
-// deliveries are known now. Package fold calls it in the order of the log, before it routes anything later of the
-// partition. A record that was folded before changes nothing in the end, when all behind it are folded again, too. After
-// an error the record is not folded.
+// Fold makes the changes of a record of deliveries, the sub-th of message seq. It returns the newest message all of
+// whose deliveries are known now. Package fold calls it in the order of the log, before it routes anything later of the
+// partition. A record that was folded before changes nothing in the end, when all behind it are folded again, too.
+// After an error the record is not folded.
 // owned reports whether the record's writer owned the partition at the record's place in the log, since a roster; nil is
 // always. A report of another backend is passed over.
 func (d *Dispatcher) Fold(

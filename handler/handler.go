@@ -11,7 +11,8 @@
 // Every delivery runs at least once, whatever happens to the process or to its disk: the owner of a partition reports
 // its deliveries, and what became of them, to the event log, and every backend folds these records (Fold). A backend
 // that begins to act for a partition (Own) runs what is unfinished, and package fold routes again what the log does not
-// have. A repeat has the same ID. DESIGN.md explains the rules.
+// have. A repeat has the same ID. A handler that groups or limits its rate has a home partition, whose owner runs all
+// its deliveries: other owners hand theirs over. DESIGN.md explains the rules.
 package handler
 
 import (

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -16,9 +15,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// This file has the way of a delivery to the home partition of its handler. A handler that groups or limits its rate has
-// one queue in the whole cluster: that of the owner of its home partition. The owners of other partitions hand their
-// deliveries to it over, with a record in the log of the home partition. DESIGN.md gives the rules.
+// This file has the way of a delivery to the home partition of its handler. A handler that groups or limits its rate
+// has one queue in the whole cluster: that of the owner of its home partition. The owners of other partitions hand
+// their deliveries over, with a record in the log of the home partition. DESIGN.md gives the rules.
 //
 // A hand-over has the namespace and the handler; for each lane that deliveries come from, its floor; and for each
 // delivery its lane, message, ID, progress and value. The floor is the first message of the lane that may come again:
@@ -136,24 +135,23 @@ func (q *queue) handOver() {
 			chains, its = append(chains, c), append(its, c.head)
 		}
 		q.mu.Unlock()
-		err := q.d.handOver(q.name, q.home, its)
+		stay, err := q.d.handOver(q.name, q.home, its)
 		q.mu.Lock()
-		for i, c := range chains {
-			it := its[i]
+		for _, it := range its {
 			it.begin = time.Time{}
-			switch {
-			case err != nil && !it.ledger.isOver():
-				// Its chain is for the next process.
-			case it.stays && !it.ledger.isOver():
-				q.turn(c)
-			default:
-				q.d.metrics.handed.WithLabelValues(q.name.Name).Inc()
-				it.ledger.finish(it)
-				q.drop(c)
-			}
 		}
 		if err != nil {
-			return
+			return // the chains are for the next process
+		}
+		for i, c := range chains {
+			it := its[i]
+			if it.stays = stay[it]; it.stays && !it.ledger.isOver() {
+				q.turn(c)
+				continue
+			}
+			q.d.metrics.handed.WithLabelValues(q.name.Name).Inc()
+			it.ledger.finish(it)
+			q.drop(c)
 		}
 		if q.pageDue() {
 			q.spawn()
@@ -161,14 +159,16 @@ func (q *queue) handOver() {
 	}
 }
 
-// handOver appends deliveries to the log of the home partition of their handler. When it returns nil, they are folded
-// here, except those that must stay: they cannot be read, or are too large for the log.
-func (d *Dispatcher) handOver(name resource.Name, home int, its []*item) error {
+// handOver appends deliveries to the log of the home partition of their handler. When it returns, they are folded here,
+// except those that must stay: they cannot be read, or are too large for the log. An error means that the log is closed,
+// or Stop.
+func (d *Dispatcher) handOver(name resource.Name, home int, its []*item) (stay map[*item]bool, _ error) {
+	stay = map[*item]bool{}
 	head := appendHandOver(nil, name, d.floors(name, its))
 	acks := make(acks, len(its))
 	records := 0
 	for len(its) > 0 {
-		body, n := d.appendSome(bytes.Clone(head), its)
+		body, n := d.appendSome(bytes.Clone(head), its, stay)
 		part := its[:n]
 		if its = its[n:]; len(body) == len(head) {
 			continue
@@ -178,10 +178,10 @@ func (d *Dispatcher) handOver(name resource.Name, home int, its []*item) error {
 		switch err := d.append(d.ctx, home, &rec, acks, 0); {
 		case errors.As(err, &tooLarge):
 			for _, it := range part {
-				it.stays = true
+				stay[it] = true
 			}
 		case err != nil:
-			return err
+			return nil, err
 		default:
 			records++
 		}
@@ -190,13 +190,13 @@ func (d *Dispatcher) handOver(name resource.Name, home int, its []*item) error {
 		select {
 		case err := <-acks:
 			if err != nil {
-				return err
+				return nil, err
 			}
 		case <-d.ctx.Done():
-			return d.ctx.Err()
+			return nil, d.ctx.Err()
 		}
 	}
-	return nil
+	return stay, nil
 }
 
 // acks gets a value for each record of a hand-over.
@@ -205,15 +205,16 @@ type acks chan error
 // Logged implements eventlog.Acker.
 func (a acks) Logged(_ uint64, _ int, _ uint64, err error) { a <- err }
 
-// appendSome appends deliveries to a record, and returns how many it has dealt with.
-func (d *Dispatcher) appendSome(body []byte, its []*item) (_ []byte, n int) {
+// appendSome appends deliveries to a record, and returns how many it has dealt with. Those that cannot be read stay: run
+// drops them.
+func (d *Dispatcher) appendSome(body []byte, its []*item, stay map[*item]bool) (_ []byte, n int) {
 	for _, it := range its[:min(len(its), handedMost)] {
 		value, err := it.value(), error(nil)
 		if it.parked {
 			value, err = d.readable(change{key: it.key(), stored: true})
 		}
 		if err != nil {
-			it.stays = true // run drops it
+			stay[it] = true
 			n++
 			continue
 		}
@@ -230,8 +231,8 @@ func (d *Dispatcher) appendSome(body []byte, its []*item) (_ []byte, n int) {
 	return body, n
 }
 
-// floors returns the floors of the lanes of a handler's deliveries. Of a message up to known the log has all deliveries,
-// so those that are not stored have ended. Local deliveries are always stored.
+// floors returns the floors of the lanes of a handler's deliveries. Of a message up to known the log has all
+// deliveries, so those that are not stored have ended. Local deliveries are always stored.
 func (d *Dispatcher) floors(name resource.Name, its []*item) []floor {
 	lowest := map[int]uint64{}
 	for _, it := range its {
@@ -257,7 +258,8 @@ func (d *Dispatcher) floorOf(name resource.Name, it *item) uint64 {
 	stored, err := d.firstStored(name, it.Partition)
 	if err != nil {
 		d.metrics.storeErrors.Inc()
-		d.rare.Error("stored deliveries cannot be read", name.String(), "namespace", name.Namespace, "handler", name.Name, "err", err)
+		d.rare.Error("stored deliveries cannot be read", name.String(), "namespace", name.Namespace,
+			"handler", name.Name, "err", err)
 		return 0
 	}
 	return min(seq, stored)
@@ -279,121 +281,4 @@ func (d *Dispatcher) firstStored(name resource.Name, lane int) (uint64, error) {
 		seq = pos.seq
 	}
 	return seq, errors.Join(err, it.Error(), it.Close())
-}
-
-// handOver folds a hand-over: from now on the deliveries are in the handed lane of the partition. One that was handed
-// over before is passed over, even if it has ended: an owner may have died before its end in its own partition was in
-// the log, or was late and had lost its partition.
-func (f *folding) handOver(l *ledger, at position, body []byte) error {
-	name, floors, all, err := decodeHandOver(body)
-	if err != nil {
-		return err
-	}
-	lowest := map[int]uint64{}
-	for _, fl := range floors {
-		if lowest[fl.lane], err = f.raise(name, fl); err != nil {
-			return err
-		}
-	}
-	for i, h := range all {
-		known := handedKey(name, h.lane, h.seq, h.id)
-		if h.seq < lowest[h.lane] || f.has(known) {
-			continue
-		}
-		key := deliveryKey(name, handedLane(f.partition), position{at.seq, at.sub*handedMost + uint32(i)})
-		if err := errors.Join(f.batch.Set(known, nil, nil), f.batch.Set(key, h.value, nil)); err != nil {
-			return err
-		}
-		if len(h.progress) > 0 {
-			if err := f.batch.Set(progressKeyOf(key), h.progress, nil); err != nil {
-				return err
-			}
-		}
-		f.handed[name]++
-		f.queued = append(f.queued, key)
-	}
-	return f.commit(l)
-}
-
-// raise forgets what was handed over from below a floor. It returns the first message of the lane that may still be
-// handed over: any of local deliveries, because their numbers are times of several clocks.
-func (f *folding) raise(name resource.Name, fl floor) (uint64, error) {
-	var was uint64
-	if !isLocal(fl.lane) {
-		var err error
-		if was, err = f.floor(name, fl.lane); err != nil || was >= fl.seq {
-			return was, err
-		}
-		if err := f.batch.Set(floorKey(name, fl.lane), binary.BigEndian.AppendUint64(nil, fl.seq), nil); err != nil {
-			return 0, err
-		}
-	}
-	it, err := f.d.opts.DB.NewIter(&pebble.IterOptions{
-		LowerBound: handedKey(name, fl.lane, was, ""), UpperBound: handedKey(name, fl.lane, fl.seq, ""),
-	})
-	if err != nil {
-		return 0, err
-	}
-	for ok := it.First(); ok && err == nil; ok = it.Next() {
-		err = f.batch.Delete(it.Key(), nil)
-	}
-	if err := errors.Join(err, it.Error(), it.Close()); err != nil || isLocal(fl.lane) {
-		return 0, err
-	}
-	return fl.seq, nil
-}
-
-// floor returns the stored floor of a lane, 0 if there is none.
-func (f *folding) floor(name resource.Name, lane int) (uint64, error) {
-	value, closer, err := f.batch.Get(floorKey(name, lane))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer closer.Close()
-	if len(value) != 8 {
-		return 0, errMalformed
-	}
-	return binary.BigEndian.Uint64(value), nil
-}
-
-// handedKey is there while a delivery that was handed over from a lane may come again.
-func handedKey(name resource.Name, lane int, seq uint64, id string) []byte {
-	b := binary.BigEndian.AppendUint16(queueKey(name), uint16(lane))
-	b[1] = 'h'
-	return append(binary.BigEndian.AppendUint64(b, seq), id...)
-}
-
-// floorKey has the floor of a lane that deliveries to a handler were handed over from.
-func floorKey(name resource.Name, lane int) []byte {
-	b := binary.BigEndian.AppendUint16(queueKey(name), uint16(lane))
-	b[1] = 'f'
-	return b
-}
-
-// handedCount counts the unfinished deliveries of each handler that were handed over, whatever member runs them.
-type handedCount struct {
-	mu sync.RWMutex // guards of
-	of map[resource.Name]int
-}
-
-func (c *handedCount) add(counts map[resource.Name]int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for name, n := range counts {
-		if c.of == nil {
-			c.of = map[resource.Name]int{}
-		}
-		if c.of[name] += n; c.of[name] == 0 {
-			delete(c.of, name)
-		}
-	}
-}
-
-func (c *handedCount) any(name resource.Name) bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.of[name] > 0
 }

@@ -53,8 +53,8 @@ func handOverOf(floorSeq uint64, dls ...*delivery.Delivery) []byte {
 	return body
 }
 
-// TestHandedOverAgain: a delivery that was handed over does not run again, whether it waits, has ended, or ended so long
-// ago that the log of its partition has its end.
+// TestHandedOverAgain: a delivery that was handed over does not run again, whether it waits, has ended, or ended so
+// long ago that the log of its partition has its end.
 func TestHandedOverAgain(t *testing.T) {
 	b := setup(t, Options{}, limited("a"))
 	a := b.attempts(nil)
@@ -137,8 +137,8 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// TestNotLimitedAnyMore: a handler is not limited any more, but another member still has deliveries of it. Later ones do
-// not overtake them.
+// TestNotLimitedAnyMore: a handler is not limited any more, but another member still has deliveries of it. Later ones
+// do not overtake them.
 func TestNotLimitedAnyMore(t *testing.T) {
 	b := setup(t, Options{}, limited("a"))
 	b.Disown(0)

@@ -57,8 +57,9 @@ func newMetrics(r prometheus.Registerer, d *Dispatcher) metrics {
 		}),
 	}
 	if r != nil {
-		r.MustRegister(m.runs, m.seconds, m.startSeconds, m.retries, m.handed, m.dead, m.deadDropped, m.dropped, m.storeErrors,
-			queueCollector{d})
+		r.MustRegister(
+			m.runs, m.seconds, m.startSeconds, m.retries, m.handed, m.dead, m.deadDropped, m.dropped, m.storeErrors, queueCollector{d},
+		)
 	}
 	return m
 }
@@ -80,7 +81,7 @@ func describe(name, help string) *prometheus.Desc {
 }
 
 var (
-	dispatchedDesc = describe("lapwing_handler_dispatched_total", "Deliveries handed over to a handler's queue, by handler.")
+	dispatchedDesc = describe("lapwing_handler_dispatched_total", "Deliveries passed to a handler's queue, by handler.")
 	spillsDesc     = describe("lapwing_handler_spilled_total",
 		"Deliveries that went to disk because their handler's queue was full, by handler.")
 	depthDesc   = describe("lapwing_handler_queue_depth", "Deliveries in memory whose turn it is or will be, by handler.")
@@ -190,7 +191,9 @@ func (q *queue) addTo(f *queueFigures) {
 		if it.Received > 0 && (f.received == 0 || it.Received < f.received) {
 			f.received = it.Received
 		}
-		ran(it.begin)
+		if !q.away(it) { // or it is being handed over
+			ran(it.begin)
+		}
 	}
 	for g := range q.sending {
 		ran(g.begin)

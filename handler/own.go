@@ -47,8 +47,8 @@ type place struct {
 	lane int
 }
 
-// unfinished removes what is stored of messages that are routed again, and returns how many of the others there are, and
-// the local ones.
+// unfinished removes what is stored of messages that are routed again, and returns how many of the others there are,
+// and the local ones.
 func (d *Dispatcher) unfinished(l *ledger) (stored map[place]int, local []*item, err error) {
 	f := d.newFolding(l.partition)
 	defer f.batch.Close()

@@ -118,7 +118,9 @@ func newCluster(t *testing.T, seed uint64, n, partitions int) *cluster {
 // Partition returns the home partition of a handler.
 func (m *clusterMember) Partition(_, handler string) int { return int(handler[0]) % len(m.parts) }
 
-func (m *clusterMember) AppendTo(_ context.Context, p int, r *eventlog.Record, acker eventlog.Acker, token uint64) error {
+func (m *clusterMember) AppendTo(
+	_ context.Context, p int, r *eventlog.Record, acker eventlog.Acker, token uint64,
+) error {
 	m.c.mu.Lock()
 	defer m.c.mu.Unlock()
 	if m.dead {
@@ -493,8 +495,8 @@ func (c *cluster) step(owners []*clusterMember) {
 	}
 }
 
-// takeOver changes the owner of a partition. As with leases, no two members act at the same time, although the new owner
-// may be late.
+// takeOver changes the owner of a partition. As with leases, no two members act at the same time, although the new
+// owner may be late.
 func (c *cluster) takeOver(p int, owners []*clusterMember) {
 	alive := c.alive()
 	for _, m := range alive {

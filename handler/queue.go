@@ -119,7 +119,8 @@ type lane struct {
 func newQueue(d *Dispatcher, name resource.Name) *queue {
 	h, ok := d.lookup(name.Namespace, name.Name)
 	return &queue{
-		d: d, name: name, home: d.opts.Log.Partition(name.Namespace, name.Name), central: ok && central(h), chains: map[pair]*chain{}, groups: map[string]*group{}, sending: map[*group]struct{}{},
+		d: d, name: name, home: d.opts.Log.Partition(name.Namespace, name.Name), central: ok && central(h),
+		chains: map[pair]*chain{}, groups: map[string]*group{}, sending: map[*group]struct{}{},
 		sent: map[string]time.Time{}, lanes: map[int]*lane{}, limit: d.opts.Workers,
 	}
 }

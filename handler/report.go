@@ -174,8 +174,8 @@ func (l *ledger) send(r report, number uint64) error {
 	return emit(true)
 }
 
-// append appends a record to the log of a partition, again and again while the log has no room. It gives up when the log
-// is closed, the record is too large, or ctx ends.
+// append appends a record to the log of a partition, again and again while the log has no room. It gives up when the
+// log is closed, the record is too large, or ctx ends.
 func (d *Dispatcher) append(
 	ctx context.Context, partition int, rec *eventlog.Record, acker eventlog.Acker, token uint64,
 ) error {
@@ -186,7 +186,8 @@ func (d *Dispatcher) append(
 			return err
 		}
 		if !errors.Is(err, eventlog.ErrNoRoom) { // the log refuses to wait while the backend stops
-			d.rare.Error("a record of deliveries is not in the log yet, trying again", "", "partition", partition, "err", err)
+			d.rare.Error("a record of deliveries is not in the log yet, trying again", "",
+				"partition", partition, "err", err)
 		}
 		select {
 		case <-time.After(appendPause):

@@ -193,7 +193,8 @@ func TestOneMemberGroupsAndLimits(t *testing.T) {
 	t.Run("rate", func(t *testing.T) {
 		const perSecond = 3
 		hook.put(t, clients[0], &resource.Handler{
-			Metadata: resource.ObjectMeta{Name: "limited"}, RateLimit: &resource.HandlerRate{PerSecond: perSecond, Burst: 1},
+			Metadata:  resource.ObjectMeta{Name: "limited"},
+			RateLimit: &resource.HandlerRate{PerSecond: perSecond, Burst: 1},
 		})
 		incidents(t, clients, n, "load", "limited")
 		eventually(t, time.Minute, "all incidents arrive", func() bool { return len(hook.of("load")) >= n })
@@ -204,13 +205,14 @@ func TestOneMemberGroupsAndLimits(t *testing.T) {
 		}
 	})
 
-	// grouped submits incidents until all of them wait in one group, and returns their check. A group that was sent before
-	// shows nothing: the next one waits longer.
+	// grouped submits incidents until all of them wait in one group, and returns their check. A group that was sent
+	// before that shows nothing: the next one waits longer.
 	wait := uint32(15)
 	grouped := func(t *testing.T) (check string) {
 		for {
 			hook.put(t, clients[1], &resource.Handler{
-				Metadata: resource.ObjectMeta{Name: "team"}, Group: &resource.HandlerGroup{By: []string{"check.name"}, Wait: wait},
+				Metadata: resource.ObjectMeta{Name: "team"},
+				Group:    &resource.HandlerGroup{By: []string{"check.name"}, Wait: wait},
 			})
 			check = fmt.Sprint("disk-", wait)
 			incidents(t, clients, n, check, "team")
@@ -262,7 +264,7 @@ func TestOneMemberGroupsAndLimits(t *testing.T) {
 	})
 }
 
-// TestDeliveriesOutliveTheirDisk: deliveries wait because their receiver does not answer. The member that has them dies,
+// TestDeliveriesOutliveTheirDisk: deliveries wait because their receiver refuses them. The member that has them dies,
 // and its disk is lost. All of them arrive, each with one key. There are 300; LAPWING_INCIDENTS sets another number.
 func TestDeliveriesOutliveTheirDisk(t *testing.T) {
 	n := 300
@@ -288,7 +290,8 @@ func TestDeliveriesOutliveTheirDisk(t *testing.T) {
 		}
 		return keys
 	}
-	eventually(t, time.Minute+time.Duration(n)*50*time.Millisecond, "all have been tried", func() bool { return len(tried()) == n })
+	limit := time.Minute + time.Duration(n)*50*time.Millisecond
+	eventually(t, limit, "all have been tried", func() bool { return len(tried()) == n })
 	keys := tried()
 
 	var victim *process
@@ -315,7 +318,7 @@ func TestDeliveriesOutliveTheirDisk(t *testing.T) {
 		}
 		return entities
 	}
-	eventually(t, time.Minute+time.Duration(n)*50*time.Millisecond, "all arrive", func() bool { return len(taken()) == n })
+	eventually(t, limit, "all arrive", func() bool { return len(taken()) == n })
 	t.Logf("%d deliveries arrived within %s", n, time.Since(begin).Round(time.Millisecond))
 	repeats := -n
 	for _, got := range hook.of("disk") {
