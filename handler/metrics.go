@@ -40,7 +40,7 @@ func newMetrics(r prometheus.Registerer, d *Dispatcher) metrics {
 		}, byHandler),
 		handed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lapwing_handler_handed_over_total",
-			Help: "Deliveries passed to the home partition of their handler, by handler.",
+			Help: "Deliveries passed to the partition whose owner runs their handler, by handler.",
 		}, byHandler),
 		dead: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lapwing_handler_dead_total", Help: "Deliveries that became dead letters, by handler.",
