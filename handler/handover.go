@@ -79,10 +79,10 @@ func decodeHandOver(body []byte) (name resource.Name, floors []floor, all []hand
 	}
 	bad := name.Name == "" || bytes.IndexByte([]byte(name.Namespace+name.Name), 0) >= 0 || len(all) > handedMost
 	for _, f := range floors {
-		bad = bad || f.lane > math.MaxUint16
+		bad = bad || uint64(f.lane) > math.MaxUint16
 	}
 	for _, h := range all {
-		bad = bad || h.lane > math.MaxUint16 || len(h.value) == 0
+		bad = bad || uint64(h.lane) > math.MaxUint16 || len(h.value) == 0
 	}
 	if bad {
 		return name, nil, nil, fmt.Errorf("read hand-over of deliveries to %s: %w", name, errMalformed)

@@ -291,6 +291,9 @@ func TestRecordsThatCannotBeFolded(t *testing.T) {
 		"other op":     append(bytes.Clone(header), 2, 'd', 'q', 7),
 		"cut":          appendOp(bytes.Clone(header), op{[]byte("dx"), opSet, 0, []byte("x")})[:len(header)+4],
 		"other letter": encodeRequest(1, []wish{{key: []byte("dq")}}),
+		"no handler":   appendHandOver(nil, resource.Name{Namespace: "default"}, nil),
+		"no delivery":  appendHanded(handOverOf(1), handed{lane: 1, seq: 1, id: "1"}),
+		"other lane":   appendHanded(handOverOf(1), handed{lane: -1, seq: 1, id: "1", value: []byte("x")}),
 	} {
 		if known, err := b.Fold(0, 1, 1, body, nil); err == nil || known != 0 {
 			t.Errorf("%s: known %d, %v", name, known, err)
@@ -334,6 +337,7 @@ func FuzzRecord(f *testing.F) {
 	f.Add(appendOp(b, op{it.key(), opLastPart, 5, []byte("end")}))
 	f.Add(encodeRequest(5, []wish{{key: []byte("dxdefault\x000-1-1.a")}, {[]byte("dxdefault\x000-1-2.a"), true, position{8, 9}}}))
 	f.Add([]byte{kindReport})
+	f.Add(handOverOf(5, incident("a", 6, "e")))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if r, err := decodeReport(body); err == nil && len(body) > 0 && body[0] == kindReport {
 			again := appendReportHeader(nil, r)
@@ -348,6 +352,16 @@ func FuzzRecord(f *testing.F) {
 			id2, again, err := decodeRequest(encodeRequest(id, wishes))
 			if err != nil || id2 != id || fmt.Sprint(again) != fmt.Sprint(wishes) {
 				t.Errorf("%v became %v, %v", wishes, again, err)
+			}
+		}
+		if name, floors, all, err := decodeHandOver(body); err == nil {
+			again := appendHandOver(nil, name, floors)
+			for _, h := range all {
+				again = appendHanded(again, h)
+			}
+			if name2, floors2, all2, err := decodeHandOver(again); err != nil ||
+				fmt.Sprint(name2, floors2, all2) != fmt.Sprint(name, floors, all) {
+				t.Errorf("%v became %v, %v", all, all2, err)
 			}
 		}
 	})
