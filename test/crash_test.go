@@ -146,7 +146,7 @@ func newSender(t testing.TB, name, url string, checks int, more ...string) *send
 	tr, err := agent.NewTransport(agent.TransportOptions{
 		Name: name, User: testbackend.AgentUser, Password: testbackend.AgentPassword,
 		BackendURLs: append([]string{url}, more...),
-		RetryMin: 20 * time.Millisecond, RetryMax: 200 * time.Millisecond, BatchDelay: time.Second, BufferEvents: 100000,
+		RetryMin:    20 * time.Millisecond, RetryMax: 200 * time.Millisecond, BatchDelay: time.Second, BufferEvents: 100000,
 		ConfigTimeout: time.Second,
 		Acked: func(seq uint64) {
 			s.acked.Store(seq)

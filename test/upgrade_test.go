@@ -248,6 +248,19 @@ func (f *fleetUnderUpgrade) arrived(when string) {
 	}
 }
 
+// traced asks each member for what became of the newest alert: the member asks all others.
+func (f *fleetUnderUpgrade) traced(when string) {
+	f.t.Helper()
+	path := fmt.Sprintf("/api/lapwing/v1/namespaces/default/events/host-%d/disk/trace?limit=1", len(f.alerts)-1)
+	for i, c := range f.clients {
+		eventually(f.t, time.Minute, fmt.Sprintf("%s: b%d gets the trace of %s", when, i, path), func() bool {
+			var out []client.Outcome
+			header, err := c.Exchange(f.t.Context(), http.MethodGet, path, nil, &out)
+			return err == nil && len(client.Warnings(header)) == 0 && len(out) == 1 && len(out[0].Deliveries) == 2
+		})
+	}
+}
+
 // status returns how the cluster stands in the eyes of a member.
 func (f *fleetUnderUpgrade) status(of int) (*client.ClusterStatus, error) {
 	raw, err := f.clients[of].ClusterStatus(f.t.Context())
@@ -338,6 +351,7 @@ func (f *fleetUnderUpgrade) replaceAll() {
 			f.alert(j)
 		}
 		f.arrived("after " + name(i))
+		f.traced("after " + name(i))
 		f.t.Logf("%s: stopped in %s, replaced in %s, longest gap of accepted events %s", name(i),
 			stopped.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond), f.longestGap())
 	}
