@@ -14,8 +14,8 @@ var errSilent = errors.New("the backend stands still: it has answered neither ev
 // silence notices a backend that stands still while it has events to acknowledge: first it asks with a ping, then it
 // ends the connection, so that the events go to another backend.
 //
-// A backend that is overloaded may be silent for longer, because it reads slowly. It asks its agents for another pace
-// within two seconds, and at any other pace than go only the heartbeat counts. So it does if there is no other backend.
+// An overloaded backend may be silent for longer, because it reads slowly. But it slows its agents down within two
+// seconds, and at any pace but go only the heartbeat ends the connection. It is the same if there is no other backend.
 type silence struct {
 	timer  *time.Timer
 	active bool // the timer runs
@@ -29,7 +29,7 @@ func (l *link) expect() {
 	}
 	l.silence.active, l.silence.pinged = true, false
 	_ = l.conn.Heard() // only what comes from now on counts
-	l.silence.timer.Reset(l.t.opts.AnswerTimeout * 3 / 8)
+	l.silence.timer.Reset(l.t.opts.AnswerTimeout / 3)
 }
 
 // checkAnswered is called when the timer fires. It asks again, or returns an error that ends the connection.
@@ -47,7 +47,7 @@ func (l *link) checkAnswered() error {
 		return fmt.Errorf("%w for %s", errSilent, limit)
 	}
 	s.active, s.pinged = true, true
-	s.timer.Reset(limit - limit*3/8)
+	s.timer.Reset(limit - limit/3)
 	if err := l.conn.Ping(); err != nil {
 		return fmt.Errorf("ping: %w", err)
 	}

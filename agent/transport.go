@@ -149,7 +149,8 @@ func DefaultTransportOptions() TransportOptions {
 	return TransportOptions{
 		Namespace: "default", BackendURLs: []string{"ws://127.0.0.1:8081"},
 		HandshakeTimeout: 15 * time.Second, HeartbeatInterval: 30 * time.Second, HeartbeatTimeout: 45 * time.Second,
-		AnswerTimeout: 8 * time.Second, ConfigTimeout: 10 * time.Second, RetryMin: time.Second, RetryMax: 120 * time.Second, RetryMultiplier: 2,
+		AnswerTimeout: 6 * time.Second, ConfigTimeout: 10 * time.Second,
+		RetryMin: time.Second, RetryMax: 120 * time.Second, RetryMultiplier: 2,
 		BatchDelay: time.Second, BufferEvents: 10_000, BufferBytes: 64 << 20,
 	}
 }
@@ -179,7 +180,8 @@ func NewTransport(opts TransportOptions) (*Transport, error) {
 	opts.BufferBytes = cmp.Or(opts.BufferBytes, defaults.BufferBytes)
 	for name, d := range map[string]time.Duration{
 		"HandshakeTimeout": opts.HandshakeTimeout, "HeartbeatInterval": opts.HeartbeatInterval, "HeartbeatTimeout": opts.HeartbeatTimeout,
-		"AnswerTimeout": opts.AnswerTimeout, "ConfigTimeout": opts.ConfigTimeout, "RetryMin": opts.RetryMin, "RetryMax": opts.RetryMax, "BatchDelay": opts.BatchDelay,
+		"AnswerTimeout": opts.AnswerTimeout, "ConfigTimeout": opts.ConfigTimeout,
+		"RetryMin": opts.RetryMin, "RetryMax": opts.RetryMax, "BatchDelay": opts.BatchDelay,
 	} {
 		if d < 0 {
 			return nil, fmt.Errorf("transport: %s %v is negative", name, d)
