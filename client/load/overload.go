@@ -198,7 +198,10 @@ const (
 // drained waits, after the agents have stopped their results, until the backend folds no more: events on their way are
 // not lost.
 func (r *run) drained(ctx context.Context) error {
-	still := 0
+	still, slack := 0, 0.0
+	if len(r.opts.Metrics) > 1 { // the members of a cluster are read one after the other
+		slack = r.report.Summary.EventsPerSecond / 100
+	}
 	for until := time.Now().Add(drainPatience); time.Now().Before(until) && still < drainedStill; {
 		before := r.lastSeen
 		sample, err := r.sample(ctx)
@@ -208,7 +211,7 @@ func (r *run) drained(ctx context.Context) error {
 		r.progress("settling", sample)
 		n, _, ok := r.lastSeen.results(before)
 		switch {
-		case r.lastSeen == before || n > 0 || r.last.HeldUp > 0:
+		case r.lastSeen == before || n > slack || r.last.HeldUp > 0:
 			still = 0
 		case !ok:
 			return nil // the backend does not report it; the comparison waits for some time

@@ -2,10 +2,12 @@ package load
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
@@ -45,6 +47,37 @@ func TestRatesAreReal(t *testing.T) {
 	}
 	if _, _, ok := (&scrape{counters: map[string]float64{"sensu_go_events": 1}}).results(look(0, 0, 0, 0)); ok {
 		t.Error("a backend that does not say what it has folded has folded something")
+	}
+}
+
+// TestClusterFoldsEventsOnce: each member of a cluster folds all events. The sum of what they do counts an event once.
+func TestClusterFoldsEventsOnce(t *testing.T) {
+	var urls []string
+	for i, folded := range []int{1000, 1000, 997} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, "# TYPE %[1]s counter\n%[1]s %[2]d\n# TYPE %[3]s counter\n%[3]s{source=\"keepalive\"} 30\n"+
+				"# TYPE %[4]s counter\n%[4]s %[5]d\n# TYPE %[6]s gauge\n%[6]s 7\n",
+				metricFolded, folded, metricReceived, metricCPU, i+1, metricRSS)
+		}))
+		defer server.Close()
+		urls = append(urls, server.URL)
+	}
+	seen, err := newWatcher(urls).read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := &scrape{counters: map[string]float64{}, each: []*scrape{{}, {}, {}}}
+	if n, _, ok := seen.results(start); !ok || n != 999-90 {
+		t.Errorf("%v results, want 909", n)
+	}
+	if rss := seen.gauges[metricRSS]; rss != 21 {
+		t.Errorf("%v bytes, want 21", rss)
+	}
+	r := run{opts: Options{Metrics: urls}, lastSeen: seen}
+	for i, b := range r.backends(start, 909) {
+		if b.Metrics != urls[i] || math.Abs(*b.CPUMicros-float64(i+1)*1e6/909) > 0.1 || *b.RSSBytes != 7 {
+			t.Errorf("backend %d: %+v", i, b)
+		}
 	}
 }
 

@@ -410,6 +410,7 @@ func (r *run) summarize(start Snapshot, startSeen *scrape) {
 			sum.BackendCPUMicros = pointer(cpu / r.lastSeen.at.Sub(startSeen.at).Seconds() * seconds * 1e6 / events)
 		}
 	}
+	sum.Backends = r.backends(startSeen, events)
 	if bytes, ok := r.lastSeen.since(startSeen, metricLogBytes); ok {
 		sum.LogBytesPerEvent = pointer(bytes / events)
 	}
@@ -421,6 +422,24 @@ func (r *run) summarize(start Snapshot, startSeen *scrape) {
 			sum.BackendRSSBytes = &rss
 		}
 	}
+}
+
+// backends are the figures of each of several backends.
+func (r *run) backends(start *scrape, events float64) (all []report.Backend) {
+	if r.lastSeen == nil || start == nil {
+		return nil
+	}
+	for i, one := range r.lastSeen.each {
+		b := report.Backend{Metrics: r.opts.Metrics[i]}
+		if cpu, ok := one.since(start.each[i], metricCPU); ok {
+			b.CPUMicros = pointer(cpu * 1e6 / events)
+		}
+		if rss, ok := one.gauges[metricRSS]; ok {
+			b.RSSBytes = &rss
+		}
+		all = append(all, b)
+	}
+	return all
 }
 
 // finish stops the results, waits for events on their way, and compares.

@@ -12,8 +12,10 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// scrape is a backend's metrics at a moment, summed over their labels.
+// scrape is the metrics at a moment, summed over their labels and over the backends. Each member of a cluster folds all
+// events, so metricFolded is their mean.
 type scrape struct {
+	each     []*scrape // the backends' own, if there are several
 	at, done time.Time // before the request for the metrics, and after the response
 	counters map[string]float64
 	gauges   map[string]float64
@@ -47,16 +49,40 @@ func newWatcher(urls []string) *watcher {
 	return &watcher{urls: urls, client: http.Client{Timeout: 5 * time.Second}}
 }
 
-// read sums the metrics of all backends.
+func newScrape() *scrape {
+	return &scrape{at: time.Now(), counters: map[string]float64{}, gauges: map[string]float64{}}
+}
+
+// read reads the metrics of all backends.
 func (w *watcher) read(ctx context.Context) (*scrape, error) {
-	s := &scrape{at: time.Now(), counters: map[string]float64{}, gauges: map[string]float64{}}
+	s := newScrape()
 	for _, url := range w.urls {
-		if err := w.readOne(ctx, url, s); err != nil {
+		one := newScrape()
+		if err := w.readOne(ctx, url, one); err != nil {
 			return nil, fmt.Errorf("read metrics of %s: %w", url, err)
 		}
+		if len(w.urls) == 1 {
+			return one, nil
+		}
+		s.merge(one)
 	}
 	s.done = time.Now()
+	if folded, ok := s.counters[metricFolded]; ok {
+		s.counters[metricFolded] = folded / float64(len(s.each))
+	}
 	return s, nil
+}
+
+// merge adds the metrics of one backend.
+func (s *scrape) merge(one *scrape) {
+	s.each = append(s.each, one)
+	s.version = one.version
+	for name, v := range one.counters {
+		s.counters[name] += v
+	}
+	for name, v := range one.gauges {
+		s.gauges[name] += v
+	}
 }
 
 func (w *watcher) readOne(ctx context.Context, url string, s *scrape) error {
@@ -80,6 +106,7 @@ func (w *watcher) readOne(ctx context.Context, url string, s *scrape) error {
 	for name, family := range families {
 		s.add(name, family)
 	}
+	s.done = time.Now()
 	return nil
 }
 

@@ -224,6 +224,9 @@ func facts(r *Report) []fact {
 		{"Measured", span(r.Seconds)},
 		{"Keepalives sent", count(r.Summary.KeepalivesSent)},
 	}
+	for _, b := range r.Summary.Backends {
+		out = append(out, fact{"Backend", b.text()})
+	}
 	return slices.DeleteFunc(out, func(f fact) bool { return f.Value == "" })
 }
 

@@ -90,6 +90,15 @@ type Summary struct {
 	BackendRSSBytes  *float64 `json:"backend_rss_bytes"`  // at the end of the measured part
 	LogBytesPerEvent *float64 `json:"log_bytes_per_event"`
 	DiskBytes        *float64 `json:"disk_bytes"` // written by the backend's process, per event
+	// Backends are the members of a cluster. The figures above are their sums.
+	Backends []Backend `json:"backends,omitempty"`
+}
+
+// Backend is one of several backends.
+type Backend struct {
+	Metrics   string   `json:"metrics"`    // URL of its metrics
+	CPUMicros *float64 `json:"cpu_micros"` // its CPU per event of the whole cluster, of the measured part
+	RSSBytes  *float64 `json:"rss_bytes"`  // at the end of the measured part
 }
 
 // Overload is the effect on a backend while other processes use up the CPU, and afterwards.

@@ -7,6 +7,11 @@ import (
 	"text/tabwriter"
 )
 
+// text describes one of several backends.
+func (b *Backend) text() string {
+	return fmt.Sprintf("%s per event and %s by %s", maybe(b.CPUMicros, micros), maybe(b.RSSBytes, size), b.Metrics)
+}
+
 // Text writes a run's result for a terminal.
 func Text(w io.Writer, r *Report) error {
 	var b strings.Builder
@@ -36,6 +41,9 @@ func Text(w io.Writer, r *Report) error {
 	}
 	row("CPU per event", "%s backend, %s load tool", maybe(s.BackendCPUMicros, micros), maybe(s.LoadCPUMicros, micros))
 	row("backend memory", "%s", maybe(s.BackendRSSBytes, size))
+	for _, b := range s.Backends {
+		row("  of them", "%s", b.text())
+	}
 	row("bytes per event", "%s in the log, %s written", maybe(s.LogBytesPerEvent, size), maybe(s.DiskBytes, size))
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("format report: %w", err)
