@@ -5,10 +5,10 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 WEB_SRC  = $(shell find web/src web/public web/index.html web/tsconfig.json web/package.json web/package-lock.json web/generate/package.json web/vite.config.ts 2>/dev/null)
 
-.PHONY: help build dist run run-cluster test test-go test-web e2e race lint vet-all bench gate attack chaos fuzz generate web clean
+.PHONY: help build dist run run-cluster test test-go test-web e2e race lint vet-all bench bench-cluster gate attack chaos takeover fuzz generate web clean
 
 help: ## list the commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 build: web ## build bin/lapwing, with the web page if Node is there
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/lapwing ./cmd/lapwing
@@ -87,6 +87,10 @@ bench: build ## run the micro-benchmarks, then a two-minute load; figures that m
 	$(GO) test -run '^$$' -bench . -benchmem -count 3 ./test ./resource ./wire ./pipeline ./schedule ./internal/wheel ./session ./agent
 	bench/two-minutes
 
+BENCH_FLAGS ?=
+bench-cluster: build ## play 40,000 agents on a cluster of three backends; BENCH_FLAGS="--check-interval 5s" doubles the load (8 minutes)
+	bench/three-backends --scenario bench/scenarios/cluster-40k.yaml $(BENCH_FLAGS)
+
 gate: ## fail when an event costs a quarter more CPU, or more allocations, than test/testdata/gate.json says
 	LAPWING_GATE=check $(GO) test -count 1 -v -run TestCostGate ./test
 
@@ -98,6 +102,11 @@ SCHEDULES ?= 200
 CHAOS_FLAGS ?=
 chaos: ## play SCHEDULES (default 200) random schedules of faults on real backends, as root, and check what they promised (85 s each)
 	$(GO) run ./test/chaos -schedules $(SCHEDULES) $(CHAOS_FLAGS)
+
+# More arguments, for example TAKEOVER_FLAGS="-agents 300 -kills 2 -stops 2"; see test/takeover/README.md.
+TAKEOVER_FLAGS ?=
+takeover: ## kill, stop and restart members of a cluster under 3,000 agents, and print how long each takeover takes (an hour; the machine should be quiet)
+	$(GO) run ./test/takeover $(TAKEOVER_FLAGS)
 
 FUZZTIME ?= 10s
 fuzz: ## run each fuzz target for FUZZTIME (default 10s; 1000x is so many inputs)
