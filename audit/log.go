@@ -336,12 +336,13 @@ func (l *Log) Read(ctx context.Context, q Query) (entries []Entry, next uint64, 
 }
 
 // readBlock returns the entries with IDs from one up to another, in order. In a cluster they come from any member's
-// copy, which may be behind for a moment.
+// copy, which may be behind for a moment, or may not have heard of the new consumer yet.
 func (l *Log) readBlock(ctx context.Context, from, end uint64) ([]Entry, error) {
 	for begin := time.Now(); ; {
 		entries, err := l.fetchBlock(ctx, from, end)
 		complete := len(entries) > 0 && entries[len(entries)-1].ID == end-1
-		if err != nil || complete || l.opts.Broker.Alone() || time.Since(begin) > copyWait {
+		failed := err != nil && !errors.Is(err, nats.ErrNoResponders)
+		if failed || complete || l.opts.Broker.Alone() || time.Since(begin) > copyWait {
 			return entries, err
 		}
 		select {
