@@ -362,7 +362,8 @@ func (c *Cluster) Owner(partition int, lane string) string {
 }
 
 // OwnedAt reports whether a backend owned a lane of a partition at a message of the log, and without a break since the
-// roster with a number. A log without rosters belongs to the backends that wrote it.
+// roster with a number. A log without rosters belongs to the backends that wrote it, and so does what a backend wrote
+// while it was alone, under no roster.
 func (c *Cluster) OwnedAt(partition int, seq uint64, lane, id string, since uint64) bool {
 	if c.alone {
 		return true
@@ -371,10 +372,10 @@ func (c *Cluster) OwnedAt(partition int, seq uint64, lane, id string, since uint
 	defer c.mu.RUnlock()
 	h := c.parts[partition].rosters
 	now := h.at(seq)
-	if now.Number == 0 {
+	if now.Number == 0 || since == 0 {
 		return true
 	}
-	if since == 0 || now.Number < since || now.owner(lane) != id {
+	if now.Number < since || now.owner(lane) != id {
 		return false
 	}
 	for _, r := range h {

@@ -594,3 +594,17 @@ func TestAloneOwnsEverything(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReportsOfALoneBackend: what a backend reported while it was alone counts, even if an earlier cluster has left rosters.
+func TestReportsOfALoneBackend(t *testing.T) {
+	c := &Cluster{parts: []partition{{rosters: history{{5, Roster{Number: 3, Members: []string{"a"}}}}}}}
+	for _, tc := range []struct {
+		id    string
+		since uint64
+		want  bool
+	}{{"a", 3, true}, {"b", 3, false}, {"a", 0, true}, {"b", 0, true}} {
+		if got := c.OwnedAt(0, 10, PartitionLane(0), tc.id, tc.since); got != tc.want {
+			t.Errorf("a report of %s since roster %d counts: %v", tc.id, tc.since, got)
+		}
+	}
+}
