@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapwing-monitoring/lapwing/audit"
 	"github.com/lapwing-monitoring/lapwing/backup"
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -248,7 +249,7 @@ func (m *backups) writeDefinitions(ctx context.Context, out *backup.Writer) erro
 	if err := out.Begin(&backup.Section{Part: backup.PartDefinitions}); err != nil {
 		return err
 	}
-	return m.p.config.Copy(ctx, func(c *config.Copied) error {
+	return config.Copy(ctx, m.p.broker, func(c *config.Copied) error {
 		return out.Message(&backup.Message{
 			Sequence: c.Seq, Time: c.Time.UnixNano(), Key: c.Key, Deleted: c.Deletes(), Data: c.Data,
 		})
@@ -259,7 +260,7 @@ func (m *backups) writeAudit(ctx context.Context, out *backup.Writer) error {
 	if err := out.Begin(&backup.Section{Part: backup.PartAudit}); err != nil {
 		return err
 	}
-	return m.p.audit.Copy(ctx, func(id uint64, at time.Time, entry []byte) error {
+	return audit.Copy(ctx, m.p.broker, func(id uint64, at time.Time, entry []byte) error {
 		return out.Message(&backup.Message{Sequence: id, Time: at.UnixNano(), Data: entry})
 	})
 }

@@ -183,11 +183,10 @@ func (r *restore) readParts(ctx context.Context, nats *broker.Broker, f io.Reade
 func (r *restore) readPart(ctx context.Context, nats *broker.Broker, in *backup.Reader, section *backup.Section) error {
 	switch section.Part {
 	case backup.PartLog:
-		add, err := eventlog.Refill(ctx, nats, section.Partition, len(r.found.Log), r.found.Log[section.Partition].First)
-		if err != nil {
-			return err
-		}
-		return r.eachMessage(in, func(m *backup.Message) error { return add(m.Data) })
+		first := r.found.Log[section.Partition].First
+		return eventlog.Refill(ctx, nats, section.Partition, len(r.found.Log), first, func(add func([]byte) error) error {
+			return r.eachMessage(in, func(m *backup.Message) error { return add(m.Data) })
+		})
 	case backup.PartDefinitions:
 		return r.readDefinitions(ctx, nats, in)
 	case backup.PartAudit:
@@ -201,33 +200,33 @@ func (r *restore) readPart(ctx context.Context, nats *broker.Broker, in *backup.
 // readDefinitions restores the newest value of each definition. Their revisions go on far above those of the backup, so
 // that no client that has seen a later one takes a new one for it.
 func (r *restore) readDefinitions(ctx context.Context, nats *broker.Broker, in *backup.Reader) error {
-	add, err := config.Refill(ctx, nats, r.found.LastDefinition()+unknownNumbers)
-	if err != nil {
-		return err
-	}
-	return r.eachMessage(in, func(m *backup.Message) error {
-		if !r.found.Newest(m) {
-			return nil
-		}
-		return add(m.Key, m.Data)
+	first := r.found.LastDefinition() + unknownNumbers
+	return config.Refill(ctx, nats, first, func(add func(string, []byte) error) error {
+		return r.eachMessage(in, func(m *backup.Message) error {
+			if !r.found.Newest(m) {
+				return nil
+			}
+			return add(m.Key, m.Data)
+		})
 	})
 }
 
 // readAudit restores the audit log. Its first entry has the ID that it had.
 func (r *restore) readAudit(ctx context.Context, nats *broker.Broker, in *backup.Reader) error {
-	var add func([]byte) error
-	err := r.eachMessage(in, func(m *backup.Message) (err error) {
-		if add == nil {
-			if add, err = audit.Refill(ctx, nats, m.Sequence); err != nil {
-				return err
-			}
-		}
-		return add(m.Data)
-	})
-	if err == nil && add == nil {
-		_, err = audit.Refill(ctx, nats, 1)
+	var m backup.Message
+	err := in.Message(&m)
+	if errors.Is(err, io.EOF) {
+		return audit.Refill(ctx, nats, 1, func(func([]byte) error) error { return nil })
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return audit.Refill(ctx, nats, m.Sequence, func(add func([]byte) error) error {
+		if err := add(m.Data); err != nil {
+			return err
+		}
+		return r.eachMessage(in, func(m *backup.Message) error { return add(m.Data) })
+	})
 }
 
 func (r *restore) eachMessage(in *backup.Reader, f func(*backup.Message) error) error {
@@ -365,7 +364,7 @@ func syncTree(path string) error {
 		return errors.Join(f.Sync(), f.Close())
 	})
 	if err != nil {
-		return fmt.Errorf("sync what was restored: %w", err)
+		return fmt.Errorf("sync the files in %s: %w", path, err)
 	}
 	return nil
 }

@@ -102,6 +102,23 @@ func TestEachWhileWriting(t *testing.T) {
 	<-ended
 }
 
+// fill fills a stream from a number on.
+func fill(t *testing.T, b *Broker, stream string, first uint64, all ...string) {
+	t.Helper()
+	f, err := b.Fill(t.Context(), stream, first)
+	for _, text := range all {
+		if err == nil {
+			err = f.Add(t.Context(), stream, []byte(text))
+		}
+	}
+	if err == nil {
+		err = f.Flush(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestFill fills a stream from a number on, and starts the broker again without the index that it writes at its stop:
 // the numbers must go on, for an empty stream too.
 func TestFill(t *testing.T) {
@@ -131,28 +148,29 @@ func TestFill(t *testing.T) {
 			if _, err := b.JetStream().CreateStream(t.Context(), cfg); err != nil {
 				t.Fatal(err)
 			}
-			f, err := b.Fill(t.Context(), name, 1000)
-			if err != nil {
-				t.Fatal(err)
+			all := []string{"a", "b", "c", "d"}
+			if name == "empty" {
+				all = nil
 			}
-			for n := range 3 {
-				if name == "full" {
-					if err := f.Add(t.Context(), name, []byte{byte('a' + n)}); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
+			fill(t, b, name, 1000, all[:len(all)/2]...)
+			fill(t, b, name, 1000, all...)
 		}
-		f, err := b.Fill(t.Context(), "full", 1)
-		if err == nil {
-			err = f.Add(t.Context(), "full", nil)
+		if _, err := b.Fill(t.Context(), "full", 2000); err == nil {
+			t.Error("a stream with a gap was filled")
 		}
-		if err == nil {
+		f, err := b.Fill(t.Context(), "full", 1004)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.JetStream().Publish(t.Context(), "full", []byte("e")); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.Add(t.Context(), "full", nil), f.Flush(t.Context())); err == nil {
 			t.Error("a message got another number than it was to have, and nothing was said")
 		}
 	})
 	run(func(b *Broker) {
-		for name, want := range map[string]uint64{"full": 1004, "empty": 1000} {
+		for name, want := range map[string]uint64{"full": 1006, "empty": 1000} {
 			ack, err := b.JetStream().Publish(t.Context(), name, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -166,7 +184,7 @@ func TestFill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(report.Findings) > 0 || report.First != 1000 || report.Last != 1004 {
+	if len(report.Findings) > 0 || report.First != 1000 || report.Last != 1006 {
 		t.Errorf("%s has %d to %d, %v", filepath.Base(report.Stream), report.First, report.Last, report.Findings)
 	}
 }

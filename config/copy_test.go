@@ -15,7 +15,7 @@ import (
 
 // TestCopyAndRefill copies a bucket while it changes, and fills another one with the newest value of each key.
 func TestCopyAndRefill(t *testing.T) {
-	s := testconfig.Store(t)
+	s, from := testconfig.WithBroker(t)
 	put := func(ctx context.Context, name, command string) error {
 		return config.Put(ctx, s, config.Checks, &resource.CheckConfig{
 			Metadata: resource.ObjectMeta{Name: name, Namespace: "default"}, Command: command,
@@ -47,7 +47,7 @@ func TestCopyAndRefill(t *testing.T) {
 	}()
 	values := map[string][]byte{}
 	last := uint64(0)
-	err = s.Copy(t.Context(), func(c *config.Copied) error {
+	err = config.Copy(t.Context(), from, func(c *config.Copied) error {
 		if last >= c.Seq {
 			t.Errorf("revision %d comes after %d", c.Seq, last)
 		}
@@ -71,17 +71,22 @@ func TestCopyAndRefill(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = b.Stop() }()
-	add, err := config.Refill(t.Context(), b, 5000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		if err := add(key, values[key]); err != nil {
+	// The first time it is interrupted.
+	for _, few := range []int{3, len(values)} {
+		err = config.Refill(t.Context(), b, 5000, func(add func(string, []byte) error) error {
+			for _, key := range slices.Sorted(maps.Keys(values))[:few] {
+				if err := add(key, values[key]); err != nil {
+					return err
+				}
+			}
+			if err := add("two.parts", nil); err == nil {
+				t.Error("a key that no store could read was taken")
+			}
+			return nil
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := add("two.parts", nil); err == nil {
-		t.Error("a key that no store could read was taken")
 	}
 	again, err := config.New(config.Options{Broker: b})
 	if err != nil {

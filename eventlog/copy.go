@@ -84,17 +84,22 @@ func (l *Log) Copy(ctx context.Context, partition int, from, to uint64, f func(*
 	return fmt.Errorf("copy event log partition %d: message %d is missing: %w", partition, next, ErrNotHeld)
 }
 
-// Refill makes the stream of one of so many partitions in a broker that has none, for messages of a backup. The first
-// one gets the number first; add stores the next one.
+// Refill makes the stream of one of so many partitions in a broker that has none, for messages of a backup or of another
+// broker. each adds them: the first one gets the number first. A Refill that was interrupted goes on if each adds the same
+// messages again.
 func Refill(
 	ctx context.Context, b *broker.Broker, partition, partitions int, first uint64,
-) (add func(msg []byte) error, err error) {
+	each func(add func(msg []byte) error) error,
+) error {
 	if _, _, err := openStream(ctx, b, partition, partitions); err != nil {
-		return nil, fmt.Errorf("create event log partition %d: %w", partition, err)
+		return fmt.Errorf("create event log partition %d: %w", partition, err)
 	}
 	filler, err := b.Fill(ctx, streamName(partition), first)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return func(msg []byte) error { return filler.Add(ctx, subject(partition), msg) }, nil
+	if err := each(func(msg []byte) error { return filler.Add(ctx, subject(partition), msg) }); err != nil {
+		return err
+	}
+	return filler.Flush(ctx)
 }
