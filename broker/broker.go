@@ -91,7 +91,12 @@ type Broker struct {
 	opened   map[string]struct{} // streams that OpenStream has opened
 	gathered time.Time           // when a majority of the members had answered; only in a cluster
 	cluster  string              // the mark of the cluster that the store belongs to; see Broker.gather
+	brings   string              // the id of the data that this member is about to bring, "" for none
+	filled   []string            // the streams that it has made for them, in order
+	expects  string              // the member that is about to bring data, "" for none
 	stopping bool
+
+	describing sync.Mutex // held while the description of a stream is replaced
 
 	repairing sync.Mutex              // held while the store is reopened; guards the fields below
 	repaired  time.Time               // when that was last done
@@ -133,6 +138,9 @@ func New(opts Options) (*Broker, error) {
 	b := &Broker{
 		opts: opts, log: log, rare: rarelog.New(log), failed: make(chan error, 1),
 		marks: map[string]*Mark{}, opened: map[string]struct{}{}, stuck: map[string]*stuckStream{},
+	}
+	if opts.Cluster != nil {
+		b.brings = opts.Cluster.Brings
 	}
 	b.life, b.end = context.WithCancel(context.Background())
 	b.repairs = prometheus.NewCounter(prometheus.CounterOpts{

@@ -35,6 +35,9 @@ type Cluster struct {
 	// TLS has the certificate that this member shows, and verifies those of the others in both directions. nil is
 	// allowed if all addresses are loopback addresses.
 	TLS *tls.Config
+	// Brings is a random id of data that this member is to bring into a new cluster, which the others wait for: see
+	// Broker.Brought. Default "": it brings none.
+	Brings string
 }
 
 // errOtherHosts ends messages about addresses that need TLS.
@@ -146,7 +149,7 @@ const waitPoll = 50 * time.Millisecond
 
 // join waits until this member knows the cluster's leader. Then it looks after the streams' copies.
 func (b *Broker) join(ctx context.Context) error {
-	if err := b.answer(b.conn); err != nil {
+	if err := b.answer(b.conn, func([]byte) {}); err != nil {
 		return err
 	}
 	err := b.await(ctx, func() (string, error) {

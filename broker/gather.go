@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -44,6 +46,15 @@ type hello struct {
 	Name string `json:"name"`
 	// Cluster is a mark of the cluster that the member's store belongs to, "" for an empty store.
 	Cluster string `json:"cluster,omitempty"`
+	// Brings is Cluster.Brings until the data is in the cluster.
+	Brings string `json:"brings,omitempty"`
+}
+
+// hello returns what this member says.
+func (b *Broker) hello() hello {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return hello{Name: b.opts.Name, Cluster: b.cluster, Brings: b.brings}
 }
 
 // gather waits until enough members answer to open the store. It returns the routes that the server should make.
@@ -75,8 +86,8 @@ func (b *Broker) gather(ctx context.Context) (routes []string, err error) {
 		return nil, err
 	}
 	defer end(srv, conn)
-	asking, err := b.ask(conn)
-	if err != nil {
+	asking := b.newAsking(conn)
+	if err := asking.start(); err != nil {
 		return nil, err
 	}
 	err = b.await(ctx, func() (string, error) {
@@ -86,12 +97,12 @@ func (b *Broker) gather(ctx context.Context) (routes []string, err error) {
 			return fmt.Sprintf("a majority of the cluster's members: heard of %d of %d", heard, c.Members), err
 		}
 		since := b.majoritySince()
+		if err := b.mayJoin(own, others); err != nil {
+			return "", err
+		}
 		established := own != ""
-		for _, cluster := range others {
-			if established = established || cluster != ""; own != "" && !sameCluster(own, cluster) {
-				return "", fmt.Errorf("start broker: %s belongs to another cluster than the members that run: "+
-					"if it is not needed any more, start with an empty directory", b.opts.Dir)
-			}
+		for _, o := range others {
+			established = established || o.Cluster != ""
 		}
 		routes = c.routes(c.Members)
 		if heard < c.Members && !established {
@@ -143,43 +154,66 @@ func (c *Cluster) reachable(ctx context.Context) *Cluster {
 	return &only
 }
 
-// asking asks the other members which clusters they belong to, and answers them.
+// mayJoin returns why a member with the cluster's mark own cannot belong to the same cluster as others that were heard.
+func (b *Broker) mayJoin(own string, others map[string]hello) error {
+	for _, name := range slices.Sorted(maps.Keys(others)) {
+		o, brings := others[name], b.opts.Cluster.Brings != ""
+		switch {
+		case brings && o.Brings != "":
+			return fmt.Errorf("members %s and %s both have the data of a backend that was alone, and one of them at most can "+
+				"bring its data into the cluster: start the other one with an empty state directory", b.opts.Name, name)
+		case brings && own == "" && o.Cluster != "":
+			return fmt.Errorf("member %s says that the cluster has data already, and %s has the data of a backend that was "+
+				"alone: start it with an empty state directory, or alone, without --peers", name, b.opts.Name)
+		case own != "" && !sameCluster(own, o.Cluster):
+			return fmt.Errorf("%s belongs to another cluster than the members that run: "+
+				"if it is not needed any more, start with an empty directory", b.opts.Dir)
+		case o.Brings != "":
+			b.expectData(name)
+		}
+	}
+	return nil
+}
+
+// asking asks the other members which clusters they belong to, and answers them. A question says what an answer does, so
+// of two members that must not join each other both learn it.
 type asking struct {
-	conn    *nats.Conn
-	answers *nats.Subscription
+	broker *Broker
+	conn   *nats.Conn
+	inbox  string
 
 	mu     sync.Mutex // guards the fields below
 	asked  time.Time
-	others map[string]string // by name
+	others map[string]hello // by name
 }
 
-// ask starts to ask over a connection.
-func (b *Broker) ask(conn *nats.Conn) (*asking, error) {
-	a := &asking{conn: conn, others: map[string]string{}}
-	inbox := conn.NewInbox()
-	answers, err := conn.Subscribe(inbox, func(m *nats.Msg) {
-		var h hello
-		if json.Unmarshal(m.Data, &h) != nil || h.Name == "" || h.Name == b.opts.Name {
-			return
-		}
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.others[h.Name] = h.Cluster
-	})
-	if err != nil {
-		return nil, fmt.Errorf("ask the other members: %w", err)
+func (b *Broker) newAsking(conn *nats.Conn) *asking {
+	return &asking{broker: b, conn: conn, inbox: conn.NewInbox(), others: map[string]hello{}}
+}
+
+// start starts to hear questions and answers.
+func (a *asking) start() error {
+	if _, err := a.conn.Subscribe(a.inbox, func(m *nats.Msg) { a.hear(m.Data) }); err != nil {
+		return fmt.Errorf("ask the other members: %w", err)
 	}
-	a.answers = answers
-	return a, b.answer(conn)
+	return a.broker.answer(a.conn, a.hear)
 }
 
-// answer answers other members' questions over a connection.
-func (b *Broker) answer(conn *nats.Conn) error {
+func (a *asking) hear(text []byte) {
+	var h hello
+	if json.Unmarshal(text, &h) != nil || h.Name == "" || h.Name == a.broker.opts.Name {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.others[h.Name] = h
+}
+
+// answer answers other members' questions over a connection. hear gets what the questions say.
+func (b *Broker) answer(conn *nats.Conn, hear func(text []byte)) error {
 	_, err := conn.Subscribe(helloSubject, func(m *nats.Msg) {
-		b.mu.Lock()
-		own := hello{b.opts.Name, b.cluster}
-		b.mu.Unlock()
-		if text, err := json.Marshal(own); err == nil {
+		hear(m.Data)
+		if text, err := json.Marshal(b.hello()); err == nil {
 			_ = m.Respond(text) // it is asked again
 		}
 	})
@@ -189,21 +223,21 @@ func (b *Broker) answer(conn *nats.Conn) error {
 	return nil
 }
 
-// heard asks again now and then, and returns what the other members have answered so far.
-func (a *asking) heard() (map[string]string, error) {
+// heard asks again now and then, and returns what the other members have said so far.
+func (a *asking) heard() (map[string]hello, error) {
+	text, err := json.Marshal(a.broker.hello())
+	if err != nil {
+		return nil, err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if time.Since(a.asked) >= helloPause {
 		a.asked = time.Now()
-		if err := a.conn.PublishRequest(helloSubject, a.answers.Subject, nil); err != nil {
+		if err := a.conn.PublishRequest(helloSubject, a.inbox, text); err != nil {
 			return nil, fmt.Errorf("ask the other members: %w", err)
 		}
 	}
-	others := make(map[string]string, len(a.others))
-	for name, cluster := range a.others {
-		others[name] = cluster
-	}
-	return others, nil
+	return maps.Clone(a.others), nil
 }
 
 // A cluster's mark is the name of a stream and when that was made: "audit 1763880000000000000". All members get it from

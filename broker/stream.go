@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -33,7 +34,8 @@ const (
 // OpenStream opens a stream and makes it if it is missing. Alone, the stream gets the configuration, whatever it had
 // before. In a cluster the leader makes and changes it, and the others wait until it is there and has a leader, for as
 // long as ctx allows: several members that create a stream at once are slow. The number of copies is Replicas, and
-// fewer while members are missing. Metadata that the stream has already is kept.
+// fewer while members are missing. Metadata that the stream has already is kept. While a member brings data into the
+// cluster, it alone makes streams, and the others wait until it has done so.
 func (b *Broker) OpenStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
 	if b.opts.External != nil {
 		return b.openExternal(ctx, cfg)
@@ -42,6 +44,7 @@ func (b *Broker) OpenStream(ctx context.Context, cfg jetstream.StreamConfig) (je
 		return b.openAlone(ctx, cfg)
 	}
 	var stream jetstream.Stream
+	cfg, brings := b.bringing(cfg)
 	changed, begin := false, time.Now()
 	err := b.await(ctx, func() (string, error) {
 		what := "stream " + cfg.Name
@@ -59,11 +62,17 @@ func (b *Broker) OpenStream(ctx context.Context, cfg jetstream.StreamConfig) (je
 		}
 		leads, waited := srv.JetStreamIsLeader(), time.Since(begin)
 		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound) && (leads || waited > leaderWait):
+		case errors.Is(err, jetstream.ErrStreamNotFound) && b.expected() != "":
+			return b.expected() + " to bring its data into the cluster", nil
+		case errors.Is(err, jetstream.ErrStreamNotFound) && (leads || brings || waited > leaderWait):
 			return what + " to be made", b.makeStream(tryCtx, cfg, b.majoritySince() > fullSetWait)
 		case err != nil:
 			return what, nil
-		case leads && !changed:
+		}
+		if wait, err := b.complete(found.CachedInfo()); err != nil || wait != "" {
+			return wait, err
+		}
+		if leads && !changed {
 			changed = true
 			return what, b.changeStream(tryCtx, cfg, found.CachedInfo())
 		}
@@ -78,6 +87,9 @@ func (b *Broker) OpenStream(ctx context.Context, cfg jetstream.StreamConfig) (je
 	}
 	b.mu.Lock()
 	b.opened[cfg.Name] = struct{}{}
+	if brings && !slices.Contains(b.filled, cfg.Name) {
+		b.filled = append(b.filled, cfg.Name)
+	}
 	b.mu.Unlock()
 	return stream, b.noteCluster(cfg.Name, stream.CachedInfo().Created)
 }
@@ -187,6 +199,8 @@ func (b *Broker) raiseReplicas() {
 }
 
 func (b *Broker) raise(name string) error {
+	b.describing.Lock()
+	defer b.describing.Unlock()
 	ctx, cancel := context.WithTimeout(b.life, apiTimeout)
 	defer cancel()
 	stream, err := b.js.Stream(ctx, name)
