@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/lapwing-monitoring/lapwing/broker/blocks"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
@@ -67,8 +69,11 @@ type copies struct {
 	timer *time.Timer
 }
 
-// copied is the directory of a checkpoint for another member, or of a copy that is not complete.
+// copied is the directory of a checkpoint for another member, or of a copy that is not in use yet.
 func (d *stateDir) copied() string { return filepath.Join(d.path, "copy") }
+
+// replaced is where the state database goes that a copy replaces.
+func (d *stateDir) replaced() string { return filepath.Join(d.copied(), "replaced") }
 
 // offerCopies lets other members copy the state.
 func (b *Backend) offerCopies(s *storage) error {
@@ -183,13 +188,24 @@ func (b *Backend) catchUp(ctx context.Context, s *storage) error {
 			return err
 		}
 		b.say("a copy of another member's state: " + missing)
-		if err := b.copyFromPeer(ctx, s); err == nil {
+		copied := &stateDir{path: s.dir.copied()}
+		err = b.copyFromPeer(ctx, s, copied)
+		if err == nil {
+			if err := s.useCopy(b, copied); err != nil {
+				return fmt.Errorf("use the copy of another member's state: %w", err)
+			}
 			continue // the log may have been trimmed in the meantime
-		} else if ctx.Err() != nil {
-			return fmt.Errorf("copy another member's state: %w", err)
-		} else {
-			b.log.Warn("the state could not be copied from another member, which is tried again", "reason", missing, "err", err)
 		}
+		err = errors.Join(err, os.RemoveAll(copied.path))
+		if ctx.Err() != nil {
+			return fmt.Errorf("copy another member's state: %w", err)
+		}
+		level := slog.LevelWarn
+		if errors.Is(err, errNoneReady) { // all start at the same time
+			level = slog.LevelInfo
+		}
+		b.log.Log(ctx, level, "the state could not be copied from another member, which is tried again",
+			"reason", missing, "err", err)
 		select {
 		case <-time.After(copyPause):
 		case <-ctx.Done():
@@ -216,8 +232,10 @@ func (s *storage) missing(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// copyFromPeer replaces the state database by a copy of another member's.
-func (b *Backend) copyFromPeer(ctx context.Context, s *storage) error {
+var errNoneReady = errors.New("no other member is ready")
+
+// copyFromPeer makes a copy of another member's state database that is ready for use.
+func (b *Backend) copyFromPeer(ctx context.Context, s *storage, copied *stateDir) error {
 	from := ""
 	for _, m := range s.members.Members() {
 		if !m.Self && m.Heard && m.Ready {
@@ -225,28 +243,35 @@ func (b *Backend) copyFromPeer(ctx context.Context, s *storage) error {
 		}
 	}
 	if from == "" {
-		return errors.New("no other member is ready")
+		return errNoneReady
 	}
 	begin := time.Now()
-	temporary := s.dir.copied()
-	size, err := fetchState(ctx, s.members, from, temporary)
+	size, err := fetchState(ctx, s.members, from, copied.state())
 	if err != nil {
-		return errors.Join(err, os.RemoveAll(temporary))
+		return err
 	}
-	if err := s.useCopy(b, temporary); err != nil {
-		return fmt.Errorf("use the copy of the state: %w", err)
+	if err := copied.adapt(b, s.id); err != nil {
+		return err
 	}
 	b.log.Info("the state was copied from another member", "member", s.members.NameOf(from), "bytes", size,
 		"seconds", time.Since(begin).Seconds())
 	return nil
 }
 
-// useCopy has the files of a checkpoint take the place of the state database.
-func (s *storage) useCopy(b *Backend, checkpoint string) error {
-	if err := s.db.Close(); err != nil {
+// useCopy has a copy take the place of the state database. A start after a kill at any moment finds one of the two: see
+// finishCopy.
+func (s *storage) useCopy(b *Backend, copied *stateDir) error {
+	// The record of files is of the database that goes.
+	if err := writeSealed(s.dir.files(), &stopRecord{SignIns: exists(s.dir.signIns())}); err != nil {
 		return err
 	}
-	if err := errors.Join(os.RemoveAll(s.dir.state()), os.Rename(checkpoint, s.dir.state())); err != nil {
+	if err := s.found.close(); err != nil {
+		return err
+	}
+	if err := os.Rename(s.dir.state(), s.dir.replaced()); err != nil {
+		return err
+	}
+	if err := s.dir.finishCopy(); err != nil {
 		return err
 	}
 	db, err := s.dir.openDB(b, nil)
@@ -254,11 +279,28 @@ func (s *storage) useCopy(b *Backend, checkpoint string) error {
 		return err
 	}
 	s.db, s.found.db = db, db
-	// Traces are each member's own.
-	if err := s.db.DeleteRange([]byte("t"), []byte("u"), pebble.Sync); err != nil {
+	return errors.Join(os.RemoveAll(copied.path), s.dir.write(false))
+}
+
+// adapt makes a copied database that of a member: it gets the identity, and loses the traces, which are each member's own.
+func (d *stateDir) adapt(b *Backend, id *identity) error {
+	db, err := d.openDB(b, nil)
+	if err != nil {
 		return err
 	}
-	return s.dir.store(s.db, s.id)
+	err = errors.Join(db.DeleteRange([]byte("t"), []byte("u"), pebble.Sync), storeIdentity(db, id), db.Close())
+	return errors.Join(err, syncTree(d.path))
+}
+
+// finishCopy puts a copy in the place of a state database that was moved away for it. A start calls it too.
+func (d *stateDir) finishCopy() error {
+	if !exists(d.replaced()) || exists(d.state()) {
+		return nil
+	}
+	if err := os.Rename((&stateDir{path: d.copied()}).state(), d.state()); err != nil {
+		return fmt.Errorf("put the copy of the state in its place: %w", err)
+	}
+	return errors.Join(blocks.SyncDir(d.copied()), blocks.SyncDir(d.path))
 }
 
 // fetchState copies a checkpoint of a member into a new directory. It returns its size.
@@ -287,11 +329,15 @@ func fetchState(ctx context.Context, m *membership, from, dir string) (size int6
 	for _, f := range list.Files {
 		size += f.Size
 	}
-	if free, err := eventlog.FreeSpace(filepath.Dir(dir)); err != nil || free < uint64(size) {
-		return 0, fmt.Errorf("the copy has %d bytes, and %d are free: %w", size, free, err)
-	}
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
 		return 0, err
+	}
+	free, err := eventlog.FreeSpace(dir)
+	if err != nil {
+		return 0, err
+	}
+	if free < uint64(size) {
+		return 0, fmt.Errorf("the copy has %d bytes, and %d are free", size, free)
 	}
 	for _, f := range list.Files {
 		if f.Name != filepath.Base(f.Name) {

@@ -54,7 +54,7 @@ func (s *Survey) tidy(b *Backend, aside string) error {
 		return err
 	}
 	if err := errors.Join(os.RemoveAll(s.dir.checkpoint()), os.RemoveAll(s.dir.copied())); err != nil {
-		return fmt.Errorf("remove what an unfinished backup has left: %w", err)
+		return fmt.Errorf("remove what an unfinished backup or copy has left: %w", err)
 	}
 	for i := range s.streams {
 		if err := blocks.Tidy(s.streams[i].report, s.Unclean, aside); err != nil {
@@ -256,6 +256,9 @@ func (b *Backend) hold() (*Survey, error) {
 		return nil, err
 	}
 	if err := dir.restored(); err != nil {
+		return nil, errors.Join(err, dir.close())
+	}
+	if err := dir.finishCopy(); err != nil {
 		return nil, errors.Join(err, dir.close())
 	}
 	s, err := b.survey(dir)

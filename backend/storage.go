@@ -131,7 +131,7 @@ func (b *Backend) startLog(ctx context.Context, s *storage) (err error) {
 func (b *Backend) openBroker(ctx context.Context, found *Survey, metrics prometheus.Registerer) (*broker.Broker, error) {
 	clean := &cleanStop{dir: found.dir}
 	b.push("state directory", clean.close)
-	b.push("state database", clean.after(func() error { return found.db.Close() })) // catchUp may replace it
+	b.push("state database", clean.after(found.close))
 	members, err := b.brokerCluster()
 	if err != nil {
 		return nil, err
