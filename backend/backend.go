@@ -151,6 +151,7 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	if err := b.startEvents(ctx, p); err != nil {
 		return err
 	}
+	b.removeAlone(stored)
 	takeAgents()
 	if err := b.startAgents(ctx, p); err != nil {
 		return err

@@ -150,8 +150,9 @@ func (c *Cluster) listed(peers []string) bool {
 	return false
 }
 
-// brokerCluster returns the broker's part of the settings.
-func (b *Backend) brokerCluster() (*broker.Cluster, error) {
+// brokerCluster returns the broker's part of the settings. brings is the id of data that the member is about to bring, ""
+// for none.
+func (b *Backend) brokerCluster(brings string) (*broker.Cluster, error) {
 	c := &b.opts.Cluster
 	if !c.on() || c.NATS.on() {
 		return nil, nil
@@ -161,7 +162,7 @@ func (b *Backend) brokerCluster() (*broker.Cluster, error) {
 		return nil, err
 	}
 	return &broker.Cluster{
-		Name: "lapwing", Members: c.size(), ListenAddress: c.ListenAddress, Peers: c.Peers, TLS: config,
+		Name: "lapwing", Members: c.size(), ListenAddress: c.ListenAddress, Peers: c.Peers, TLS: config, Brings: brings,
 	}, nil
 }
 

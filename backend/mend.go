@@ -15,6 +15,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
@@ -209,7 +210,7 @@ func (s *Survey) remark(st *stream) error {
 	if st.partition >= 0 && s.positions != nil {
 		m.Taken = s.positions[st.partition]
 	}
-	return blocks.WriteMark(s.dir.broker(), st.shape.Name, m)
+	return blocks.WriteMark(s.dir.streams(), st.shape.Name, m)
 }
 
 // RepairOptions says what a repair does beyond what is needed.
@@ -414,7 +415,7 @@ func (s *Survey) repairStream(st *stream, aside string, lost map[string][]blocks
 	if unused := (blocks.Range{From: st.report.Last + 1, To: last}); !blocks.Covered(unused, lost[name]) {
 		lost[name] = append(lost[name], unused) // the stream goes on behind them
 	}
-	st.report, err = blocks.Check(s.dir.broker(), st.shape, false, blocks.Mark{}, lost[name])
+	st.report, err = blocks.Check(s.dir.streams(), st.shape, false, blocks.Mark{}, lost[name])
 	return err
 }
 
@@ -501,7 +502,7 @@ func (b *Backend) openState() (*Survey, error) {
 	if len(s.Lost()) > 0 {
 		return nil, errors.Join(&damageError{s}, s.close(), s.dir.close())
 	}
-	if err := s.tidy(b, s.dir.aside()); err != nil {
+	if err := s.makeReady(b); err != nil {
 		return nil, errors.Join(err, s.close(), s.dir.close())
 	}
 	for _, f := range s.Findings {
@@ -514,6 +515,27 @@ func (b *Backend) openState() (*Survey, error) {
 		b.log.Info("recovered after an unclean stop", "unfinished_bytes", s.unfinished, "verify_seconds", s.Took.Seconds())
 	}
 	return s, nil
+}
+
+// makeReady makes a directory without losses ready for the broker: as a member of a cluster, or alone.
+func (s *Survey) makeReady(b *Backend) error {
+	member := b.opts.Cluster.on()
+	if !member && s.id.Member != "" && s.id.Brings == "" {
+		return &optionerr.Error{Flag: "peers", Err: fmt.Errorf(
+			"the state directory is of member %s of a cluster: name the other members", s.id.Member)}
+	}
+	if err := s.tidy(b, s.dir.aside()); err != nil {
+		return err
+	}
+	switch {
+	case member && s.id.Member == "":
+		return s.beginToBring(b)
+	case member && s.id.Brings != "":
+		return s.setStreamsApart()
+	case s.id.Brings != "":
+		return s.giveUpToBring(b)
+	}
+	return nil
 }
 
 const (

@@ -119,8 +119,13 @@ func (r *restore) run(ctx context.Context, f io.Reader) error {
 	if err := json.Unmarshal(r.found.Identity, &r.id); err != nil {
 		return fmt.Errorf("read identity of the backup: %w", err)
 	}
-	// The revisions of definitions are given out anew.
+	if err := r.id.readable(); err != nil {
+		return err
+	}
+	// The revisions of definitions are given out anew. The backup may be of a member of a cluster, and what is restored is
+	// a backend alone, or brings its data into a new cluster.
 	delete(r.id.Lost, config.Stored().Name)
+	r.id.Member, r.id.NATS, r.id.Brings = "", "", ""
 	if len(r.found.Log) != r.id.Partitions || r.id.Cluster == "" {
 		return fmt.Errorf("the backup has %d partitions of the event log, its identity %d", len(r.found.Log), r.id.Partitions)
 	}

@@ -58,7 +58,8 @@ func lockError(path string, err error) error {
 }
 
 func (d *stateDir) broker() string   { return filepath.Join(d.path, "broker") }
-func (d *stateDir) marks() string    { return filepath.Join(d.broker(), "marks") }
+func (d *stateDir) alone() string    { return filepath.Join(d.path, "broker-alone") }
+func (d *stateDir) marks() string    { return filepath.Join(d.streams(), "marks") }
 func (d *stateDir) state() string    { return filepath.Join(d.path, "state") }
 func (d *stateDir) identity() string { return filepath.Join(d.path, "identity") }
 func (d *stateDir) files() string    { return filepath.Join(d.path, "files") }
@@ -68,10 +69,20 @@ func (d *stateDir) damaged() string  { return filepath.Join(d.path, "damaged") }
 func (d *stateDir) cache() string    { return filepath.Join(d.path, cacheName) }
 func (d *stateDir) close() error     { return d.lock.Close() }
 
+// streams is where the streams of a backend that is alone are, and of one that brings them into a cluster.
+func (d *stateDir) streams() string {
+	if exists(d.alone()) {
+		return d.alone()
+	}
+	return d.broker()
+}
+
 // signs are what a backend leaves in its state directory, beside the lock. Any of them shows that the directory was used.
 func (d *stateDir) signs() []string {
 	var found []string
-	for _, path := range [...]string{d.identity(), d.broker(), d.state(), d.files(), d.signIns(), d.damage(), d.damaged(), d.cache()} {
+	for _, path := range [...]string{
+		d.identity(), d.broker(), d.alone(), d.state(), d.files(), d.signIns(), d.damage(), d.damaged(), d.cache(),
+	} {
 		if exists(path) {
 			found = append(found, filepath.Base(path))
 		}
@@ -96,6 +107,8 @@ type identity struct {
 	Member string `json:"member,omitempty"`
 	// NATS is the prefix of the streams on NATS servers that are run beside lapwing. "" is a server of its own.
 	NATS string `json:"nats,omitempty"`
+	// Brings is a random id while the member is about to bring its data into the cluster: that of a backend that was alone.
+	Brings string `json:"brings,omitempty"`
 	// Initialised is when the administrator and the built-in definitions were made. They are not made twice, unless an operator
 	// said so: Reseed.
 	Initialised time.Time `json:"initialised"`
@@ -211,19 +224,20 @@ func newestOptions(entries []os.DirEntry) (newest string) {
 }
 
 func (d *stateDir) recordStreams(rec *stopRecord) error {
-	names, err := blocks.Streams(d.broker())
+	dir := d.streams()
+	names, err := blocks.Streams(dir)
 	if err != nil {
 		return err
 	}
 	rec.Streams = map[string]streamInfo{}
 	for _, name := range names {
-		mark, found, err := blocks.ReadMark(d.broker(), name)
+		mark, found, err := blocks.ReadMark(dir, name)
 		if err != nil {
 			return err
 		}
 		if found {
 			rec.Streams[name] = streamInfo{
-				Mark: mark, Indexed: exists(blocks.IndexFile(d.broker(), name)), Described: exists(blocks.MetaFile(d.broker(), name)),
+				Mark: mark, Indexed: exists(blocks.IndexFile(dir, name)), Described: exists(blocks.MetaFile(dir, name)),
 			}
 		}
 	}
@@ -363,23 +377,15 @@ func (id *identity) complete(want int, c *Cluster) error {
 	if err := id.completeNATS(c); err != nil {
 		return err
 	}
-	switch used := !id.Initialised.IsZero() || !id.Seeded.IsZero(); {
-	case c.on() && id.Member == "" && used:
-		return &optionerr.Error{Flag: "peers", Err: errors.New("the state directory is of a backend that was alone: " +
-			"back it up, and restore the backup into an empty directory of one member; the others begin with empty directories")}
-	case !c.on() && id.Member != "":
-		return &optionerr.Error{Flag: "peers", Err: fmt.Errorf(
-			"the state directory is of member %s of a cluster: name the other members", id.Member)}
-	}
 	if id.Cluster == "" {
 		var b [8]byte
 		_, _ = rand.Read(b[:]) // never fails
 		id.Cluster = hex.EncodeToString(b[:])
 	}
-	if c.on() && id.Member == "" {
-		id.Member = c.Name + "-" + id.Cluster[:8]
+	if c.on() && id.Member == "" && !id.used() {
+		id.Member = id.memberName(c)
 	}
-	if id.Partitions == 0 && !c.on() {
+	if id.Partitions == 0 && id.Member == "" {
 		id.Partitions = cmp.Or(want, eventlog.SuitablePartitions())
 	}
 	if want != 0 && id.Partitions != 0 && want != id.Partitions {
@@ -387,6 +393,12 @@ func (id *identity) complete(want int, c *Cluster) error {
 	}
 	return nil
 }
+
+// used reports whether there is anything that a start must not make anew.
+func (id *identity) used() bool { return !id.Initialised.IsZero() || !id.Seeded.IsZero() }
+
+// memberName is what the broker calls a member.
+func (id *identity) memberName(c *Cluster) string { return c.Name + "-" + id.Cluster[:8] }
 
 func otherPartitions(made, want int) error {
 	return &optionerr.Error{Flag: "event-log-partitions", Err: fmt.Errorf(

@@ -43,6 +43,9 @@ func (b *Backend) openStorage(ctx context.Context) (*storage, error) {
 		return nil, err
 	}
 	b.watch("broker", s.broker.Failed())
+	if err := b.bring(ctx, s); err != nil {
+		return nil, err
+	}
 	if err := b.startDefinitions(ctx, s); err != nil {
 		return nil, err
 	}
@@ -132,7 +135,7 @@ func (b *Backend) openBroker(ctx context.Context, found *Survey, metrics prometh
 	clean := &cleanStop{dir: found.dir}
 	b.push("state directory", clean.close)
 	b.push("state database", clean.after(found.close))
-	members, err := b.brokerCluster()
+	members, err := b.brokerCluster(found.id.Brings)
 	if err != nil {
 		return nil, err
 	}

@@ -136,7 +136,7 @@ func (b *Backend) survey(dir *stateDir) (s *Survey, err error) {
 	if err := s.readSignIns(); err != nil {
 		return s, err
 	}
-	if s.id.Member == "" { // a member gets from the others what its copies of the streams lack
+	if s.id.Member == "" || s.id.Brings != "" { // a member gets from the others what its copies of the streams lack
 		if err := s.readStreams(b.opts.Audit.MaxAge); err != nil {
 			return s, err
 		}
@@ -247,7 +247,7 @@ func (s *Survey) isEarlier() bool {
 
 // initialised reports whether the first start or the init command was finished. Before that nothing was acknowledged, so nothing
 // can be lost.
-func (s *Survey) initialised() bool { return !s.id.Initialised.IsZero() || !s.id.Seeded.IsZero() }
+func (s *Survey) initialised() bool { return s.id.used() }
 
 // expects reports whether the stream must be there. The init command makes the definitions alone.
 func (s *Survey) expects(st *stream) bool {
@@ -311,7 +311,16 @@ const signInsPart = "remembered sign-ins"
 
 // findStray looks for what is no plain file where the broker keeps its files: it would wait for a named pipe for ever.
 func (s *Survey) findStray() error {
-	err := filepath.WalkDir(s.dir.broker(), func(path string, d fs.DirEntry, err error) error {
+	for _, dir := range [...]string{s.dir.broker(), s.dir.alone()} {
+		if err := s.findStrayIn(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Survey) findStrayIn(dir string) error {
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || d.Type().IsRegular() || d.Type()&fs.ModeSymlink != 0 {
 			return err
 		}
@@ -368,7 +377,7 @@ func partitionStream(p int) stream {
 // countPartitions finds the number of partitions without identity and database: that of the last one that is there. One before
 // it may be missing.
 func (s *Survey) countPartitions() (int, error) {
-	names, err := blocks.Streams(s.dir.broker())
+	names, err := blocks.Streams(s.dir.streams())
 	if err != nil {
 		return 0, err
 	}
@@ -381,7 +390,7 @@ func (s *Survey) countPartitions() (int, error) {
 }
 
 func (s *Survey) readStream(st *stream) (err error) {
-	dir, name := s.dir.broker(), st.shape.Name
+	dir, name := s.dir.streams(), st.shape.Name
 	if err := s.readMark(st); err != nil {
 		return err
 	}
@@ -414,7 +423,7 @@ func (s *Survey) readStream(st *stream) (err error) {
 
 // readMark reads how far a stream was written. After a clean stop the record of files says it too.
 func (s *Survey) readMark(st *stream) error {
-	dir, name := s.dir.broker(), st.shape.Name
+	dir, name := s.dir.streams(), st.shape.Name
 	mark, found, err := blocks.ReadMark(dir, name)
 	noted, hasNote := s.rec.Streams[name]
 	what := ""
@@ -443,7 +452,7 @@ func (s *Survey) readMark(st *stream) error {
 }
 
 // used reports whether a stream has files. Those of the audit log and the event log are made after the first definitions.
-func (s *Survey) used(name string) bool { return exists(blocks.StreamDir(s.dir.broker(), name)) }
+func (s *Survey) used(name string) bool { return exists(blocks.StreamDir(s.dir.streams(), name)) }
 
 // lossOf says what is gone.
 func lossOf(st *stream, f blocks.Finding) string {
@@ -516,7 +525,7 @@ func (s *Survey) isOther(st *stream) (bool, error) {
 	if known == "" || have == "" || known == have {
 		return false, nil
 	}
-	s.add(true, st.part, blocks.StreamDir(s.dir.broker(), st.shape.Name),
+	s.add(true, st.part, blocks.StreamDir(s.dir.streams(), st.shape.Name),
 		"this is another stream than the one that the state database has read, which was lost",
 		fmt.Sprintf("what the state database had not read of the earlier stream, and what this one has up to message %d",
 			max(s.positions[st.partition], 1)-1))
@@ -533,7 +542,7 @@ func (s *Survey) comparePosition(st *stream, next uint64) {
 	case next < st.mark.Taken && !s.writesCut:
 		s.loseDatabase(dir, fmt.Sprintf("it had read %s up to message %d and knows only up to %d", st.part, st.mark.Taken-1, at-1))
 	case next > r.Last+1:
-		s.add(true, st.part, blocks.StreamDir(s.dir.broker(), st.shape.Name),
+		s.add(true, st.part, blocks.StreamDir(s.dir.streams(), st.shape.Name),
 			fmt.Sprintf("the log ends at message %d, but the state database had read it up to %d", r.Last, next-1),
 			"nothing that the state database does not have")
 	case r.Messages > 0 && r.First > at && !blocks.Covered(blocks.Range{From: at, To: r.First - 1}, s.id.Lost[st.shape.Name]):

@@ -52,6 +52,9 @@ func backendInitCommand(opts *backend.Options, configure func(*cobra.Command) er
 		Short: "Make the administrator in a new state directory",
 		Long: `Make the administrator and the built-in roles in a state directory that no backend is using.
 
+The members of a new cluster make them themselves, from the same flags: init refuses --peers. Without --peers, init
+prepares the directory of one member, which brings the administrator into the cluster.
+
 Exit status: 0 done, 3 it was done before (0 with --ignore-already-initialized), 1 any other failure.`,
 		Example: `  lapwing backend init --state-dir ./data --cluster-admin-username admin --cluster-admin-password 'P@ssw0rd!'`,
 		Args:    cobra.NoArgs,
