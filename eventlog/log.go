@@ -837,12 +837,38 @@ func (l *Log) checkDisk() {
 // Bounds returns the sequence numbers of a partition's first and last message; last is 0 if there is none.
 func (l *Log) Bounds(ctx context.Context, partition int) (first, last uint64, err error) {
 	p := l.parts[partition]
-	st, err := p.look(ctx)
+	st, err := l.await(ctx, p)
 	if err != nil {
 		return 0, 0, err
 	}
 	last, err = p.newestOf(ctx, st)
 	return st.FirstSeq, last, err
+}
+
+// lookTimeout bounds one question for the state of a stream in a cluster, and lookWait all of them.
+const (
+	lookTimeout = 2 * time.Second
+	lookWait    = time.Minute
+)
+
+// await is look, and asks again in a cluster: the leader that was asked may have died, and the next one is elected within
+// seconds.
+func (l *Log) await(ctx context.Context, p *partition) (jetstream.StreamState, error) {
+	if l.opts.Broker.Replicas() == 1 {
+		return p.look(ctx)
+	}
+	for begin := time.Now(); ; {
+		tryCtx, cancel := context.WithTimeout(ctx, lookTimeout)
+		st, err := p.look(tryCtx)
+		cancel()
+		if err == nil || ctx.Err() != nil || time.Since(begin) > lookWait {
+			return st, err
+		}
+		select {
+		case <-time.After(mostClusterPause):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // newestOf returns the sequence number of the newest message of a stream in that state; 0 if it has none.

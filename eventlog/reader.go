@@ -51,7 +51,7 @@ func (l *Log) Reader(ctx context.Context, partition int, from uint64) (*Reader, 
 
 // begin starts to read what is already in the stream; for a further reader that is everything.
 func (r *Reader) begin(ctx context.Context) error {
-	st, err := r.p.look(ctx)
+	st, err := r.log.await(ctx, r.p)
 	if err != nil {
 		return err
 	}
