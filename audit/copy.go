@@ -13,9 +13,9 @@ func Copy(ctx context.Context, b *broker.Broker, f func(id uint64, at time.Time,
 	return b.Each(ctx, streamName, 1, func(m *broker.Message) error { return f(m.Seq, m.Time, m.Data) })
 }
 
-// Refill makes the log in a broker that has none, for entries of a backup or of another broker. each adds them: the first
-// one gets the ID first. The log's age limit counts from then on. A Refill that was interrupted goes on if each adds the
-// same entries again.
+// Refill makes the log in a broker that has none, for entries of a backup or of another broker. each adds them: the
+// first one gets the ID first. The log's age limit counts from then on. A Refill that was interrupted goes on if each
+// adds the same entries again.
 func Refill(ctx context.Context, b *broker.Broker, first uint64, each func(add func(entry []byte) error) error) error {
 	defaults := DefaultOptions()
 	if _, err := openStream(ctx, b, defaults.MaxAge, defaults.MaxBytes); err != nil {

@@ -21,13 +21,13 @@ import (
 //
 // The state database stays as it is. The streams are set apart, in the directory broker-alone, because a cluster's
 // broker takes only streams that it has made. The member starts with an empty broker, and copies the definitions, the
-// audit log, and the messages that the state database has not stored yet. The others wait for that (see package broker),
-// and then copy the state as any new member does.
+// audit log, and the messages that the state database has not stored yet. The others wait for that (see package
+// broker), and then copy the state as any new member does.
 //
-// Steps and what a start after a kill does with them: the identity says that the member brings data; the streams are set
-// apart; they are copied; the broker says that all is copied; the identity says it; the backend is ready; the streams
-// that were set apart are removed. Each step is done again, or goes on where it was. A start without a cluster puts the
-// streams back until the identity says that all is copied.
+// The steps: the identity says that the member brings data; the streams are set apart; they are copied; the broker says
+// that all is copied; the identity says it; the backend is ready; the streams that were set apart are removed. A start
+// after a kill does a step again, or goes on where it was. A start without a cluster puts the streams back until the
+// identity says that all is copied.
 
 // beginToBring makes a backend that was alone a member that brings its data.
 func (s *Survey) beginToBring(b *Backend) error {
@@ -153,7 +153,8 @@ func (b *Backend) bring(ctx context.Context, s *storage) error {
 	if err := s.dir.store(s.db, s.id); err != nil {
 		return err
 	}
-	b.log.Info("the data of this backend is in the cluster", "messages", c.messages, "seconds", time.Since(begin).Seconds())
+	b.log.Info("the data of this backend is in the cluster", "messages", c.messages,
+		"seconds", time.Since(begin).Seconds())
 	return nil
 }
 

@@ -150,8 +150,8 @@ func (c *Cluster) listed(peers []string) bool {
 	return false
 }
 
-// brokerCluster returns the broker's part of the settings. brings is the id of data that the member is about to bring, ""
-// for none.
+// brokerCluster returns the broker's part of the settings. brings is the id of data that the member is about to bring,
+// "" for none.
 func (b *Backend) brokerCluster(brings string) (*broker.Cluster, error) {
 	c := &b.opts.Cluster
 	if !c.on() || c.NATS.on() {

@@ -282,7 +282,8 @@ func (s *storage) useCopy(b *Backend, copied *stateDir) error {
 	return errors.Join(os.RemoveAll(copied.path), s.dir.write(false))
 }
 
-// adapt makes a copied database that of a member: it gets the identity, and loses the traces, which are each member's own.
+// adapt makes a copied database that of a member: it gets the identity, and loses the traces, which are each member's
+// own.
 func (d *stateDir) adapt(b *Backend, id *identity) error {
 	db, err := d.openDB(b, nil)
 	if err != nil {

@@ -20,7 +20,9 @@ func TestKilledWhileCopying(t *testing.T) {
 		writeEvents(t, opts, 3)
 		dir := &stateDir{path: opts.StateDir}
 		whole := t.TempDir()
-		errs := []error{os.CopyFS(whole, os.DirFS(dir.state())), os.RemoveAll(dir.state()), writeSealed(dir.files(), &stopRecord{})}
+		errs := []error{
+			os.CopyFS(whole, os.DirFS(dir.state())), os.RemoveAll(dir.state()), writeSealed(dir.files(), &stopRecord{}),
+		}
 		for _, name := range tc.left {
 			errs = append(errs, os.CopyFS(dir.path+"/"+name, os.DirFS(whole)))
 		}

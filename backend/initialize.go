@@ -21,9 +21,10 @@ func Initialize(ctx context.Context, opts Options) error {
 			"the first backend makes the administrator, from --cluster-admin-username and --cluster-admin-password")}
 	}
 	if opts.Cluster.on() {
-		return &optionerr.Error{Flag: "peers", Err: errors.New("the members of a new cluster make the administrator themselves, " +
-			"from --cluster-admin-username and --cluster-admin-password: start them without init, or run init without --peers " +
-			"in the state directory of one member, which brings the administrator into the cluster")}
+		return &optionerr.Error{Flag: "peers", Err: errors.New("the members of a new cluster make the " +
+			"administrator themselves, from --cluster-admin-username and --cluster-admin-password: " +
+			"start them without init, " +
+			"or run init without --peers in the state directory of one member, which brings the administrator into the cluster")}
 	}
 	b, err := newBackend(opts)
 	if err != nil {

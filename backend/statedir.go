@@ -107,7 +107,7 @@ type identity struct {
 	Member string `json:"member,omitempty"`
 	// NATS is the prefix of the streams on NATS servers that are run beside lapwing. "" is a server of its own.
 	NATS string `json:"nats,omitempty"`
-	// Brings is a random id while the member is about to bring its data into the cluster: that of a backend that was alone.
+	// Brings is a random id while the member is about to bring the data of a backend that was alone into the cluster.
 	Brings string `json:"brings,omitempty"`
 	// Initialised is when the administrator and the built-in definitions were made. They are not made twice, unless an operator
 	// said so: Reseed.

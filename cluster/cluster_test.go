@@ -595,7 +595,8 @@ func TestAloneOwnsEverything(t *testing.T) {
 	}
 }
 
-// TestReportsOfALoneBackend: what a backend reported while it was alone counts, even if an earlier cluster has left rosters.
+// TestReportsOfALoneBackend: what a backend reported while it was alone counts, even if an earlier cluster has left
+// rosters.
 func TestReportsOfALoneBackend(t *testing.T) {
 	c := &Cluster{parts: []partition{{rosters: history{{5, Roster{Number: 3, Members: []string{"a"}}}}}}}
 	for _, tc := range []struct {

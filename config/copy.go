@@ -24,8 +24,8 @@ func Copy(ctx context.Context, b *broker.Broker, f func(*Copied) error) error {
 	})
 }
 
-// Refill makes the bucket in a broker that has none, for keys of a backup or of another broker. each adds them: the first
-// one gets the revision first. A Refill that was interrupted goes on if each adds the same keys again.
+// Refill makes the bucket in a broker that has none, for keys of a backup or of another broker. each adds them: the
+// first one gets the revision first. A Refill that was interrupted goes on if each adds the same keys again.
 func Refill(
 	ctx context.Context, b *broker.Broker, first uint64, each func(add func(key string, value []byte) error) error,
 ) error {

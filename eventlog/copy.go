@@ -84,9 +84,9 @@ func (l *Log) Copy(ctx context.Context, partition int, from, to uint64, f func(*
 	return fmt.Errorf("copy event log partition %d: message %d is missing: %w", partition, next, ErrNotHeld)
 }
 
-// Refill makes the stream of one of so many partitions in a broker that has none, for messages of a backup or of another
-// broker. each adds them: the first one gets the number first. A Refill that was interrupted goes on if each adds the same
-// messages again.
+// Refill makes the stream of one of so many partitions in a broker that has none, for messages of a backup or of
+// another broker. each adds them: the first one gets the number first. A Refill that was interrupted goes on if each
+// adds the same messages again.
 func Refill(
 	ctx context.Context, b *broker.Broker, partition, partitions int, first uint64,
 	each func(add func(msg []byte) error) error,

@@ -35,8 +35,8 @@ func letters(t *testing.T, c *client.Client) (ids []string) {
 	return ids
 }
 
-// equal checks that all members have what one backend had, and so many events that came later, that all is well with the cluster, and that the deliveries
-// that were waiting are made once the receiver takes them.
+// equal checks that all members have what one backend had, and so many events that came later, and that all is well with
+// the cluster. Then the receiver takes the deliveries that were waiting, and each must come.
 func (all members) equal(t *testing.T, receiver *hookReceiver, want map[string]string, late int) {
 	t.Helper()
 	for _, p := range all {
