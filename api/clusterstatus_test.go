@@ -94,6 +94,8 @@ func TestClusterProblems(t *testing.T) {
 		}},
 		{"one partition without a leader", func(s *ClusterStatus) { s.Streams[2].Leader, s.Streams[2].Replicas = "", nil },
 			[]string{"partition 0 has no leader: the log takes nothing"}},
+		{"partitions without an owner", func(s *ClusterStatus) { s.Partitions[0].Owner, s.Partitions[2].Owner = "", "" },
+			[]string{"partitions 0 and 2 have no owner: alerts wait"}},
 		{"the broker hangs", func(s *ClusterStatus) {
 			s.LeaderError = "no answer within 700ms"
 			for i := range s.Streams {

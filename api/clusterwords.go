@@ -26,6 +26,7 @@ func (s *ClusterStatus) problems() []string {
 	add(s.digestsDiffer()...)
 	add(s.withoutLease()...)
 	add(s.withoutLeader()...)
+	add(s.withoutOwner()...)
 	add(s.membersAway()...)
 	add(s.membersNotActing()...)
 	add(s.copiesMissing()...)
@@ -96,6 +97,20 @@ func (s *ClusterStatus) withoutLeader() (words []string) {
 			listed(unknown[why]), map[bool]string{true: "stands", false: "stand"}[len(unknown[why]) == 1], why))
 	}
 	return words
+}
+
+// withoutOwner names the partitions that no roster gives to a member.
+func (s *ClusterStatus) withoutOwner() []string {
+	var none []string
+	for _, p := range s.Partitions {
+		if p.Owner == "" {
+			none = append(none, fmt.Sprint("partition ", p.Partition))
+		}
+	}
+	if len(none) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s %s no owner: alerts wait", listed(none), has(none))}
 }
 
 // the adds the article to what a stream holds, except to a partition.
