@@ -149,14 +149,12 @@ func TestDrainTellsWhatIsDurable(t *testing.T) {
 		p.acks.expect(7, 100)
 		p.session.mu.Unlock()
 		s.Drain(0)
-		synctest.Wait()
 		if got := p.take(); len(got) != 1 || got[0].typ != wire.TypePace {
 			t.Fatalf("got %v", got)
 		}
 		time.Sleep(123 * time.Millisecond)
 		begin := time.Now()
 		p.session.Logged(7, 0, 0, nil)
-		synctest.Wait()
 		got := p.take()
 		if len(got) != 1 || got[0].typ != wire.TypeAck || !got[0].at.Equal(begin) {
 			t.Errorf("at %s got %v", begin, got)

@@ -102,7 +102,6 @@ func TestOverloadIsFair(t *testing.T) {
 		agent.busy.Store(false)
 		for i := range checks {
 			time.Sleep(time.Second)
-			synctest.Wait()
 			got := agent.take()
 			if len(got) != 1 || checkOf(t, got[0]) != checks[i] {
 				t.Fatalf("turn %d: %d requests", i, len(got))

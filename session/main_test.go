@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -114,8 +115,9 @@ func (p *peer) read(t *testing.T, conn *wire.Conn) {
 	}
 }
 
-// take returns the frames that arrived since the last call.
+// take waits until nothing happens in the bubble, and returns the frames that arrived since the last call.
 func (p *peer) take() []arrival {
+	synctest.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	got := p.got
