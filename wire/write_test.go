@@ -262,7 +262,10 @@ func TestTryWriteBatchOverTLS(t *testing.T) {
 func TestCloseWithARest(t *testing.T) {
 	t.Parallel() // takes closeTimeout
 	server, _ := socketPair(t)
-	rest, _ := fill(t, server, make([]byte, 64<<10))
+	rest, err := server.TryWriteBatch([][]byte{make([]byte, 64<<20)}) // more than the sockets hold, even a moment later
+	if rest == nil || err != nil {
+		t.Fatalf("%d left, %v", len(rest), err)
+	}
 	closed := make(chan error)
 	go func() { closed <- server.Close(CloseGoingAway, "bye") }()
 	if err := server.FinishWrite(rest); err == nil {
