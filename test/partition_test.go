@@ -130,7 +130,8 @@ func TestPartition(t *testing.T) {
 		check := &resource.CheckConfig{
 			Metadata: resource.ObjectMeta{Name: name(i), Namespace: "default"}, Interval: interval, Publish: true, Subscriptions: []string{"cut"}, Handlers: []string{"told"},
 			// A run counts when it has ended. While a file is there it waits at its beginning, and does not outlive its agent.
-			Command: fmt.Sprintf(`f=%[1]s/%[2]s; h=%[3]s; [ ! -e $h ] || : >$f.waits; while [ -e $h ] && kill -0 $PPID; do sleep 0.1; done; kill -0 $PPID || exit 1
+			Command: fmt.Sprintf(`f=%[1]s/%[2]s; h=%[3]s; [ ! -e $h ] || : >$f.waits
+while [ -e $h ] && kill -0 $PPID; do sleep 0.1; done; kill -0 $PPID || exit 1
 n=$(cat $f 2>/dev/null || echo 0); n=$((n+1)); echo $n > $f.new; mv $f.new $f; echo "run $n"`, dir, name(i), hold),
 		}
 		if err := client.Put(ctx, c, client.Checks, "default", name(i), check); err != nil {
