@@ -100,8 +100,8 @@ attack: ## run the attacks of test/attack on a backend with a healthy agent besi
 SCHEDULES ?= 200
 # More arguments, for example CHAOS_FLAGS="-seed 17 -faults kill,slow"; see test/chaos/README.md.
 CHAOS_FLAGS ?=
-chaos: ## play SCHEDULES (default 200) random schedules of faults on real backends, as root, and check what they promised (85 s each)
-	$(GO) run ./test/chaos -schedules $(SCHEDULES) $(CHAOS_FLAGS)
+chaos: ## play SCHEDULES (default 200) random schedules of faults on three backends, as root, and check what they promised (85 s each)
+	$(GO) run ./test/chaos -members 3 -schedules $(SCHEDULES) $(CHAOS_FLAGS)
 
 # More arguments, for example TAKEOVER_FLAGS="-agents 300 -kills 2 -stops 2"; see test/takeover/README.md.
 TAKEOVER_FLAGS ?=

@@ -319,6 +319,36 @@ func TestClosedStoreIsOpenedAgain(t *testing.T) {
 	r.want("c")
 }
 
+// TestStoreThatCannotBeOpened: a store that could not be opened again is closed, and opened later.
+func TestStoreThatCannotBeOpened(t *testing.T) {
+	c := testbroker.New(t, 3)
+	c.Launch(0, 1, 2)
+	openAll(t, c, 0, 1, 2)
+	write(t, c.Member(0), "a")
+	current(t, c.Member(0), 2)
+	b, dir := c.Member(1), filepath.Join(c.Options(1).Dir, "jetstream")
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir, dir+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.Reopen()
+	if b.Err() == nil {
+		t.Error("the store counts as open, and its directory is a file")
+	}
+	if err := errors.Join(os.Remove(dir), os.Rename(dir+"-away", dir)); err != nil {
+		t.Fatal(err)
+	}
+	testbroker.Eventually(t, b.Err)
+	write(t, c.Member(0), "b")
+	current(t, c.Member(0), 2)
+	follow(t, b).want("a", "b")
+}
+
 // TestRemovePeer replaces a dead member by one with an empty directory and a new name, which joins before the dead one
 // is removed, or after.
 func TestRemovePeer(t *testing.T) {

@@ -43,3 +43,6 @@ func (b *Broker) StepDownTo(ctx context.Context, stream, member string) error {
 
 // Drop has a stream keep one copy less.
 func (b *Broker) Drop(stream string) error { return b.drop(stream) }
+
+// Reopen tries to open the store that Close has closed.
+func (b *Broker) Reopen() { b.reopenClosed(b.server()) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -168,7 +169,10 @@ func (b *Broker) reopen(srv *server.Server) error {
 	if err := srv.ShutdownJetStream(); err != nil {
 		return err
 	}
-	return srv.EnableJetStream(b.storeConfig())
+	if err := srv.EnableJetStream(b.storeConfig()); err != nil {
+		return errors.Join(err, srv.ShutdownJetStream()) // it may be half open
+	}
+	return nil
 }
 
 // restart replaces the server of a cluster's member by a new one. A server can also open its store a second time, but
@@ -206,16 +210,38 @@ func (b *Broker) storeConfig() *server.JetStreamConfig {
 	return &config
 }
 
-// reopenClosed opens the store of a cluster's member again that the server has closed because the disk was full. While
-// it is still full, the server closes it once more.
+// reopenClosed opens the store of a cluster's member again that the server has closed because the disk was full, once
+// there is space again.
 func (b *Broker) reopenClosed(srv *server.Server) {
 	b.repairing.Lock()
 	defer b.repairing.Unlock()
-	b.repairs.Inc()
-	if err := b.restart(srv); err != nil {
+	err := room(b.opts.Dir)
+	if err == nil {
+		b.repairs.Inc()
+		err = b.restart(srv)
+	}
+	if err != nil {
 		b.rare.Error("the broker's store was closed, most likely because the disk is full, and cannot be opened again now", "",
 			"err", err)
 		return
 	}
 	b.log.Warn("the broker's store was closed, most likely because the disk was full, and is open again")
+}
+
+// leastRoom is the space that a store needs to be opened, in bytes.
+const leastRoom = 4 << 20
+
+// room returns an error if a directory's disk has not so much space.
+func room(dir string) (err error) {
+	f, err := os.CreateTemp(dir, "room-")
+	if err != nil {
+		return fmt.Errorf("look for space: %w", err)
+	}
+	if _, err = f.Write(make([]byte, leastRoom)); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close(), os.Remove(f.Name())); err != nil {
+		return fmt.Errorf("look for space: %w", err)
+	}
+	return nil
 }

@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -72,5 +74,19 @@ func TestStuckStreamOfAnEarlierOutage(t *testing.T) {
 	}
 	if got := s.judge(at(50), at(30), v); got != stepDown {
 		t.Errorf("second outage, after 20 s: %q", got)
+	}
+}
+
+// TestRoom: a directory on a disk with space has room, and the look leaves nothing behind.
+func TestRoom(t *testing.T) {
+	dir := t.TempDir()
+	if err := room(dir); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%d files are left, %v", len(left), err)
+	}
+	if err := room(filepath.Join(dir, "missing")); err == nil {
+		t.Error("a directory that is missing has room")
 	}
 }

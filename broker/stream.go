@@ -172,6 +172,7 @@ func (b *Broker) keepReplicas() {
 	tick := time.NewTicker(replicasPause)
 	defer tick.Stop()
 	c := care{copies: map[string]*ownCopy{}}
+	closed := false
 	for {
 		select {
 		case <-tick.C:
@@ -181,9 +182,13 @@ func (b *Broker) keepReplicas() {
 		b.lookAfter(&c, time.Now())
 		srv := b.server()
 		if srv != nil && !srv.JetStreamEnabled() {
-			b.reopenClosed(srv)
-			srv = b.server()
+			if closed { // the closing may take seconds, and must have ended
+				b.reopenClosed(srv)
+			}
+			closed = !closed
+			continue
 		}
+		closed = false
 		if srv != nil && srv.JetStreamIsLeader() && len(srv.JetStreamClusterPeers()) >= b.Replicas() {
 			b.raiseReplicas()
 		}
