@@ -148,14 +148,25 @@ func (r *run) allReady(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// playFaults plays the schedule and returns when all faults are healed. The mortal agent dies after a third of it.
+// playFaults plays the schedule and returns when all faults are healed. The mortal agent dies after a third of it. A
+// fault may begin when another one of the same part ends: it waits until that is healed, which may take a while.
 func (r *run) playFaults(ctx context.Context) {
+	parts := map[string]*sync.Mutex{}
+	for _, f := range r.schedule {
+		for _, part := range f.uses(len(r.members)) {
+			parts[part] = &sync.Mutex{}
+		}
+	}
 	begin := time.Now()
 	wait := func(until time.Duration) { pause(ctx.Done(), time.Until(begin.Add(until))) }
 	var playing sync.WaitGroup
 	for _, f := range r.schedule {
 		playing.Go(func() {
 			wait(f.At)
+			for _, part := range f.uses(len(r.members)) { // always in the same order
+				parts[part].Lock()
+				defer parts[part].Unlock()
+			}
 			r.say("begin: %s", f)
 			if err := r.begin(f); err != nil {
 				r.found(fmt.Sprintf("harness: begin %s: %v", f, err))
