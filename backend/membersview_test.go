@@ -150,7 +150,8 @@ func TestClusterWatch(t *testing.T) {
 		return strings.Join(lines, ", ")
 	}
 	now := time.Now()
-	st := &api.ClusterStatus{Members: []api.MemberStatus{{Name: "a", Self: true}, {Name: "b"}}, Streams: []api.StreamStatus{
+	members := []api.MemberStatus{{Name: "a", Self: true}, {Name: "b"}}
+	st := &api.ClusterStatus{Members: members, Streams: []api.StreamStatus{
 		{Name: "x", Leader: "a", Copies: 2, Replicas: []api.ReplicaStatus{{Member: "b", Current: true, Lag: 20}}},
 		{Name: "y", Leader: "a", Copies: 2, Replicas: []api.ReplicaStatus{{Member: "b", Current: true}}},
 	}}
@@ -158,8 +159,8 @@ func TestClusterWatch(t *testing.T) {
 		change func()
 		want   string
 	}{
-		{func() {}, "copies_behind_seconds a 0, copies_behind_seconds b 0, digests_differ b 0, stream_leaderless_seconds x 0, " +
-			"stream_leaderless_seconds y 0, streams_led a 2, streams_led b 0"},
+		{func() {}, "copies_behind_seconds a 0, copies_behind_seconds b 0, digests_differ b 0, " +
+			"stream_leaderless_seconds x 0, stream_leaderless_seconds y 0, streams_led a 2, streams_led b 0"},
 		{func() { st.Streams[0].Leader, st.Streams[1].Replicas[0].Offline = "", true }, "copies_behind_seconds a 0, " +
 			"copies_behind_seconds b 0, digests_differ b 0, stream_leaderless_seconds x 0, stream_leaderless_seconds y 0, " +
 			"streams_led a 1, streams_led b 0"},

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// This file looks after the streams' leaders and replicas in a cluster. Each member acts for itself alone, so that no two
-// act at once: it gives leaders away, and has its own replica rebuilt.
+// This file looks after the streams' leaders and replicas in a cluster. Each member acts for itself alone, so that no
+// two act at once: it gives leaders away, and has its own replica rebuilt.
 
 const (
 	// spreadAfter is how long a member must lead more streams than its share before it gives one away, and the least time
@@ -117,7 +117,8 @@ func (b *Broker) giveAway(stream, to string) {
 	ctx, cancel := context.WithTimeout(b.life, apiTimeout)
 	defer cancel()
 	if err := b.stepDown(ctx, stream, to); err != nil {
-		b.rare.Warn("this member leads more streams than its share, and cannot give one away now", "", "stream", stream, "err", err)
+		b.rare.Warn("this member leads more streams than its share, and cannot give one away now", "",
+			"stream", stream, "err", err)
 		return
 	}
 	b.moved.Inc()
@@ -132,8 +133,8 @@ type ownCopy struct {
 	since  time.Time // since then it is the newest message; zero if the replica has everything, or cannot get it
 }
 
-// stands reports whether a replica has stood still for long while its leader went on, and can be rebuilt: all others must
-// be current.
+// stands reports whether a replica has stood still for long while its leader went on, and can be rebuilt: all others
+// must be current.
 func (o *ownCopy) stands(now time.Time, self string, own streamView, g Group) bool {
 	connected := own.Majority && own.Leader != "" && own.Leader == g.Leader && !own.Leads
 	if !connected || own.Last >= g.Last || own.Last != o.last || o.since.IsZero() {
@@ -153,9 +154,11 @@ func (o *ownCopy) stands(now time.Time, self string, own streamView, g Group) bo
 
 // rebuild has the leader drop the replica that is furthest behind: this member's. keepReplicas then asks for a new one.
 func (b *Broker) rebuild(stream string) {
-	b.log.Warn("the own replica of a stream stands still while others go on: it is dropped and made anew", "stream", stream)
+	b.log.Warn("the own replica of a stream stands still while others go on: it is dropped and made anew",
+		"stream", stream)
 	if err := b.drop(stream); err != nil {
-		b.rare.Error("the own replica of a stream stands still, and cannot be made anew now", stream, "stream", stream, "err", err)
+		b.rare.Error("the own replica of a stream stands still, and cannot be made anew now", stream,
+			"stream", stream, "err", err)
 		return
 	}
 	b.rebuilt.Inc()

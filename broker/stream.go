@@ -312,7 +312,8 @@ func (b *Broker) stepDown(ctx context.Context, stream, to string) error {
 	var request []byte
 	if to != "" {
 		var err error
-		if request, err = json.Marshal(server.JSApiLeaderStepdownRequest{Placement: &server.Placement{Preferred: to}}); err != nil {
+		preferred := &server.Placement{Preferred: to}
+		if request, err = json.Marshal(server.JSApiLeaderStepdownRequest{Placement: preferred}); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,8 @@ func TestDigest(t *testing.T) {
 	cut := b[:3]
 	for what, other := range map[string]eventlog.Digest{
 		"another message": digestOf(7, a, c, c), "another order": digestOf(7, b, a, c), "one less": digestOf(7, a, b),
-		"another place": digestOf(8, a, b, c), "a damaged message": digestOf(7, a, damaged, c), "a cut message": digestOf(7, a, cut, c),
+		"another place": digestOf(8, a, b, c), "a damaged message": digestOf(7, a, damaged, c),
+		"a cut message": digestOf(7, a, cut, c),
 	} {
 		if other.Sum == want.Sum {
 			t.Errorf("%s has the same sum", what)

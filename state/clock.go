@@ -2,8 +2,8 @@ package state
 
 // Times of receipt and deadlines are of the clock of the backend that received the event. A deadline that was set by a
 // clock that is ahead would pass late by as much. So an event that was received in the future, by the own clock, counts
-// as received now, and its deadline keeps its period. One that was set by a clock that is behind passes early: before it
-// counts, package intake waits for a whole period since its agent could last be heard elsewhere.
+// as received now, and its deadline keeps its period. One that was set by a clock that is behind passes early: before
+// it counts, package intake waits for a whole period since its agent could last be heard elsewhere.
 
 // notFuture moves a time of receipt and a deadline back if the first is in the future. A deadline of 0 is none.
 func notFuture(received, due, now int64) (int64, int64) {

@@ -7,9 +7,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
 
-// TestClockOfAnotherMember: a deadline that was set by a clock an hour ahead passes after its period, in the process that
-// folded it, after a restart, and after a crash. The event is of another backend, or of this one before its clock was
-// set back.
+// TestClockOfAnotherMember: a deadline that was set by a clock an hour ahead passes after its period, in the process
+// that folded it, after a restart, and after a crash. The event is of another backend, or of this one before its clock
+// was set back.
 func TestClockOfAnotherMember(t *testing.T) {
 	const period = 60_000
 	b := newBench(t, 1)
@@ -69,7 +69,8 @@ func TestClockSetBack(t *testing.T) {
 	b.state.ClockSetBack(back)
 	for id, want := range map[uint64]int64{0: back + period, 1: now + period, 2: 0} {
 		if due, _ := b.state.Due(id); due != want || armed[id] != want {
-			t.Errorf("pair %d has a deadline %d ms after the clock's time, want %d; armed is %d", id, due-back, want-back, armed[id]-back)
+			t.Errorf("pair %d has a deadline %d ms after the clock's time, want %d; armed is %d",
+				id, due-back, want-back, armed[id]-back)
 		}
 	}
 }

@@ -244,8 +244,8 @@ func putAll(batch *pebble.Batch, all []keyed) error {
 }
 
 // checkpoint adds to a batch the message from which a restart must replay (the oldest one that is still dirty), the
-// marks so far, the numbers of the log's batches and the digest before that message, and the id of the stream. Every batch
-// that moves the position has all five.
+// marks so far, the numbers of the log's batches and the digest before that message, and the id of the stream. Every
+// batch that moves the position has all five.
 func (p *partition) checkpoint(batch *pebble.Batch) error {
 	next := p.resumeAt()
 	if err := p.marks.store(batch, p.id, position(next, 0)); err != nil {

@@ -12,7 +12,8 @@ var rules = []func(*exam){
 	// The machine and the process.
 	restart, diskSpace, diskErrors, cpu, garbage, diskSpeed, memory, files, connections,
 	// The members of a cluster.
-	lease, digestsDiffer, membersAway, leaderless, copiesBehind, leadersOnOne, memberDisks, memberClocks, membersBehind, versionsDiffer,
+	lease, digestsDiffer, membersAway, leaderless, copiesBehind, leadersOnOne, memberDisks, memberClocks,
+	membersBehind, versionsDiffer,
 	// The event's path.
 	brokerServes, logIsHeldUp, logTakes, logCommits, foldLag, writeBack, database, handlers, deadLetters, retries, groups, processes,
 	pipelineErrors, filterErrors, setAside, workers, filterSpeed, inhibition, traces, deadlines, schedules,

@@ -142,8 +142,8 @@ func contents(events []resource.Event) map[string]string {
 	return texts
 }
 
-// checkCluster checks that all members have read the same messages of the event log, as a member knows them. Digests are
-// compared once in a while, so a member must have one of each partition.
+// checkCluster checks that all members have read the same messages of the event log, as a member knows them. Digests
+// are compared once in a while, so a member must have one of each partition.
 func (f *findings) checkCluster(member string, status clusterStatus) {
 	for _, m := range status.Members {
 		if len(m.DigestsDiffer) > 0 {

@@ -158,7 +158,8 @@ func TestCheckCluster(t *testing.T) {
 	}
 	check("no cluster", `{}`)
 	check("equal", pair(other, other, ""))
-	check("one differs", pair(one, one, `, "digests_differ": [0, 1]`), "m1 has read other messages of the partitions [0 1]")
+	check("one differs", pair(one, one, `, "digests_differ": [0, 1]`),
+		"m1 has read other messages of the partitions [0 1]")
 	check("one is behind", pair(one, other, ""), "m0 and m1 cannot be compared yet in partition 1")
 	check("one knows nothing", `{"members": [{"name": "m0", "digests": [{}]}]}`, "m0 has no digest of partition 0 yet")
 }
