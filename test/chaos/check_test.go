@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -172,4 +173,27 @@ func TestFollowerCompare(t *testing.T) {
 	expect(t, "same", f.compare(map[string]int64{"e/a": 1}))
 	expect(t, "behind", f.compare(map[string]int64{"e/a": 2}), "e/a is at event 1, but event 2 is stored")
 	expect(t, "a gap", f.compare(map[string]int64{"e/a": 1, "e/b": 1}), "e/b is at event 0")
+}
+
+func TestMayComeTwice(t *testing.T) {
+	at := time.Unix(1000, 0)
+	var taken []alert
+	for i := range 60 { // 50 in the second before, and 10 after it
+		taken = append(taken, alert{Handler: pager, At: at.Add(time.Duration(i-49) * unlogged / 50)})
+	}
+	kill, slow := Fault{Kind: KindKill}, Fault{Kind: KindSlow}
+	for _, tc := range []struct {
+		what    string
+		faults  []begun
+		members int
+		want    int
+	}{
+		{"a quiet time", []begun{{kill, at.Add(-time.Minute)}, {slow, at.Add(time.Minute)}}, 3, twicePerFault + twicePerSlowFault},
+		{"a burst", []begun{{kill, at}}, 1, 49},
+		{"a burst, and a lease", []begun{{kill, at}}, 3, 60},
+	} {
+		if n := mayComeTwice(tc.faults, tc.members, taken); n != tc.want {
+			t.Errorf("%s: %d alerts may come twice, want %d", tc.what, n, tc.want)
+		}
+	}
 }
