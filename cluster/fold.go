@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 )
 
 // Fold takes the record of a roster of a partition, or of a renewal. Package fold calls it in the order of the log, and asks Owns after
@@ -21,7 +23,7 @@ func (c *Cluster) Fold(partition int, seq uint64, body []byte) error {
 	}
 	r, err := decodeRoster(body)
 	if err != nil {
-		return fmt.Errorf("fold a roster of partition %d: %w", partition, err)
+		return fmt.Errorf("fold a roster of partition %d: %w", partition, fields.Unreadable(err))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -103,7 +103,7 @@ func (c *Cluster) foldRenewal(partition int, body []byte) error {
 	r.Byte()
 	id := r.Text()
 	if err := r.Err(); err != nil {
-		return fmt.Errorf("fold a renewal of partition %d: %w", partition, err)
+		return fmt.Errorf("fold a renewal of partition %d: %w", partition, fields.Unreadable(err))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

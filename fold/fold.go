@@ -359,13 +359,14 @@ func (f *Fold) route(p *partition, a *state.Applied) (routed bool) {
 	return routed
 }
 
-// failed skips a record that another package cannot fold, unless a newer release has written it.
+// failed takes an error of a record that another package folds. A record that is damaged is skipped. After any other
+// error, of the database or because a newer release has written the record, nothing behind it may be folded.
 func (f *Fold) failed(p *partition, a *state.Applied, err error) {
-	if newer := (*fields.NewerError)(nil); errors.As(err, &newer) {
-		p.folder.Refuse(err)
+	if unreadable := (*fields.UnreadableError)(nil); errors.As(err, &unreadable) {
+		f.log.Error("a record of the event log could not be folded", "partition", p.id, "seq", a.Seq, "err", err)
 		return
 	}
-	f.log.Error("a record of the event log could not be folded", "partition", p.id, "seq", a.Seq, "err", err)
+	p.folder.Refuse(err)
 }
 
 // rostered folds who the members are from now on.

@@ -417,6 +417,33 @@ func TestNewerRelease(t *testing.T) {
 	}
 }
 
+// TestDatabaseFails: the fold stops at a record of deliveries that the database does not take, and passes over one that
+// is damaged.
+func TestDatabaseFails(t *testing.T) {
+	b := newBench(t)
+	fs := vfs.NewMem()
+	made, err := pebble.Open("", &pebble.Options{FS: fs})
+	b.check(err)
+	b.check(made.Close())
+	readOnly, err := pebble.Open("", &pebble.Options{FS: fs, ReadOnly: true})
+	b.check(err)
+	t.Cleanup(func() { b.check(readOnly.Close()) })
+	own := b.db
+	b.db = readOnly
+	_, handlers, router := b.handlers()
+	b.db = own
+	failed := make(chan error, 1)
+	_, s, stop := b.open(fold.Options{Handlers: handlers, Router: router, Failed: func(err error) { failed <- err }})
+	damaged := eventlog.Record{Namespace: "default", Kind: eventlog.KindDeliveries, Body: []byte{1}}
+	b.check(b.log.AppendTo(t.Context(), 0, &damaged, nil, 0))
+	b.put(s, eventlog.Record{Entity: "a", Check: "x"}) // the handlers report that it is routed
+	err = <-failed
+	if !errors.Is(err, pebble.ErrReadOnly) {
+		t.Errorf("the fold ends with %v", err)
+	}
+	stop()
+}
+
 func TestOptions(t *testing.T) {
 	b := newBench(t)
 	if _, err := fold.New(fold.Options{Log: b.log}); err == nil {

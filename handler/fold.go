@@ -51,7 +51,7 @@ func (d *Dispatcher) Fold(
 	case len(body) > 0 && body[0] == kindHandOver:
 		err = f.handOver(l, position{seq, uint32(sub)}, body)
 	default:
-		err = unknownRecord(body)
+		err = fields.Unreadable(unknownRecord(body))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +67,7 @@ func (d *Dispatcher) Fold(
 func (f *folding) report(l *ledger, body []byte, owned func(roster uint64) bool) error {
 	r, err := decodeReport(body)
 	if err != nil {
-		return err
+		return fields.Unreadable(err)
 	}
 	l.mu.Lock()
 	known, term, ours := l.known, l.term, l.owned
@@ -183,7 +183,7 @@ func (f *folding) countLetter(key []byte, comes bool) {
 func (f *folding) request(l *ledger, body []byte) error {
 	id, wishes, err := decodeRequest(body)
 	if err != nil {
-		return err
+		return fields.Unreadable(err)
 	}
 	n := 0
 	for _, w := range wishes {

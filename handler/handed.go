@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -16,7 +17,7 @@ import (
 func (f *folding) handOver(l *ledger, at position, body []byte) error {
 	name, floors, all, err := decodeHandOver(body)
 	if err != nil {
-		return err
+		return fields.Unreadable(err)
 	}
 	lowest := map[int]uint64{}
 	for _, fl := range floors {
