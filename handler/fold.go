@@ -118,7 +118,9 @@ func (f *folding) apply(o op) error {
 	}
 	switch o.key[1] {
 	case 'x':
-		f.countLetter(o.key, true)
+		if err := f.countLetter(o.key, true); err != nil {
+			return err
+		}
 	case 'q':
 		if _, lane, _, err := parseDeliveryKey(o.key); err == nil && isLocal(lane) {
 			f.queued = append(f.queued, o.key)
@@ -143,10 +145,17 @@ func checkValue(key, value []byte) error {
 func (f *folding) remove(key []byte) error {
 	switch key[1] {
 	case 'x':
-		f.countLetter(key, false)
+		if err := f.countLetter(key, false); err != nil {
+			return err
+		}
 	case 'q':
-		if name, lane, _, err := parseDeliveryKey(key); err == nil && isHanded(lane) && f.has(key) {
-			f.handed[name]--
+		if name, lane, _, err := parseDeliveryKey(key); err == nil && isHanded(lane) {
+			switch there, err := f.has(key); {
+			case err != nil:
+				return err
+			case there:
+				f.handed[name]--
+			}
 		}
 		if err := f.batch.Delete(progressKeyOf(key), nil); err != nil {
 			return err
@@ -156,26 +165,31 @@ func (f *folding) remove(key []byte) error {
 }
 
 // has reports whether a key is there.
-func (f *folding) has(key []byte) bool {
+func (f *folding) has(key []byte) (bool, error) {
 	_, closer, err := f.batch.Get(key)
-	if err == nil {
-		_ = closer.Close()
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+		return false, nil
+	case err != nil:
+		return false, err
 	}
-	return err == nil
+	return true, closer.Close()
 }
 
 // countLetter counts a dead letter that comes or goes, unless it was there before or was not.
-func (f *folding) countLetter(key []byte, comes bool) {
+func (f *folding) countLetter(key []byte, comes bool) error {
 	f.letters[string(key)] = true
 	name, _, _, readable := parseLetterKey(key)
-	if f.has(key) == comes || !readable {
-		return
-	}
-	if comes {
+	there, err := f.has(key)
+	switch {
+	case err != nil || there == comes || !readable:
+		return err
+	case comes:
 		f.counts[name]++
-	} else {
+	default:
 		f.counts[name]--
 	}
+	return nil
 }
 
 // request folds a request. A dead letter that is not there any more is passed over: another request was faster, or a
@@ -235,10 +249,13 @@ func (f *folding) commit(l *ledger) error {
 		return nil
 	}
 	for _, key := range f.queued {
-		if it, err := f.d.readStored(key, l); err != nil {
+		switch it, err := f.d.readStored(key, l); {
+		case errors.Is(err, errMalformed):
 			f.d.metrics.storeErrors.Inc()
 			f.d.rare.Error("delivery cannot be read and waits for the next start", "", "key", string(key), "err", err)
-		} else {
+		case err != nil:
+			return err
+		default:
 			f.d.enqueue(it)
 		}
 	}

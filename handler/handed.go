@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"sync"
@@ -19,6 +20,9 @@ func (f *folding) handOver(l *ledger, at position, body []byte) error {
 	if err != nil {
 		return fields.Unreadable(err)
 	}
+	if again, err := f.foldedBefore(at); err != nil || again {
+		return err
+	}
 	lowest := map[int]uint64{}
 	for _, fl := range floors {
 		if lowest[fl.lane], err = f.raise(name, fl); err != nil {
@@ -27,10 +31,17 @@ func (f *folding) handOver(l *ledger, at position, body []byte) error {
 	}
 	for i, h := range all {
 		known := handedKey(name, h.lane, h.seq, h.id)
-		if h.seq < lowest[h.lane] || f.has(known) {
+		again, err := f.has(known)
+		if err != nil {
+			return err
+		}
+		if h.seq < lowest[h.lane] || again {
 			continue
 		}
 		key := deliveryKey(name, handedLane(f.partition), position{at.seq, at.sub*handedMost + uint32(i)})
+		if err := checkValue(key, h.value); err != nil {
+			return err
+		}
 		if err := errors.Join(f.batch.Set(known, nil, nil), f.batch.Set(key, h.value, nil)); err != nil {
 			return err
 		}
@@ -43,6 +54,27 @@ func (f *folding) handOver(l *ledger, at position, body []byte) error {
 		f.queued = append(f.queued, key)
 	}
 	return f.commit(l)
+}
+
+// foldedBefore reports whether the hand-over at a position was folded before, and notes that it is. A replay must not
+// bring back what has ended since: the report with the end may be of an earlier term, and is passed over then.
+func (f *folding) foldedBefore(at position) (bool, error) {
+	key, mark := handedUpToKey(f.partition), appendPosition(nil, at)
+	stored, closer, err := f.batch.Get(key)
+	if err == nil {
+		before := bytes.Compare(mark, stored) <= 0
+		if err := closer.Close(); err != nil || before {
+			return before, err
+		}
+	} else if !errors.Is(err, pebble.ErrNotFound) {
+		return false, err
+	}
+	return false, f.batch.Set(key, mark, nil)
+}
+
+// handedUpToKey has the position of the last hand-over to a partition that was folded.
+func handedUpToKey(partition int) []byte {
+	return binary.BigEndian.AppendUint16([]byte("dg"), uint16(partition))
 }
 
 // raise forgets what was handed over from below a floor. It returns the first message of the lane that may still be

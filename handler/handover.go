@@ -150,7 +150,7 @@ func (q *queue) handOver() {
 				continue
 			}
 			q.d.metrics.handed.WithLabelValues(q.name.Name).Inc()
-			it.ledger.finish(it)
+			it.ledger.finishAs(it, true)
 			q.drop(c)
 		}
 		if q.pageDue() {

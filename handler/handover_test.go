@@ -178,3 +178,45 @@ func TestNotLimitedAnyMore(t *testing.T) {
 		t.Errorf("ran %v", a.order)
 	}
 }
+
+// TestHandOverReplayed: a replay of hand-overs of local deliveries adds none again, though their ends are reports of
+// earlier terms, and counts none twice.
+func TestHandOverReplayed(t *testing.T) {
+	name, lane := resource.Name{Namespace: "default", Name: "a"}, localLane(1)
+	for _, ended := range []bool{true, false} {
+		b := setup(t, Options{}, limited("a"))
+		b.Disown(0)
+		var records [][]byte
+		fold := func(i int) {
+			b.log.mu.Lock()
+			defer b.log.mu.Unlock()
+			if _, err := b.Fold(0, uint64(100+i), 1, records[i], nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add := func(body []byte) {
+			records = append(records, body)
+			fold(len(records) - 1)
+		}
+		for i := range 2 {
+			dl := incident("a", 1000*(i+1), "e")
+			body := appendHandOver(nil, name, []floor{{lane, uint64(dl.Seq)}})
+			add(appendHanded(body, handed{lane: lane, seq: uint64(dl.Seq), id: dl.ID, value: appendDelivery(nil, dl)}))
+			if !ended {
+				continue
+			}
+			report := appendReportHeader(nil, &report{term: 1<<62 + uint64(i), upto: 1})
+			for _, key := range stored(t, b.db) {
+				report = appendOp(report, op{[]byte(key), opDelete, 0, nil})
+			}
+			add(report)
+		}
+		keys, count := len(stored(t, b.db)), b.handed.of[name]
+		for i := range records {
+			fold(i)
+		}
+		if k, n := len(stored(t, b.db)), b.handed.of[name]; k != keys || n != count {
+			t.Errorf("ended %v: %d stored and %d counted, before the replay %d and %d", ended, k, n, keys, count)
+		}
+	}
+}

@@ -185,7 +185,10 @@ func (l *ledger) mark(c change) error {
 
 // finish records that a delivery is over, with the changes that belong to its end. It returns false if that does not
 // count any more.
-func (l *ledger) finish(it *item, with ...change) bool {
+func (l *ledger) finish(it *item, with ...change) bool { return l.finishAs(it, false, with...) }
+
+// finishAs is finish for a delivery that was sent or given up, or that was handed over.
+func (l *ledger) finishAs(it *item, handedOver bool, with ...change) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	it.finished = true
@@ -197,9 +200,11 @@ func (l *ledger) finish(it *item, with ...change) bool {
 		l.owe(change{key: it.key()})
 	}
 	delete(l.fresh, it)
-	end := l.d.maxOwed / maxEnded
-	l.owed += end
-	l.d.owed.Add(end)
+	if !handedOver { // else a repeat is passed over
+		end := l.d.maxOwed / maxEnded
+		l.owed += end
+		l.d.owed.Add(end)
+	}
 	if l.d.owesMuch() {
 		l.ask(0)
 	} else {

@@ -315,7 +315,9 @@ func TestNewerRecords(t *testing.T) {
 		"kind":     {kindHandOver + 1},
 		"op":       appendOp(bytes.Clone(head), op{it.key(), opLastPart + 1, 0, nil}),
 		"delivery": appendOp(bytes.Clone(head), op{it.key(), opSet, 0, value}),
-		"letter":   appendOp(bytes.Clone(head), op{letterKey("default", "1"), opSet, 0, []byte{letterVersion + 1}}),
+		"handed": appendHanded(appendHandOver(nil, resource.Name{Namespace: "default", Name: "a"}, nil),
+			handed{lane: 1, seq: 1, id: "1", value: value}),
+		"letter": appendOp(bytes.Clone(head), op{letterKey("default", "1"), opSet, 0, []byte{letterVersion + 1}}),
 	} {
 		newer := (*fields.NewerError)(nil)
 		if known, err := b.Fold(0, 1, 1, body, nil); known != 0 || !errors.As(err, &newer) {

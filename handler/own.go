@@ -2,6 +2,7 @@ package handler
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -74,9 +75,12 @@ func (d *Dispatcher) unfinished(l *ledger) (stored map[place]int, local []*item,
 	})
 	for _, key := range keys {
 		it, bad := d.readStored(key, l)
-		if bad != nil {
+		if errors.Is(bad, errMalformed) {
 			d.discard(l, key, bad)
 			continue
+		}
+		if bad != nil {
+			return nil, nil, bad
 		}
 		local = append(local, it)
 	}

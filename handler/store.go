@@ -22,6 +22,7 @@ import (
 // 	'd' 'q' namespace 0 handler 0 lane seq sub          a delivery
 // 	'd' 'r' the same                                    its progress, if an attempt has failed
 // 	'd' 'h' namespace 0 handler 0 lane seq id           a delivery was handed over from there, and may come again
+// 	'd' 'g' partition                                   the last hand-over to it that was folded
 // 	'd' 'f' namespace 0 handler 0 lane                  earlier messages of the lane do not come again
 // 	'd' 'x' namespace 0 id                              a dead letter
 // 	'd' 'a' namespace 0 handler 0 entity 0 check 0      when the handler last got an incident, if its definition needs that
