@@ -520,7 +520,7 @@ func (b *Backend) openState() (*Survey, error) {
 // makeReady makes a directory without losses ready for the broker: as a member of a cluster, or alone.
 func (s *Survey) makeReady(b *Backend) error {
 	member := b.opts.Cluster.on()
-	if !member && s.id.Member != "" && s.id.Brings == "" {
+	if !member && s.id.Member != "" && s.id.NATS == "" && s.id.Brings == "" {
 		return &optionerr.Error{Flag: "peers", Err: fmt.Errorf(
 			"the state directory is of member %s of a cluster: name the other members", s.id.Member)}
 	}
