@@ -66,7 +66,8 @@ func (b *Broker) complete(info *jetstream.StreamInfo) (wait string, err error) {
 			"start them with empty state directories")
 	}
 	return "", fmt.Errorf("the cluster has data already, and %s has the data of a backend that was alone: "+
-		"start it with an empty state directory, or alone, without --peers", b.opts.Name)
+		"empty the state directories of the others if that cluster was only just made; or start %[1]s alone, without --peers; "+
+		"with an empty directory it would give its data up", b.opts.Name)
 }
 
 // Brought lets the other members use the streams, all of which this member has filled.

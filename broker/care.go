@@ -114,9 +114,7 @@ func allCurrent(replicas []Replica) bool {
 }
 
 func (b *Broker) giveAway(stream, to string) {
-	ctx, cancel := context.WithTimeout(b.life, apiTimeout)
-	defer cancel()
-	if err := b.stepDown(ctx, stream, to); err != nil {
+	if err := b.stepDown(b.life, stream, to); err != nil {
 		b.rare.Warn("this member leads more streams than its share, and cannot give one away now", "",
 			"stream", stream, "err", err)
 		return
@@ -166,6 +164,8 @@ func (b *Broker) rebuild(stream string) {
 
 // drop has a stream keep one copy less.
 func (b *Broker) drop(name string) error {
+	b.describing.Lock()
+	defer b.describing.Unlock()
 	ctx, cancel := context.WithTimeout(b.life, apiTimeout)
 	defer cancel()
 	stream, err := b.js.Stream(ctx, name)

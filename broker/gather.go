@@ -164,7 +164,8 @@ func (b *Broker) mayJoin(own string, others map[string]hello) error {
 				"bring its data into the cluster: start the other one with an empty state directory", b.opts.Name, name)
 		case brings && own == "" && o.Cluster != "":
 			return fmt.Errorf("member %s says that the cluster has data already, and %s has the data of a backend that was "+
-				"alone: start it with an empty state directory, or alone, without --peers", name, b.opts.Name)
+				"alone: empty the state directories of the others if that cluster was only just made; or start %[2]s alone, "+
+				"without --peers; with an empty directory it would give its data up", name, b.opts.Name)
 		case own != "" && !sameCluster(own, o.Cluster):
 			return fmt.Errorf("%s belongs to another cluster than the members that run: "+
 				"if it is not needed any more, start with an empty directory", b.opts.Dir)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -233,7 +234,7 @@ const leastRoom = 4 << 20
 
 // room returns an error if a directory's disk has not so much space.
 func room(dir string) (err error) {
-	f, err := os.CreateTemp(dir, "room-")
+	f, err := os.Create(filepath.Join(dir, "room")) // a kill may leave it, and the next look removes it
 	if err != nil {
 		return fmt.Errorf("look for space: %w", err)
 	}

@@ -307,8 +307,10 @@ func (b *Broker) StepDown(ctx context.Context, stream string) error {
 	return b.stepDown(ctx, stream, "")
 }
 
-// stepDown is StepDown in favour of a member, "" for any.
+// stepDown is StepDown in favour of a member, "" for any. A leader that has just changed may never answer.
 func (b *Broker) stepDown(ctx context.Context, stream, to string) error {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
 	var request []byte
 	if to != "" {
 		var err error
