@@ -359,10 +359,12 @@ func (s *Survey) acceptLosses(b *Backend, done *Repaired, lost map[string][]bloc
 	if err := s.id.complete(0, &b.opts.Cluster); err != nil {
 		return err
 	}
-	for p := len(s.streams) - fewestStreams; p < s.id.Partitions; p++ { // of whose number nothing was left
-		s.streams = append(s.streams, partitionStream(p))
-		if err := s.readStream(&s.streams[len(s.streams)-1]); err != nil {
-			return err
+	if s.readsStreams() {
+		for p := len(s.streams) - fewestStreams; p < s.id.Partitions; p++ { // of whose number nothing was left
+			s.streams = append(s.streams, partitionStream(p))
+			if err := s.readStream(&s.streams[len(s.streams)-1]); err != nil {
+				return err
+			}
 		}
 	}
 	for i := range s.streams {

@@ -136,7 +136,7 @@ func (b *Backend) survey(dir *stateDir) (s *Survey, err error) {
 	if err := s.readSignIns(); err != nil {
 		return s, err
 	}
-	if s.id.Member == "" || s.id.Brings != "" { // a member gets from the others what its copies of the streams lack
+	if s.readsStreams() {
 		if err := s.readStreams(b.opts.Audit.MaxAge); err != nil {
 			return s, err
 		}
@@ -153,6 +153,9 @@ func (b *Backend) survey(dir *stateDir) (s *Survey, err error) {
 	s.Took = time.Since(begin)
 	return s, err
 }
+
+// readsStreams reports whether a survey reads the streams. A member gets from the others what its copies lack.
+func (s *Survey) readsStreams() bool { return s.id.Member == "" || s.id.Brings != "" }
 
 // close closes the database.
 func (s *Survey) close() error {
