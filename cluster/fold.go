@@ -12,8 +12,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/fields"
 )
 
-// Fold takes the record of a roster of a partition, or of a renewal. Package fold calls it in the order of the log, and asks Owns after
-// it. A roster whose number does not follow the newest one is ignored: another proposal was first, or this is a replay.
+// Fold takes the record of a roster of a partition, or of a renewal. Package fold calls it in the order of the log, and
+// asks Owns after it. A roster whose number does not follow the newest one is ignored: another proposal was first, or
+// this is a replay.
 func (c *Cluster) Fold(partition int, seq uint64, body []byte) error {
 	if c.alone {
 		return nil

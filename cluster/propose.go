@@ -48,7 +48,9 @@ func (c *Cluster) want(partition int, newest Roster, now time.Time) []string {
 	for id, p := range c.peers {
 		// A member that comes back must know first that it was away.
 		knows := partition < len(p.beat.Rosters) && p.beat.Rosters[partition] == newest.Number
-		if !newest.Has(id) && knows && p.beat.Ready && !p.beat.Leaving && now.Sub(p.heard) < c.opts.Lease {
+		// In an open cluster it must have shown that the log takes what it writes.
+		renews := c.opts.Size > 0 || now.Sub(c.parts[partition].renewals.heard[id]) < c.opts.Suspect
+		if !newest.Has(id) && knows && renews && p.beat.Ready && !p.beat.Leaving && now.Sub(p.heard) < c.opts.Lease {
 			members = append(members, id)
 		}
 	}

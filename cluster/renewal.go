@@ -13,10 +13,12 @@ import (
 // lease while it has folded a renewal of its own, in each partition, that it began to write less than Lease ago. A
 // member whose renewals others have not folded for Suspect is taken off the partition's roster.
 //
-// All of this is in one order. When a member is taken off, Lease has passed since it began its last renewal before that
-// place, because Suspect is longer. Behind that place it folds the roster before its next renewal. A renewal that was
-// on its way when others gave the member up could be just before that place: so a lost lease begins again with the
-// second renewal, which was begun when the first one was folded.
+// All of this is in one order. When a member is proposed to be taken off, Lease has passed since it began its last
+// renewal that the others have folded, because Suspect is longer. Behind the place of the roster it folds that before its
+// next renewal. A renewal that was on its way when others gave the member up could be just before that place: so a lost
+// lease begins again with the second renewal, which was begun when the first one was folded. If the proposal itself waits
+// for the log, the member may renew twice before it: then it acts until it folds the roster, for Lease at most, and an
+// alert of that time may come twice, with the same key.
 //
 // While the log takes nothing, no member has a lease, and none is taken off: the silence of others counts from when a
 // member has its own lease again.

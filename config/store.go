@@ -455,7 +455,7 @@ func (s *Store) WaitRevision(ctx context.Context, revision uint64) error {
 // CatchUp returns when the snapshot has all definitions that the bucket had at the call. In a cluster the own copy may
 // be behind: a write that depends on what the snapshot has should catch up first.
 func (s *Store) CatchUp(ctx context.Context) error {
-	if s.opts.Broker.Replicas() == 1 {
+	if s.opts.Broker.Alone() {
 		return nil // writes return when the snapshot has them
 	}
 	newest, err := s.opts.Broker.Newest(ctx, streamName, subjectPrefix+">")

@@ -854,7 +854,7 @@ const (
 // await is look, and asks again in a cluster: the leader that was asked may have died, and the next one is elected within
 // seconds.
 func (l *Log) await(ctx context.Context, p *partition) (jetstream.StreamState, error) {
-	if l.opts.Broker.Replicas() == 1 {
+	if l.opts.Broker.Alone() {
 		return p.look(ctx)
 	}
 	for begin := time.Now(); ; {

@@ -95,8 +95,9 @@ func (d *departures) direct(s *Server, members []Member, share, own int, steady 
 	return draining
 }
 
-// direct makes the signpost from members, which it changes. The caller holds departures.mu. Agents learn other URLs with the next message that the backend has for them, once these
-// were the same for a while: an agent needs no newest list, because it tries the next member if one is gone.
+// direct makes the signpost from members, which it changes. The caller holds departures.mu. Agents learn other URLs with
+// the next message that the backend has for them, once these were the same for a while: an agent needs no newest list,
+// because it tries the next member if one is gone.
 func (s *Server) direct(members []Member, share int, leaving, steady bool) {
 	members = slices.DeleteFunc(members, func(m Member) bool { return m.URL == "" })
 	members = members[:min(len(members), wire.MaxMembers)]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/wire"
@@ -22,6 +23,8 @@ type sessionWait struct {
 	end    context.CancelCauseFunc
 	hungUp time.Time // when the peer was first seen to have hung up; zero before
 	pinged time.Time // or when the wait began
+	// pinging says that a ping is on its way: the socket may be full.
+	pinging atomic.Bool
 }
 
 // errPeerGone ends the wait of a session whose peer has gone.
@@ -57,9 +60,12 @@ func (w *waits) look(now time.Time) {
 		switch s.conn.Peer() {
 		case wire.PeerThere:
 			one.hungUp = time.Time{}
-			if s.lapwing && s.server.pace() == wire.PaceGo && now.Sub(one.pinged) >= pingWaiting {
+			if s.lapwing && s.server.pace() == wire.PaceGo && now.Sub(one.pinged) >= pingWaiting && !one.pinging.Swap(true) {
 				one.pinged = now
-				s.server.running.Go(func() { _ = s.conn.Ping() }) // if the ping fails, so does the next read
+				s.server.running.Go(func() {
+					defer one.pinging.Store(false)
+					_ = s.conn.Ping() // may wait for the socket; if it fails, so does the next read
+				})
 			}
 			continue
 		case wire.PeerHungUp:
