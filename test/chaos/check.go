@@ -146,6 +146,9 @@ func contents(events []resource.Event) map[string]string {
 // are compared once in a while, so a member must have one of each partition.
 func (f *findings) checkCluster(member string, status clusterStatus) {
 	for _, m := range status.Members {
+		if len(m.Digests) == 0 || len(m.Digests) != len(status.Members[0].Digests) {
+			f.missing("%s: %s has digests of %d partitions", member, m.Name, len(m.Digests))
+		}
 		if len(m.DigestsDiffer) > 0 {
 			f.wrong("%s: %s has read other messages of the partitions %v", member, m.Name, m.DigestsDiffer)
 		}

@@ -396,13 +396,13 @@ func mayComeTwice(faults []begun, members int, taken []alert) (n int) {
 		if members > 1 {
 			end = end.Add(leaseLeft)
 		}
-		near := 0
+		near := map[string]bool{} // IDs: what comes twice must not raise the bound
 		for _, a := range taken {
 			if a.Handler == pager && a.At.After(f.at.Add(-unlogged)) && a.At.Before(end) {
-				near++
+				near[a.ID] = true
 			}
 		}
-		n += max(most, near)
+		n += max(most, len(near))
 	}
 	return n
 }
