@@ -184,7 +184,7 @@ func (c *bringing) copyAll(ctx context.Context) error {
 // errFirst ends a reading at the first message.
 var errFirst = errors.New("this is the first one")
 
-// copyAudit begins at the first entry that is there now: the broker has removed those that are too old.
+// copyAudit begins at the first entry that is there now: the broker has removed older ones.
 func (c *bringing) copyAudit(ctx context.Context) error {
 	r := c.found.stream(audit.Stored(0).Name).report
 	first := r.Last + 1
@@ -209,7 +209,7 @@ func (c *bringing) copyAudit(ctx context.Context) error {
 	})
 }
 
-// copyDefinitions gives them revisions above those that they had.
+// copyDefinitions gives them revisions above their old ones.
 func (c *bringing) copyDefinitions(ctx context.Context) error {
 	r := c.found.stream(config.Stored().Name).report
 	return config.Refill(ctx, c.to, r.Last+1, func(add func(string, []byte) error) error {

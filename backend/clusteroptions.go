@@ -54,7 +54,7 @@ func (c *Cluster) check(bad func(flag, format string, args ...any)) {
 			}
 		}
 		if c.AdvertiseHost != "" {
-			bad("cluster-advertise-host", "it needs --peers or --nats-url: a backend that is alone tells no one where it is")
+			bad("cluster-advertise-host", "it needs --peers or --nats-url: a backend that is alone has no other members")
 		}
 		return
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
 
-// digestCheck compares the digests of the event log's partitions with those that other members send in their
+// digestCheck compares the digests of the event log's partitions with the digests that other members send in their
 // heartbeats. Members whose digests differ have read different messages: a replica of the log, or a disk, is wrong.
 type digestCheck struct {
 	own digests

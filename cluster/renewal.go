@@ -65,7 +65,7 @@ func (c *Cluster) renew(now time.Time) {
 	}
 }
 
-// renewal is told when a renewal is folded.
+// renewal is a renewal that this member writes. It takes effect when it is folded.
 type renewal struct {
 	c     *Cluster
 	begun time.Time

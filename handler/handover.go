@@ -160,7 +160,7 @@ func (q *queue) handOver() {
 }
 
 // handOver appends deliveries to the log of the home partition of their handler. When it returns, they are folded here,
-// except those that must stay: they cannot be read, or are too large for the log. An error means that the log is closed,
+// except the ones in stay: they cannot be read, or are too large for the log. An error means that the log is closed,
 // or Stop.
 func (d *Dispatcher) handOver(name resource.Name, home int, its []*item) (stay map[*item]bool, _ error) {
 	stay = map[*item]bool{}
@@ -205,7 +205,7 @@ type acks chan error
 // Logged implements eventlog.Acker.
 func (a acks) Logged(_ uint64, _ int, _ uint64, err error) { a <- err }
 
-// appendSome appends deliveries to a record, and returns how many it has dealt with. Those that cannot be read stay: run
+// appendSome appends deliveries to a record, and returns how many it has dealt with. Unreadable ones stay: run
 // drops them.
 func (d *Dispatcher) appendSome(body []byte, its []*item, stay map[*item]bool) (_ []byte, n int) {
 	for _, it := range its[:min(len(its), handedMost)] {
@@ -232,7 +232,7 @@ func (d *Dispatcher) appendSome(body []byte, its []*item, stay map[*item]bool) (
 }
 
 // floors returns the floors of the lanes of a handler's deliveries. Of a message up to known the log has all
-// deliveries, so those that are not stored have ended. Local deliveries are always stored.
+// deliveries, so a delivery that is not stored has ended. Local deliveries are always stored.
 func (d *Dispatcher) floors(name resource.Name, its []*item) []floor {
 	lowest := map[int]uint64{}
 	for _, it := range its {

@@ -283,7 +283,7 @@ func (m *clusterMember) change(p int, owner *clusterMember) {
 	}
 }
 
-// runs reports whether deliveries of a ledger are in memory, except those that are being handed over.
+// runs reports whether deliveries of a ledger are in memory, except deliveries that are being handed over.
 func (d *Dispatcher) runs(l *ledger) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

@@ -152,7 +152,7 @@ func (d *Dispatcher) enqueue(it *item) {
 }
 
 // add puts a delivery into memory, or behind the spilled ones. Local deliveries are stored, and memory takes the names
-// of all: there are not more of them than there were dead letters. Those that were handed over are stored, too.
+// of all: there are not more of them than there were dead letters. Deliveries that were handed over are stored, too.
 func (q *queue) add(it *item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -23,7 +23,7 @@ const (
 	Password = "s3cret-of-nats"
 )
 
-// Options says how servers differ from those that lapwing's documents recommend. Zero fields do not.
+// Options says how servers differ from the ones that lapwing's documents recommend. Zero fields do not.
 type Options struct {
 	// Accounts is the part of the configuration about accounts. Default: User in an account of its own.
 	Accounts string

@@ -45,7 +45,7 @@ const (
 	// ten is answered after 2 s, so those are a handful. A slow disk stores ends later by the length of its stall.
 	twicePerFault     = 10
 	twicePerSlowFault = 40
-	// When no member could act for a while, the alerts of that time come at once. Those that come within a second before
+	// When no member could act for a while, the alerts of that time come at once. Alerts that come within a second before
 	// the next fault may be repeated. A member that is cut off from the others acts until its lease ends, and cannot log
 	// what it sent.
 	unlogged  = time.Second

@@ -24,7 +24,7 @@ const (
 	dueAfter      = 1500 * time.Millisecond
 	parkedPerPart = 3
 	alertEvery    = 200 * time.Millisecond // between alerts through any member, all the time
-	settled       = 3 * time.Second        // how long a cluster must be well before the next loss
+	wellFor       = 3 * time.Second        // how long a cluster must be well before the next loss
 )
 
 // run is the cluster, its agents, and what was measured.
@@ -195,9 +195,9 @@ func (r *run) submit(ctx context.Context, m *member, entity string, check *resou
 	return client.Put(ctx, m.client, client.Events, namespace, name, ev)
 }
 
-// settle waits until the cluster is well and each member has agents. It returns the owner of most partitions, and these
+// awaitWell waits until the cluster is well and each member has agents. It returns the owner of most partitions, and these
 // partitions.
-func (r *run) settle(ctx context.Context) (victim *member, owned []int, err error) {
+func (r *run) awaitWell(ctx context.Context) (victim *member, owned []int, err error) {
 	var status client.ClusterStatus
 	var well time.Time
 	err = await(ctx, "the cluster to be well", func() (err error) {
@@ -211,7 +211,7 @@ func (r *run) settle(ctx context.Context) (victim *member, owned []int, err erro
 		case well.IsZero():
 			well = time.Now()
 		}
-		if time.Since(well) < settled {
+		if time.Since(well) < wellFor {
 			return errors.New("it is well for a moment only")
 		}
 		return nil
@@ -268,7 +268,7 @@ func (r *run) setDown(name string) {
 
 // lose loses a member in one way, measures, and brings the member back.
 func (r *run) lose(ctx context.Context, how loss) error {
-	victim, owned, err := r.settle(ctx)
+	victim, owned, err := r.awaitWell(ctx)
 	if err != nil {
 		return err
 	}
@@ -306,7 +306,7 @@ func (r *run) lose(ctx context.Context, how loss) error {
 		return err
 	}
 	r.setDown("")
-	pause(ctx, settled) // a member that goes on may close connections
+	pause(ctx, wellFor) // a member that goes on may close connections
 	if err := r.moved(ctx, l.begin, agents, res); err != nil {
 		return err
 	}
@@ -348,7 +348,7 @@ func (r *run) moved(ctx context.Context, begin time.Time, agents []*simAgent, re
 
 // loseDisk kills a member with waiting deliveries for good, and takes a new one in.
 func (r *run) loseDisk(ctx context.Context) error {
-	victim, owned, err := r.settle(ctx)
+	victim, owned, err := r.awaitWell(ctx)
 	if err != nil {
 		return err
 	}
