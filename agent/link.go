@@ -138,8 +138,9 @@ func (l *link) write(ctx context.Context) (ready bool, err error) {
 	timer := time.NewTimer(l.t.opts.ConfigTimeout) // until ready for ConfigTimeout, then for the next batch
 	defer timer.Stop()
 	l.silence.timer = time.NewTimer(l.t.opts.AnswerTimeout)
-	l.silence.timer.Stop() // until events are sent
+	l.silence.timer.Stop() // expect starts it
 	defer l.silence.timer.Stop()
+	l.expect()
 	var over, parted <-chan time.Time
 	why := errParted // the link parts
 	if longest := l.t.opts.MaxSession; longest > 0 {
@@ -181,7 +182,7 @@ func (l *link) write(ctx context.Context) (ready bool, err error) {
 			}
 			continue
 		case <-l.silence.timer.C:
-			if err := l.checkAnswered(); err != nil {
+			if err := l.checkAnswered(ready); err != nil {
 				return ready, err
 			}
 			continue

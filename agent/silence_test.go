@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,6 +43,7 @@ func TestBackendStandsStill(t *testing.T) {
 			p.at(1)
 			p.send(wire.AppendSchedule(nil, 1, true, nil))
 		}, 8, true},
+		{"right after the handshake", two, toLapwing, nil, 6, true},
 		{"with nothing to acknowledge", two, toLapwing, func(*pipe) {}, heartbeat, false},
 		{"when all is acknowledged", two, toLapwing, func(p *pipe) {
 			p.failing("a")
@@ -77,9 +79,11 @@ func TestBackendStandsStill(t *testing.T) {
 					ended = time.Since(p.began)
 					served <- err
 				}()
-				p.send(unknownAgent(t))
-				synctest.Wait()
-				tt.run(p)
+				if tt.run != nil {
+					p.send(unknownAgent(t))
+					synctest.Wait()
+					tt.run(p)
+				}
 				err := <-served
 				if got := ended.Seconds(); got != tt.ends || errors.Is(err, errSilent) != tt.silent {
 					t.Errorf("the connection ended after %g s, want %g: %v", got, tt.ends, err)
@@ -119,5 +123,21 @@ func TestOtherBackendGetsTheEvents(t *testing.T) {
 	s.sendNotFound()
 	if got := s.readN(1); got[0].seq != 1 || got[0].check() != "a" {
 		t.Errorf("the next backend got %+v", got)
+	}
+}
+
+// TestAllBackendsStandStill: if all backends take connections and then stand still, each is tried once before the
+// backoff. The wait of the backoff is so long that the test would not see its end.
+func TestAllBackendsStandStill(t *testing.T) {
+	t.Parallel()
+	first, second := new(fakeBackend).start(t), new(fakeBackend).start(t)
+	var log logged
+	tr := runTransport(t, nil, func(o *TransportOptions) {
+		o.BackendURLs, o.Logger = []string{first.url, second.url}, log.logger()
+		o.AnswerTimeout, o.RetryMin, o.RetryMax = 30*time.Millisecond, time.Hour, time.Hour
+	})
+	waitFor(t, "it waits", func() bool { return strings.Contains(log.String(), "not connected to a backend") })
+	if n := value(t, tr.metrics.connects.WithLabelValues("ok")); n != 2 {
+		t.Errorf("%v connections to two backends before the wait", n)
 	}
 }

@@ -45,9 +45,9 @@ type TransportOptions struct {
 	// value no longer than the interval becomes 10/6 of the interval.
 	HeartbeatInterval time.Duration
 	HeartbeatTimeout  time.Duration
-	// AnswerTimeout is how long a lapwing backend may leave events, and then a ping, without any answer before the
-	// transport goes to another backend. It counts only if there is another one, and this one has not slowed the agent
-	// down.
+	// AnswerTimeout is how long a lapwing backend may leave the handshake or events, and then a ping, without any answer
+	// before the transport goes to another backend. It counts only if there is another one, and this one has not slowed
+	// the agent down.
 	AnswerTimeout time.Duration
 	// ConfigTimeout bounds how long sending waits after a connect for the backend's definition of the agent.
 	ConfigTimeout time.Duration
@@ -552,16 +552,17 @@ func (t *Transport) move(ctx context.Context, member string, l *link) {
 	l.part()
 }
 
-// memberTimeout bounds a handshake with a member: it may be out of the agent's reach.
-const memberTimeout = 5 * time.Second
+// otherTimeout bounds a handshake while there are other backends to try, and with a member, which may be out of the
+// agent's reach.
+const otherTimeout = 5 * time.Second
 
 // dial makes the handshake on its own goroutine. Run's goroutine lives as long as the agent and would keep the stack
 // that a handshake needs.
 func (t *Transport) dial(ctx context.Context, at address) (f *found, err error) {
 	f = &found{at: at}
 	timeout := t.opts.HandshakeTimeout
-	if at.at < 0 {
-		timeout = min(timeout, memberTimeout)
+	if at.at < 0 || !t.addresses.over() {
+		timeout = min(timeout, otherTimeout)
 	}
 	done := make(chan struct{})
 	go func() {
