@@ -140,7 +140,9 @@ func (m *membership) sessionMembers() []session.Member {
 const (
 	// leaseEvery is the time between two looks at the lease.
 	leaseEvery = 500 * time.Millisecond
-	// leaseGrace is how long a backend keeps its agents without a lease: a short break of the network passes.
+	// leaseGrace is how long a backend keeps its agents without a lease: a short break of the network passes. After the
+	// process stood still it is twice as long: what agents have sent in that time is in the sockets, and a stock agent would
+	// not send it again.
 	leaseGrace = 2500 * time.Millisecond
 	// natsLeaseGrace is leaseGrace on NATS servers that are run beside the members. These take up to 9 s for an election,
 	// in which no member has a lease.
@@ -189,19 +191,39 @@ func (w *leaseWatch) Stop() error {
 func (w *leaseWatch) run(ctx context.Context) {
 	tick := time.NewTicker(leaseEvery)
 	defer tick.Stop()
-	leased := time.Now()
+	kept := keeping{grace: w.grace, leased: time.Now(), looked: time.Now()}
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		switch now := time.Now(); {
-		case w.members.Leased():
-			leased = now
-			w.sessions.Resume()
-		case now.Sub(leased) > w.grace:
+		switch leased := w.members.Leased(); {
+		case !kept.look(time.Now(), leased):
 			w.sessions.Suspend(w.reason)
+		case leased:
+			w.sessions.Resume()
 		}
 	}
+}
+
+// keeping decides how long a backend keeps its agents without a lease.
+type keeping struct {
+	grace  time.Duration
+	leased time.Time // when it last had its lease, or was given time because it had stood still
+	looked time.Time // when look was last called
+	stood  bool      // the process has stood still since it last had its lease
+}
+
+// look is called several times in a grace, and reports whether the agents may stay.
+func (k *keeping) look(now time.Time, leased bool) bool {
+	pause := now.Sub(k.looked)
+	k.looked = now
+	switch {
+	case leased:
+		k.leased, k.stood = now, false
+	case pause > k.grace && !k.stood:
+		k.leased, k.stood = now.Add(k.grace), true
+	}
+	return now.Sub(k.leased) <= k.grace
 }

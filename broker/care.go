@@ -17,6 +17,10 @@ const (
 	spreadAfter = time.Minute
 	// standsAfter is how long a replica may stand still while its leader goes on.
 	standsAfter = time.Minute
+	// mayLack is how many changes a replica may lack that becomes a leader: under load each one always lacks some.
+	mayLack = 100
+	// heardLately is how long ago the leader must have heard such a replica.
+	heardLately = 2 * time.Second
 )
 
 // care is what a member knows of its leaders and replicas from earlier looks.
@@ -68,11 +72,11 @@ type leading struct {
 }
 
 // giveAway returns a stream that a member should give away, and to which one; "" for none. It waits until all replicas
-// are current: an election in the middle of a repair would make that longer.
+// are current or nearly so: an election in the middle of a repair would make that longer.
 func (l *leading) giveAway(now time.Time, self string, copies int, groups map[string]Group) (stream, to string) {
 	led := map[string]int{self: 0}
 	for _, g := range groups {
-		if g.Leader == "" || 1+len(g.Replicas) < copies || !allCurrent(g.Replicas) {
+		if g.Leader == "" || 1+len(g.Replicas) < copies || slices.ContainsFunc(g.Replicas, Replica.repairs) {
 			l.since = time.Time{}
 			return "", ""
 		}
@@ -111,6 +115,12 @@ func (l *leading) giveAway(now time.Time, self string, copies int, groups map[st
 
 func allCurrent(replicas []Replica) bool {
 	return !slices.ContainsFunc(replicas, func(r Replica) bool { return !r.Current || r.Offline })
+}
+
+// repairs reports whether a replica is more than a moment behind.
+func (r Replica) repairs() bool {
+	nearly := r.Lag <= mayLack && r.Heard > 0 && r.Heard < heardLately // 0 is one that was never heard
+	return r.Offline || !r.Current && !nearly
 }
 
 func (b *Broker) giveAway(stream, to string) {

@@ -49,10 +49,20 @@ func TestLeading(t *testing.T) {
 		groups["s3"].Replicas[1].Current = second != 40
 		return groups
 	}, map[int]string{105: "s0b"})
+	busy := groupsLedBy("a", "a", "a", "a")
+	for _, g := range busy {
+		g.Replicas[0].Current, g.Replicas[0].Lag, g.Replicas[0].Heard = false, mayLack, heardLately/2
+	}
+	play("under load", always(busy), map[int]string{60: "s0b", 120: "s0b"})
 	for what, spoil := range map[string]func(*Group){
-		"a copy is offline": func(g *Group) { g.Replicas[0].Offline = true },
-		"a copy is missing": func(g *Group) { g.Replicas = g.Replicas[:1] },
-		"no leader":         func(g *Group) { *g = Group{} },
+		"a copy lacks many": func(g *Group) {
+			g.Replicas[0].Current, g.Replicas[0].Lag, g.Replicas[0].Heard = false, mayLack+1, time.Millisecond
+		},
+		"a copy is silent":       func(g *Group) { g.Replicas[0].Current, g.Replicas[0].Heard = false, heardLately },
+		"a copy was never heard": func(g *Group) { g.Replicas[0].Current = false },
+		"a copy is offline":      func(g *Group) { g.Replicas[0].Offline = true },
+		"a copy is missing":      func(g *Group) { g.Replicas = g.Replicas[:1] },
+		"no leader":              func(g *Group) { *g = Group{} },
 	} {
 		groups := groupsLedBy("a", "a", "a", "a")
 		g := groups["s2"]

@@ -147,22 +147,19 @@ func exists(path string) bool {
 // waitPoll is the pause between two looks at something that is waited for.
 const waitPoll = 50 * time.Millisecond
 
-// join waits until this member knows the cluster's leader. Then it looks after the streams' copies.
+// join waits until this member knows the cluster's leader. From now on it looks after the streams' copies: a full disk
+// may close the store while it waits, and only a store that is opened again goes on.
 func (b *Broker) join(ctx context.Context) error {
 	if err := b.answer(b.conn, func([]byte) {}); err != nil {
 		return err
 	}
-	err := b.await(ctx, func() (string, error) {
+	b.tasks.Go(b.keepReplicas)
+	return b.await(ctx, func() (string, error) {
 		if b.MetaStatus().Leader == "" {
 			return "the cluster's members to elect a leader", nil
 		}
 		return "", nil
 	})
-	if err != nil {
-		return err
-	}
-	b.tasks.Go(b.keepReplicas)
-	return nil
 }
 
 // await waits until look returns "" or an error. It says what look says that it waits for. Stop and ctx end it.

@@ -56,7 +56,7 @@ type Info struct {
 type peer struct {
 	beat  Beat
 	heard time.Time // when its newest beat came
-	ready time.Time // when it last was ready to act, by its beats
+	ready time.Time // when it last was ready to act and had its lease, by its beats
 	// hearsUs is when a beat last said that it hears this member.
 	hearsUs time.Time
 	skew    time.Duration // how far its clock is ahead, with the way of the heartbeat
@@ -104,8 +104,17 @@ func (c *Cluster) hear(body []byte) {
 		return
 	}
 	now := time.Now()
+	c.take(&b, now)
+	c.renew(now)
+}
+
+// take notes what a beat says.
+func (c *Cluster) take(b *Beat, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.opts.Size > 0 && !c.heardByMajority(now) {
+		c.lease.majority = now // unless it is one with this beat, the next one says so again
+	}
 	p := c.peers[b.ID]
 	if p == nil {
 		p = new(peer)
@@ -114,8 +123,8 @@ func (c *Cluster) hear(body []byte) {
 	if p.beat.Life != "" && p.beat.Life != b.Life {
 		p.left = now // its agents connect again
 	}
-	p.beat, p.heard, p.skew, p.forgotten = b, now, time.UnixMilli(b.Sent).Sub(now), false
-	if b.Ready && !b.Leaving {
+	p.beat, p.heard, p.skew, p.forgotten = *b, now, time.UnixMilli(b.Sent).Sub(now), false
+	if b.Ready && b.Leased && !b.Leaving {
 		p.ready = now
 	}
 	if slices.Contains(b.Hears, c.opts.ID) {

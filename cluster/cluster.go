@@ -7,8 +7,8 @@
 // Members send each other heartbeats. A member that is not heard, or not ready to act, is taken off the rosters by a
 // record of the log, and a member that comes is added by one. So a majority that can write to the log decides, exactly
 // one member owns a lane at each position of the log, and no clocks are compared. A member that does not hear a majority,
-// or is not heard by it, has no lease: it does not act until it has one again. A cluster may also be open, with any
-// number of members: then the lease comes from the log (renewal.go).
+// or is not heard by it, has no lease: it does not act until it has one again (lease.go). A cluster may also be open, with
+// any number of members: then the lease comes from the log (renewal.go).
 //
 // Package fold passes the records of rosters to Fold. The package does not know what the lanes are for.
 package cluster
@@ -98,7 +98,8 @@ type Cluster struct {
 	end     context.CancelFunc
 
 	mu      sync.RWMutex // guards the fields below
-	began   time.Time    // when Start was called, or the process last stood still
+	began   time.Time    // when Start was called
+	lease   lease
 	ready   bool
 	leaving bool
 	peers   map[string]*peer // the other members, by id
@@ -117,7 +118,7 @@ type partition struct {
 	rosters   history
 	wanted    time.Time // since when another roster is wanted than the newest; zero if none is
 	proposing bool      // a proposal is on its way to the log
-	renewals  renewals  // of an open cluster
+	renewals  renewals
 }
 
 // Alone returns the cluster of a backend that has no other members. It owns everything, and needs no Start.
@@ -236,7 +237,9 @@ func (c *Cluster) Stop() error {
 	}
 	c.lifecycle.Lock()
 	defer c.lifecycle.Unlock()
-	c.end()
+	c.mu.Lock()
+	c.end() // with mu held: nothing is begun behind it
+	c.mu.Unlock()
 	for _, stop := range c.stops {
 		stop()
 	}
@@ -248,7 +251,6 @@ func (c *Cluster) Stop() error {
 func (c *Cluster) run() {
 	tick := time.NewTicker(c.opts.Beat)
 	defer tick.Stop()
-	last := time.Now()
 	for {
 		select {
 		case <-c.life.Done():
@@ -256,13 +258,7 @@ func (c *Cluster) run() {
 		case <-tick.C:
 		}
 		now := time.Now()
-		if now.Sub(last) > c.opts.Lease {
-			// This process stood still, and heard no other member for that reason alone.
-			c.mu.Lock()
-			c.began = now
-			c.mu.Unlock()
-		}
-		last = now
+		c.hold(now)
 		c.beat()
 		c.renew(now)
 		c.propose()
@@ -420,7 +416,9 @@ func (c *Cluster) Late(partition int, seq uint64, origin string, number uint64) 
 
 // Watches reports whether this backend watches the deadlines of pairs of a partition that were last heard through an
 // origin: the origin does it while it is a member, because it knows its agents' sessions, else the partition's owner.
-// since is when the origin was last away, the zero time for never: what it could have heard since then counts anew.
+// What was heard before this process began has the origin "". Its true origin may be this member, and then no other one
+// watches: so each member watches it, the owner first. since is when the origin, or this member, was last away, the zero
+// time for never: what could have been heard since then counts anew.
 func (c *Cluster) Watches(partition int, origin string) (watches bool, since time.Time) {
 	if c.alone {
 		return true, time.Time{}
@@ -431,41 +429,25 @@ func (c *Cluster) Watches(partition int, origin string) (watches bool, since tim
 	if !c.leased(time.Now()) {
 		return false, time.Time{}
 	}
+	since = c.lease.back
 	if p := c.peers[origin]; p != nil {
-		since = p.left
-	} else if origin != c.opts.ID {
-		since = c.began // an earlier process heard of its end
+		since = latest(since, p.left)
 	}
-	if r.Has(origin) {
+	owns := r.owner(PartitionLane(partition)) == c.opts.ID
+	switch {
+	case origin == "":
+		if !owns {
+			since = since.Add(ownerFirst)
+		}
+		return true, since
+	case r.Has(origin):
 		return origin == c.opts.ID, since
 	}
-	return r.owner(PartitionLane(partition)) == c.opts.ID, since
+	return owns, since
 }
 
-// Leased reports whether this backend may act: it is heard by a majority that it hears, or has renewed its lease in the
-// log.
-func (c *Cluster) Leased() bool {
-	if c.alone {
-		return true
-	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.leased(time.Now())
-}
-
-// leased is Leased at a time. The caller holds mu.
-func (c *Cluster) leased(now time.Time) bool {
-	if c.opts.Size == 0 {
-		return c.renewedLately(now)
-	}
-	heard := 1 // itself
-	for _, p := range c.peers {
-		if now.Sub(p.heard) < c.opts.Lease && now.Sub(p.hearsUs) < c.opts.Lease {
-			heard++
-		}
-	}
-	return heard > c.opts.Size/2
-}
+// ownerFirst is how much later than the owner of a partition the other members report what each member watches.
+const ownerFirst = 10 * time.Second
 
 // MayAct reports whether this backend may go on with what it owns: it has its lease, and no other member has folded a
 // newer roster, which may name another owner.

@@ -31,7 +31,7 @@ type network struct {
 
 	mu   sync.Mutex // guards the fields below
 	cut  map[[2]int]bool
-	out  map[int]bool // members of an open cluster that do not reach the log
+	out  map[int]bool // members that cannot write to the log; in an open cluster they do not read it either
 	log  [partitions][][]byte
 	wake chan struct{} // closed when something has changed
 }
@@ -221,20 +221,15 @@ func (n *node) AppendTo(ctx context.Context, p int, r *eventlog.Record, acker ev
 	net := n.net
 	for {
 		net.mu.Lock()
-		if net.majority(n.index) {
+		if net.majority(n.index) && !net.out[n.index] {
 			net.log[p] = append(net.log[p], r.Body)
 			seq := len(net.log[p])
-			if net.open {
-				n.mu.Lock()
-				n.acks[[2]int{p, seq}] = func() { acker.Logged(token, p, uint64(seq), nil) }
-				n.mu.Unlock()
-			}
+			n.mu.Lock()
+			n.acks[[2]int{p, seq}] = func() { acker.Logged(token, p, uint64(seq), nil) }
+			n.mu.Unlock()
 			close(net.wake)
 			net.wake = make(chan struct{})
 			net.mu.Unlock()
-			if !net.open {
-				acker.Logged(token, p, uint64(seq), nil)
-			}
 			return nil
 		}
 		net.mu.Unlock()

@@ -12,7 +12,7 @@ func (c *Cluster) propose() {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.leased(now) || !c.ready && !c.leaving {
+	if c.life.Err() != nil || !c.leased(now) || !c.ready && !c.leaving {
 		return
 	}
 	for i := range c.parts {
@@ -50,7 +50,8 @@ func (c *Cluster) want(partition int, newest Roster, now time.Time) []string {
 		knows := partition < len(p.beat.Rosters) && p.beat.Rosters[partition] == newest.Number
 		// In an open cluster it must have shown that the log takes what it writes.
 		renews := c.opts.Size > 0 || now.Sub(c.parts[partition].renewals.heard[id]) < c.opts.Suspect
-		if !newest.Has(id) && knows && renews && p.beat.Ready && !p.beat.Leaving && now.Sub(p.heard) < c.opts.Lease {
+		ready := p.beat.Ready && p.beat.Leased && !p.beat.Leaving && now.Sub(p.heard) < c.opts.Lease
+		if !newest.Has(id) && knows && renews && ready {
 			members = append(members, id)
 		}
 	}
@@ -63,15 +64,15 @@ func (c *Cluster) stays(partition int, id string, now time.Time) bool {
 	p := c.peers[id]
 	if c.opts.Size == 0 {
 		leaving := p != nil && now.Sub(p.heard) < c.opts.Lease && p.beat.Leaving
-		return !leaving && now.Sub(latest(c.parts[partition].renewals.heard[id], c.began)) < c.opts.Suspect
+		return !leaving && now.Sub(latest(c.parts[partition].renewals.heard[id], c.lease.regained)) < c.opts.Suspect
 	}
 	if p == nil {
-		return now.Sub(c.began) < c.opts.Suspect || c.vouched(id, now)
+		return now.Sub(c.lease.regained) < c.opts.Suspect || c.vouched(id, now)
 	}
 	if now.Sub(p.heard) < c.opts.Lease && p.beat.Leaving {
 		return false
 	}
-	return now.Sub(latest(p.ready, c.began)) < c.opts.Suspect || now.Sub(p.heard) >= c.opts.Lease && c.vouched(id, now)
+	return now.Sub(latest(p.ready, c.lease.regained)) < c.opts.Suspect || now.Sub(p.heard) >= c.opts.Lease && c.vouched(id, now)
 }
 
 // vouched reports whether another member hears one that this member does not hear: only the link between the two is

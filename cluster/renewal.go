@@ -40,19 +40,18 @@ type renewals struct {
 	heard  map[string]time.Time // by other member: when its newest one was folded
 }
 
-// renew writes renewals of this member, if it may act.
+// renew writes the renewals that this member needs, if it is ready to act: in an open cluster always new ones, else one
+// for each lease.
 func (c *Cluster) renew(now time.Time) {
-	if c.opts.Size != 0 {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.ready {
+	sized := c.opts.Size > 0
+	if !c.ready || c.life.Err() != nil || sized && !c.heardByMajority(now) {
 		return
 	}
 	for i := range c.parts {
 		r := &c.parts[i].renewals
-		if r.under || now.Sub(r.begun) < c.opts.Lease/4 {
+		if r.under || now.Sub(r.begun) < c.opts.Lease/4 || sized && !r.folded.Before(c.lease.majority) {
 			continue
 		}
 		r.under, r.begun = true, now
@@ -95,7 +94,7 @@ func (c *Cluster) renewed(partition int, begun time.Time, err error) {
 	}
 	r.folded = begun
 	if !had && c.leased(now) {
-		c.began = now // the others were silent because the log was
+		c.regain(now)
 	}
 }
 

@@ -65,11 +65,13 @@ func (s *Server) Suspend(reason string) {
 		return // Stop closes all sessions
 	}
 	defer s.running.Done()
-	s.suspended.Store(&reason)
+	before := s.suspended.Swap(&reason)
 	open := s.registry.refuse(&s.registry.suspended, true)
 	s.metrics.suspended.Set(1)
 	s.metrics.moved.WithLabelValues(string(forSuspension)).Add(float64(len(open)))
-	s.log.Warn("agents are refused, and their sessions closed", "sessions", len(open), "reason", reason)
+	if before == nil || *before != reason || len(open) > 0 {
+		s.log.Warn("agents are refused, and their sessions closed", "sessions", len(open), "reason", reason)
+	}
 	for _, one := range open {
 		s.running.Go(one.close) // may wait for the socket
 	}

@@ -1,0 +1,119 @@
+package cluster
+
+import (
+	"encoding/json"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// isolate cuts all links between a member and the others, or mends them.
+func (n *network) isolate(yes bool, member int) {
+	for i := range n.nodes {
+		if i != member {
+			n.sever(yes, member, i)
+			n.sever(yes, i, member)
+		}
+	}
+}
+
+// TestHeartbeatsThatWaited: a member that stood still reads the heartbeats that waited in its sockets first. They are a
+// majority's, and it has not folded the roster that took it off.
+func TestHeartbeatsThatWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t, 3)
+		n.within(10*time.Second, "three members with leases", func() bool { return n.agreed(0, 1, 2)() && n.nodes[1].Leased() })
+		time.Sleep(time.Second)
+		var waited [][]byte
+		for _, i := range []int{0, 2} {
+			b := n.nodes[i].own()
+			body, err := json.Marshal(&b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			waited = append(waited, body)
+		}
+		thaw := n.nodes[1].freeze()
+		n.within(6*time.Second, "two members", n.agreed(0, 2))
+		for _, body := range waited {
+			n.nodes[1].hear(body)
+		}
+		if n.nodes[1].Leased() || n.nodes[1].MayAct() {
+			t.Error("it may act before it knows that it was taken off")
+		}
+		thaw()
+		n.within(10*time.Second, "it comes back", n.agreed(0, 1, 2))
+		n.within(time.Second, "it has its lease", n.nodes[1].Leased)
+	})
+}
+
+// TestOwnerHasLease: a member that has lost its lease and cannot write to the log gets no lease, and is not on the rosters
+// although all hear it: lanes that it owned would have no member that acts.
+func TestOwnerHasLease(t *testing.T) {
+	for name, away := range map[string]time.Duration{"taken off": 10 * time.Second, "not taken off": 2300 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNetwork(t, 3)
+				n.within(10*time.Second, "three members", n.agreed(0, 1, 2))
+				beat := DefaultOptions().Beat
+				time.Sleep(time.Until(time.Now().Truncate(beat).Add(beat + beat/5))) // all have just sent a heartbeat
+				n.isolate(true, 0)
+				time.Sleep(away)
+				n.leave(true, 0)
+				n.isolate(false, 0)
+				n.within(6*time.Second, "two members", n.agreed(1, 2))
+				number := n.nodes[1].Number(0)
+				time.Sleep(time.Minute)
+				if n.nodes[0].Leased() || !n.agreed(1, 2)() || n.nodes[1].Number(0) != number {
+					t.Errorf("it has a lease: %v; the rosters went on from %d to %d", n.nodes[0].Leased(), number, n.nodes[1].Number(0))
+				}
+				n.leave(false, 0)
+				n.within(10*time.Second, "it comes back", n.agreed(0, 1, 2))
+				if !n.nodes[0].Leased() {
+					t.Error("a member has no lease")
+				}
+			})
+		})
+	}
+}
+
+// TestWatches: which deadlines a member watches, and since when the agents could be heard.
+func TestWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t, 3)
+		n.within(10*time.Second, "three members", n.agreed(0, 1, 2))
+		start := time.Now()
+		time.Sleep(time.Minute)
+		for p := range partitions {
+			owner := n.nodes[0].Owner(p, PartitionLane(p))
+			for i := range 3 {
+				for origin := range 3 {
+					if watches, since := n.nodes[i].Watches(p, id(origin)); watches != (i == origin) || since.After(start) {
+						t.Errorf("%s watches partition %d for %s: %v since %s", id(i), p, id(origin), watches, since)
+					}
+				}
+				watches, since := n.nodes[i].Watches(p, "")
+				if later := since.After(start); !watches || later != (owner != id(i)) {
+					t.Errorf("%s watches what partition %d has from before the start: %v, later than the owner: %v", id(i), p, watches, later)
+				}
+			}
+		}
+		// A loss of the lease that is too short for agents to go elsewhere changes nothing.
+		for _, c := range []struct {
+			away time.Duration
+			anew bool
+		}{{2600 * time.Millisecond, false}, {10 * time.Second, true}} {
+			n.isolate(true, 0)
+			time.Sleep(c.away)
+			if watches, _ := n.nodes[0].Watches(0, id(0)); watches {
+				t.Error("it watches without its lease")
+			}
+			back := time.Now()
+			n.isolate(false, 0)
+			n.within(10*time.Second, "it is back", func() bool { return n.agreed(0, 1, 2)() && n.nodes[0].Leased() })
+			if _, since := n.nodes[0].Watches(0, id(0)); since.Before(back) == c.anew {
+				t.Errorf("after %s its agents have been heard since %s, it was back at %s", c.away, since, back)
+			}
+		}
+	})
+}
