@@ -16,6 +16,10 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
+// spreadPatience bounds how long tests wait until all is well with a cluster. One member may lead all streams after the
+// start. It gives them away one by one, a minute apart.
+const spreadPatience = 6 * time.Minute
+
 // members are the backends of a cluster, as processes.
 type members []*process
 

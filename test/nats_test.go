@@ -54,7 +54,7 @@ func statusOf(t testing.TB, c *client.Client) (st client.ClusterStatus) {
 func well(t testing.TB, c *client.Client, members int) client.ClusterStatus {
 	t.Helper()
 	var st client.ClusterStatus
-	eventually(t, time.Minute, fmt.Sprintf("all is well with %d members", members), func() bool {
+	eventually(t, spreadPatience, fmt.Sprintf("all is well with %d members", members), func() bool {
 		st = statusOf(t, c)
 		return len(st.Problems) == 0 && len(st.Members) == members && st.Partitions[0].Owner != ""
 	})

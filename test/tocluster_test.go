@@ -50,7 +50,7 @@ func (all members) equal(t *testing.T, receiver *hookReceiver, want map[string]s
 	key := apiKey(t, all[0].client(), testbackend.User)
 	for _, p := range all {
 		var out string
-		eventually(t, time.Minute, "all is well with the cluster", func() (well bool) {
+		eventually(t, spreadPatience, "all is well with the cluster", func() (well bool) {
 			var err error
 			out, err = lapwing(t, "cluster", "status", "--api-url", "http://"+p.api, "--api-key", key)
 			return err == nil
