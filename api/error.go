@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -52,7 +53,9 @@ var (
 	errExists       = &apiError{status: http.StatusConflict, code: codeExists, message: "resource already exists"}
 	errPrecondition = &apiError{status: http.StatusPreconditionFailed, code: codePrecondition,
 		message: "precondition failed: the resource is not the one expected"}
-	errDeadline = &apiError{status: http.StatusGatewayTimeout, code: codeDeadline, message: "deadline exceeded"}
+	errDeadline  = &apiError{status: http.StatusGatewayTimeout, code: codeDeadline, message: "deadline exceeded"}
+	errUncertain = &apiError{status: http.StatusGatewayTimeout, code: codeDeadline,
+		message: "the write was not confirmed in time: it may have taken effect, or may do so later; read before you write again"}
 )
 
 func invalid(format string, args ...any) error {
@@ -148,6 +151,8 @@ func classify(err error) (e *apiError, known bool) {
 		return errNotFound, true
 	case errors.Is(err, config.ErrExists):
 		return errExists, true
+	case errors.Is(err, broker.ErrUncertain):
+		return errUncertain, true
 	case errors.Is(err, context.DeadlineExceeded):
 		return errDeadline, true
 	}

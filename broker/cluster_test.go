@@ -673,3 +673,28 @@ func TestReplicaIsMadeAnew(t *testing.T) {
 		follow(t, c.Member(i)).want("one", "two")
 	}
 }
+
+// TestNewestWrite: each member can look for the newest message of a subject by its writer's id.
+func TestNewestWrite(t *testing.T) {
+	c := three(t)
+	want := write(t, c.Member(1), "b")
+	ids := map[string]bool{}
+	for i := range 3 {
+		testbroker.Eventually(t, func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			seq, id, err := c.Member(i).NewestWrite(ctx, "s.a")
+			if err == nil && seq != want {
+				t.Errorf("member %d finds message %d, want %d", i, seq, want)
+			}
+			ids[id] = err == nil
+			return err
+		})
+	}
+	if len(ids) != 1 || ids[""] {
+		t.Errorf("the ids are %v", ids)
+	}
+	if seq, id, err := c.Member(0).NewestWrite(t.Context(), "s.none"); seq != 0 || id != "" || err != nil {
+		t.Errorf("of a subject without messages it finds %d, %q, %v", seq, id, err)
+	}
+}

@@ -46,3 +46,8 @@ func (b *Broker) Drop(stream string) error { return b.drop(stream) }
 
 // Reopen tries to open the store that Close has closed.
 func (b *Broker) Reopen() { b.reopenClosed(b.server()) }
+
+// NewestWrite returns the sequence number and the id of the newest message of a subject.
+func (b *Broker) NewestWrite(ctx context.Context, subject string) (seq uint64, id string, err error) {
+	return b.newestWrite(ctx, b.Subject(subject))
+}

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -270,27 +269,35 @@ func (b *Broker) StreamStatus(ctx context.Context, stream string) (Group, error)
 // Newest asks the leader of a stream for the sequence number of the newest message of a subject, which may be a
 // pattern. It is 0 if there is none. The client library would ask any member, whose copy may be behind.
 func (b *Broker) Newest(ctx context.Context, stream, subject string) (uint64, error) {
-	request, err := json.Marshal(server.JSApiMsgGetRequest{LastFor: b.Subject(subject)})
-	if err != nil {
+	m, err := b.newest(ctx, b.stored(stream), b.Subject(subject))
+	if err != nil || m == nil {
 		return 0, err
 	}
-	msg, err := b.conn.RequestWithContext(ctx, fmt.Sprintf(server.JSApiMsgGetT, b.stored(stream)), request)
+	return m.Sequence, nil
+}
+
+// newest asks the leader of a stream for the newest message of a subject, nil if there is none. Both have the names that
+// the server knows.
+func (b *Broker) newest(ctx context.Context, stream, subject string) (*server.StoredMsg, error) {
+	request, err := json.Marshal(server.JSApiMsgGetRequest{LastFor: subject})
 	if err != nil {
-		return 0, fmt.Errorf("look for the newest message of stream %s: %w", stream, err)
+		return nil, err
+	}
+	msg, err := b.conn.RequestWithContext(ctx, fmt.Sprintf(server.JSApiMsgGetT, stream), request)
+	if err != nil {
+		return nil, fmt.Errorf("look for the newest message of stream %s: %w", stream, err)
 	}
 	var answer server.JSApiMsgGetResponse
 	if err := json.Unmarshal(msg.Data, &answer); err != nil {
-		return 0, fmt.Errorf("look for the newest message of stream %s: %w", stream, err)
+		return nil, fmt.Errorf("look for the newest message of stream %s: %w", stream, err)
 	}
 	switch {
 	case answer.Error != nil && answer.Error.ErrCode == uint16(server.JSNoMessageFoundErr):
-		return 0, nil
+		return nil, nil
 	case answer.Error != nil:
-		return 0, fmt.Errorf("look for the newest message of stream %s: %s", stream, answer.Error.Description)
-	case answer.Message == nil:
-		return 0, nil
+		return nil, fmt.Errorf("look for the newest message of stream %s: %s", stream, answer.Error.Description)
 	}
-	return answer.Message.Sequence, nil
+	return answer.Message, nil
 }
 
 // saysLeaderless reports whether an error is the cluster's answer that a stream, or the cluster itself, has no leader.
@@ -354,67 +361,4 @@ func (b *Broker) view(stream string) streamView {
 		}
 	}
 	return v
-}
-
-// writeTry bounds one attempt of a write in a cluster, and writePause is between two.
-const (
-	writeTry   = 2 * time.Second
-	writePause = 100 * time.Millisecond
-)
-
-// Write stores a message in the stream that takes its subject, and returns its sequence number. Alone it makes one
-// attempt. With others it tries again until ctx ends while the stream has no leader, which takes seconds after a
-// server has died; without a deadline it gives up after 15 s. The message counts once, however often it was sent: Write
-// gives it an id.
-func (b *Broker) Write(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (uint64, error) {
-	msg = &nats.Msg{Subject: b.Subject(msg.Subject), Header: msg.Header, Data: msg.Data}
-	if b.Alone() {
-		ack, err := b.js.PublishMsg(ctx, msg, opts...)
-		if err != nil {
-			return 0, err
-		}
-		return ack.Sequence, nil
-	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, writeTimeout)
-		defer cancel()
-	}
-	opts = append(opts, jetstream.WithMsgID(rand.Text()), jetstream.WithRetryAttempts(0))
-	for {
-		tryCtx, cancel := context.WithTimeout(ctx, writeTry)
-		ack, err := b.js.PublishMsg(tryCtx, msg, opts...)
-		cancel()
-		switch {
-		case err == nil:
-			return ack.Sequence, nil
-		case !passes(err):
-			return 0, err
-		}
-		select {
-		case <-time.After(writePause):
-		case <-ctx.Done():
-			return 0, errors.Join(err, ctx.Err())
-		case <-b.life.Done():
-			return 0, errors.Join(err, errStopped)
-		}
-	}
-}
-
-// writeTimeout bounds a write without a deadline in a cluster. A takeover takes up to 10 s.
-const writeTimeout = 15 * time.Second
-
-// passes reports whether an attempt that failed with err may succeed later.
-func passes(err error) bool {
-	var api *jetstream.APIError
-	if errors.As(err, &api) {
-		switch api.ErrorCode {
-		case codeDuplicate, codeNotLeader, codeNotAvailable:
-			return true
-		}
-		return false
-	}
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
-		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) ||
-		errors.Is(err, nats.ErrReconnectBufExceeded)
 }

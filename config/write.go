@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -49,13 +50,13 @@ func (s *Store) create(ctx context.Context, key string, value []byte) (revision 
 			return 0, fmt.Errorf("create %s: %w", key, ErrExists)
 		}
 		revision, err = s.swapIn(ctx, key, value, was.revision)
-		if wrongRevision(err) && was.revision > 0 { // the tombstone may be gone
+		if s.outrun(ctx, err) && was.revision > 0 { // the tombstone may be gone
 			revision, err = s.swapIn(ctx, key, value, 0)
 		}
 		switch {
 		case err == nil:
 			return revision, nil
-		case !wrongRevision(err):
+		case !s.outrun(ctx, err):
 			return 0, s.failed("create", key, err)
 		}
 		if err := s.passed(ctx, key, was.revision); err != nil {
@@ -104,7 +105,7 @@ func (s *Store) replace(ctx context.Context, at place, value []byte) (old []byte
 		switch {
 		case err == nil:
 			return old, revision, nil
-		case !wrongRevision(err):
+		case !s.outrun(ctx, err):
 			return nil, 0, s.failed("put", key, err)
 		}
 		if err := s.passed(ctx, key, was); err != nil {
@@ -163,7 +164,7 @@ func (s *Store) delete(
 		}
 		tombstone := &nats.Msg{Subject: subjectPrefix + key, Header: nats.Header{operationHeader: {deletion}}}
 		rev, err := s.opts.Broker.Write(ctx, tombstone, jetstream.WithExpectLastSequencePerSubject(was))
-		if wrongRevision(err) {
+		if s.outrun(ctx, err) {
 			if err := s.passed(ctx, key, was); err != nil {
 				return fmt.Errorf("delete %s: %w", key, err)
 			}
@@ -208,7 +209,7 @@ func Update[T any](
 			return nil, fmt.Errorf("update %s: the change renames it to %s", key, newKey)
 		}
 		rev, err := s.swapIn(ctx, key, value, was)
-		if wrongRevision(err) {
+		if s.outrun(ctx, err) {
 			if err := s.passed(ctx, key, was); err != nil {
 				return nil, fmt.Errorf("update %s: %w", key, err)
 			}
@@ -313,6 +314,13 @@ func (s *Store) passed(ctx context.Context, key string, refused uint64) error {
 	}
 }
 
+// outrun reports whether a write is to begin anew, because another one came first. If it is not known whether it was this
+// one, a user must hear of that: the value may have been there for others to read. What the backend writes for itself
+// is only to be there in the end.
+func (s *Store) outrun(ctx context.Context, err error) bool {
+	return broker.Conflict(err) && (!errors.Is(err, broker.ErrUncertain) || !s.authored(ctx))
+}
+
 // failed wraps the error of a write, and has the broker's store repaired if it has not answered for long.
 func (s *Store) failed(step, key string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -345,12 +353,4 @@ func encode[T any](s *Store, k Kind[T], obj *T) (key string, value []byte, err e
 		return "", nil, &resource.TooLargeError{What: what, Size: len(value), Limit: limit}
 	}
 	return key, value, nil
-}
-
-// wrongRevision reports whether the broker refused a write because of a newer revision. A replicated bucket has an
-// answer of its own for a write that is under way.
-func wrongRevision(err error) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
-		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }

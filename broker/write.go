@@ -1,0 +1,172 @@
+package broker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// writeTry bounds one attempt of a write in a cluster, and writePause is between two.
+	writeTry   = 2 * time.Second
+	writePause = 100 * time.Millisecond
+	// writeTimeout bounds a write without a deadline in a cluster. A takeover takes up to 10 s.
+	writeTimeout = 15 * time.Second
+)
+
+// ErrUncertain is the error of a write of which an answer is missing: it may have taken effect, or may do so later.
+var ErrUncertain = errors.New("it is not known whether the write took effect")
+
+// Conflict reports whether a write was refused because there is a newer message of its subject, or because another write
+// of the subject is under way.
+func Conflict(err error) bool { return outrun(err) || contended(err) }
+
+// outrun reports whether a write was refused because there is a newer message of its subject.
+func outrun(err error) bool { return hasCode(err, jetstream.JSErrCodeStreamWrongLastSequence) }
+
+// contended reports whether a write was refused because another write of its subject is under way, in a replicated
+// stream.
+func contended(err error) bool {
+	return hasCode(err, jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}
+
+func hasCode(err error, code jetstream.ErrorCode) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == code
+}
+
+// Write stores a message in the stream that takes its subject, and returns its sequence number. Alone it makes one
+// attempt. With others it tries again until ctx ends while the stream has no leader, which takes seconds after a
+// server has died; without a deadline it gives up after 15 s. The message counts once, however often it was sent: Write
+// gives it an id. The error is ErrUncertain if an attempt was not answered; it may be a Conflict too.
+func (b *Broker) Write(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (uint64, error) {
+	msg = &nats.Msg{Subject: b.Subject(msg.Subject), Header: msg.Header, Data: msg.Data}
+	w := writing{id: rand.Text()}
+	if !b.Alone() {
+		opts = append(opts, jetstream.WithMsgID(w.id), jetstream.WithRetryAttempts(0))
+	}
+	w.publish = func(ctx context.Context) (uint64, error) {
+		ack, err := b.js.PublishMsg(ctx, msg, opts...)
+		if err != nil {
+			return 0, err
+		}
+		return ack.Sequence, nil
+	}
+	w.newest = func(ctx context.Context) (uint64, string, error) {
+		return b.newestWrite(ctx, msg.Subject)
+	}
+	if b.Alone() {
+		return w.once(ctx)
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, writeTimeout)
+		defer cancel()
+	}
+	return w.run(ctx, b.life.Done())
+}
+
+// newestWrite returns the sequence number and the id of the newest message of a subject; 0 if there is none.
+func (b *Broker) newestWrite(ctx context.Context, subject string) (seq uint64, id string, err error) {
+	stream, err := b.js.StreamNameBySubject(ctx, subject)
+	if err != nil {
+		return 0, "", fmt.Errorf("look for the stream of %s: %w", subject, err)
+	}
+	m, err := b.newest(ctx, stream, subject)
+	if err != nil || m == nil {
+		return 0, "", err
+	}
+	header, err := nats.DecodeHeadersMsg(m.Header)
+	if err != nil && len(m.Header) > 0 {
+		return 0, "", fmt.Errorf("read the newest message of %s: %w", subject, err)
+	}
+	return m.Sequence, header.Get(jetstream.MsgIDHeader), nil
+}
+
+// writing is a write with its attempts.
+type writing struct {
+	id      string
+	publish func(context.Context) (seq uint64, err error)
+	newest  func(context.Context) (seq uint64, id string, err error)
+	sent    bool // an attempt was not answered
+}
+
+// once makes one attempt.
+func (w *writing) once(ctx context.Context) (uint64, error) {
+	seq, err := w.publish(ctx)
+	w.sent = unanswered(err)
+	return seq, w.failed(err)
+}
+
+// run makes attempts until one is answered for good, or ctx or the process ends.
+func (w *writing) run(ctx context.Context, stop <-chan struct{}) (uint64, error) {
+	for {
+		tryCtx, cancel := context.WithTimeout(ctx, writeTry)
+		seq, again, err := w.try(tryCtx)
+		cancel()
+		if !again {
+			return seq, w.failed(err)
+		}
+		select {
+		case <-time.After(writePause):
+		case <-ctx.Done():
+			return 0, w.failed(errors.Join(err, ctx.Err()))
+		case <-stop:
+			return 0, w.failed(errors.Join(err, errStopped))
+		}
+	}
+}
+
+// try makes one attempt, and reports whether another one may succeed. After an attempt without an answer a refusal says
+// little: the newer message may be the one of that attempt.
+func (w *writing) try(ctx context.Context) (seq uint64, again bool, err error) {
+	seq, err = w.publish(ctx)
+	switch {
+	case passes(err):
+		w.sent = w.sent || unanswered(err)
+		return 0, true, err
+	case !w.sent:
+		return seq, false, err
+	case contended(err):
+		return 0, true, err // perhaps by itself
+	case !outrun(err):
+		return seq, false, err
+	}
+	newest, id, bad := w.newest(ctx)
+	if bad == nil && id == w.id {
+		return newest, false, nil
+	}
+	return 0, bad != nil, errors.Join(err, bad)
+}
+
+// failed adds ErrUncertain to an error if an attempt was not answered.
+func (w *writing) failed(err error) error {
+	if err != nil && w.sent {
+		return fmt.Errorf("%w: %w", ErrUncertain, err)
+	}
+	return err
+}
+
+// unanswered reports whether an attempt that failed with err may have reached the stream.
+func unanswered(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrTimeout)
+}
+
+// passes reports whether an attempt that failed with err may succeed later.
+func passes(err error) bool {
+	var api *jetstream.APIError
+	if errors.As(err, &api) {
+		switch api.ErrorCode {
+		case codeDuplicate, codeNotLeader, codeNotAvailable:
+			return true
+		}
+		return false
+	}
+	return unanswered(err) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, nats.ErrReconnectBufExceeded)
+}
