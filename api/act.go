@@ -47,6 +47,9 @@ func (a *API) perform(ctx context.Context, t *act, who *access, at auth.Attribut
 		}
 	}
 	if t.method == http.MethodGet {
+		if !who.public {
+			a.catchUp(ctx)
+		}
 		return do(ctx)
 	}
 	if t.user != nil {
@@ -68,6 +71,18 @@ func (a *API) perform(ctx context.Context, t *act, who *access, at auth.Attribut
 		a.agree(ctx, a.opts.Config.Shared)
 	}
 	return err
+}
+
+// catchUp waits, but not for long, until this backend has the definitions that other members have: a client may have
+// written through them, and this backend may have been away.
+func (a *API) catchUp(ctx context.Context) {
+	newest := a.opts.Cluster.Revision()
+	if newest <= a.opts.Config.Snapshot().Revision() {
+		return
+	}
+	ctx, cancel := a.waiting(ctx)
+	defer cancel()
+	_ = a.opts.Config.WaitRevision(ctx, newest) // else the answer is what this backend has
 }
 
 // agreeTimeout bounds the waits of agree. A member without a majority decides by what it knows.

@@ -22,6 +22,10 @@ type ClusterView interface {
 	Remove(ctx context.Context, name string) (removed string, err error)
 	// Drain does an action with the drain of a member, by its name or id.
 	Drain(ctx context.Context, member string, action DrainAction, over time.Duration) (resource.Drain, error)
+	// Revision returns the newest revision of the definitions that a member is known to have. It is cheap.
+	Revision() uint64
+	// CutOff reports whether this backend has no lease, so that the others may know more than it does. It is cheap.
+	CutOff() bool
 }
 
 // Errors of a ClusterView. Errors that wrap them are answers to users.
@@ -209,6 +213,9 @@ func (c *clusterOfOne) Drain(_ context.Context, member string, action DrainActio
 	}
 	return ActOnDrain(c.drain, action, over), nil
 }
+
+func (c *clusterOfOne) Revision() uint64 { return 0 }
+func (c *clusterOfOne) CutOff() bool     { return false }
 
 // NoMember returns the error for a name that no member has.
 func NoMember(name string, members []string) error {

@@ -166,10 +166,15 @@ func TestClusterProblems(t *testing.T) {
 
 // fakeCluster is a ClusterView that records what it is asked for.
 type fakeCluster struct {
-	status *ClusterStatus
-	up     []string
-	done   []string
+	status   *ClusterStatus
+	up       []string
+	done     []string
+	revision uint64
+	cutOff   bool
 }
+
+func (f *fakeCluster) Revision() uint64 { return f.revision }
+func (f *fakeCluster) CutOff() bool     { return f.cutOff }
 
 func (f *fakeCluster) Status(context.Context) *ClusterStatus { return f.status }
 

@@ -143,3 +143,23 @@ func TestRecentIsBounded(t *testing.T) {
 		t.Errorf("the newest: %v %v", changes, ok)
 	}
 }
+
+// TestReadsInACluster: a read waits for the definitions that another member has, and says that it may be old.
+func TestReadsInACluster(t *testing.T) {
+	fake := &fakeCluster{cutOff: true}
+	s := newServer(t, func(o *Options) { o.Cluster = fake })
+	s.positionWait = time.Minute
+	fake.revision = s.store.Snapshot().Revision() + 1
+	answered := make(chan *answer)
+	go func() { answered <- s.do("GET", "/api/core/v2/namespaces/dev/checks/late", "") }()
+	s.check("dev", "late")
+	a := <-answered
+	a.is(200)
+	if got := a.header.Get("Warning"); !strings.Contains(got, "the answer may be old") {
+		t.Errorf("the warning is %q", got)
+	}
+	fake.cutOff, fake.revision, s.positionWait = false, s.store.Snapshot().Revision()+1000, time.Millisecond
+	if a := s.do("GET", "/api/core/v2/namespaces/dev/checks/late", "").is(200); a.header.Get("Warning") != "" {
+		t.Errorf("the warning is %q", a.header.Get("Warning"))
+	}
+}

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -151,7 +150,7 @@ func classify(err error) (e *apiError, known bool) {
 		return errNotFound, true
 	case errors.Is(err, config.ErrExists):
 		return errExists, true
-	case errors.Is(err, broker.ErrUncertain):
+	case errors.Is(err, config.ErrUncertain):
 		return errUncertain, true
 	case errors.Is(err, context.DeadlineExceeded):
 		return errDeadline, true

@@ -85,6 +85,9 @@ func (a *API) route(pattern string, who access, m methods) {
 			a.fail(w, r, err)
 			return
 		}
+		if r.Method == http.MethodGet && !who.public && a.opts.Cluster.CutOff() {
+			w.advise(cutOff)
+		}
 		err := a.perform(r.Context(), r.act, &who, who.attributes(r), func(ctx context.Context) error {
 			if r.Method != http.MethodGet {
 				r.Request = r.WithContext(ctx)
@@ -99,6 +102,10 @@ func (a *API) route(pattern string, who access, m methods) {
 		}
 	})
 }
+
+// cutOff is the warning of an answer that may be old.
+const cutOff = "this backend does not hear a majority of the cluster's members, or has not yet read what they have written: " +
+	"the answer may be old"
 
 // admit identifies the sender of a request, and checks whether the backend accepts it yet.
 func (a *API) admit(r *request, who *access) error {

@@ -55,6 +55,12 @@ func (b *Backend) newClusterView(p *parts) *clusterView {
 	}
 }
 
+// Revision implements api.ClusterView.
+func (v *clusterView) Revision() uint64 { return v.members.Revision() }
+
+// CutOff implements api.ClusterView.
+func (v *clusterView) CutOff() bool { return !v.members.Leased() }
+
 // source asks a source. Callers that ask for the same thing at the same time share one question.
 func source[T any](ctx context.Context, v *clusterView, what string, ask func(context.Context) (T, error)) (T, error) {
 	var none T

@@ -282,6 +282,22 @@ func (c *Cluster) compareVersions(now time.Time) {
 	c.mixed = time.Time{}
 }
 
+// Revision returns the newest revision of the definitions that a member that is heard has said it has.
+func (c *Cluster) Revision() (newest uint64) {
+	if c.alone {
+		return 0
+	}
+	now := time.Now()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, p := range c.peers {
+		if now.Sub(p.heard) < c.opts.Suspect {
+			newest = max(newest, p.beat.Revision)
+		}
+	}
+	return newest
+}
+
 // Trim returns below which message of a partition nothing is needed any more by the members, if this one has stored all
 // below next. It is false if another member trims, or if a member's position is not known.
 func (c *Cluster) Trim(partition int, next uint64) (below uint64, ok bool) {

@@ -35,6 +35,8 @@ import (
 var (
 	ErrExists   = errors.New("resource already exists")
 	ErrNotFound = errors.New("not found")
+	// ErrUncertain is for a write that may have taken effect.
+	ErrUncertain = broker.ErrUncertain
 )
 
 const (

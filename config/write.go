@@ -318,7 +318,7 @@ func (s *Store) passed(ctx context.Context, key string, refused uint64) error {
 // one, a user must hear of that: the value may have been there for others to read. What the backend writes for itself
 // is only to be there in the end.
 func (s *Store) outrun(ctx context.Context, err error) bool {
-	return broker.Conflict(err) && (!errors.Is(err, broker.ErrUncertain) || !s.authored(ctx))
+	return broker.Conflict(err) && (!errors.Is(err, ErrUncertain) || !s.authored(ctx))
 }
 
 // failed wraps the error of a write, and has the broker's store repaired if it has not answered for long.
