@@ -2,6 +2,7 @@ package handler
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -100,11 +101,11 @@ func (q *queue) seal(g *group) {
 }
 
 // workGroup sends a group out. It unlocks mu while it sends. False means that Stop came first.
-func (q *queue) workGroup(h *resource.Handler, g *group) bool {
+func (q *queue) workGroup(ctx context.Context, h *resource.Handler, g *group) bool {
 	g.begin = time.Now()
 	q.sending[g] = struct{}{}
 	q.mu.Unlock()
-	over, out := q.d.runGroup(h, g)
+	over, out := q.d.runGroup(ctx, h, g)
 	q.mu.Lock()
 	delete(q.sending, g)
 	if out.sent {
@@ -147,13 +148,13 @@ func (q *queue) release(m *member) {
 
 // runGroup sends a group out: merged into one delivery if it has enough pairs, or one by one. It returns the finished
 // members, and removes them from the group.
-func (d *Dispatcher) runGroup(h *resource.Handler, g *group) (over []*member, out outcome) {
+func (d *Dispatcher) runGroup(ctx context.Context, h *resource.Handler, g *group) (over []*member, out outcome) {
 	// Workers add them in any order, and after a restart in another one.
 	slices.SortFunc(g.members, func(a, b *member) int {
 		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.pos.seq, b.pos.seq), cmp.Compare(a.pos.sub, b.pos.sub))
 	})
 	if h == nil || h.Group == nil {
-		return d.runEach(h, g)
+		return d.runEach(ctx, h, g)
 	}
 	newest := map[pair]*member{}
 	for _, m := range g.members {
@@ -164,7 +165,7 @@ func (d *Dispatcher) runGroup(h *resource.Handler, g *group) (over []*member, ou
 		fold = defaultFold
 	}
 	if len(newest) < fold {
-		return d.runEach(h, g)
+		return d.runEach(ctx, h, g)
 	}
 	var going, rest []*member
 	for _, m := range g.members {
@@ -193,7 +194,7 @@ func (d *Dispatcher) runGroup(h *resource.Handler, g *group) (over []*member, ou
 	if len(going) == 0 {
 		return over, outcome{finished: true}
 	}
-	gone, out := d.runMerged(h, g, going, rest)
+	gone, out := d.runMerged(ctx, h, g, going, rest)
 	return append(over, gone...), out
 }
 
@@ -204,13 +205,13 @@ func (it *item) finishedNow() bool {
 }
 
 // runEach sends the members one after the other. After one that must be tried again, the rest wait with it.
-func (d *Dispatcher) runEach(h *resource.Handler, g *group) (over []*member, out outcome) {
+func (d *Dispatcher) runEach(ctx context.Context, h *resource.Handler, g *group) (over []*member, out outcome) {
 	out.finished = true
 	members := g.members
 	g.members = nil
 	for i, m := range members {
 		m.decided = true
-		one := d.run(h, m.item)
+		one := d.run(ctx, h, m.item)
 		out.sent = out.sent || one.sent
 		if one.stopped {
 			g.members = members[i:]
@@ -227,7 +228,9 @@ func (d *Dispatcher) runEach(h *resource.Handler, g *group) (over []*member, out
 }
 
 // runMerged sends the members in going as one event. rest has earlier ones of the same pairs.
-func (d *Dispatcher) runMerged(h *resource.Handler, g *group, going, rest []*member) (over []*member, out outcome) {
+func (d *Dispatcher) runMerged(
+	ctx context.Context, h *resource.Handler, g *group, going, rest []*member,
+) (over []*member, out outcome) {
 	dl := *going[0].Delivery
 	dl.ID = groupID(going)
 	events := make([]*resource.Event, 0, len(going))
@@ -246,7 +249,7 @@ func (d *Dispatcher) runMerged(h *resource.Handler, g *group, going, rest []*mem
 		dl.Resolution = dl.Resolution && m.Resolution
 	}
 	if len(events) == 0 {
-		return d.runEach(h, g)
+		return d.runEach(ctx, h, g)
 	}
 	ev := d.opts.Workflows.Merge(&dl, g.key, events)
 	if ev.Check != nil {
@@ -260,12 +263,14 @@ func (d *Dispatcher) runMerged(h *resource.Handler, g *group, going, rest []*mem
 	}
 	dl.Event = ev.AppendProto(nil)
 
-	at := d.attempt(h, &dl, ev, &g.progress)
+	at := d.attempt(ctx, h, &dl, ev, &g.progress)
 	out.sent = at.sent
 	step := trace.Step{Kind: trace.StepGroup, Name: g.key, Saw: []trace.Value{{Name: "members", Value: fmt.Sprint(len(going))}}}
 	switch {
 	case at.stopped:
 		out.stopped = true
+	case at.recalled:
+		out.due = at.due
 	case at.res.Err == nil:
 		out.finished = true
 		for _, m := range rest {

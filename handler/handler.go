@@ -58,7 +58,8 @@ type Options struct {
 	Sender *send.Sender
 	// Trace receives what becomes of deliveries. It must not block. Default none.
 	Trace func(*trace.Delivery)
-	// MayRun reports whether this backend may make attempts now. Default: always.
+	// MayRun reports whether this backend may make attempts now. It is asked several times a second. Attempts that are
+	// under way when it returns false are ended, and made again later. Default: always.
 	MayRun func() bool
 	// QueueSize is how many deliveries of a handler are in memory.
 	QueueSize int
@@ -132,6 +133,9 @@ type Dispatcher struct {
 	workers sync.WaitGroup
 	ctx     context.Context // of running deliveries
 	cancel  context.CancelFunc
+
+	permit   atomic.Pointer[permit] // of the attempts that begin now
+	watching sync.WaitGroup
 }
 
 // DefaultOptions returns the default settings.
@@ -160,9 +164,6 @@ func New(opts Options) (*Dispatcher, error) {
 	opts.DeadLetters = cmp.Or(opts.DeadLetters, defaults.DeadLetters)
 	opts.DeadLetterAge = cmp.Or(opts.DeadLetterAge, defaults.DeadLetterAge)
 	opts.StopTimeout = cmp.Or(opts.StopTimeout, defaults.StopTimeout)
-	if opts.MayRun == nil {
-		opts.MayRun = func() bool { return true }
-	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -175,6 +176,7 @@ func New(opts Options) (*Dispatcher, error) {
 		maxOwed: maxOwed, localSub: localSub(opts.Origin),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.permit.Store(newPermit(d.ctx))
 	if err := d.load(); err != nil {
 		d.cancel()
 		return nil, fmt.Errorf("read stored deliveries: %w", err)
@@ -192,6 +194,9 @@ func (d *Dispatcher) Start(context.Context) error {
 	}
 	d.started = true
 	d.running.Store(true)
+	if d.opts.MayRun != nil {
+		d.watching.Go(d.watchAttempts)
+	}
 	d.wakeAll()
 	return nil
 }
@@ -219,6 +224,7 @@ func (d *Dispatcher) Stop() error {
 	d.workers.Wait()
 	timer.Stop()
 	d.cancel()
+	d.watching.Wait()
 	d.lastReports()
 	return nil
 }

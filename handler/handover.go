@@ -117,7 +117,7 @@ func (q *queue) handOver() {
 	defer q.mu.Unlock()
 	defer func() { q.handing = false }()
 	for q.leaving.head != nil && q.d.running.Load() && !q.d.behind() {
-		if !q.d.opts.MayRun() {
+		if !q.d.mayRun() {
 			q.arm(time.Now().Add(mayRunPause))
 			return
 		}

@@ -17,6 +17,7 @@ type metrics struct {
 	dead         *prometheus.CounterVec
 	deadDropped  prometheus.Counter
 	dropped      prometheus.Counter
+	recalled     prometheus.Counter
 	storeErrors  prometheus.Counter
 }
 
@@ -49,6 +50,10 @@ func newMetrics(r prometheus.Registerer, d *Dispatcher) metrics {
 			Name: "lapwing_handler_dead_dropped_total",
 			Help: "Dead letters that were not kept because there are too many.",
 		}),
+		recalled: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lapwing_handler_recalled_total",
+			Help: "Attempts that ended because this member of the cluster had to stop acting. They are made again, by it or another one.",
+		}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lapwing_handler_dropped_total", Help: "Deliveries dropped because their handler was deleted.",
 		}),
@@ -58,7 +63,8 @@ func newMetrics(r prometheus.Registerer, d *Dispatcher) metrics {
 	}
 	if r != nil {
 		r.MustRegister(
-			m.runs, m.seconds, m.startSeconds, m.retries, m.handed, m.dead, m.deadDropped, m.dropped, m.storeErrors, queueCollector{d},
+			m.runs, m.seconds, m.startSeconds, m.retries, m.handed, m.dead, m.deadDropped, m.dropped, m.recalled, m.storeErrors,
+			queueCollector{d},
 		)
 	}
 	return m

@@ -335,7 +335,8 @@ func (q *queue) work() {
 		if q.ready.head == nil && len(q.sealed) == 0 {
 			return
 		}
-		if !q.d.opts.MayRun() {
+		permit := q.d.permit.Load() // before the question: a loss of the right behind it ends them
+		if !q.d.mayRun() {
 			q.arm(time.Now().Add(mayRunPause))
 			return
 		}
@@ -357,7 +358,7 @@ func (q *queue) work() {
 		if len(q.sealed) > 0 {
 			g := q.sealed[0]
 			q.sealed = q.sealed[1:]
-			if !q.workGroup(h, g) {
+			if !q.workGroup(permit.ctx, h, g) {
 				return
 			}
 			continue
@@ -367,7 +368,7 @@ func (q *queue) work() {
 		it.begin, it.behind = time.Now(), c.group
 		it.revoked = it.Resolution && c.incidentFollows()
 		q.mu.Unlock()
-		out := q.d.run(h, it)
+		out := q.d.run(permit.ctx, h, it)
 		q.mu.Lock()
 		it.begin = time.Time{}
 		if !out.sent {

@@ -27,8 +27,8 @@ type outcome struct {
 }
 
 // run gives a delivery its turn: package workflow decides, and an attempt is made. h is nil if the handler was
-// deleted. The delivery's pair has no other turn at the same time.
-func (d *Dispatcher) run(h *resource.Handler, it *item) outcome {
+// deleted. The delivery's pair has no other turn at the same time. ctx ends the attempt.
+func (d *Dispatcher) run(ctx context.Context, h *resource.Handler, it *item) outcome {
 	if h == nil {
 		d.log.Debug("delivery dropped: its handler was deleted", "namespace", it.Namespace, "handler", it.Handler, "delivery", it.ID)
 		d.metrics.dropped.Inc()
@@ -61,9 +61,12 @@ func (d *Dispatcher) run(h *resource.Handler, it *item) outcome {
 	if it.attempts == 0 && it.Received > 0 {
 		d.metrics.startSeconds.WithLabelValues(it.Handler).Observe(max(0, float64(time.Now().UnixMilli()-it.Received)/1000))
 	}
-	at := d.attempt(h, dl, ev, &it.progress)
-	if at.stopped {
+	at := d.attempt(ctx, h, dl, ev, &it.progress)
+	switch {
+	case at.stopped:
 		return outcome{stopped: true, sent: at.sent}
+	case at.recalled:
+		return outcome{sent: at.sent, due: at.due}
 	}
 	tr := d.verdict(it, "", at.reason)
 	tr.Steps, tr.Attempts = append(steps, at.steps...), at.attempts
@@ -146,6 +149,7 @@ func (d *Dispatcher) open(it *item) (*delivery.Delivery, *resource.Event, error)
 // attempt is the result of one attempt to deliver.
 type attempt struct {
 	stopped  bool
+	recalled bool // this backend may make no attempts any more: it counts for nothing, and is made again
 	sent     bool
 	res      send.Result
 	took     time.Duration
@@ -164,17 +168,18 @@ func (at *attempt) kind() string {
 }
 
 // attempt shapes and sends a delivery, and returns what comes next. The progress is that of the delivery, or of a
-// group.
-func (d *Dispatcher) attempt(h *resource.Handler, dl *delivery.Delivery, ev *resource.Event, p *progress) (at attempt) {
+// group. ctx ends the attempt.
+func (d *Dispatcher) attempt(
+	ctx context.Context, h *resource.Handler, dl *delivery.Delivery, ev *resource.Event, p *progress,
+) (at attempt) {
 	job := send.Job{ID: dl.ID, Event: ev, Attempt: p.attempts + 1}
 	if ev == nil {
 		job.Data, job.Mutated = dl.Data, true
 	} else {
 		var err error
-		job.Data, at.steps, err = d.opts.Workflows.Shape(d.ctx, dl, ev)
-		if d.ctx.Err() != nil {
-			at.stopped = true
-			return at
+		job.Data, at.steps, err = d.opts.Workflows.Shape(ctx, dl, ev)
+		if ctx.Err() != nil {
+			return d.ended(at)
 		}
 		if err != nil {
 			at.res.Err = err
@@ -183,13 +188,15 @@ func (d *Dispatcher) attempt(h *resource.Handler, dl *delivery.Delivery, ev *res
 		}
 		job.Mutated = mutated(at.steps)
 	}
+	if !d.mayRun() { // to shape it took time, or this process stood still
+		return d.ended(at)
+	}
 	begin := time.Now()
 	at.sent = true
-	at.res = d.opts.Sender.Run(d.ctx, h, job)
+	at.res = d.opts.Sender.Run(ctx, h, job)
 	at.took = time.Since(begin)
-	if at.res.Err != nil && d.ctx.Err() != nil {
-		at.stopped = true
-		return at
+	if at.res.Err != nil && ctx.Err() != nil {
+		return d.ended(at)
 	}
 	p.attempts++
 	if p.first == 0 {

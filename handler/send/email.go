@@ -226,7 +226,7 @@ func deliver(ctx context.Context, o *resource.HandlerEmail, config *tls.Config, 
 	if port == 0 {
 		port = map[string]uint32{"tls": 465, "none": 25}[o.Security]
 	}
-	plain, err := dialer.DialContext(ctx, "tcp", address(o.Host, cmp.Or(port, 587)))
+	plain, err := dialWithAnswer(ctx, "tcp", address(o.Host, cmp.Or(port, 587)))
 	if err != nil {
 		return temporary(err)
 	}

@@ -48,7 +48,7 @@ func (c *clients) get(files secretFiles, t *resource.HandlerTLS) (*http.Client, 
 	}
 	transport := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            dialer.DialContext,
+		DialContext:            dialWithAnswer,
 		TLSClientConfig:        config,
 		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           256,
@@ -76,6 +76,23 @@ func (c *clients) close() {
 
 // dialer notices within a minute that the peer of an open connection has vanished.
 var dialer = &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}}
+
+// dialWithAnswer connects for a protocol in which the peer answers each message. So when such a connection is closed, the
+// kernel has data to send only for an attempt that was ended. That must not arrive later, when another backend has made
+// the attempt: the kernel drops it. Of a request over HTTP/2 the client itself may still send what it has buffered,
+// because other requests share the connection.
+func dialWithAnswer(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		if err := tcp.SetLinger(0); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+	}
+	return conn, nil
+}
 
 // call is a request to a web service.
 type call struct {
