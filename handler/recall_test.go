@@ -52,13 +52,13 @@ func TestAttemptsEndWithTheLease(t *testing.T) {
 				for i, entity := range c.entities {
 					b.Dispatch(incident("a", i+1, entity))
 				}
-				time.Sleep(15 * time.Second) // a group waits for 10 s
+				time.Sleep(15 * time.Second) // the bubble's time: a group waits for 10 s
 				under := begun.Load()
 				if under == 0 || ended.Load() > 0 {
 					t.Fatalf("%d attempts are under way, %d have ended", under, ended.Load())
 				}
 				may.Store(false)
-				time.Sleep(time.Minute)
+				time.Sleep(time.Minute) // the bubble's time
 				if begun.Load() != under || ended.Load() != under || sent.Load() != 0 {
 					t.Errorf("without a lease %d of %d attempts ended, %d were sent, %d begun", ended.Load(), under, sent.Load(), begun.Load())
 				}
