@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -118,6 +119,10 @@ func (m *member) start() error {
 	cmd.Stdout, cmd.Stderr = m.log, m.log
 	cmd.Env = append(os.Environ(), "LAPWING_BACKEND_CLUSTER_ADMIN_USERNAME="+adminUser,
 		"LAPWING_BACKEND_CLUSTER_ADMIN_PASSWORD="+adminPassword, "LAPWING_BACKEND_CLUSTER_ADMIN_API_KEY="+adminKey)
+	begin, err := m.log.Seek(0, io.SeekEnd)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", m.name, err)
+	}
 	p := &process{cmd: cmd, ended: make(chan struct{})}
 	begun := make(chan error)
 	go func() { begun <- m.begin(p) }()
@@ -127,16 +132,33 @@ func (m *member) start() error {
 	m.process = p
 	go func() {
 		err := cmd.Wait()
+		full := m.disk.full.Load()
 		m.mu.Lock()
-		m.process, m.fell = nil, !p.expected && m.disk.full.Load()
-		excused := p.expected || m.fell
+		m.process, m.fell = nil, !p.expected && (full || m.saysFull(begin))
+		excused, again := p.expected || m.fell, m.fell && !full
 		m.mu.Unlock()
 		close(p.ended)
+		if again { // it found the disk full, and ended when there was room again
+			err = errors.Join(err, m.startAgain())
+			excused = excused && m.running()
+		}
 		if !excused {
 			m.failed(fmt.Sprintf("%s ended by itself: %v", m.name, err))
 		}
 	}()
 	return nil
+}
+
+// saysFull reports whether the log says, from a place on, that the disk was full.
+func (m *member) saysFull(begin int64) bool {
+	text, err := os.ReadFile(m.log.Name())
+	return err == nil && strings.Contains(string(text[min(begin, int64(len(text))):]), syscall.ENOSPC.Error())
+}
+
+func (m *member) running() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.process != nil
 }
 
 // startAgain starts a process that has ended because its disk was full, as systemd does.

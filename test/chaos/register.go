@@ -83,12 +83,12 @@ var registerModel = porcupine.Model{
 func checkRegisters(
 	ops []configOp, stale []span, strict bool, limit time.Duration, picture string,
 ) (problem string, err error) {
-	ops = decide(ops)
+	ops = widen(decide(ops), stale)
 	if !strict {
-		ops = regular(ops)
+		ops = regular(ops) // what a copy had at the begin of a cut may be what it had while a write was on its way
 	}
 	var history []porcupine.Operation
-	for _, op := range widen(ops, stale) {
+	for _, op := range ops {
 		history = append(history, porcupine.Operation{
 			ClientId: op.User, Input: op, Call: int64(op.Call), Return: int64(op.Return),
 		})
@@ -128,7 +128,7 @@ func misfit(history []porcupine.Operation, info *porcupine.LinearizationInfo) st
 
 // regular lets reads and refusals that overlap a write be as old as its call. A write is answered when all live members
 // have it, and until then some have it and some do not: one read may return the new value, and a later one, of another
-// member, the old one. After the answer no read may.
+// member, the old one. After the answer no read may, unless the write has waited for another member in vain.
 func regular(ops []configOp) []configOp {
 	ops = slices.Clone(ops)
 	for i := range ops {
@@ -138,7 +138,11 @@ func regular(ops []configOp) []configOp {
 		}
 		call := op.Call
 		for _, w := range ops {
-			if w.Write && w.Result == done && w.Key == op.Key && w.Call <= call && call <= w.Return {
+			end := w.Return
+			if w.Return-w.Call >= peerWait {
+				end += staleAfter
+			}
+			if w.Write && w.Result == done && w.Key == op.Key && w.Call <= call && call <= end {
 				op.Call = min(op.Call, w.Call)
 			}
 		}
@@ -173,6 +177,9 @@ func decide(ops []configOp) []configOp {
 	}
 	return decided
 }
+
+// peerWait is how long a backend waits until other members have what it has written.
+const peerWait = 3 * time.Second
 
 // staleAfter is how long after the end of a fault a member may still catch up.
 const staleAfter = 10 * time.Second

@@ -65,17 +65,22 @@ func TestRegisters(t *testing.T) {
 	check("a fork by a member that is cut off", fresh().write(initial, "a", done).add(fork).read(0, "b"), false,
 		span{2, 0, 9 * time.Second})
 
-	// A write is on its way from 1 s to 9 s; a read returns its value at 2 s, another one the old value at 4 s.
-	slow := configOp{User: 3, Write: true, Old: initial, New: "a", Call: 1 * time.Second, Return: 9 * time.Second}
-	slow.Result = done
+	// A write is on its way from 1 s to a time; a read returns its value at 2 s, another one the old value at 3 s.
+	slow := func(until time.Duration) *history {
+		return new(history).add(configOp{
+			User: 3, Write: true, Old: initial, New: "a", Call: 1 * time.Second, Return: until * time.Second, Result: done,
+		})
+	}
 	read := func(h *history, value string, at time.Duration) *history {
 		return h.add(configOp{Member: 1, Old: value, Call: at * time.Second, Return: at*time.Second + 1, Result: done})
 	}
-	inversion := read(read(new(history).add(slow), "a", 2), initial, 4)
-	check("old after new, while the write is on its way", inversion, false)
+	inversion := func(until time.Duration) *history { return read(read(slow(until), "a", 2), initial, 3) }
+	check("old after new, while the write is on its way", inversion(3), false)
 	strict = false
-	check("regular: old after new, while the write is on its way", inversion, true)
-	check("regular: old after the write was answered", read(inversion, initial, 10), false)
+	check("regular: old after new, while the write is on its way", inversion(3), true)
+	check("regular: old after the write was answered", read(inversion(3), initial, 4), false)
+	check("regular: old after a write that has waited in vain", read(inversion(9), initial, 10), true)
+	check("regular: old long after a write that has waited in vain", read(inversion(9), initial, 20), false)
 	check("regular: a fork", fresh().write(initial, "a", done).write(initial, "b", done).read(0, "b"), false)
 }
 

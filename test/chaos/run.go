@@ -432,9 +432,12 @@ func (r *run) summary(sent []*pairLog, counts alertCounts) string {
 	follower := r.workload.follower
 	follower.mu.Lock()
 	defer follower.mu.Unlock()
-	return fmt.Sprintf("%d events (%d without an answer), %d alerts (%d came twice), %d configuration operations, "+
-		"%d moves of the live stream (%d resets), ", events, unanswered, counts.Wanted, counts.Twice,
-		len(r.workload.configOps()), follower.moves, follower.resets)
+	operations := len(r.workload.configOps())
+	r.workload.mu.Lock()
+	defer r.workload.mu.Unlock()
+	return fmt.Sprintf("%d events (%d without an answer), %d alerts (%d came twice), %d configuration operations "+
+		"(and %d reads that may be old), %d moves of the live stream (%d resets), ", events, unanswered, counts.Wanted,
+		counts.Twice, operations, r.workload.mayBeOld, follower.moves, follower.resets)
 }
 
 // found notes a problem while the schedule runs.

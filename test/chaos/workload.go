@@ -53,14 +53,15 @@ type workload struct {
 	stopSend chan struct{}
 	follower *follower
 
-	mu     sync.Mutex // guards config
-	config []configOp
+	mu       sync.Mutex // guards the fields below
+	config   []configOp
+	mayBeOld int // reads of registers whose answers said that they may be old
 }
 
 func newWorkload(seed uint64, members []*member) (*workload, error) {
 	w := &workload{seed: seed, members: members, begin: time.Now(), stopSend: make(chan struct{})}
 	for _, m := range members {
-		c, err := client.New(client.Options{URL: m.apiURL(), APIKey: adminKey, Timeout: requestTimeout})
+		c, err := newClient(m, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -68,6 +69,10 @@ func newWorkload(seed uint64, members []*member) (*workload, error) {
 	}
 	w.follower = newFollower(w.clients)
 	return w, nil
+}
+
+func newClient(m *member, warn func(path, text string)) (*client.Client, error) {
+	return client.New(client.Options{URL: m.apiURL(), APIKey: adminKey, Timeout: requestTimeout, OnWarning: warn})
 }
 
 func meta(name string) resource.ObjectMeta {
@@ -137,11 +142,15 @@ func (w *workload) start(ctx context.Context) error {
 		sender++
 	}
 	for i := range configUsers {
-		rng := newRand(w.seed, sender)
-		w.senders.Go(func() {
-			n := 0
-			w.steps(func() { w.configure(ctx, rng, i, &n) })
-		})
+		u := &configUser{index: i, rng: newRand(w.seed, sender)}
+		for _, m := range w.members {
+			c, err := newClient(m, func(string, string) { u.warned = true })
+			if err != nil {
+				return err
+			}
+			u.clients = append(u.clients, c)
+		}
+		w.senders.Go(func() { w.steps(func() { w.configure(ctx, u) }) })
 		sender++
 	}
 	w.follower.start(ctx)
@@ -295,27 +304,43 @@ func register(name, value string) *resource.CheckConfig {
 	return c
 }
 
+// configUser reads and writes registers.
+type configUser struct {
+	index   int
+	rng     *rand.Rand
+	clients []*client.Client // one for each member
+	n       int              // values written so far
+	warned  bool             // an answer had a warning since this was last unset
+}
+
 // configure reads a register through a random member, and often replaces what it has read through another one.
-func (w *workload) configure(ctx context.Context, rng *rand.Rand, user int, n *int) {
-	key := registerName(rng.IntN(registers))
-	from, to, replace := rng.IntN(len(w.clients)), rng.IntN(len(w.clients)), rng.IntN(3) > 0
-	*n++
-	read := configOp{User: user, Member: from, Key: key, Call: time.Since(w.begin)}
-	check, tag, err := client.GetTagged(ctx, w.clients[from], client.Checks, namespace, key)
+func (w *workload) configure(ctx context.Context, u *configUser) {
+	key := registerName(u.rng.IntN(registers))
+	from, to, replace := u.rng.IntN(len(u.clients)), u.rng.IntN(len(u.clients)), u.rng.IntN(3) > 0
+	u.n++
+	read := configOp{User: u.index, Member: from, Key: key, Call: time.Since(w.begin)}
+	u.warned = false
+	check, tag, err := client.GetTagged(ctx, u.clients[from], client.Checks, namespace, key)
 	if err != nil {
 		return // a read without an answer says nothing
 	}
 	read.Return, read.Old, read.Result = time.Since(w.begin), check.Metadata.Annotations[registerField], done
-	w.note(read)
+	if u.warned {
+		w.mu.Lock()
+		w.mayBeOld++
+		w.mu.Unlock()
+	} else {
+		w.note(read)
+	}
 	if !replace {
 		return
 	}
 	write := configOp{
-		User: user, Member: to, Key: key, Write: true, Old: read.Old, New: fmt.Sprintf("%d-%d", user, *n),
+		User: u.index, Member: to, Key: key, Write: true, Old: read.Old, New: fmt.Sprintf("%d-%d", u.index, u.n),
 		Call: time.Since(w.begin),
 	}
 	check.Metadata.Annotations[registerField] = write.New
-	err = client.PutIf(ctx, w.clients[to], client.Checks, namespace, key, tag, check)
+	err = client.PutIf(ctx, u.clients[to], client.Checks, namespace, key, tag, check)
 	write.Return = time.Since(w.begin)
 	switch {
 	case err == nil:
