@@ -127,27 +127,33 @@ func measure(ctx context.Context, s *settings) (broken []string, err error) {
 	if err := r.begin(ctx); err != nil {
 		return nil, err
 	}
-	for _, how := range turns(s) {
-		if err := r.lose(ctx, how); err != nil {
-			return nil, err
-		}
-	}
-	if s.parked > 0 {
-		if err := r.loseDisk(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if err := r.compare(ctx); err != nil {
-		return nil, err
-	}
+	played := r.play(ctx)
 	table := r.table(fmt.Sprintf("%d processors, %s", runtime.NumCPU(), runtime.Version()))
+	if played != nil {
+		table = "It ended early, so nothing was compared: " + played.Error() + "\n" + table
+	}
 	fmt.Print(table)
 	if s.out != "" {
 		if err := os.WriteFile(s.out, []byte(table), 0o644); err != nil {
-			return nil, err
+			return nil, errors.Join(played, err)
 		}
 	}
-	return r.broken(), nil
+	return r.broken(), played
+}
+
+// play loses members, and compares what was sent with what the members have.
+func (r *run) play(ctx context.Context) error {
+	for _, how := range turns(r.s) {
+		if err := r.lose(ctx, how); err != nil {
+			return err
+		}
+	}
+	if r.s.parked > 0 {
+		if err := r.loseDisk(ctx); err != nil {
+			return err
+		}
+	}
+	return r.compare(ctx)
 }
 
 // turns are the losses, the kinds by turns.

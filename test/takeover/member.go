@@ -25,7 +25,7 @@ const (
 	agentUser      = "agent"
 	agentPassword  = "P@ssw0rd!" // of the first start
 	requestTimeout = 15 * time.Second
-	patience       = 2 * time.Minute // for a state that must come
+	patience       = 5 * time.Minute // for a state that must come
 )
 
 // member is one backend: a process that can be killed and started again.

@@ -4,8 +4,10 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -62,7 +64,7 @@ func (r *receiver) take(w http.ResponseWriter, request *http.Request) {
 	entity, output := ev.Entity.Metadata.Name, ev.Check.Output
 	switch {
 	case request.PathValue("handler") != pager:
-		r.alarm(entity)
+		r.alarm(fmt.Sprintf("%s %s: %s", at.Format("15:04:05.000"), entity, output))
 	case ev.Check.TTL > 0:
 		r.missing(entity, at)
 	case !r.takes(output):
@@ -75,10 +77,12 @@ func (r *receiver) take(w http.ResponseWriter, request *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (r *receiver) alarm(agent string) {
+// alarm notes an alarm about an agent. It is said at once, beside the loss that may have caused it.
+func (r *receiver) alarm(text string) {
+	fmt.Fprintln(os.Stderr, "alarm:", text)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.alarms = append(r.alarms, agent)
+	r.alarms = append(r.alarms, text)
 }
 
 // alarmed returns how many alarms about agents have come.

@@ -237,7 +237,7 @@ func (r *run) table(machine string) string {
 	} {
 		fmt.Fprintf(&b, "| %s | %v |\n", line.text, line.n)
 	}
-	if r.s.parked > 0 {
+	if r.disk > 0 {
 		fmt.Fprintf(&b, "| deliveries that waited on a lost disk; all were made, the last after | %d; %.1f s |\n",
 			r.s.parked, r.disk.Seconds())
 	}
