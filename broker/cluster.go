@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -283,11 +284,26 @@ func (b *Broker) MetaStatus() Group {
 	return groupOf(info.Meta.Leader, info.Meta.Replicas)
 }
 
+// A server that is away, and that no other one has heard since its own start, is known by an id only. Then its Replica has
+// this name before the id.
+const unknownName = "unknown-"
+
+// peerID finds the id in what the server says instead of the name.
+var peerID = regexp.MustCompile(`^Server name unknown .*\(peerID: (\w+)\)$`)
+
+// nameOf returns the name of a server, from what a server says of it.
+func nameOf(said string) string {
+	if unknown := peerID.FindStringSubmatch(said); unknown != nil {
+		return unknownName + unknown[1]
+	}
+	return said
+}
+
 func groupOf(leader string, peers []*server.PeerInfo) Group {
 	g := Group{Leader: leader}
 	for _, p := range peers {
 		if p.Name != leader {
-			g.Replicas = append(g.Replicas, Replica{p.Name, p.Current, p.Offline, p.Lag, p.Active})
+			g.Replicas = append(g.Replicas, Replica{nameOf(p.Name), p.Current, p.Offline, p.Lag, p.Active})
 		}
 	}
 	return g
@@ -298,7 +314,8 @@ var ErrConnected = errors.New("it is still connected: stop it first")
 
 // RemovePeer removes a member that is gone for good. Other members that keep no copy of its streams take its place; if
 // there are none, the streams have a copy less until a new member joins. The name must never come back: a member that
-// joins again does so with an empty directory and a new name.
+// joins again does so with an empty directory and a new name. A member whose name the servers have forgotten has the name
+// that its Replica has.
 func (b *Broker) RemovePeer(ctx context.Context, name string) error {
 	if name == b.opts.Name || slices.Contains(b.Peers(), name) {
 		return fmt.Errorf("remove member %s: %w", name, ErrConnected)
@@ -309,7 +326,11 @@ func (b *Broker) RemovePeer(ctx context.Context, name string) error {
 			Description string `json:"description"`
 		} `json:"error"`
 	}
-	err := b.askSystem(ctx, server.JSApiRemoveServer, server.JSApiMetaServerRemoveRequest{Server: name}, &answer)
+	request := server.JSApiMetaServerRemoveRequest{Server: name}
+	if id, unknown := strings.CutPrefix(name, unknownName); unknown {
+		request = server.JSApiMetaServerRemoveRequest{Peer: id}
+	}
+	err := b.askSystem(ctx, server.JSApiRemoveServer, request, &answer)
 	if err == nil && answer.Error != nil {
 		err = errors.New(answer.Error.Description)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -393,6 +394,47 @@ func TestRemovePeer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRemoveForgottenPeer removes a dead member whose name the others have forgotten, because they have started again.
+func TestRemoveForgottenPeer(t *testing.T) {
+	c := three(t)
+	lost := c.Options(2).Name
+	c.Kill(2)
+	c.Kill(0)
+	c.Kill(1)
+	c.Launch(0, 1)
+	openAll(t, c, 0, 1)
+	var forgotten string
+	testbroker.Eventually(t, func() error {
+		for i := range 2 {
+			for _, r := range c.Member(i).MetaStatus().Replicas {
+				if strings.HasPrefix(r.Name, "unknown-") {
+					forgotten = r.Name
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("no member is unknown: %+v", c.Member(0).MetaStatus())
+	})
+	g, err := c.Member(0).StreamStatus(t.Context(), stream)
+	if err != nil || !slices.ContainsFunc(g.Replicas, func(r broker.Replica) bool { return r.Name == forgotten }) {
+		t.Errorf("the stream's copies are %+v, %v; want one of %s", g, err, forgotten)
+	}
+	testbroker.Eventually(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		return c.Member(0).RemovePeer(ctx, forgotten)
+	})
+	testbroker.Eventually(t, func() error {
+		for i := range 2 {
+			if all := c.Member(i).MetaStatus().Replicas; len(all) > 1 || len(all) == 1 && (all[0].Name == lost || all[0].Name == forgotten) {
+				return fmt.Errorf("the members are %+v", all)
+			}
+		}
+		return nil
+	})
+	write(t, c.Member(0), "b")
 }
 
 // TestStrangers checks who cannot get in: a client without the secret, a server whose certificate is of another

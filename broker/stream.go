@@ -260,7 +260,7 @@ func (b *Broker) StreamStatus(ctx context.Context, stream string) (Group, error)
 	}
 	g := Group{Leader: c.Leader, Last: s.CachedInfo().State.LastSeq}
 	for _, r := range c.Replicas {
-		g.Replicas = append(g.Replicas, Replica{r.Name, r.Current, r.Offline, r.Lag, r.Active})
+		g.Replicas = append(g.Replicas, Replica{nameOf(r.Name), r.Current, r.Offline, r.Lag, r.Active})
 	}
 	g.Copies = s.CachedInfo().Config.Replicas
 	return g, nil
