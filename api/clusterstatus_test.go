@@ -70,6 +70,14 @@ func TestClusterProblems(t *testing.T) {
 			"partition 0 has no leader: the log takes nothing",
 			"b cannot write to the event log on NATS: it acts for nothing and takes no agents",
 		}},
+		{"one drains", func(s *ClusterStatus) { s.Members[1].Draining = true }, nil},
+		{"all drain, and one is away", func(s *ClusterStatus) {
+			s.Members[0].Draining, s.Members[1].Draining = true, true
+			s.Members[2].Up, s.Members[2].AwaySeconds = false, 12
+		}, []string{
+			"1 of 3 members is away: c for 12 s",
+			"all members that are up drain: no agent finds a backend; end a drain with lapwing cluster drain --undo",
+		}},
 		{"it does not know its members", func(s *ClusterStatus) { s.Members = nil },
 			[]string{"the backend that answers does not know its members at present"}},
 		{"one is away", func(s *ClusterStatus) {
@@ -85,7 +93,7 @@ func TestClusterProblems(t *testing.T) {
 				s.Streams[i].Leader, s.Streams[i].Replicas = "", nil
 			}
 		}, []string{
-			"a does not hear a majority of the 3 members: it acts for nothing and takes no agents",
+			"a does not hear a majority of the 3 members, or cannot write to the event log: it acts for nothing and takes no agents",
 			"the broker has no leader: no majority of the members is connected",
 			"the audit log has no leader: nothing can be added",
 			"partitions 0, 1 and 2 have no leader: the log takes nothing",
@@ -125,7 +133,8 @@ func TestClusterProblems(t *testing.T) {
 			"a is stopping", "b is starting: it reads the event log", "c is connected, and not on the list of members yet",
 		}},
 		{"another one has no lease", func(s *ClusterStatus) { s.Members[1].Leased = false },
-			[]string{"b does not hear a majority of the members: it acts for nothing and takes no agents"}},
+			[]string{"b does not hear a majority of the members, or cannot write to the event log: " +
+				"it acts for nothing and takes no agents"}},
 		{"digests", func(s *ClusterStatus) { s.Members[2].DigestsDiffer = []int{0, 2} }, []string{
 			"a and c have read different messages in partitions 0 and 2 of the event log: " +
 				"ask the third member which of them is wrong, and give that one an empty state directory",

@@ -28,6 +28,7 @@ func (s *ClusterStatus) problems() []string {
 	add(s.withoutLeader()...)
 	add(s.withoutOwner()...)
 	add(s.membersAway()...)
+	add(s.allDrain()...)
 	add(s.membersNotActing()...)
 	add(s.copiesMissing()...)
 	add(s.disksFull()...)
@@ -63,8 +64,8 @@ func (s *ClusterStatus) withoutLease() []string {
 			if s.NATS != "" {
 				return []string{m.Name + notWritten}
 			}
-			return []string{fmt.Sprintf("%s does not hear a majority of the %d members: "+
-				"it acts for nothing and takes no agents", m.Name, s.Size)}
+			return []string{fmt.Sprintf("%s does not hear a majority of the %d members, or cannot write to the "+
+				"event log: it acts for nothing and takes no agents", m.Name, s.Size)}
 		}
 	}
 	return nil
@@ -157,6 +158,23 @@ func (s *ClusterStatus) membersAway() (words []string) {
 	return words
 }
 
+// allDrain says that agents find no backend.
+func (s *ClusterStatus) allDrain() []string {
+	up := 0
+	for _, m := range s.Members {
+		switch {
+		case m.Up && !m.Draining:
+			return nil
+		case m.Up:
+			up++
+		}
+	}
+	if up == 0 {
+		return nil
+	}
+	return []string{"all members that are up drain: no agent finds a backend; end a drain with lapwing cluster drain --undo"}
+}
+
 // membersNotActing names members that are heard and still do not act.
 func (s *ClusterStatus) membersNotActing() (words []string) {
 	for _, m := range s.Members {
@@ -169,7 +187,8 @@ func (s *ClusterStatus) membersNotActing() (words []string) {
 		case !m.Leased && s.NATS != "":
 			words = append(words, m.Name+notWritten)
 		case !m.Leased:
-			words = append(words, m.Name+" does not hear a majority of the members: it acts for nothing and takes no agents")
+			words = append(words, m.Name+" does not hear a majority of the members, or cannot write to the event log: "+
+				"it acts for nothing and takes no agents")
 		case !m.OnRoster:
 			words = append(words, m.Name+" is connected, and not on the list of members yet")
 		}

@@ -153,7 +153,7 @@ const (
 func (b *Backend) newLeaseWatch(p *parts) *leaseWatch {
 	w := &leaseWatch{
 		members: p.members, sessions: p.sessions, grace: leaseGrace,
-		reason: "this backend does not hear a majority of the cluster's members",
+		reason: "this backend does not hear a majority of the cluster's members, or cannot write to the event log",
 	}
 	if b.opts.Cluster.NATS.on() {
 		w.grace, w.reason = natsLeaseGrace, "this backend cannot write to the event log on NATS"

@@ -389,7 +389,7 @@ func ill(m *api.MemberStatus) string {
 	case !m.Ready:
 		return "it is starting: it reads the event log"
 	case !m.Leased:
-		return "it does not hear a majority of the members"
+		return "it does not hear a majority of the members, or cannot write to the event log"
 	}
 	return ""
 }

@@ -186,7 +186,8 @@ func TestClusterView(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.until(0, "no majority", func(st *client.ClusterStatus) bool {
-		return slices.Contains(st.Problems, "a does not hear a majority of the 3 members: it acts for nothing and takes no agents")
+		return slices.Contains(st.Problems, "a does not hear a majority of the 3 members, or cannot write to the event log: "+
+			"it acts for nothing and takes no agents")
 	})
 	begin := time.Now()
 	m.status(0)

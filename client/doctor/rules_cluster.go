@@ -86,7 +86,7 @@ func lease(e *exam) {
 	}
 	e.find(Finding{
 		Severity: Critical, Part: Cluster, Limits: true,
-		Title:  "the backend does not hear a majority of the cluster's members",
+		Title:  "the backend does not hear a majority of the cluster's members, or cannot write to the event log",
 		Detail: e.membersHeard() + ". It takes no agents and acts for nothing.",
 		Advice: "Look at the network between this backend and the others, and whether they run: lapwing cluster " +
 			"status --api-url of another one shows their side.",
