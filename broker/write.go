@@ -19,7 +19,7 @@ const (
 	writeTimeout = 15 * time.Second
 )
 
-// ErrUncertain is the error of a write of which an answer is missing: it may have taken effect, or may do so later.
+// ErrUncertain is the error of a write that may have taken effect, or may do so later.
 var ErrUncertain = errors.New("it is not known whether the write took effect")
 
 // Conflict reports whether a write was refused because there is a newer message of its subject, or because another write
@@ -43,10 +43,23 @@ func hasCode(err error, code jetstream.ErrorCode) bool {
 // Write stores a message in the stream that takes its subject, and returns its sequence number. Alone it makes one
 // attempt. With others it tries again until ctx ends while the stream has no leader, which takes seconds after a
 // server has died; without a deadline it gives up after 15 s. The message counts once, however often it was sent: Write
-// gives it an id. The error is ErrUncertain if an attempt was not answered; it may be a Conflict too.
-func (b *Broker) Write(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (uint64, error) {
+// gives it an id. The error is ErrUncertain if the message may be stored all the same.
+func (b *Broker) Write(ctx context.Context, msg *nats.Msg) (uint64, error) { return b.write(ctx, msg, nil) }
+
+// WriteIf is Write if the newest message of the subject has a sequence number; 0 is none. Otherwise the error is a
+// Conflict.
+func (b *Broker) WriteIf(ctx context.Context, msg *nats.Msg, newest uint64) (uint64, error) {
+	return b.write(ctx, msg, &newest)
+}
+
+func (b *Broker) write(ctx context.Context, msg *nats.Msg, expected *uint64) (uint64, error) {
 	msg = &nats.Msg{Subject: b.Subject(msg.Subject), Header: msg.Header, Data: msg.Data}
 	w := writing{id: rand.Text()}
+	var opts []jetstream.PublishOpt
+	if expected != nil {
+		w.expected = *expected
+		opts = append(opts, jetstream.WithExpectLastSequencePerSubject(*expected))
+	}
 	if !b.Alone() {
 		opts = append(opts, jetstream.WithMsgID(w.id), jetstream.WithRetryAttempts(0))
 	}
@@ -90,10 +103,11 @@ func (b *Broker) newestWrite(ctx context.Context, subject string) (seq uint64, i
 
 // writing is a write with its attempts.
 type writing struct {
-	id      string
-	publish func(context.Context) (seq uint64, err error)
-	newest  func(context.Context) (seq uint64, id string, err error)
-	sent    bool // an attempt was not answered
+	id       string
+	expected uint64 // the newest message of the subject must have this number
+	publish  func(context.Context) (seq uint64, err error)
+	newest   func(context.Context) (seq uint64, id string, err error)
+	sent     bool // an attempt that was not acknowledged may have stored the message
 }
 
 // once makes one attempt.
@@ -115,6 +129,7 @@ func (w *writing) run(ctx context.Context, stop <-chan struct{}) (uint64, error)
 		select {
 		case <-time.After(writePause):
 		case <-ctx.Done():
+			w.sent = w.sent || Conflict(err) // another leader may have stored it
 			return 0, w.failed(errors.Join(err, ctx.Err()))
 		case <-stop:
 			return 0, w.failed(errors.Join(err, errStopped))
@@ -122,26 +137,32 @@ func (w *writing) run(ctx context.Context, stop <-chan struct{}) (uint64, error)
 	}
 }
 
-// try makes one attempt, and reports whether another one may succeed. After an attempt without an answer a refusal says
-// little: the newer message may be the one of that attempt.
+// try makes one attempt, and reports whether another one may succeed.
+//
+// A refusal says little. After an attempt without an answer, the newer message may be that of the attempt itself. And a
+// leader that was cut off takes messages until it hears of the new one: then both get the message, and the first answer
+// counts. The old leader refuses what it has not caught up with, and what comes behind a write of its own that will
+// never be confirmed, and the new one stores it. So after a refusal the newest message decides. There is none if the
+// expected one, a tombstone, was removed.
 func (w *writing) try(ctx context.Context) (seq uint64, again bool, err error) {
 	seq, err = w.publish(ctx)
 	switch {
 	case passes(err):
 		w.sent = w.sent || unanswered(err)
 		return 0, true, err
-	case !w.sent:
-		return seq, false, err
 	case contended(err):
-		return 0, true, err // perhaps by itself
+		return 0, true, err
 	case !outrun(err):
 		return seq, false, err
 	}
 	newest, id, bad := w.newest(ctx)
-	if bad == nil && id == w.id {
+	switch {
+	case bad != nil || id != w.id && 0 < newest && newest <= w.expected: // the leader that answered is an old one
+		return 0, true, errors.Join(err, bad)
+	case id == w.id:
 		return newest, false, nil
 	}
-	return 0, bad != nil, errors.Join(err, bad)
+	return 0, false, err
 }
 
 // failed adds ErrUncertain to an error if an attempt was not answered.

@@ -26,11 +26,15 @@ func TestWriting(t *testing.T) {
 		is, not []error
 		refused bool // Conflict
 	}{
-		"at once":                              {answers: []error{nil}, seq: 7},
-		"refused":                              {answers: []error{outrun}, is: []error{outrun}, not: []error{ErrUncertain}, refused: true},
-		"while another one is under way":       {answers: []error{contended}, not: []error{ErrUncertain}, refused: true},
-		"no leader for a while":                {answers: []error{notLeader, nats.ErrNoResponders, nil}, seq: 7},
-		"no leader, then refused":              {answers: []error{notLeader, outrun}, not: []error{ErrUncertain}, refused: true},
+		"at once": {answers: []error{nil}, seq: 7},
+		"refused": {answers: []error{outrun}, newest: []string{"other"}, is: []error{outrun}, not: []error{ErrUncertain}, refused: true},
+		"the expected message was removed": {
+			answers: []error{outrun}, newest: []string{"none"}, is: []error{outrun}, not: []error{ErrUncertain}, refused: true,
+		},
+		"no leader for a while": {answers: []error{notLeader, nats.ErrNoResponders, nil}, seq: 7},
+		"no leader, then refused": {
+			answers: []error{notLeader, outrun}, newest: []string{"other"}, not: []error{ErrUncertain}, refused: true,
+		},
 		"no leader at all":                     {answers: []error{notLeader}, is: []error{context.DeadlineExceeded}, not: []error{ErrUncertain}},
 		"no answer, then taken":                {answers: []error{lost, nil}, seq: 7},
 		"no answer at all":                     {answers: []error{lost}, is: []error{ErrUncertain, context.DeadlineExceeded}},
@@ -39,15 +43,25 @@ func TestWriting(t *testing.T) {
 		"no answer, and the newest is unknown at first": {
 			answers: []error{lost, outrun}, newest: []string{"", own}, seq: 9,
 		},
-		"no answer, and it is under way itself": {answers: []error{lost, contended, contended, outrun}, newest: []string{own}, seq: 9},
-		"no answer, then no room":               {answers: []error{lost, full}, is: []error{ErrUncertain, full}},
-		"no answer, then no leader":             {answers: []error{lost, notLeader}, is: []error{ErrUncertain}},
+		"no answer, then no room":   {answers: []error{lost, full}, is: []error{ErrUncertain, full}},
+		"no answer, then no leader": {answers: []error{lost, notLeader}, is: []error{ErrUncertain}},
+		"an old leader's write is in its way, and the new leader has stored it": {
+			answers: []error{contended, contended, outrun}, newest: []string{own}, seq: 9,
+		},
+		"an old leader's write is in its way, and the new leader has another one": {
+			answers: []error{contended, outrun}, newest: []string{"other"}, not: []error{ErrUncertain}, refused: true,
+		},
+		"another write is under way for ever":              {answers: []error{contended}, is: []error{ErrUncertain}, refused: true},
+		"an old leader has not caught up, the new one has": {answers: []error{outrun, nil}, newest: []string{"old"}, seq: 7},
+		"an old leader has not caught up, and it is stored": {
+			answers: []error{outrun, outrun}, newest: []string{"old", own}, seq: 9,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				answers, newest := c.answers, c.newest
 				w := writing{
-					id: own,
+					id: own, expected: 5,
 					publish: func(ctx context.Context) (uint64, error) {
 						err := answers[0]
 						if len(answers) > 1 {
@@ -61,8 +75,13 @@ func TestWriting(t *testing.T) {
 					},
 					newest: func(context.Context) (uint64, string, error) {
 						id := newest[0]
-						if newest = newest[1:]; id == "" {
+						switch newest = newest[1:]; id {
+						case "":
 							return 0, "", errors.New("no answer")
+						case "old":
+							return 5, id, nil
+						case "none":
+							return 0, "", nil
 						}
 						return 9, id, nil
 					},

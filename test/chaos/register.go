@@ -156,12 +156,20 @@ func regular(ops []configOp) []configOp {
 // first operation that met it returned.
 func decide(ops []configOp) []configOp {
 	met := map[string]time.Duration{} // by value, the return of the first operation that proves it
-	for _, op := range ops {
-		if op.Write && op.Result != done {
-			continue
-		}
-		if first, ok := met[op.Key+op.Old]; !ok || op.Return < first {
-			met[op.Key+op.Old] = op.Return
+	for changed := true; changed; {
+		changed = false
+		for _, op := range ops {
+			at := op.Return
+			if op.Write && op.Result != done {
+				next, ok := met[op.Key+op.New]
+				if op.Result == refused || !ok { // else it was done, and so it has met what it replaced
+					continue
+				}
+				at = next
+			}
+			if first, ok := met[op.Key+op.Old]; !ok || at < first {
+				met[op.Key+op.Old], changed = at, true
+			}
 		}
 	}
 	var decided []configOp

@@ -51,6 +51,8 @@ func TestRegisters(t *testing.T) {
 	check("unanswered, done", fresh().write(initial, "a", unknown).read(0, "a"), true)
 	check("unanswered, done later", fresh().write(initial, "a", unknown).read(0, initial).read(0, "a"), true)
 	check("unanswered, done and undone", fresh().write(initial, "a", unknown).read(0, "a").read(0, initial), false)
+	check("two unanswered, both done", fresh().write(initial, "a", unknown).write("a", "b", unknown).read(0, "b"), true)
+	check("two unanswered, the second not done", fresh().write(initial, "a", unknown).write("a", "b", unknown).read(0, initial), true)
 	check("unanswered, and replaced", fresh().write(initial, "a", unknown).write("a", "b", done).read(0, "b"), true)
 
 	old := func() *history {
