@@ -99,7 +99,7 @@ func (m *backups) Write(ctx context.Context, w io.Writer) error {
 func (d *stateDir) checkpoint() string { return filepath.Join(d.path, "backup") }
 
 const (
-	// backupRoom is how many bytes a backup or a restore needs beside those that are known.
+	// backupRoom is how many bytes a backup or a restore needs beside the known ones.
 	backupRoom = 16 << 20
 	// backupGrowth is how much the event log may grow until a slow client has read its part of it, in bytes.
 	backupGrowth = 1 << 30

@@ -162,7 +162,7 @@ func (b *Backend) newLeaseWatch(p *parts) *leaseWatch {
 }
 
 // leaseWatch closes the agents' sessions while this backend has no lease: the majority goes on without it, and agents
-// that stay would be heard by no one.
+// that stay would not be heard.
 type leaseWatch struct {
 	members  *membership
 	sessions *session.Server

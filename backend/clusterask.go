@@ -26,7 +26,7 @@ const (
 	questionServers = "servers"
 )
 
-// askVersion is the newest version of questions. A member refuses those that are newer than its own.
+// askVersion is the newest version of questions. A member refuses newer ones.
 const askVersion = 1
 
 // question is a question to a member, as the bus carries it.

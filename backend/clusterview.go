@@ -25,7 +25,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
 
-// clusterView shows users all members of the cluster, whatever is broken: it asks all sources at once, waits for none of
+// clusterView shows users all members of the cluster, also when much is broken: it asks all sources at once, waits for none of
 // them longer than sourceTimeout, and shows what does not answer as unknown. It also passes requests on to the other
 // members; see clusterask.go.
 type clusterView struct {

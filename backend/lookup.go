@@ -79,7 +79,7 @@ func permitLookups(users *auth.Auth, agents bool) func(*resource.Author, filter.
 	}
 }
 
-// permittedEvents are those that an author may list. The rights are asked for at each look-up.
+// permittedEvents are the events that an author may list. The rights are asked for at each look-up.
 type permittedEvents struct {
 	all   *loadedState
 	limit func(namespace string) (*selector.Selector, error)

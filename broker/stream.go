@@ -30,8 +30,8 @@ const (
 	replicasPause = 5 * time.Second
 )
 
-// OpenStream opens a stream and makes it if it is missing. Alone, the stream gets the configuration, whatever it had
-// before. In a cluster the leader makes and changes it, and the others wait until it is there and has a leader, for as
+// OpenStream opens a stream and makes it if it is missing. Alone, the stream gets the configuration in place of what it
+// had. In a cluster the leader makes and changes it, and the others wait until it is there and has a leader, for as
 // long as ctx allows: several members that create a stream at once are slow. The number of copies is Replicas, and
 // fewer while members are missing. Metadata that the stream has already is kept. While a member brings data into the
 // cluster, it alone makes streams, and the others wait until it has done so.
