@@ -82,17 +82,37 @@ func (m *membership) describe() cluster.Info {
 
 const revisionQuestion = "revision"
 
-// peerWait bounds how long the write of a definition waits for other members. One that is silent for longer may not act.
-const peerWait = 3 * time.Second
+const (
+	// peerWait bounds how long the write of a definition waits for members that are heard. One that is silent for longer
+	// may not act.
+	peerWait = 3 * time.Second
+	// silentWait bounds how long it waits for a member on the roster that is not heard. Others may hear it, but most likely
+	// it is gone.
+	silentWait = 300 * time.Millisecond
+)
 
-// waitRevision returns when the other members that are heard have a revision of the definitions, or do not answer.
+// waitRevision returns when the other members have a revision of the definitions, or do not answer in time.
 func (m *membership) waitRevision(ctx context.Context, revision uint64) error {
 	if m == nil {
 		return nil // the definitions start before the membership
 	}
-	ctx, cancel := context.WithTimeout(ctx, peerWait)
-	defer cancel()
-	m.AskAll(ctx, revisionQuestion, binary.AppendUvarint(nil, revision))
+	question := binary.AppendUvarint(nil, revision)
+	var asked sync.WaitGroup
+	for _, o := range m.Members() {
+		if o.Self || !o.Heard && !o.OnRoster {
+			continue
+		}
+		wait := peerWait
+		if !o.Heard {
+			wait = silentWait
+		}
+		asked.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, wait)
+			defer cancel()
+			_, _ = m.Ask(ctx, o.ID, revisionQuestion, question) // a member without an answer may lack the revision
+		})
+	}
+	asked.Wait()
 	return nil
 }
 

@@ -725,7 +725,7 @@ func TestNewestWrite(t *testing.T) {
 		testbroker.Eventually(t, func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
-			seq, id, err := c.Member(i).NewestWrite(ctx, "s.a")
+			seq, id, err := c.Member(i).NewestWrite(ctx, stream, "s.a")
 			if err == nil && seq != want {
 				t.Errorf("member %d finds message %d, want %d", i, seq, want)
 			}
@@ -736,7 +736,7 @@ func TestNewestWrite(t *testing.T) {
 	if len(ids) != 1 || ids[""] {
 		t.Errorf("the ids are %v", ids)
 	}
-	if seq, id, err := c.Member(0).NewestWrite(t.Context(), "s.none"); seq != 0 || id != "" || err != nil {
+	if seq, id, err := c.Member(0).NewestWrite(t.Context(), stream, "s.none"); seq != 0 || id != "" || err != nil {
 		t.Errorf("of a subject without messages it finds %d, %q, %v", seq, id, err)
 	}
 }

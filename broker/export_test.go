@@ -48,6 +48,7 @@ func (b *Broker) Drop(stream string) error { return b.drop(stream) }
 func (b *Broker) Reopen() { b.reopenClosed(b.server()) }
 
 // NewestWrite returns the sequence number and the id of the newest message of a subject.
-func (b *Broker) NewestWrite(ctx context.Context, subject string) (seq uint64, id string, err error) {
-	return b.newestWrite(ctx, b.Subject(subject))
+func (b *Broker) NewestWrite(ctx context.Context, stream, subject string) (seq uint64, id string, err error) {
+	m, err := b.newestWrite(ctx, stream, b.Subject(subject))
+	return m.seq, m.id, err
 }

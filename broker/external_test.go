@@ -130,7 +130,7 @@ func TestExternalServer(t *testing.T) {
 	if seq, err := a.Newest(t.Context(), "S", "s.2"); seq != 2 || err != nil {
 		t.Errorf("the newest of a subject is %d, %v", seq, err)
 	}
-	if seq, id, err := a.NewestWrite(t.Context(), "s.2"); seq != 2 || id == "" || err != nil {
+	if seq, id, err := a.NewestWrite(t.Context(), "S", "s.2"); seq != 2 || id == "" || err != nil {
 		t.Errorf("the newest write of a subject is %d, %q, %v", seq, id, err)
 	}
 	st, err := a.StreamStatus(t.Context(), "S")

@@ -162,6 +162,8 @@ const (
 	codeNotAvailable  = jetstream.ErrorCode(server.JSClusterNotAvailErr)
 	codeNotLeader     = jetstream.ErrorCode(server.JSClusterNotLeaderErr)
 	codeNoPeers       = jetstream.ErrorCode(server.JSClusterNoPeersErrF)
+	codeStoreFailed   = jetstream.ErrorCode(server.JSStreamStoreFailedF)
+	codeNoMatch       = jetstream.ErrorCode(server.JSStreamSequenceNotMatchErr)
 	codeNoReplicas    = jetstream.ErrorCode(server.JSStreamReplicasNotSupportedErr)
 )
 

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -46,21 +47,28 @@ func hasCode(err error, code jetstream.ErrorCode) bool {
 // gives it an id. The error is ErrUncertain if the message may be stored all the same.
 func (b *Broker) Write(ctx context.Context, msg *nats.Msg) (uint64, error) { return b.write(ctx, msg, nil) }
 
-// WriteIf is Write if the newest message of the subject has a sequence number; 0 is none. Otherwise the error is a
-// Conflict.
-func (b *Broker) WriteIf(ctx context.Context, msg *nats.Msg, newest uint64) (uint64, error) {
-	return b.write(ctx, msg, &newest)
+// WriteIf is Write if the newest message of the subject in a stream has a sequence number; 0 is none. Otherwise the error
+// is a Conflict. If it is ErrUncertain too, the message may have been stored before the newest one.
+func (b *Broker) WriteIf(ctx context.Context, stream string, msg *nats.Msg, newest uint64) (uint64, error) {
+	return b.write(ctx, msg, &condition{stream, newest})
 }
 
-func (b *Broker) write(ctx context.Context, msg *nats.Msg, expected *uint64) (uint64, error) {
+// condition is that of WriteIf.
+type condition struct {
+	stream string
+	newest uint64
+}
+
+func (b *Broker) write(ctx context.Context, msg *nats.Msg, c *condition) (uint64, error) {
 	msg = &nats.Msg{Subject: b.Subject(msg.Subject), Header: msg.Header, Data: msg.Data}
-	w := writing{id: rand.Text()}
+	w := writing{id: rand.Text(), alone: b.Alone()}
 	var opts []jetstream.PublishOpt
-	if expected != nil {
-		w.expected = *expected
-		opts = append(opts, jetstream.WithExpectLastSequencePerSubject(*expected))
+	if c != nil {
+		w.expected = c.newest
+		w.newest = func(ctx context.Context) (newestWrite, error) { return b.newestWrite(ctx, c.stream, msg.Subject) }
+		opts = append(opts, jetstream.WithExpectLastSequencePerSubject(c.newest))
 	}
-	if !b.Alone() {
+	if !w.alone {
 		opts = append(opts, jetstream.WithMsgID(w.id), jetstream.WithRetryAttempts(0))
 	}
 	w.publish = func(ctx context.Context) (uint64, error) {
@@ -70,10 +78,7 @@ func (b *Broker) write(ctx context.Context, msg *nats.Msg, expected *uint64) (ui
 		}
 		return ack.Sequence, nil
 	}
-	w.newest = func(ctx context.Context) (uint64, string, error) {
-		return b.newestWrite(ctx, msg.Subject)
-	}
-	if b.Alone() {
+	if w.alone {
 		return w.once(ctx)
 	}
 	if _, ok := ctx.Deadline(); !ok {
@@ -84,37 +89,51 @@ func (b *Broker) write(ctx context.Context, msg *nats.Msg, expected *uint64) (ui
 	return w.run(ctx, b.life.Done())
 }
 
-// newestWrite returns the sequence number and the id of the newest message of a subject; 0 if there is none.
-func (b *Broker) newestWrite(ctx context.Context, subject string) (seq uint64, id string, err error) {
-	stream, err := b.js.StreamNameBySubject(ctx, subject)
-	if err != nil {
-		return 0, "", fmt.Errorf("look for the stream of %s: %w", subject, err)
-	}
-	m, err := b.newest(ctx, stream, subject)
+// newestWrite is the newest message of a subject; the zero one if there is none.
+type newestWrite struct {
+	seq   uint64
+	id    string // of its write
+	after string // the number that its write expected; "" for a write without a condition
+}
+
+// newestWrite asks the leader of a stream. The subject has the name that the server knows.
+func (b *Broker) newestWrite(ctx context.Context, stream, subject string) (newestWrite, error) {
+	m, err := b.newest(ctx, b.stored(stream), subject)
 	if err != nil || m == nil {
-		return 0, "", err
+		return newestWrite{}, err
 	}
 	header, err := nats.DecodeHeadersMsg(m.Header)
 	if err != nil && len(m.Header) > 0 {
-		return 0, "", fmt.Errorf("read the newest message of %s: %w", subject, err)
+		return newestWrite{}, fmt.Errorf("read the newest message of %s: %w", subject, err)
 	}
-	return m.Sequence, header.Get(jetstream.MsgIDHeader), nil
+	return newestWrite{m.Sequence, header.Get(jetstream.MsgIDHeader), header.Get(jetstream.ExpectedLastSubjSeqHeader)}, nil
 }
 
 // writing is a write with its attempts.
 type writing struct {
 	id       string
+	alone    bool
 	expected uint64 // the newest message of the subject must have this number
 	publish  func(context.Context) (seq uint64, err error)
-	newest   func(context.Context) (seq uint64, id string, err error)
+	newest   func(context.Context) (newestWrite, error)
 	sent     bool // an attempt that was not acknowledged may have stored the message
+	doubtful bool // a refusal came that another leader may not share
 }
 
 // once makes one attempt.
 func (w *writing) once(ctx context.Context) (uint64, error) {
-	seq, err := w.publish(ctx)
-	w.sent = unanswered(err)
+	seq, err := w.attempt(ctx)
 	return seq, w.failed(err)
+}
+
+// attempt sends the message, unless ctx has ended.
+func (w *writing) attempt(ctx context.Context) (seq uint64, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	seq, err = w.publish(ctx)
+	w.sent = w.sent || err != nil && w.mayBeStored(err)
+	return seq, err
 }
 
 // run makes attempts until one is answered for good, or ctx or the process ends.
@@ -129,7 +148,7 @@ func (w *writing) run(ctx context.Context, stop <-chan struct{}) (uint64, error)
 		select {
 		case <-time.After(writePause):
 		case <-ctx.Done():
-			w.sent = w.sent || Conflict(err) // another leader may have stored it
+			w.sent = w.sent || w.doubtful
 			return 0, w.failed(errors.Join(err, ctx.Err()))
 		case <-stop:
 			return 0, w.failed(errors.Join(err, errStopped))
@@ -145,22 +164,25 @@ func (w *writing) run(ctx context.Context, stop <-chan struct{}) (uint64, error)
 // never be confirmed, and the new one stores it. So after a refusal the newest message decides. There is none if the
 // expected one, a tombstone, was removed.
 func (w *writing) try(ctx context.Context) (seq uint64, again bool, err error) {
-	seq, err = w.publish(ctx)
+	seq, err = w.attempt(ctx)
 	switch {
 	case passes(err):
-		w.sent = w.sent || unanswered(err)
 		return 0, true, err
 	case contended(err):
+		w.doubtful = true
 		return 0, true, err
 	case !outrun(err):
 		return seq, false, err
 	}
-	newest, id, bad := w.newest(ctx)
+	newest, bad := w.newest(ctx)
 	switch {
-	case bad != nil || id != w.id && 0 < newest && newest <= w.expected: // the leader that answered is an old one
+	case bad != nil || newest.id != w.id && 0 < newest.seq && newest.seq <= w.expected: // an old leader has answered
+		w.doubtful = true
 		return 0, true, errors.Join(err, bad)
-	case id == w.id:
-		return newest, false, nil
+	case newest.id == w.id:
+		return newest.seq, false, nil
+	case newest.after == strconv.FormatUint(w.expected, 10):
+		w.sent = false // nothing can be between the expected message and this one
 	}
 	return 0, false, err
 }
@@ -173,9 +195,14 @@ func (w *writing) failed(err error) error {
 	return err
 }
 
-// unanswered reports whether an attempt that failed with err may have reached the stream.
-func unanswered(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrTimeout)
+// mayBeStored reports whether the message of an attempt that failed with err may be stored, or be stored later.
+func (w *writing) mayBeStored(err error) bool {
+	var api *jetstream.APIError
+	if errors.As(err, &api) { // the leader's copy may have failed, and the others not
+		return !w.alone && (api.ErrorCode == codeStoreFailed || api.ErrorCode == codeNoMatch)
+	}
+	return !errors.Is(err, jetstream.ErrNoStreamResponse) && !errors.Is(err, nats.ErrNoResponders) &&
+		!errors.Is(err, nats.ErrReconnectBufExceeded)
 }
 
 // passes reports whether an attempt that failed with err may succeed later.
@@ -188,6 +215,7 @@ func passes(err error) bool {
 		}
 		return false
 	}
-	return unanswered(err) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) ||
-		errors.Is(err, nats.ErrReconnectBufExceeded)
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrTimeout) ||
+		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrDisconnected)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -40,6 +39,11 @@ func TestWriting(t *testing.T) {
 		"no answer at all":                     {answers: []error{lost}, is: []error{ErrUncertain, context.DeadlineExceeded}},
 		"no answer, and its own is the newest": {answers: []error{lost, outrun}, newest: []string{own}, seq: 9},
 		"no answer, and another is the newest": {answers: []error{lost, outrun}, newest: []string{"other"}, is: []error{ErrUncertain}, refused: true},
+		"no answer, and another one has replaced what it expected": {
+			answers: []error{lost, outrun}, newest: []string{"next"}, is: []error{outrun}, not: []error{ErrUncertain}, refused: true,
+		},
+		"the connection broke":          {answers: []error{nats.ErrDisconnected, nil}, seq: 7},
+		"the leader could not store it": {answers: []error{full}, is: []error{ErrUncertain, full}},
 		"no answer, and the newest is unknown at first": {
 			answers: []error{lost, outrun}, newest: []string{"", own}, seq: 9,
 		},
@@ -73,20 +77,22 @@ func TestWriting(t *testing.T) {
 						}
 						return 7, err
 					},
-					newest: func(context.Context) (uint64, string, error) {
+					newest: func(context.Context) (newestWrite, error) {
 						id := newest[0]
 						switch newest = newest[1:]; id {
 						case "":
-							return 0, "", errors.New("no answer")
+							return newestWrite{}, errors.New("no answer")
 						case "old":
-							return 5, id, nil
+							return newestWrite{5, id, "3"}, nil
+						case "next":
+							return newestWrite{9, id, "5"}, nil
 						case "none":
-							return 0, "", nil
+							return newestWrite{}, nil
 						}
-						return 9, id, nil
+						return newestWrite{9, id, "7"}, nil
 					},
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), writeTimeout+writePause/2) // it ends in a pause
 				defer cancel()
 				seq, err := w.run(ctx, nil)
 				if fails := c.is != nil || c.refused; (err != nil) != fails || !fails && seq != c.seq || Conflict(err) != c.refused {

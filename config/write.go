@@ -162,7 +162,7 @@ func (s *Store) delete(
 			}
 		}
 		tombstone := &nats.Msg{Subject: subjectPrefix + key, Header: nats.Header{operationHeader: {deletion}}}
-		rev, err := s.opts.Broker.WriteIf(ctx, tombstone, was)
+		rev, err := s.opts.Broker.WriteIf(ctx, streamName, tombstone, was)
 		if s.outrun(ctx, err) {
 			if err := s.passed(ctx, key, was); err != nil {
 				return fmt.Errorf("delete %s: %w", key, err)
@@ -272,7 +272,7 @@ func (s *Store) value(at place) (value []byte, revision uint64, err error) {
 // swapIn writes a value if the newest revision of the key is the expected one, or if there is none and 0 is expected.
 func (s *Store) swapIn(ctx context.Context, key string, value []byte, expected uint64) (revision uint64, err error) {
 	msg := &nats.Msg{Subject: subjectPrefix + key, Header: nats.Header{}, Data: value}
-	return s.opts.Broker.WriteIf(ctx, msg, expected)
+	return s.opts.Broker.WriteIf(ctx, streamName, msg, expected)
 }
 
 // wait returns when the write with the revision is in the snapshots of this backend and of its live peers.

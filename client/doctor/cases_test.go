@@ -198,7 +198,8 @@ func observe(h *dto.Histogram, n uint64, v float64) {
 
 // notRecorded are metrics that the recorded backend did not have.
 var notRecorded = map[string]bool{
-	"lapwing_connections": true, "lapwing_connections_limit": true, "lapwing_connections_unproven": true,
+	"lapwing_tls_certificate_expiry_seconds": true,
+	"lapwing_connections":                    true, "lapwing_connections_limit": true, "lapwing_connections_unproven": true,
 	"lapwing_expression_set_aside_definition": true,
 	"lapwing_cluster_size":                    true, "lapwing_cluster_leased": true, "lapwing_cluster_versions_differ_seconds": true,
 	"lapwing_cluster_member_up": true, "lapwing_cluster_member_away_seconds": true, "lapwing_cluster_clock_skew_seconds": true,

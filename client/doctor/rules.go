@@ -10,7 +10,7 @@ import (
 // rules run in this order, which is that of causes: a rule may read the findings of those before it.
 var rules = []func(*exam){
 	// The machine and the process.
-	restart, diskSpace, diskErrors, cpu, garbage, diskSpeed, memory, files, connections,
+	restart, diskSpace, diskErrors, cpu, garbage, diskSpeed, memory, files, connections, certificates,
 	// The members of a cluster.
 	lease, digestsDiffer, membersAway, leaderless, copiesBehind, leadersOnOne, memberDisks, memberClocks,
 	membersBehind, versionsDiffer,

@@ -138,3 +138,40 @@ func garbage(e *exam) {
 		Advice: "If the heap is near --memory-limit or GOMEMLIMIT, that is too small; else raise GOGC (400 trades memory for CPU).",
 	})
 }
+
+// The time before the end of a certificate from which on it is a finding, in seconds: the time to get another one, and the
+// time in which that is urgent.
+const (
+	certificateEndsSoon = 30 * 86400
+	certificateEndsNow  = 7 * 86400
+)
+
+// certificates checks when the backend's own certificates end.
+func certificates(e *exam) {
+	shownTo := map[string]string{"api": "clients", "agents": "agents", "cluster": "the other members", "nats": "the NATS servers"}
+	effects := map[string]string{
+		"api": "no client connects", "agents": "no agent connects",
+		"cluster": "this member loses the others when a connection between them ends",
+		"nats":    "this backend loses the NATS servers when its connection ends",
+	}
+	for files, ends := range sorted(e.after.by("lapwing_tls_certificate_expiry_seconds", "files")) {
+		left := ends - float64(e.after.At.Unix())
+		if ends == 0 || left > certificateEndsSoon { // 0 is none
+			continue
+		}
+		f := Finding{
+			Severity: Warning, Part: Process, Subject: files,
+			Title:  "a certificate ends soon",
+			Detail: fmt.Sprintf("The certificate that %s are shown ends in %s. Then %s.", shownTo[files], duration(left), effects[files]),
+			Advice: "Replace its file and that of its key: the backend reads them again without a restart.",
+		}
+		if left <= certificateEndsNow {
+			f.Severity = Critical
+		}
+		if left <= 0 {
+			f.Title = "a certificate has ended"
+			f.Detail = fmt.Sprintf("The certificate that %s are shown ended %s ago: %s.", shownTo[files], duration(-left), effects[files])
+		}
+		e.find(f)
+	}
+}
