@@ -45,7 +45,9 @@ func hasCode(err error, code jetstream.ErrorCode) bool {
 // attempt. With others it tries again until ctx ends while the stream has no leader, which takes seconds after a
 // server has died; without a deadline it gives up after 15 s. The message counts once, however often it was sent: Write
 // gives it an id. The error is ErrUncertain if the message may be stored all the same.
-func (b *Broker) Write(ctx context.Context, msg *nats.Msg) (uint64, error) { return b.write(ctx, msg, nil) }
+func (b *Broker) Write(ctx context.Context, msg *nats.Msg) (uint64, error) {
+	return b.write(ctx, msg, nil)
+}
 
 // WriteIf is Write if the newest message of the subject in a stream has a sequence number; 0 is none. Otherwise the error
 // is a Conflict. If it is ErrUncertain too, the message may have been stored before the newest one.
