@@ -38,7 +38,9 @@ func TestWriting(t *testing.T) {
 		"no answer, then taken":                {answers: []error{lost, nil}, seq: 7},
 		"no answer at all":                     {answers: []error{lost}, is: []error{ErrUncertain, context.DeadlineExceeded}},
 		"no answer, and its own is the newest": {answers: []error{lost, outrun}, newest: []string{own}, seq: 9},
-		"no answer, and another is the newest": {answers: []error{lost, outrun}, newest: []string{"other"}, is: []error{ErrUncertain}, refused: true},
+		"no answer, and another is the newest": {
+			answers: []error{lost, outrun}, newest: []string{"other"}, is: []error{ErrUncertain}, refused: true,
+		},
 		"no answer, and another one has replaced what it expected": {
 			answers: []error{lost, outrun}, newest: []string{"next"}, is: []error{outrun}, not: []error{ErrUncertain}, refused: true,
 		},
