@@ -57,6 +57,15 @@ func (d *stateDir) store(db *pebble.DB, id *identity) error {
 	return writeSealed(d.identity(), id)
 }
 
+// batchesPerStart is more batches than a process makes of a partition.
+const batchesPerStart = 1 << 40
+
+// raiseBatches makes numbers for the batches of another start. They follow the clock, so that those of an old copy of
+// the state directory are new too, but never go back with it.
+func (id *identity) raiseBatches(now time.Time) {
+	id.Batches = max(uint64(max(0, now.UnixNano())), id.Batches+batchesPerStart)
+}
+
 // seedOnce makes the administrator and the built-in definitions at the first start. Later they are never made again by
 // themselves: definitions without a user are damaged, or someone deleted all users, and a known password would open the door.
 func (b *Backend) seedOnce(ctx context.Context, users *auth.Auth, definitions *config.Store, id *identity) error {

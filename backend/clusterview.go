@@ -146,7 +146,7 @@ func (v *clusterView) servers(ctx context.Context) (*servers, error) {
 		case v.broker.Name():
 			return &servers{meta.Leader, meta.Replicas}, nil
 		}
-		for _, m := range v.members.Members() {
+		for _, m := range v.members.Others() {
 			if serverName(&m) == meta.Leader {
 				return ask[servers](ctx, v.members, m.ID, questionServers, struct{}{})
 			}
@@ -465,6 +465,10 @@ func (v *clusterView) Remove(ctx context.Context, name string) (string, error) {
 		}
 	}
 	v.log.Warn("a member was removed for good", "member", name, "server", server)
+	if err := v.config.RemoveMember(ctx, server); err != nil {
+		v.log.Error("it is not noted that the member was removed: it would not be refused if it was started again",
+			"server", server, "err", err)
+	}
 	return server, nil
 }
 

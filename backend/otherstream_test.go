@@ -92,7 +92,6 @@ func TestStreamOfAnEarlierRelease(t *testing.T) {
 	writeEvents(t, opts, 3)
 }
 
-// takeStream replaces the stream of a state directory by that of another.
 // TestNewerStateDirectory: a state directory that a newer release has written is refused. One of a release that wrote no
 // format gets it.
 func TestNewerStateDirectory(t *testing.T) {
@@ -126,6 +125,36 @@ func TestNewerStateDirectory(t *testing.T) {
 	}
 }
 
+// TestBatchesOfAStart: a start gives its batches numbers above those of all earlier starts, also if the clock was set
+// back since and the newest batches of the earlier ones are not in the log yet.
+func TestBatchesOfAStart(t *testing.T) {
+	opts := quickOptions(t)
+	opts.Log.Partitions = 1
+	writeEvents(t, opts, 1)
+	dir := &stateDir{path: opts.StateDir}
+	var id identity
+	if err := readSealed(dir.identity(), &id); err != nil || id.Batches == 0 {
+		t.Fatalf("the numbers are %d, %v", id.Batches, err)
+	}
+	const ahead = 1 << 62
+	id.Batches = ahead
+	if err := writeSealed(dir.identity(), &id); err != nil {
+		t.Fatal(err)
+	}
+	for starts := uint64(1); starts <= 2; starts++ {
+		b := started(t, opts)
+		putEvents(t, b, 1)
+		got := b.running.state.Folder(0).Number(b.running.log.Origin())
+		if want := ahead + starts*batchesPerStart; got <= want || got > want+100 {
+			t.Errorf("at start %d the newest batch has number %d, want one soon after %d", starts, got, want)
+		}
+		if err := b.Stop(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// takeStream replaces the stream of a state directory by that of another.
 func takeStream(t *testing.T, opts, donor Options) {
 	t.Helper()
 	name := eventlog.Stored(0).Name
@@ -155,6 +184,15 @@ func (l logged) Logged(_ uint64, _ int, _ uint64, err error) { l <- err }
 func writeEvents(t *testing.T, opts Options, events int) {
 	t.Helper()
 	b := started(t, opts)
+	putEvents(t, b, events)
+	if err := b.Stop(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// putEvents has a backend fold events, one a message.
+func putEvents(t *testing.T, b *Backend, events int) {
+	t.Helper()
 	for n := range events {
 		ev := resource.Event{Check: &resource.Check{
 			Metadata: resource.ObjectMeta{Name: "c", Namespace: "default"}, Executed: int64(n),
@@ -172,8 +210,5 @@ func writeEvents(t *testing.T, opts Options, events int) {
 		if err != nil || ev.Check.History[len(ev.Check.History)-1].Executed != int64(events-1) {
 			t.Errorf("the newest event is not folded: %v, %v", ev, err)
 		}
-	}
-	if err := b.Stop(context.Background()); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/prometheus/client_golang/prometheus"
@@ -87,6 +88,10 @@ func (b *Backend) startDefinitions(ctx context.Context, s *storage) (err error) 
 	if err := b.start(ctx, "config", s.config); err != nil {
 		return err
 	}
+	if s.config.Removed(s.broker.Name()) {
+		return fmt.Errorf("this member was removed from the cluster for good, and its state directory %s with it: "+
+			"start it with an empty directory, as a new member", s.dir.path)
+	}
 	authOpts := b.opts.Auth
 	authOpts.Config, authOpts.Signer, authOpts.Remember = s.config, b.signer, s.dir.signIns()
 	authOpts.Logger, authOpts.Registerer = b.log, b.opts.Registry
@@ -109,12 +114,14 @@ func (b *Backend) startLog(ctx context.Context, s *storage) (err error) {
 		if s.id.Partitions, err = eventlog.FindPartitions(ctx, s.broker, want); err != nil {
 			return err
 		}
-		if err := s.dir.store(s.db, s.id); err != nil {
-			return err
-		}
+	}
+	s.id.raiseBatches(time.Now())
+	if err := s.dir.store(s.db, s.id); err != nil {
+		return err
 	}
 	o := b.opts.Log
 	o.Broker, o.Dir, o.Origin, o.Partitions = s.broker, s.dir.path, s.id.Cluster, s.id.Partitions
+	o.Number = s.id.Batches
 	for p := range s.id.Partitions {
 		o.Lost = append(o.Lost, s.id.Lost[eventlog.Stored(p).Name])
 	}

@@ -241,6 +241,22 @@ func (s *Store) Secret(ctx context.Context, name string, size int) ([]byte, erro
 	}
 }
 
+// removedMember begins the names of the notes on members that were removed. The notes are kept as secrets are, which
+// earlier releases know too.
+const removedMember = "removed-member/"
+
+// RemoveMember notes that a member of the cluster was removed for good, by its name at the broker.
+func (s *Store) RemoveMember(ctx context.Context, server string) error {
+	_, err := s.Secret(ctx, removedMember+server, 1)
+	return err
+}
+
+// Removed reports whether RemoveMember was called for a member.
+func (s *Store) Removed(server string) bool {
+	note, known := s.present(bucketKey(secretKind, "", removedMember+server))
+	return known && !note.deleted
+}
+
 // present returns what the bucket has for a key, as far as the snapshot goes; false if it has nothing, not even a
 // tombstone.
 func (s *Store) present(key string) (stored, bool) {

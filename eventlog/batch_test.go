@@ -131,8 +131,8 @@ func TestBatchesAreNumbered(t *testing.T) {
 	l, stop = start(t, dir, eventlog.Options{Partitions: 1, FlushInterval: time.Millisecond})
 	put(t, l, "three")
 	stop()
-	l, _ = start(t, dir, eventlog.Options{Partitions: 1, FlushInterval: time.Millisecond})
 	const far = 1 << 62 // as if the clock had been years ahead
+	l, _ = start(t, dir, eventlog.Options{Partitions: 1, FlushInterval: time.Millisecond, Number: far - 1})
 	l.NumberFrom(0, far)
 	l.NumberFrom(0, 5)
 	put(t, l, "four")

@@ -61,6 +61,9 @@ type Options struct {
 	Dir string
 	// Origin is this backend's id, unique and lasting.
 	Origin string
+	// Number is above the numbers of all batches that earlier processes made with this Origin: batches are numbered from
+	// it on. 0 is the time in nanoseconds, which is enough as long as no clock is set back.
+	Number uint64
 	// Partitions is the number of streams. It cannot change once there is data. 0 is SuitablePartitions.
 	Partitions int
 	// FlushInterval is how long records gather before a commit. Longer costs less CPU per event and adds as
@@ -258,6 +261,7 @@ func New(opts Options) (*Log, error) {
 	}
 	defaults := DefaultOptions()
 	opts.Partitions = cmp.Or(opts.Partitions, SuitablePartitions())
+	opts.Number = cmp.Or(opts.Number, uint64(max(0, time.Now().UnixNano())))
 	opts.FlushInterval = cmp.Or(opts.FlushInterval, defaults.FlushInterval)
 	opts.MaxBatch = cmp.Or(opts.MaxBatch, defaults.MaxBatch)
 	opts.MaxPending = cmp.Or(opts.MaxPending, defaults.MaxPending)
@@ -272,7 +276,7 @@ func New(opts Options) (*Log, error) {
 	l.rare = rarelog.New(l.log)
 	l.SetMinFree(opts.MinFree)
 	for i := range opts.Partitions {
-		p := &partition{id: i, wake: make(chan struct{}, 1), number: uint64(time.Now().UnixNano())}
+		p := &partition{id: i, wake: make(chan struct{}, 1), number: opts.Number}
 		p.caught.L = &p.mu
 		if i < len(opts.Lost) {
 			p.lost = opts.Lost[i]
@@ -359,8 +363,8 @@ func (l *Log) Stop() error {
 func (l *Log) Origin() string { return l.opts.Origin }
 
 // NumberFrom makes the batches of a partition have numbers above number, which is that of this backend's newest batch
-// in the log. It must be called before the first record is appended. Without it a clock that was put back would give
-// numbers out twice.
+// in the log. It must be called before the first record is appended. It is a second guard beside Options.Number: a state
+// directory may be an old copy.
 func (l *Log) NumberFrom(partition int, number uint64) {
 	p := l.parts[partition]
 	p.mu.Lock()
