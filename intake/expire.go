@@ -122,7 +122,11 @@ func (i *Intake) waiting(o *state.Overdue, cfg *resource.EntityConfig, now time.
 	if o.Check == state.KeepaliveCheck {
 		return 0
 	}
-	return wholePeriod((*sessions).HeldSince(o.Namespace, o.Entity), period, now)
+	held := (*sessions).HeldSince(o.Namespace, o.Entity)
+	if held > now.UnixMilli() {
+		return 0 // the clock was set back since, and Unheard has waited for a whole period from then on
+	}
+	return wholePeriod(held, period, now)
 }
 
 // periodOf returns the period of a deadline, in milliseconds. After a start the state has moved the deadline on, by as

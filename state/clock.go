@@ -33,11 +33,17 @@ func (p *partition) clockSetBack(now int64) {
 	}
 	for slot := range p.used {
 		pr := p.at(slot)
-		if pr.flags&pairUsed == 0 || pr.received <= now {
+		begin := pr.received
+		if pr.flags&pairMoved != 0 {
+			begin = max(begin, p.listening)
+		}
+		if pr.flags&pairUsed == 0 || begin <= now {
 			continue
 		}
-		if pr.received, pr.due = notFuture(pr.received, pr.due, now); pr.due != 0 {
+		pr.received = min(pr.received, now)
+		if _, pr.due = notFuture(begin, pr.due, now); pr.due != 0 {
 			p.state.opts.Arm(p.pairID(slot), pr.due)
 		}
 	}
+	p.listening = min(p.listening, now)
 }

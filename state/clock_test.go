@@ -74,3 +74,30 @@ func TestClockSetBack(t *testing.T) {
 		}
 	}
 }
+
+// TestClockSetBackAfterAStart: a start while the clock was ahead has moved the deadlines on. They do not pass late when
+// the clock is set right, also in steps. A deadline whose event came since stays.
+func TestClockSetBackAfterAStart(t *testing.T) {
+	const period = 60_000
+	b := newBench(t, 1)
+	right := nowMilli() - 3_600_000
+	for _, entity := range []string{"dead", "alive"} {
+		b.put(eventlog.Record{Entity: entity, Check: "c", Executed: 1, Received: right - 5000, Due: right - 5000 + period})
+	}
+	if err := b.state.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	armed := map[uint64]int64{}
+	b.open(func(o *Options) { o.Arm = func(id uint64, due int64) { armed[id] = due } })
+	b.put(eventlog.Record{Entity: "alive", Check: "c", Executed: 2, Received: right, Due: right + period})
+	for _, now := range []int64{right + 1_800_000, right} {
+		b.state.ClockSetBack(now)
+		want := map[string]int64{"dead": now + period, "alive": right + period}
+		for id := range uint64(2) {
+			if o, _ := b.state.Overdue(id); o.Due != want[o.Entity] || armed[id] != o.Due {
+				t.Errorf("%s has a deadline %d ms after the clock's time, want %d; armed is %d",
+					o.Entity, o.Due-now, want[o.Entity]-now, armed[id]-now)
+			}
+		}
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/eventlog"
 )
 
 // TestLateBatches: a backend that was cut off reports what it had, and another one has reported since.
@@ -27,6 +29,28 @@ func TestLateBatches(t *testing.T) {
 	b.wantResults("with an older and a newer one of late batches, and an older one of a member", 10, 12, 13, 9, 14)
 	if n := gather(t, registry)["lapwing_events_late_total"]; n != 1 {
 		t.Errorf("%v late results are counted, want 1", n)
+	}
+}
+
+// TestLateDeadline: that an agent is silent counts also if the log gets it late, unless the agent was heard since. The
+// clock of the backend that heard it last was ahead.
+func TestLateDeadline(t *testing.T) {
+	b := newBench(t, 1)
+	_ = b.state.Stop()
+	b.open(func(o *Options) {
+		o.Late = func(_ int, _ uint64, origin string, _ uint64) bool { return origin == "cut-off" }
+	})
+	cutOff := b.another("cut-off")
+	b.put(result(300))
+	o, _ := b.state.Overdue(0)
+	deadline := result(20)
+	deadline.Flags, deadline.Basis, deadline.Status = eventlog.FlagDeadline, o.Position, 1
+	other := result(1)
+	other.Check = "other"
+	for _, when := range []string{"with the deadline", "with one that the pair has passed"} {
+		b.putTo(cutOff, deadline)
+		b.put(other) // the fold reads what others wrote before it
+		b.wantResults(when, 300, 20)
 	}
 }
 

@@ -19,6 +19,7 @@ const (
 	pairDirty                // it is in the dirty queue
 	pairWide                 // its history is in partition.wide
 	pairSilenced             // its newest event names silences
+	pairMoved                // goLive has moved its deadline, which counts from partition.listening
 )
 
 // pair is the state of one check of one entity. It has no pointers, so that a million and a half of them cost the

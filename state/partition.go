@@ -63,7 +63,8 @@ type partition struct {
 	again     uint64 // first message whose events a replay must return again; 0 for none
 	received  int64  // when its last record was received, Unix milliseconds
 	waiters   []foldWaiter
-	live      bool // caught up after the start: deadlines count
+	live      bool  // caught up after the start: deadlines count
+	listening int64 // when that was, Unix milliseconds
 
 	value   []byte  // for encoding a value
 	names   nameSet // for the Folder alone
@@ -388,7 +389,8 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record, origin uint8, l
 	case p.repeated(pr, pos, rec):
 		p.state.metrics.duplicates.Inc()
 		return 0, false
-	case late && rec.Executed < pr.lastExecuted(p.wide[slot]):
+	// A deadline that passed has Basis, which says more than Executed: that may be of a clock that was ahead then.
+	case late && !deadline && rec.Executed < pr.lastExecuted(p.wide[slot]):
 		p.state.metrics.late.Inc()
 		return 0, false
 	}
@@ -410,6 +412,7 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record, origin uint8, l
 		p.displaced(pr, pos, rec.Received)
 	}
 	pr.pos, pr.received, pr.due, pr.origin = pos, rec.Received, rec.Due, origin
+	pr.flags &^= pairMoved
 	if p.live {
 		pr.received, pr.due = notFuture(rec.Received, rec.Due, p.clock)
 	}

@@ -241,14 +241,17 @@ func (p *partition) goLive(listening int64) (pairs int) {
 	defer p.fold.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.live = true
+	p.live, p.listening = true, listening
 	for slot := range p.used {
 		pr := p.at(slot)
 		if pr.flags&pairUsed == 0 || pr.due == 0 {
 			continue
 		}
 		pr.received, pr.due = notFuture(pr.received, pr.due, listening)
-		pr.due = max(pr.due, listening+(pr.due-pr.received))
+		if due := listening + (pr.due - pr.received); due > pr.due {
+			pr.due = due
+			pr.flags |= pairMoved
+		}
 		p.state.opts.Arm(p.pairID(slot), pr.due)
 	}
 	return p.count
