@@ -98,8 +98,8 @@ func (m *membership) waitRevision(ctx context.Context, revision uint64) error {
 	}
 	question := binary.AppendUvarint(nil, revision)
 	var asked sync.WaitGroup
-	for _, o := range m.Members() {
-		if o.Self || !o.Heard && !o.OnRoster {
+	for _, o := range m.Others() {
+		if !o.Heard && !o.OnRoster {
 			continue
 		}
 		wait := peerWait
@@ -167,7 +167,25 @@ const (
 	// natsLeaseGrace is leaseGrace on NATS servers that are run beside the members. These take up to 9 s for an election,
 	// in which no member has a lease.
 	natsLeaseGrace = 10 * time.Second
+	// leaseAtStart bounds awaitLease. It is longer than an election takes.
+	leaseAtStart = 15 * time.Second
 )
+
+// awaitLease returns when this backend has its lease: agents that come earlier would have to go again. A backend that gets
+// none, because its disk is full for example, starts without agents.
+func (m *membership) awaitLease(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leaseAtStart)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !m.Leased() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 // newLeaseWatch makes a watch of this backend's lease.
 func (b *Backend) newLeaseWatch(p *parts) *leaseWatch {
@@ -195,9 +213,13 @@ type leaseWatch struct {
 // Start begins to watch.
 func (w *leaseWatch) Start(ctx context.Context) error {
 	ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	if !w.members.Alone() {
-		w.done.Go(func() { w.run(ctx) })
+	if w.members.Alone() {
+		return nil
 	}
+	if !w.members.Leased() {
+		w.sessions.Suspend(w.reason)
+	}
+	w.done.Go(func() { w.run(ctx) })
 	return nil
 }
 

@@ -86,7 +86,7 @@ func askAll[A any](ctx context.Context, m *membership, name string, body any) ([
 	}
 	ctx, cancel := context.WithTimeout(ctx, askedTimeout)
 	defer cancel()
-	members := m.Members()
+	members := m.Others()
 	var all []answered[A]
 	for _, raw := range m.AskAll(ctx, name, text) {
 		one := answered[A]{name: m.NameOf(raw.Member), err: raw.Err}

@@ -153,8 +153,8 @@ func lacking(s *api.StreamStatus, st *api.ClusterStatus) (names []string) {
 
 // forget has the cluster forget members that are not heard and that the broker does not count any more.
 func (w *clusterWatch) forget(all *servers) {
-	for _, m := range w.view.members.Members() {
-		if name := serverName(&m); !m.Self && !m.Heard && !m.OnRoster && name != "" && !all.has(name) {
+	for _, m := range w.view.members.Others() {
+		if name := serverName(&m); !m.Heard && !m.OnRoster && name != "" && !all.has(name) {
 			w.view.members.Forget(m.ID)
 		}
 	}

@@ -237,8 +237,8 @@ var errNoneReady = errors.New("no other member is ready")
 // copyFromPeer makes a copy of another member's state database that is ready for use.
 func (b *Backend) copyFromPeer(ctx context.Context, s *storage, copied *stateDir) error {
 	from := ""
-	for _, m := range s.members.Members() {
-		if !m.Self && m.Heard && m.Ready {
+	for _, m := range s.members.Others() {
+		if m.Heard && m.Ready {
 			from = m.ID
 		}
 	}

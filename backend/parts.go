@@ -322,6 +322,10 @@ func (b *Backend) startAgents(ctx context.Context, p *parts) error {
 			return err
 		}
 	}
+	if !p.members.Alone() {
+		b.say("waiting for its lease in the cluster")
+		p.members.awaitLease(ctx)
+	}
 	err := b.startAll(ctx,
 		named{"sessions", p.sessions},
 		named{"watch of the lease", b.newLeaseWatch(p)},

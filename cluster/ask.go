@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -101,10 +102,7 @@ type Answer struct {
 // Members on the roster that are not heard answer with ErrAway.
 func (c *Cluster) AskAll(ctx context.Context, name string, question []byte) []Answer {
 	var answers []Answer
-	for _, m := range c.Members() {
-		if m.Self {
-			continue
-		}
+	for _, m := range c.Others() {
 		a := Answer{Member: m.ID}
 		if !m.Heard {
 			a.Err = fmt.Errorf("ask member %s about %s: %w", m.Name, name, ErrAway)
@@ -140,12 +138,24 @@ func (c *Cluster) Members() []Member {
 	if c.alone {
 		return []Member{{Beat: Beat{ID: c.opts.ID, Ready: true, Leased: true}, Self: true, Heard: true, OnRoster: true}}
 	}
-	own := c.own()
+	own := Member{Beat: c.own(), Self: true, Heard: true}
+	c.mu.RLock()
+	own.OnRoster = c.parts[0].rosters.newest().Has(c.opts.ID)
+	c.mu.RUnlock()
+	return inOrder(append(c.Others(), own))
+}
+
+// Others returns the Members without this one. Describe, which looks at all sessions, is not called: each write of a
+// definition asks the others.
+func (c *Cluster) Others() []Member {
+	if c.alone {
+		return nil
+	}
 	now := time.Now()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	newest := c.parts[0].rosters.newest()
-	members := []Member{{Beat: own, Self: true, Heard: true, OnRoster: newest.Has(c.opts.ID)}}
+	var members []Member
 	for id, p := range c.peers {
 		m := Member{
 			Beat: p.beat, Heard: now.Sub(p.heard) < c.opts.Suspect, Silent: now.Sub(p.heard), OnRoster: newest.Has(id),
@@ -160,12 +170,11 @@ func (c *Cluster) Members() []Member {
 			members = append(members, Member{Beat: Beat{ID: id}, Silent: now.Sub(c.began), OnRoster: true})
 		}
 	}
-	slices.SortFunc(members, func(a, b Member) int {
-		if a.ID < b.ID {
-			return -1
-		}
-		return 1
-	})
+	return inOrder(members)
+}
+
+func inOrder(members []Member) []Member {
+	slices.SortFunc(members, func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
 	return members
 }
 

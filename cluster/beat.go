@@ -19,6 +19,8 @@ type Beat struct {
 	Hears []string `json:"hears"`
 	// Rosters are the numbers of the newest rosters that the member has folded, by partition.
 	Rosters []uint64 `json:"rosters"`
+	// Removing are the members that are on a newest roster and not on the one that this member has proposed since.
+	Removing []string `json:"removing,omitempty"`
 	// Ready says that the member has folded the log up to the end that it had at the start, and may act.
 	Ready bool `json:"ready"`
 	// Leased says that the member has its lease, and may act.
@@ -88,7 +90,7 @@ func (c *Cluster) own() Beat {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return Beat{
-		ID: c.opts.ID, Life: c.lifeID, Sent: now.UnixMilli(), Hears: c.hears(now), Rosters: c.numbers(),
+		ID: c.opts.ID, Life: c.lifeID, Sent: now.UnixMilli(), Hears: c.hears(now), Rosters: c.numbers(), Removing: c.removing(),
 		Ready: c.ready, Leased: c.leased(now), Leaving: c.leaving, Info: info,
 	}
 }
@@ -130,6 +132,7 @@ func (c *Cluster) take(b *Beat, now time.Time) {
 	if slices.Contains(b.Hears, c.opts.ID) {
 		p.hearsUs = now
 	}
+	c.agree(now)
 }
 
 // hears returns the members that were heard lately. The caller holds mu.

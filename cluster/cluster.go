@@ -118,6 +118,7 @@ type partition struct {
 	rosters   history
 	wanted    time.Time // since when another roster is wanted than the newest; zero if none is
 	proposing bool      // a proposal is on its way to the log
+	removing  []string  // the members that it takes off
 	renewals  renewals
 }
 
@@ -258,7 +259,7 @@ func (c *Cluster) run() {
 		case <-tick.C:
 		}
 		now := time.Now()
-		c.hold(now)
+		c.look(now)
 		c.beat()
 		c.renew(now)
 		c.propose()
@@ -333,7 +334,7 @@ func (c *Cluster) Size() int {
 	case c.alone:
 		return 1
 	case c.opts.Size == 0:
-		return len(c.Members())
+		return 1 + len(c.Others())
 	}
 	return c.opts.Size
 }

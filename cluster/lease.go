@@ -1,11 +1,18 @@
 package cluster
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // In a cluster with a size a member has its lease while it hears a majority that hears it. Once lost, the lease begins
 // again only behind a renewal (renewal.go) in each partition that the member began to write after it heard a majority
 // again. When it has folded that, it has folded all rosters that came before, also the one that took it off. Without
 // this a process that stood still would act for a moment: the heartbeats that waited in its sockets are a majority's.
+//
+// A roster that takes it off may also come behind its renewal, if the proposal had to wait for the log, and others have
+// folded that roster before it. So a renewal counts only when the others have folded it too, and have no such proposal
+// under way: from then on they keep the member (stays).
 
 // lease is what a member knows of its lease beside heartbeats and renewals.
 type lease struct {
@@ -46,21 +53,65 @@ func (c *Cluster) heardByMajority(now time.Time) bool {
 	return heard > c.opts.Size/2
 }
 
-// confirmed reports whether this member has folded all rosters that came before it heard a majority again. The caller
-// holds mu.
+// confirmed reports whether a renewal in each partition counts that was begun when this member heard a majority again, or
+// later. The caller holds mu.
 func (c *Cluster) confirmed() bool {
 	for i := range c.parts {
-		if c.parts[i].renewals.folded.Before(c.lease.majority) {
+		if c.parts[i].renewals.counts.Before(c.lease.majority) {
 			return false
 		}
 	}
 	return true
 }
 
-// hold notes that this member has its lease, if it has.
-func (c *Cluster) hold(now time.Time) {
+// agree has the renewals count that the others have folded. The caller holds mu.
+func (c *Cluster) agree(now time.Time) {
+	if c.opts.Size == 0 {
+		return
+	}
+	had := c.leased(now)
+	for i := range c.parts {
+		if r := &c.parts[i].renewals; r.counts.Before(r.folded) && c.agreed(i, now) {
+			r.counts = r.folded
+		}
+	}
+	if !had && c.leased(now) {
+		c.regain(now)
+	}
+}
+
+// agreed reports whether the others have folded the newest own renewal of a partition, and take this member off no
+// roster. One that does not get on with the log is not waited for longer than Suspect, and one that is not heard not
+// longer than two heartbeats take. The caller holds mu.
+func (c *Cluster) agreed(partition int, now time.Time) bool {
+	r, newest := &c.parts[partition].renewals, c.parts[partition].rosters.newest()
+	if now.Sub(r.at) >= c.opts.Suspect {
+		return true
+	}
+	waits := now.Sub(c.lease.majority) < 2*c.opts.Beat
+	for _, id := range newest.Members {
+		if p := c.peers[id]; waits && id != c.opts.ID && (p == nil || now.Sub(p.heard) >= c.opts.Lease) {
+			return false
+		}
+	}
+	for _, p := range c.peers {
+		b := &p.beat
+		if now.Sub(p.heard) >= c.opts.Lease || !b.Ready {
+			continue
+		}
+		if partition < len(b.Folded) && b.Folded[partition] < r.seq ||
+			partition < len(b.Rosters) && b.Rosters[partition] > newest.Number || slices.Contains(b.Removing, c.opts.ID) {
+			return false
+		}
+	}
+	return true
+}
+
+// look notes that this member has its lease, if it has.
+func (c *Cluster) look(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.agree(now)
 	if c.leased(now) {
 		c.lease.held = now
 	}

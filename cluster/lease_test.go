@@ -77,6 +77,74 @@ func TestOwnerHasLease(t *testing.T) {
 	}
 }
 
+// TestRemovalThatWaits: while the proposal to take a member off waits for the log, the member renews its lease. It gets
+// none before it knows what becomes of the proposal: others may fold that before it does.
+func TestRemovalThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t, 3)
+		n.within(10*time.Second, "three members", n.agreed(0, 1, 2))
+		time.Sleep(time.Second)
+		thaw := n.nodes[1].freeze()
+		n.leave(true, 0, 2)
+		n.within(6*time.Second, "a proposal that waits", func() bool { return len(n.nodes[0].own().Removing) > 0 })
+		thaw()
+		for range 200 {
+			time.Sleep(10 * time.Millisecond)
+			if n.nodes[1].Leased() {
+				t.Fatal("it has a lease, and is about to be taken off")
+			}
+		}
+		n.leave(false, 0, 2)
+		n.within(time.Second, "two members", n.agreed(0, 2))
+		n.within(10*time.Second, "it comes back", n.agreed(0, 1, 2))
+	})
+}
+
+// TestRenewalThatOthersHaveNotFolded: a renewal counts when the others that are heard have folded it. One that does not
+// get on with the log is not waited for long.
+func TestRenewalThatOthersHaveNotFolded(t *testing.T) {
+	for _, slow := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNetwork(t, 3)
+			n.within(10*time.Second, "three members", n.agreed(0, 1, 2))
+			folded := func(seqs []uint64) {
+				n.nodes[0].mu.Lock()
+				n.nodes[0].info.Folded = seqs
+				n.nodes[0].mu.Unlock()
+			}
+			folded(make([]uint64, partitions))
+			time.Sleep(time.Second)
+			n.isolate(true, 1)
+			time.Sleep(2600 * time.Millisecond)
+			n.isolate(false, 1)
+			time.Sleep(2 * time.Second)
+			if n.nodes[1].Leased() {
+				t.Error("it has a lease before another one has folded its renewal")
+			}
+			if !slow {
+				folded(nil) // as of a member that does not say
+			}
+			if took := n.within(3*time.Second, "its lease", n.nodes[1].Leased); slow != (took > time.Second) {
+				t.Errorf("it has its lease after %s", took)
+			}
+		})
+	}
+}
+
+// TestLeaseWithoutOneMember: a member that died just before another one lost its lease is not waited for long.
+func TestLeaseWithoutOneMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t, 3)
+		n.within(10*time.Second, "three members", n.agreed(0, 1, 2))
+		time.Sleep(time.Second)
+		n.nodes[0].kill()
+		n.isolate(true, 1)
+		time.Sleep(10 * time.Second)
+		n.isolate(false, 1)
+		n.within(2*time.Second, "their leases", func() bool { return n.nodes[1].Leased() && n.nodes[2].Leased() })
+	})
+}
+
 // TestWatches: which deadlines a member watches, and since when the agents could be heard.
 func TestWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

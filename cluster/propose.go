@@ -29,9 +29,28 @@ func (c *Cluster) propose() {
 		if p.proposing || !c.mayPropose(newest, want, now, p.wanted) {
 			continue
 		}
-		p.proposing = true
+		p.proposing, p.removing = true, without(newest.Members, want)
 		c.append(i, Roster{Number: newest.Number + 1, Members: want})
 	}
+}
+
+// without returns the members that others does not have.
+func without(members, others []string) (left []string) {
+	for _, id := range members {
+		if !slices.Contains(others, id) {
+			left = append(left, id)
+		}
+	}
+	return left
+}
+
+// removing returns the members that proposals on their way to the log take off. The caller holds mu.
+func (c *Cluster) removing() (ids []string) {
+	for i := range c.parts {
+		ids = append(ids, c.parts[i].removing...)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // want returns the members that a partition should have.
@@ -72,7 +91,9 @@ func (c *Cluster) stays(partition int, id string, now time.Time) bool {
 	if now.Sub(p.heard) < c.opts.Lease && p.beat.Leaving {
 		return false
 	}
-	return now.Sub(latest(p.ready, c.lease.regained)) < c.opts.Suspect || now.Sub(p.heard) >= c.opts.Lease && c.vouched(id, now)
+	// A member that has renewed its lease begins to act about now.
+	since := latest(latest(p.ready, c.parts[partition].renewals.heard[id]), c.lease.regained)
+	return now.Sub(since) < c.opts.Suspect || now.Sub(p.heard) >= c.opts.Lease && c.vouched(id, now)
 }
 
 // vouched reports whether another member hears one that this member does not hear: only the link between the two is
@@ -122,7 +143,7 @@ func (p proposal) Logged(_ uint64, partition int, _ uint64, err error) { p.c.pro
 func (c *Cluster) proposed(partition int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.parts[partition].proposing = false
+	c.parts[partition].proposing, c.parts[partition].removing = false, nil
 	if err != nil {
 		c.log.Warn("a roster could not be proposed", "partition", partition, "err", err)
 	}

@@ -36,6 +36,8 @@ type renewals struct {
 	under  bool                 // an own one is on its way to the log
 	begun  time.Time            // when the newest own one was begun
 	folded time.Time            // when the newest own one that is folded was begun
+	seq    uint64               // the message that it is in
+	at     time.Time            // when it was folded
 	counts time.Time            // the same of the newest that counts for the lease
 	heard  map[string]time.Time // by other member: when its newest one was folded
 }
@@ -58,7 +60,7 @@ func (c *Cluster) renew(now time.Time) {
 		rec := eventlog.Record{Kind: eventlog.KindRoster, Received: now.UnixMilli(), Body: encodeRenewal(c.opts.ID)}
 		c.done.Go(func() {
 			if err := c.opts.Log.AppendTo(c.life, i, &rec, renewal{c, now}, 0); err != nil {
-				c.renewed(i, now, err)
+				c.renewed(i, 0, now, err)
 			}
 		})
 	}
@@ -71,12 +73,12 @@ type renewal struct {
 }
 
 // Logged implements eventlog.Acker.
-func (r renewal) Logged(_ uint64, partition int, _ uint64, err error) {
-	r.c.renewed(partition, r.begun, err)
+func (r renewal) Logged(_ uint64, partition int, seq uint64, err error) {
+	r.c.renewed(partition, seq, r.begun, err)
 }
 
 // renewed notes that a renewal of this member is folded, or failed.
-func (c *Cluster) renewed(partition int, begun time.Time, err error) {
+func (c *Cluster) renewed(partition int, seq uint64, begun time.Time, err error) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,13 +91,14 @@ func (c *Cluster) renewed(partition int, begun time.Time, err error) {
 		return
 	}
 	had := c.leased(now)
-	if now.Sub(r.folded) < c.opts.Lease {
+	if c.opts.Size == 0 && now.Sub(r.folded) < c.opts.Lease {
 		r.counts = begun
 	}
-	r.folded = begun
+	r.folded, r.seq, r.at = begun, seq, now
 	if !had && c.leased(now) {
 		c.regain(now)
 	}
+	c.agree(now)
 }
 
 // foldRenewal takes a renewal of any member.
