@@ -1,7 +1,9 @@
 package backend
 
 import (
+	"cmp"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"os"
@@ -9,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/broker"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 )
 
@@ -68,7 +71,7 @@ func (c *Cluster) check(bad func(flag, format string, args ...any)) {
 		}
 	}
 	if files != 0 && files != 3 {
-		bad("cluster-cert-file", "a certificate, --cluster-key-file and --cluster-trusted-ca-file must come together")
+		bad("cluster-cert-file", "it needs --cluster-key-file and --cluster-trusted-ca-file, and they need it")
 	}
 	if c.Size < 0 || c.Size > maxMembers {
 		bad("cluster-size", "%d is not between 2 and %d", c.Size, maxMembers)
@@ -91,17 +94,26 @@ func (c *Cluster) complete() {
 	if !c.on() {
 		return
 	}
+	c.Peers = slices.Clone(c.Peers)
+	for i, address := range c.Peers {
+		c.Peers[i] = strings.TrimSpace(address)
+	}
 	if c.Name == "" {
 		if host, err := os.Hostname(); err == nil {
 			c.Name, _, _ = strings.Cut(host, ".")
 		}
 	}
-	if c.AdvertiseHost == "" && c.NATS.on() {
-		c.AdvertiseHost, _ = os.Hostname() // without a name there is none to give
+	host, _, _ := net.SplitHostPort(c.ListenAddress)
+	if c.NATS.on() || everyAddress(host) {
+		host, _ = os.Hostname() // without a name there is none to give
 	}
-	if c.AdvertiseHost == "" {
-		c.AdvertiseHost, _, _ = net.SplitHostPort(c.ListenAddress)
-	}
+	c.AdvertiseHost = cmp.Or(c.AdvertiseHost, host)
+}
+
+// everyAddress reports whether a host stands for all addresses: a listener takes it, but it cannot be connected to.
+func everyAddress(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "" || ip != nil && ip.IsUnspecified()
 }
 
 // size returns how many members there are; 0 for any number.
@@ -127,7 +139,7 @@ func (c *Cluster) listed(peers []string) bool {
 		return true
 	}
 	host, port, _ := net.SplitHostPort(c.ListenAddress)
-	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+	if !everyAddress(host) {
 		return slices.Contains(peers, net.JoinHostPort(c.AdvertiseHost, port))
 	}
 	own := map[string]bool{}
@@ -150,6 +162,23 @@ func (c *Cluster) listed(peers []string) bool {
 	return false
 }
 
+// routeHost returns the host by which members connect to ListenAddress that learn of this one from others: one that the
+// certificate has, if possible.
+func (c *Cluster) routeHost() string {
+	hosts := []string{c.AdvertiseHost}
+	if host, _, _ := net.SplitHostPort(c.ListenAddress); !everyAddress(host) {
+		hosts = []string{host, c.AdvertiseHost}
+	}
+	if pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile); err == nil {
+		for _, host := range hosts {
+			if pair.Leaf.VerifyHostname(host) == nil {
+				return host
+			}
+		}
+	}
+	return hosts[0]
+}
+
 // brokerCluster returns the broker's part of the settings. brings is the id of data that the member is about to bring,
 // "" for none.
 func (b *Backend) brokerCluster(brings string) (*broker.Cluster, error) {
@@ -162,7 +191,8 @@ func (b *Backend) brokerCluster(brings string) (*broker.Cluster, error) {
 		return nil, err
 	}
 	return &broker.Cluster{
-		Name: "lapwing", Members: c.size(), ListenAddress: c.ListenAddress, Peers: c.Peers, TLS: config, Brings: brings,
+		Name: "lapwing", Members: c.size(), ListenAddress: c.ListenAddress, AdvertiseHost: c.routeHost(), Peers: c.Peers, TLS: config,
+		Brings: brings,
 	}, nil
 }
 
@@ -183,5 +213,59 @@ func (b *Backend) clusterTLS() (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read certificates of the cluster: %w", err)
 	}
-	return config, nil
+	return config, c.checkCertificate()
+}
+
+// checkCertificate returns an error if the other members would refuse this member's certificate: because it has none of
+// the names by which they may connect, is not valid now, has not both usages, or is of another authority. They would say
+// so in their logs only.
+func (c *Cluster) checkCertificate() error {
+	pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+	if err != nil {
+		return fmt.Errorf("read certificate of the cluster: %w", err)
+	}
+	authorities, err := os.ReadFile(c.TrustedCAFile)
+	if err != nil {
+		return fmt.Errorf("read authorities of the cluster: %w", err)
+	}
+	valid := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool()}
+	valid.Roots.AppendCertsFromPEM(authorities)
+	for _, der := range pair.Certificate[1:] {
+		if cert, err := x509.ParseCertificate(der); err == nil {
+			valid.Intermediates.AddCert(cert)
+		}
+	}
+	for usage, name := range map[x509.ExtKeyUsage]string{
+		x509.ExtKeyUsageServerAuth: "server", x509.ExtKeyUsageClientAuth: "client",
+	} {
+		valid.KeyUsages = []x509.ExtKeyUsage{usage}
+		if _, err := pair.Leaf.Verify(valid); err != nil {
+			return badCertificate(fmt.Errorf("the other members would refuse the certificate of this one as a %s's: %w", name, err))
+		}
+	}
+	var hosts []string
+	for _, address := range slices.Concat([]string{c.ListenAddress}, c.Peers) {
+		if host, _, _ := net.SplitHostPort(address); !everyAddress(host) {
+			hosts = append(hosts, host)
+		}
+	}
+	hosts = append(hosts, c.AdvertiseHost)
+	slices.Sort(hosts)
+	hosts = slices.Compact(hosts)
+	if slices.ContainsFunc(hosts, func(host string) bool { return pair.Leaf.VerifyHostname(host) == nil }) {
+		return nil
+	}
+	return badCertificate(fmt.Errorf("the certificate is for %s, and the other members connect to %s: they would refuse it",
+		strings.Join(names(pair.Leaf), ", "), strings.Join(hosts, " or ")))
+}
+
+func badCertificate(err error) error { return &optionerr.Error{Flag: "cluster-cert-file", Err: err} }
+
+// names are the host names and addresses in a certificate.
+func names(cert *x509.Certificate) []string {
+	all := slices.Clone(cert.DNSNames)
+	for _, ip := range cert.IPAddresses {
+		all = append(all, ip.String())
+	}
+	return all
 }

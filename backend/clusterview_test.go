@@ -24,6 +24,7 @@ import (
 type members struct {
 	t       *testing.T
 	names   []string
+	options []backend.Options
 	running []*backend.Backend
 	clients []*client.Client
 }
@@ -43,7 +44,7 @@ func startMembers(t *testing.T) *members {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.running = append(m.running, b)
+		m.options, m.running = append(m.options, opts), append(m.running, b)
 		t.Cleanup(func() {
 			// The last one cannot leave: no majority is there to take that down.
 			if err := b.Stop(context.Background()); err != nil && !strings.Contains(err.Error(), "leave the cluster") {
@@ -155,6 +156,18 @@ func TestClusterView(t *testing.T) {
 		t.Errorf("traces are missing: %q", missing)
 	}
 
+	defined := &resource.CheckConfig{
+		Metadata: resource.ObjectMeta{Name: "defined", Namespace: "default"}, Command: "true", Interval: 60,
+	}
+	for i, want := range []string{"", "already exists"} {
+		if err := client.Post(ctx, m.clients[i], client.Checks, "default", defined); (err == nil) != (want == "") ||
+			err != nil && !refusedWith(err, 409, want) {
+			t.Errorf("the check is created through %s: %v", m.names[i], err)
+		}
+	}
+	if err := client.PutIf(ctx, m.clients[2], client.Checks, "default", "defined", `"other"`, defined); !refusedWith(err, 412, "precondition") {
+		t.Errorf("a write under a condition: %v", err)
+	}
 	const path = "/api/lapwing/v1/cluster/members/"
 	if err := m.clients[0].Do(ctx, http.MethodDelete, path+"c", nil, nil); !refusedWith(err, 409, "stop c") {
 		t.Errorf("a member that is connected is removed: %v", err)
@@ -180,6 +193,15 @@ func TestClusterView(t *testing.T) {
 	if err := m.clients[0].Do(ctx, http.MethodDelete, path+"c", nil, nil); !refusedWith(err, 404, "none of the members a and b") {
 		t.Errorf("it is removed once more: %v", err)
 	}
+	opts := m.options[2]
+	opts.Registry = testbackend.OptionsIn(t.TempDir()).Registry
+	again, err := backend.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Start(ctx); err == nil || !strings.Contains(err.Error(), "this member was removed from the cluster for good") {
+		t.Errorf("a member that was removed starts again: %v", err)
+	}
 
 	// Without a majority the status still answers.
 	if err := m.running[1].Stop(context.Background()); err != nil {
@@ -189,6 +211,17 @@ func TestClusterView(t *testing.T) {
 		return slices.Contains(st.Problems, "a does not hear a majority of the 3 members, or cannot write to the event log: "+
 			"it acts for nothing and takes no agents")
 	})
+	// Its definitions may be old, so that it neither writes nor refuses anything because of them.
+	const cutOff = "cut off from the majority"
+	if err := client.PutIf(ctx, m.clients[0], client.Checks, "default", "defined", `"other"`, defined); !refusedWith(err, 503, cutOff) {
+		t.Errorf("a write under a condition without a majority: %v", err)
+	}
+	if err := client.Post(ctx, m.clients[0], client.Checks, "default", defined); !refusedWith(err, 503, cutOff) {
+		t.Errorf("what exists is created without a majority: %v", err)
+	}
+	if err := client.Delete(ctx, m.clients[0], client.Checks, "default", "other"); !refusedWith(err, 503, cutOff) {
+		t.Errorf("what does not exist is deleted without a majority: %v", err)
+	}
 	begin := time.Now()
 	m.status(0)
 	took := time.Since(begin)

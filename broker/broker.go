@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -249,7 +250,7 @@ func (b *Broker) boot(opts *server.Options) (*server.Server, error) {
 		b.access.system.Store(srv.SystemAccount)
 	}
 	fatal := make(chan string, 1)
-	srv.SetLoggerV2(serverLog{b.log, fatal}, false, false, false)
+	srv.SetLoggerV2(serverLog{b.log, rarelog.New(b.log), fatal}, false, false, false)
 	srv.Start()
 	err = b.waitReady(srv, fatal)
 	if err == nil && srv.JetStreamEnabled() != opts.JetStream {
@@ -403,6 +404,7 @@ func (b *Broker) Err() error {
 // here.
 type serverLog struct {
 	log   *slog.Logger
+	rare  *rarelog.Log  // of warnings and errors
 	fatal chan<- string // gets the first reason why the server cannot start
 }
 
@@ -418,7 +420,7 @@ func (l serverLog) Noticef(f string, v ...any) {
 	l.log.Debug("broker notice", "text", fmt.Sprintf(f, v...))
 }
 func (l serverLog) Warnf(f string, v ...any) {
-	l.unlessKnown(slog.LevelWarn, "broker warning", fmt.Sprintf(f, v...))
+	l.unlessKnown(l.rare.Warn, "broker warning", fmt.Sprintf(f, v...))
 }
 func (l serverLog) Fatalf(f string, v ...any) {
 	text := fmt.Sprintf(f, v...)
@@ -429,18 +431,23 @@ func (l serverLog) Fatalf(f string, v ...any) {
 	}
 }
 func (l serverLog) Errorf(f string, v ...any) {
-	l.unlessKnown(slog.LevelError, "broker error", fmt.Sprintf(f, v...))
+	l.unlessKnown(l.rare.Error, "broker error", fmt.Sprintf(f, v...))
 }
 func (l serverLog) Debugf(f string, v ...any) {
 	l.log.Debug("broker debug", "text", fmt.Sprintf(f, v...))
 }
 func (l serverLog) Tracef(f string, v ...any) {}
 
-func (l serverLog) unlessKnown(level slog.Level, message, text string) {
+func (l serverLog) unlessKnown(write func(message, subject string, attrs ...any), message, text string) {
 	for _, begin := range known {
 		if strings.Contains(text, begin) {
-			level, message = slog.LevelDebug, "broker notice"
+			l.log.Debug("broker notice", "text", text)
+			return
 		}
 	}
-	l.log.Log(context.Background(), level, message, "text", text)
+	write(message, numbered.ReplaceAllString(text, ""), "text", text)
 }
+
+// numbered are ports, and the server's numbers of connections. Lines that differ only in them have one cause: a member
+// whose certificate is refused connects several times a second.
+var numbered = regexp.MustCompile(`:\d+\b`)

@@ -30,6 +30,9 @@ type Cluster struct {
 	Members int
 	// ListenAddress takes the other members' routes: host:port. Port 0 takes a free one, see Broker.ClusterAddr.
 	ListenAddress string
+	// AdvertiseHost is the host by which members connect that learn of this one from others. Default: the address that
+	// this one's own connections come from.
+	AdvertiseHost string
 	// Peers are the listen addresses of the members, host:port. This one may be among them. A name may have several
 	// addresses.
 	Peers []string
@@ -110,6 +113,9 @@ func (b *Broker) memberOptions(routes []string) *server.Options {
 		Name: c.Name, Host: cmp.Or(host, "0.0.0.0"), Port: port, TLSConfig: c.TLS, TLSTimeout: 10,
 		NoAdvertise: true, PingInterval: 5 * time.Second, MaxPingsOut: 3,
 		ConnectRetries: 1 << 30, // a member that another one has named is tried again, as Peers are
+	}
+	if c.AdvertiseHost != "" && port > 0 {
+		opts.Cluster.Advertise = net.JoinHostPort(c.AdvertiseHost, text)
 	}
 	for _, address := range routes {
 		opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats", Host: address})

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -435,6 +436,54 @@ func TestRemoveForgottenPeer(t *testing.T) {
 		return nil
 	})
 	write(t, c.Member(0), "b")
+}
+
+// TestJoinThroughOne: a fourth member that names one other member comes to know all of them, by the addresses that they
+// listen on and not by those that their connections come from.
+func TestJoinThroughOne(t *testing.T) {
+	var all []*broker.Broker
+	var peers []string
+	for i := range 4 {
+		_, port, _ := net.SplitHostPort(testbroker.FreeAddress(t))
+		peers = append(peers, net.JoinHostPort(fmt.Sprintf("127.0.0.%d", i+2), port))
+	}
+	for i, address := range peers {
+		host, _, _ := net.SplitHostPort(address)
+		c := &broker.Cluster{Name: "test", Members: 3, ListenAddress: address, AdvertiseHost: host, Peers: peers[:3]}
+		if i == 3 {
+			c.Members, c.Peers = 4, peers[:1]
+		}
+		b, err := broker.New(broker.Options{Dir: t.TempDir(), Name: fmt.Sprintf("m%d", i), Cluster: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := b.Stop(); err != nil {
+				t.Errorf("stop m%d: %v", i, err)
+			}
+		})
+		all = append(all, b)
+	}
+	var starting sync.WaitGroup
+	errs := make([]error, 3)
+	for i := range errs {
+		starting.Go(func() { errs[i] = all[i].Start(t.Context()) })
+	}
+	starting.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := all[3].Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	testbroker.Eventually(t, func() error {
+		if known := all[3].Peers(); len(known) != 3 {
+			return fmt.Errorf("the fourth member is connected to %v", known)
+		}
+		return nil
+	})
 }
 
 // TestStrangers checks who cannot get in: a client without the secret, a server whose certificate is of another
