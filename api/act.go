@@ -60,15 +60,22 @@ func (a *API) perform(ctx context.Context, t *act, who *access, at auth.Attribut
 		ctx, cancel = context.WithTimeout(ctx, a.opts.WriteTimeout)
 		defer cancel()
 	}
+	var behind error // why the definitions here may be old
 	if t.conditional() {
-		a.agree(ctx, a.opts.Config.CatchUp)
+		behind = a.agree(ctx, a.opts.Config.CatchUp)
 	}
 	err := do(ctx)
 	if err == nil {
 		return nil
 	}
 	if e, _ := classify(err); e.status == http.StatusPreconditionFailed || e.code == codeExists {
-		a.agree(ctx, a.opts.Config.Shared)
+		if !t.conditional() {
+			behind = a.agree(ctx, a.opts.Config.CatchUp)
+		}
+		if behind != nil || a.opts.Cluster.CutOff() { // a leader that is cut off answers for a while
+			return errBehind
+		}
+		_ = a.agree(ctx, a.opts.Config.Shared)
 	}
 	return err
 }
@@ -85,15 +92,15 @@ func (a *API) catchUp(ctx context.Context) {
 	_ = a.opts.Config.WaitRevision(ctx, newest) // else the answer is what this backend has
 }
 
-// agreeTimeout bounds the waits of agree. A member without a majority decides by what it knows.
+// agreeTimeout bounds the waits of agree.
 const agreeTimeout = time.Second
 
 // agree waits for other members' definitions, so that a write is not refused because of old ones, and a client that was
 // refused does not read older ones next.
-func (a *API) agree(ctx context.Context, wait func(context.Context) error) {
+func (a *API) agree(ctx context.Context, wait func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, agreeTimeout)
 	defer cancel()
-	_ = wait(ctx)
+	return wait(ctx)
 }
 
 // allow checks the roles, and stores the permission in the act.

@@ -52,6 +52,12 @@ var (
 	errExists       = &apiError{status: http.StatusConflict, code: codeExists, message: "resource already exists"}
 	errPrecondition = &apiError{status: http.StatusPreconditionFailed, code: codePrecondition,
 		message: "precondition failed: the resource is not the one expected"}
+	// errCutOff refuses a write through a backend without a lease.
+	errCutOff = &apiError{status: http.StatusServiceUnavailable, code: codeInternal, message: "this backend is cut off from the " +
+		"majority of the cluster's members, or cannot write to the event log; nothing was changed: try again, or through another backend"}
+	// errBehind refuses a write that the definitions of this backend forbid, if they may be old.
+	errBehind = &apiError{status: http.StatusServiceUnavailable, code: codeInternal,
+		message: "the definitions of this backend may be old, and they forbid the write: try again, or through another backend"}
 	errDeadline  = &apiError{status: http.StatusGatewayTimeout, code: codeDeadline, message: "deadline exceeded"}
 	errUncertain = &apiError{status: http.StatusGatewayTimeout, code: codeDeadline,
 		message: "the write was not confirmed in time: it may have taken effect, or may do so later; read before you write again"}

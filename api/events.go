@@ -8,6 +8,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -186,10 +187,14 @@ func (a *API) submit(ctx context.Context, t *act, key state.Key, ev *resource.Ev
 	if ev.AboutBackend() && !a.mayReportForBackend(t) {
 		return errForBackend
 	}
-	if err := a.opts.Intake.Submit(ctx, ev); err != nil {
-		return unavailable(err)
+	err := a.opts.Intake.Submit(ctx, ev)
+	switch {
+	case err == nil:
+		return nil
+	case intake.Rejected(err) && refusal(err) == nil:
+		return invalid("%v", err)
 	}
-	return nil
+	return unavailable(err)
 }
 
 // mayReportForBackend reports whether a user may send events about the backend itself, for example to resolve its

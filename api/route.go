@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
@@ -81,26 +82,51 @@ func (a *API) route(pattern string, who access, m methods) {
 			w.WriteHeader(http.StatusMethodNotAllowed)
 			return
 		}
-		if err := a.admit(r, &who); err != nil {
+		err := a.admit(r, &who)
+		if err == nil && r.Method != http.MethodGet && !who.public && a.opts.Cluster.CutOff() {
+			err = a.rejoined(r)
+		}
+		if err != nil {
 			a.fail(w, r, err)
 			return
 		}
 		if r.Method == http.MethodGet && !who.public && a.opts.Cluster.CutOff() {
 			w.advise(cutOff)
 		}
-		err := a.perform(r.Context(), r.act, &who, who.attributes(r), func(ctx context.Context) error {
+		err = a.perform(r.Context(), r.act, &who, who.attributes(r), func(ctx context.Context) error {
 			if r.Method != http.MethodGet {
-				r.Request = r.WithContext(ctx)
+				r.Request = hr.WithContext(ctx)
 			}
-			if err := handler(w, r); err != nil {
-				a.fail(w, r, err)
-			}
-			return nil
+			return handler(w, r)
 		})
+		r.Request = hr // the deadline of a write has ended the other context
 		if err != nil {
 			a.fail(w, r, err)
 		}
 	})
+}
+
+// rejoinTimeout bounds rejoined. A member that stood still has its lease again within a second or two.
+const rejoinTimeout = 5 * time.Second
+
+// rejoined waits until this backend, which was cut off or stood still, has its lease and the newest definitions, and
+// identifies the sender of a write anew: users, rights and objects may have changed at the other members.
+func (a *API) rejoined(r *request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), rejoinTimeout)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for a.opts.Cluster.CutOff() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return errCutOff
+		}
+	}
+	if err := a.opts.Config.CatchUp(ctx); err != nil {
+		return errCutOff
+	}
+	return a.identify(r)
 }
 
 // cutOff is the warning of an answer that may be old.

@@ -38,9 +38,10 @@ const (
 	// readWait bounds the wait for a block.
 	readWait = 5 * time.Second
 	// recordTimeout bounds storing an entry. The request that caused it may have less time left, or its client may be
-	// gone; the change was made all the same. In a cluster it may take 10 s until there is a new leader.
+	// gone; the change was made all the same. In a cluster it takes some seconds until there is a new leader, and the answer
+	// must come before the server ends the request.
 	recordTimeout        = 5 * time.Second
-	clusterRecordTimeout = 15 * time.Second
+	clusterRecordTimeout = 8 * time.Second
 	// copyWait is how long a read waits for this backend's copy of the log to have all entries, looking every copyPoll.
 	copyWait = 2 * time.Second
 	copyPoll = 50 * time.Millisecond
