@@ -153,8 +153,9 @@ func TestBatchesAreNumbered(t *testing.T) {
 	if !slices.IsSorted(numbers) || len(slices.Compact(slices.Clone(numbers))) != 5 {
 		t.Errorf("the batches have the numbers %d", numbers)
 	}
-	if numbers[3] != far+1 || numbers[4] != far+2 {
-		t.Errorf("the last two have the numbers %d, want the next two after %d", numbers[3:], far)
+	// The next ones after far may be those of batches that the process before has under way.
+	if numbers[3] < far+1000 || numbers[4] != numbers[3]+1 {
+		t.Errorf("the last two have the numbers %d, want two behind a gap after %d", numbers[3:], far)
 	}
 }
 

@@ -364,13 +364,19 @@ func (l *Log) Origin() string { return l.opts.Origin }
 
 // NumberFrom makes the batches of a partition have numbers above number, which is that of this backend's newest batch
 // in the log. It must be called before the first record is appended. It is a second guard beside Options.Number: a state
-// directory may be an old copy.
+// directory may be an old copy, or of an earlier release whose clock was ahead. Then the batch that the process before
+// had under way may still come into the log, so the numbers right behind are left out.
 func (l *Log) NumberFrom(partition int, number uint64) {
 	p := l.parts[partition]
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.number = max(p.number, number)
+	if number > p.number {
+		p.number = number + numbersLeftOut
+	}
 }
+
+// numbersLeftOut is more batches of a partition than a process has under way.
+const numbersLeftOut = 1 << 20
 
 // SetRoster says which roster of a partition is the newest. Package fold calls it.
 func (l *Log) SetRoster(partition int, number uint64) {

@@ -169,7 +169,7 @@ func (f *Fold) Start(ctx context.Context) error {
 		f.stop()
 		return err
 	}
-	f.opts.State.GoLive(begin)
+	f.opts.State.GoLive(time.Now().Add(-time.Since(begin))) // by the clock as it is now: it may have been set meanwhile
 	return nil
 }
 

@@ -123,7 +123,7 @@ func (i *Intake) waiting(o *state.Overdue, cfg *resource.EntityConfig, now time.
 		return 0
 	}
 	held := (*sessions).HeldSince(o.Namespace, o.Entity)
-	if held > now.UnixMilli() {
+	if held-now.UnixMilli() >= clockStep {
 		return 0 // the clock was set back since, and Unheard has waited for a whole period from then on
 	}
 	return wholePeriod(held, period, now)
