@@ -115,7 +115,7 @@ func (c *Cluster) take(b *Beat, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.opts.Size > 0 && !c.heardByMajority(now) {
-		c.lease.majority = now // unless it is one with this beat, the next one says so again
+		c.lease.majority, c.lease.rounds = now, 0 // unless it is one with this beat, the next one says so again
 	}
 	p := c.peers[b.ID]
 	if p == nil {

@@ -118,6 +118,7 @@ type partition struct {
 	rosters   history
 	wanted    time.Time // since when another roster is wanted than the newest; zero if none is
 	proposing bool      // a proposal is on its way to the log
+	proposal  uint64    // its number
 	removing  []string  // the members that it takes off
 	renewals  renewals
 }

@@ -11,14 +11,19 @@ import (
 // this a process that stood still would act for a moment: the heartbeats that waited in its sockets are a majority's.
 //
 // A roster that takes it off may also come behind its renewal, if the proposal had to wait for the log, and others have
-// folded that roster before it. So a renewal counts only when the others have folded it too, and have no such proposal
-// under way: from then on they keep the member (stays).
+// folded that roster before it. So renewals count only when the others have folded them too, know no newer roster, and
+// propose none that takes it off. They keep a member for Suspect after they have folded its renewal (stays), and by then
+// its heartbeats say that it has its lease. That is why renewals count only while they are fresh.
 
 // lease is what a member knows of its lease beside heartbeats and renewals.
 type lease struct {
-	majority time.Time // when it last heard a majority again; only renewals begun since then count
-	held     time.Time // when it was last seen to have its lease
-	regained time.Time // when the lease last began: the silence of others counts from then on
+	majority  time.Time // when it last heard a majority again; only renewals begun since then count
+	round     time.Time // when it last began to write renewals, one into each partition
+	rounds    int       // how often it did since majority
+	failed    bool      // a renewal of the newest round could not be written
+	confirmed time.Time // when its renewals last began to count
+	held      time.Time // when it was last seen to have its lease
+	regained  time.Time // when the lease last began: the silence of others counts from then on
 	// back is when the lease last began after a time so long that agents had to go to other members.
 	back time.Time
 }
@@ -53,40 +58,57 @@ func (c *Cluster) heardByMajority(now time.Time) bool {
 	return heard > c.opts.Size/2
 }
 
-// confirmed reports whether a renewal in each partition counts that was begun when this member heard a majority again, or
-// later. The caller holds mu.
-func (c *Cluster) confirmed() bool {
+// confirmed reports whether renewals count that were begun since this member heard a majority again. The caller holds mu.
+func (c *Cluster) confirmed() bool { return !c.lease.confirmed.Before(c.lease.majority) }
+
+// fresh is how old renewals may be when they begin to count: the heartbeat that says so must reach the others before
+// they give the member up.
+func (c *Cluster) fresh() time.Duration { return c.opts.Suspect - 2*c.opts.Beat }
+
+// roundDue reports whether this member must write renewals, because none count. If a round does not lead to a lease,
+// the next one begins only after the others have had the time to take this member off: else its renewals would keep it
+// on the rosters for ever. The first ones may follow at once if the log took them so late that they were old, as in an
+// election. The caller holds mu.
+func (c *Cluster) roundDue(now time.Time) bool {
+	l := &c.lease
+	age := now.Sub(l.round)
+	if c.confirmed() || age < c.opts.Lease/4 {
+		return false
+	}
 	for i := range c.parts {
-		if c.parts[i].renewals.counts.Before(c.lease.majority) {
+		if c.parts[i].renewals.under {
 			return false
 		}
 	}
-	return true
+	return l.round.Before(l.majority) || l.failed || age >= 2*c.opts.Suspect || l.rounds < 3 && age >= c.fresh()
 }
 
-// agree has the renewals count that the others have folded. The caller holds mu.
+// agree has the renewals count if all others agree, in all partitions at the same time. The caller holds mu.
 func (c *Cluster) agree(now time.Time) {
-	if c.opts.Size == 0 {
+	if c.opts.Size == 0 || c.confirmed() || !c.heardByMajority(now) {
 		return
 	}
-	had := c.leased(now)
 	for i := range c.parts {
-		if r := &c.parts[i].renewals; r.counts.Before(r.folded) && c.agreed(i, now) {
-			r.counts = r.folded
+		if !c.agreed(i, now) {
+			return
 		}
 	}
-	if !had && c.leased(now) {
-		c.regain(now)
-	}
+	c.lease.confirmed = now
+	c.regain(now)
 }
 
-// agreed reports whether the others have folded the newest own renewal of a partition, and take this member off no
-// roster. One that does not get on with the log is not waited for longer than Suspect, and one that is not heard not
-// longer than two heartbeats take. The caller holds mu.
+// agreed reports whether the newest own renewal of a partition may count. If this member is off the partition's roster,
+// it acts for nothing there, and only has to know the newest roster. A member that does not get on with the log is not
+// waited for longer than half of Suspect, and one that is not heard not longer than two heartbeats take. The caller
+// holds mu.
 func (c *Cluster) agreed(partition int, now time.Time) bool {
 	r, newest := &c.parts[partition].renewals, c.parts[partition].rosters.newest()
-	if now.Sub(r.at) >= c.opts.Suspect {
-		return true
+	if r.folded.Before(c.lease.majority) {
+		return false
+	}
+	listed, age := newest.Has(c.opts.ID), now.Sub(r.folded)
+	if listed && age >= c.fresh() {
+		return false
 	}
 	waits := now.Sub(c.lease.majority) < 2*c.opts.Beat
 	for _, id := range newest.Members {
@@ -99,8 +121,11 @@ func (c *Cluster) agreed(partition int, now time.Time) bool {
 		if now.Sub(p.heard) >= c.opts.Lease || !b.Ready {
 			continue
 		}
-		if partition < len(b.Folded) && b.Folded[partition] < r.seq ||
-			partition < len(b.Rosters) && b.Rosters[partition] > newest.Number || slices.Contains(b.Removing, c.opts.ID) {
+		if partition < len(b.Rosters) && b.Rosters[partition] > newest.Number {
+			return false
+		}
+		behind := partition < len(b.Folded) && b.Folded[partition] < r.seq && age < c.opts.Suspect/2
+		if listed && (behind || slices.Contains(b.Removing, c.opts.ID)) {
 			return false
 		}
 	}

@@ -29,7 +29,7 @@ func (c *Cluster) propose() {
 		if p.proposing || !c.mayPropose(newest, want, now, p.wanted) {
 			continue
 		}
-		p.proposing, p.removing = true, without(newest.Members, want)
+		p.proposing, p.proposal, p.removing = true, newest.Number+1, without(newest.Members, want)
 		c.append(i, Roster{Number: newest.Number + 1, Members: want})
 	}
 }
@@ -44,10 +44,13 @@ func without(members, others []string) (left []string) {
 	return left
 }
 
-// removing returns the members that proposals on their way to the log take off. The caller holds mu.
+// removing returns the members that proposals on their way to the log take off, if they can still count: of those with
+// one number the first in the log does. The caller holds mu.
 func (c *Cluster) removing() (ids []string) {
 	for i := range c.parts {
-		ids = append(ids, c.parts[i].removing...)
+		if p := &c.parts[i]; p.proposal > p.rosters.newest().Number {
+			ids = append(ids, p.removing...)
+		}
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
@@ -91,7 +94,7 @@ func (c *Cluster) stays(partition int, id string, now time.Time) bool {
 	if now.Sub(p.heard) < c.opts.Lease && p.beat.Leaving {
 		return false
 	}
-	// A member that has renewed its lease begins to act about now.
+	// A member whose renewal is folded may get its lease by it, and needs a moment to say so.
 	since := latest(latest(p.ready, c.parts[partition].renewals.heard[id]), c.lease.regained)
 	return now.Sub(since) < c.opts.Suspect || now.Sub(p.heard) >= c.opts.Lease && c.vouched(id, now)
 }

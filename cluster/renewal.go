@@ -37,23 +37,28 @@ type renewals struct {
 	begun  time.Time            // when the newest own one was begun
 	folded time.Time            // when the newest own one that is folded was begun
 	seq    uint64               // the message that it is in
-	at     time.Time            // when it was folded
-	counts time.Time            // the same of the newest that counts for the lease
+	counts time.Time            // in an open cluster, when the newest one that counts for the lease was begun
 	heard  map[string]time.Time // by other member: when its newest one was folded
 }
 
-// renew writes the renewals that this member needs, if it is ready to act: in an open cluster always new ones, else one
-// for each lease.
+// renew writes the renewals that this member needs, if it is ready to act: in an open cluster always new ones, else a
+// round for each lease.
 func (c *Cluster) renew(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	sized := c.opts.Size > 0
-	if !c.ready || c.life.Err() != nil || sized && !c.heardByMajority(now) {
+	if !c.ready || c.life.Err() != nil {
 		return
+	}
+	if c.opts.Size > 0 {
+		if !c.heardByMajority(now) || !c.roundDue(now) {
+			return
+		}
+		c.lease.round, c.lease.failed = now, false
+		c.lease.rounds++
 	}
 	for i := range c.parts {
 		r := &c.parts[i].renewals
-		if r.under || now.Sub(r.begun) < c.opts.Lease/4 || sized && !r.folded.Before(c.lease.majority) {
+		if r.under || now.Sub(r.begun) < c.opts.Lease/4 {
 			continue
 		}
 		r.under, r.begun = true, now
@@ -85,20 +90,24 @@ func (c *Cluster) renewed(partition int, seq uint64, begun time.Time, err error)
 	r := &c.parts[partition].renewals
 	r.under = false
 	if err != nil {
+		c.lease.failed = true
 		if c.life.Err() == nil {
 			c.rare.Warn("the lease could not be renewed in the event log", "", "partition", partition, "err", err)
 		}
 		return
 	}
-	had := c.leased(now)
-	if c.opts.Size == 0 && now.Sub(r.folded) < c.opts.Lease {
+	had, before := c.leased(now), r.folded
+	r.folded, r.seq = begun, seq
+	if c.opts.Size > 0 {
+		c.agree(now)
+		return
+	}
+	if now.Sub(before) < c.opts.Lease {
 		r.counts = begun
 	}
-	r.folded, r.seq, r.at = begun, seq, now
 	if !had && c.leased(now) {
 		c.regain(now)
 	}
-	c.agree(now)
 }
 
 // foldRenewal takes a renewal of any member.
