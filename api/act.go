@@ -68,7 +68,7 @@ func (a *API) perform(ctx context.Context, t *act, who *access, at auth.Attribut
 	if err == nil {
 		return nil
 	}
-	if e, _ := classify(err); e.status == http.StatusPreconditionFailed || e.code == codeExists {
+	if e, _ := classify(err); e == errPrecondition || e == errExists { // because of what the definitions are
 		if !t.conditional() {
 			behind = a.agree(ctx, a.opts.Config.CatchUp)
 		}

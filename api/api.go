@@ -101,9 +101,11 @@ type Options struct {
 	MutatorAllowed func(*resource.Mutator) error
 	// Web serves GET and HEAD requests outside of the API. Default: they are answered 404.
 	Web http.Handler
-	// Ready returns the reason why the backend cannot serve yet. Until it first returns nil, all but the public
-	// endpoints are answered 503. Default: always ready.
+	// Ready returns the reason why load balancers should send nobody here, or nil. Default: always ready.
 	Ready func() error
+	// Serves returns the reason why the backend cannot serve yet. Until it first returns nil, all but the public
+	// endpoints are answered 503. Default: Ready.
+	Serves func() error
 	// Impaired returns what a serving backend cannot do; /ready then answers 503, and everything else works. Default:
 	// nothing.
 	Impaired func() error
@@ -154,7 +156,7 @@ type API struct {
 	definitions map[string]definition
 	silences    *silences
 	recent      *recent
-	started     atomic.Bool // Ready has returned nil once
+	started     atomic.Bool // Serves has returned nil once
 	limits      atomic.Pointer[Limits]
 
 	heartbeat time.Duration // interval of the live streams' comments
@@ -183,6 +185,9 @@ func New(opts Options) (*API, error) {
 	}
 	if opts.Ready == nil {
 		opts.Ready = func() error { return nil }
+	}
+	if opts.Serves == nil {
+		opts.Serves = opts.Ready
 	}
 	if opts.Execute == nil {
 		opts.Execute = func(context.Context, *resource.CheckConfig, []string) Execution {

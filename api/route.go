@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -34,6 +35,7 @@ type access struct {
 	self     bool                    // for the own user it is selfResource, which all users have
 	labels   bool                    // the handler keeps roles that are limited by labels to their objects
 	long     bool                    // a write has no time limit while its client waits
+	reads    bool                    // POST changes nothing
 }
 
 // route is one path of the API.
@@ -82,20 +84,21 @@ func (a *API) route(pattern string, who access, m methods) {
 			w.WriteHeader(http.StatusMethodNotAllowed)
 			return
 		}
-		err := a.admit(r, &who)
-		if err == nil && r.Method != http.MethodGet && !who.public && a.opts.Cluster.CutOff() {
-			err = a.rejoined(r)
+		if r.writes(&who) && !who.long { // waiting for the cluster counts, too
+			ctx, cancel := context.WithTimeout(hr.Context(), a.opts.WriteTimeout)
+			defer cancel()
+			r.Request = hr.WithContext(ctx)
 		}
-		if err != nil {
+		if err := a.admit(r, &who); err != nil {
 			a.fail(w, r, err)
 			return
 		}
 		if r.Method == http.MethodGet && !who.public && a.opts.Cluster.CutOff() {
 			w.advise(cutOff)
 		}
-		err = a.perform(r.Context(), r.act, &who, who.attributes(r), func(ctx context.Context) error {
+		err := a.perform(r.Context(), r.act, &who, who.attributes(r), func(ctx context.Context) error {
 			if r.Method != http.MethodGet {
-				r.Request = hr.WithContext(ctx)
+				r.Request = r.WithContext(ctx)
 			}
 			return handler(w, r)
 		})
@@ -109,8 +112,13 @@ func (a *API) route(pattern string, who access, m methods) {
 // rejoinTimeout bounds rejoined. A member that stood still has its lease again within a second or two.
 const rejoinTimeout = 5 * time.Second
 
-// rejoined waits until this backend, which was cut off or stood still, has its lease and the newest definitions, and
-// identifies the sender of a write anew: users, rights and objects may have changed at the other members.
+// behind reports whether this backend was cut off or stood still, and may not have what other members have written.
+func (a *API) behind() bool {
+	return a.opts.Cluster.CutOff() || a.opts.Cluster.Revision() > a.opts.Config.Snapshot().Revision()
+}
+
+// rejoined waits until this backend, which is behind, has its lease and the newest definitions, and identifies the sender
+// of a write anew: users, rights and objects may have changed at the other members.
 func (a *API) rejoined(r *request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), rejoinTimeout)
 	defer cancel()
@@ -133,18 +141,32 @@ func (a *API) rejoined(r *request) error {
 const cutOff = "this backend does not hear a majority of the cluster's members, or has not yet read what they have written: " +
 	"the answer may be old"
 
-// admit identifies the sender of a request, and checks whether the backend accepts it yet.
+// writes reports whether a request may change something.
+func (r *request) writes(who *access) bool {
+	return r.Method != http.MethodGet && !who.public && !who.reads
+}
+
+// admit identifies the sender of a request, and checks whether the backend accepts it yet. A write to a backend that is
+// behind waits; its sender may be one that this backend does not know yet.
 func (a *API) admit(r *request, who *access) error {
+	var err error
 	if !who.public {
-		if err := a.identify(r); err != nil {
+		if err = a.identify(r); err != nil && err != errInvalidCredentials {
 			return err
 		}
-		connlimit.Prove(r.Context())
 	}
 	if !who.always {
-		return a.gate()
+		if closed := a.gate(); closed != nil {
+			return cmp.Or(err, closed)
+		}
 	}
-	return nil
+	if r.writes(who) && a.behind() {
+		err = a.rejoined(r)
+	}
+	if err == nil && !who.public {
+		connlimit.Prove(r.Context())
+	}
+	return err
 }
 
 // identify finds the sender of a request.
@@ -171,7 +193,7 @@ func (a *API) gate() error {
 	if a.started.Load() {
 		return nil
 	}
-	if err := a.opts.Ready(); err != nil {
+	if err := a.opts.Serves(); err != nil {
 		return &startingError{err}
 	}
 	a.started.Store(true)

@@ -40,7 +40,7 @@ func (a *API) serveSilenced() {
 	a.route(s.collection()+"/{name}", item, methods{http.MethodGet: s.get, http.MethodPut: s.put, http.MethodDelete: s.delete})
 	a.route(s.collection()+"/checks/{check}", checks, methods{http.MethodGet: s.ofCheck})
 	a.route(s.collection()+"/subscriptions/{subscription}", subscriptions, methods{http.MethodGet: s.ofSubscription})
-	a.route(ours+"namespaces/{namespace}/silenced/preview", access{open: true}, methods{http.MethodPost: s.preview})
+	a.route(ours+"namespaces/{namespace}/silenced/preview", access{open: true, reads: true}, methods{http.MethodPost: s.preview})
 	a.route(ours+"namespaces/{namespace}/silenced/purge", access{open: true, long: true}, methods{http.MethodPost: s.purge})
 	a.route(ours+"namespaces/{namespace}/events/{entity}/{check}/ack", access{resource: "silenced", name: ack, labels: true},
 		methods{http.MethodPost: s.acknowledge, http.MethodDelete: s.unacknowledge})

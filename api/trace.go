@@ -42,7 +42,7 @@ func (a *API) serveTrace() {
 	a.route(ours+"namespaces/{namespace}/events/{entity}/{check}/trace", access{resource: "events", name: item, labels: true},
 		methods{http.MethodGet: a.listTrace})
 	// The rights to simulate depend on the request: on the event, and on each draft.
-	a.route(ours+"namespaces/{namespace}/pipelines/simulate", access{open: true}, methods{http.MethodPost: a.simulate})
+	a.route(ours+"namespaces/{namespace}/pipelines/simulate", access{open: true, reads: true}, methods{http.MethodPost: a.simulate})
 }
 
 // listTrace lists the newest traced events of a check, with what happened to them. Like a history it outlives the

@@ -152,6 +152,10 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 		return err
 	}
 	b.removeAlone(stored)
+	if !p.members.Alone() {
+		b.say("waiting for its lease in the cluster")
+		p.members.awaitLease(ctx)
+	}
 	takeAgents()
 	if err := b.startAgents(ctx, p); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/aggregate"
 	"github.com/lapwing-monitoring/lapwing/api"
@@ -255,16 +256,21 @@ func (b *Backend) apiOptions(p *parts) api.Options {
 	o.DeadLetters, o.Simulate, o.Evaluate = p.handlers, simulator(p.workflows), p.aggregates.Evaluate
 	o.Dependencies, o.HandlerAllowed, o.MutatorAllowed = p.inhibitor.Explain, p.sender.Allowed, p.sender.MutatorAllowed
 	o.Execute, o.Drain, o.Cluster, o.Health = p.view.Execute, p.sessions, p.view, p.view.health
-	o.Ready = func() error { return b.ready(p) }
+	o.Ready, o.Serves = func() error { return b.ready(p) }, func() error { return b.serves(p) }
 	o.Backup = newBackups(b, p).Write
 	o.Impaired, o.Web, o.Version = p.expressions.Err, web.Handler(), b.opts.Version
 	o.Logger, o.Gatherer, o.Registerer = b.log, b.opts.Registry, b.opts.Registry
 	return o
 }
 
-// ready returns why the backend cannot serve, or nil.
+// serves returns why the backend cannot serve, or nil.
+func (b *Backend) serves(p *parts) error {
+	return errors.Join(p.broker.Err(), p.log.Err(), b.damage())
+}
+
+// ready returns why the backend cannot serve agents and people, or nil.
 func (b *Backend) ready(p *parts) error {
-	err := errors.Join(p.broker.Err(), p.log.Err(), b.damage())
+	err := b.serves(p)
 	if reason, suspended := p.sessions.Suspended(); suspended {
 		err = errors.Join(err, errors.New(reason)) // load balancers send agents to other members
 	}
@@ -302,6 +308,7 @@ func (b *Backend) startEvents(ctx context.Context, p *parts) error {
 	if err != nil {
 		return err
 	}
+	p.intake.LookAtClock(time.Now()) // deadlines count from now on, by this clock
 	p.members.Ready()
 	if err := b.start(ctx, "silence watcher", p.watcher); err != nil {
 		return err
@@ -321,10 +328,6 @@ func (b *Backend) startAgents(ctx context.Context, p *parts) error {
 		if err := b.start(ctx, "asset mirror", p.mirror); err != nil {
 			return err
 		}
-	}
-	if !p.members.Alone() {
-		b.say("waiting for its lease in the cluster")
-		p.members.awaitLease(ctx)
 	}
 	err := b.startAll(ctx,
 		named{"sessions", p.sessions},
