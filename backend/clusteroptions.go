@@ -163,7 +163,7 @@ func (c *Cluster) listed(peers []string) bool {
 }
 
 // routeHost returns the host by which members connect to ListenAddress that learn of this one from others: one that the
-// certificate has, if possible.
+// certificate has, if possible. "" is the address that this member's own connections come from.
 func (c *Cluster) routeHost() string {
 	hosts := []string{c.AdvertiseHost}
 	if host, _, _ := net.SplitHostPort(c.ListenAddress); !everyAddress(host) {
@@ -174,6 +174,9 @@ func (c *Cluster) routeHost() string {
 			if pair.Leaf.VerifyHostname(host) == nil {
 				return host
 			}
+		}
+		if len(hosts) == 1 {
+			return "" // the name of the host is no better than any other
 		}
 	}
 	return hosts[0]

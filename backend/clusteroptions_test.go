@@ -64,7 +64,9 @@ func TestRouteHost(t *testing.T) {
 		{"192.0.2.1:1", "a.example.com", "192.0.2.1", false},
 		{"192.0.2.1:1", "a.example.com", "a.example.com", true},
 		{"192.0.2.1:1", "", "192.0.2.1", true},
-		{"0.0.0.0:1", "b", "b", true},
+		{"0.0.0.0:1", "a.example.com", "a.example.com", true},
+		{"0.0.0.0:1", "b", "b", false},
+		{"0.0.0.0:1", "b", "", true},
 	} {
 		c := Cluster{ListenAddress: tc.listen, AdvertiseHost: tc.advertised, Peers: []string{"b:1"}}
 		if c.complete(); tc.certified {

@@ -88,7 +88,7 @@ func (b *Backend) startDefinitions(ctx context.Context, s *storage) (err error) 
 	if err := b.start(ctx, "config", s.config); err != nil {
 		return err
 	}
-	if s.config.Removed(s.broker.Name()) {
+	if s.config.Removed(s.broker.Name()) || s.config.Removed(s.broker.UnknownName()) {
 		return fmt.Errorf("this member was removed from the cluster for good, and its state directory %s with it: "+
 			"start it with an empty directory, as a new member", s.dir.path)
 	}

@@ -445,9 +445,9 @@ func (l serverLog) unlessKnown(write func(message, subject string, attrs ...any)
 			return
 		}
 	}
-	write(message, numbered.ReplaceAllString(text, ""), "text", text)
+	write(message, numbered.ReplaceAllString(text, "$1"), "text", slog.StringValue(text)) // whole: the reason is at its end
 }
 
 // numbered are ports, and the server's numbers of connections. Lines that differ only in them have one cause: a member
 // whose certificate is refused connects several times a second.
-var numbered = regexp.MustCompile(`:\d+\b`)
+var numbered = regexp.MustCompile(`(\]|\.\d+|\b[a-z]id):\d+`)

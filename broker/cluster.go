@@ -297,6 +297,15 @@ const unknownName = "unknown-"
 // peerID finds the id in what the server says instead of the name.
 var peerID = regexp.MustCompile(`^Server name unknown .*\(peerID: (\w+)\)$`)
 
+// UnknownName returns the name that this member has at members that do not know its own; "" before Start.
+func (b *Broker) UnknownName() string {
+	srv := b.server()
+	if srv == nil {
+		return ""
+	}
+	return unknownName + srv.Node()
+}
+
 // nameOf returns the name of a server, from what a server says of it.
 func nameOf(said string) string {
 	if unknown := peerID.FindStringSubmatch(said); unknown != nil {
