@@ -25,6 +25,7 @@ type act struct {
 
 	namespace, name string // of the object; "" where a path has none
 	warning         string // a text about the object for the user
+	old             bool   // the answer to a GET may be older than what other members have
 }
 
 // maxAuditedPath is the longest path in the audit log, in bytes. It has space for three names of maximal length.
@@ -47,9 +48,7 @@ func (a *API) perform(ctx context.Context, t *act, who *access, at auth.Attribut
 		}
 	}
 	if t.method == http.MethodGet {
-		if !who.public {
-			a.catchUp(ctx)
-		}
+		t.old = !who.public && !a.catchUp(ctx)
 		return do(ctx)
 	}
 	if t.user != nil {
@@ -81,15 +80,16 @@ func (a *API) perform(ctx context.Context, t *act, who *access, at auth.Attribut
 }
 
 // catchUp waits, but not for long, until this backend has the definitions that other members have: a client may have
-// written through them, and this backend may have been away.
-func (a *API) catchUp(ctx context.Context) {
-	newest := a.opts.Cluster.Revision()
-	if newest <= a.opts.Config.Snapshot().Revision() {
-		return
+// written through them, and this backend may have been away. It reports whether this backend has them, and knows that.
+func (a *API) catchUp(ctx context.Context) bool {
+	if newest := a.opts.Cluster.Revision(); newest > a.opts.Config.Snapshot().Revision() {
+		ctx, cancel := a.waiting(ctx)
+		defer cancel()
+		if err := a.opts.Config.WaitRevision(ctx, newest); err != nil {
+			return false
+		}
 	}
-	ctx, cancel := a.waiting(ctx)
-	defer cancel()
-	_ = a.opts.Config.WaitRevision(ctx, newest) // else the answer is what this backend has
+	return !a.opts.Cluster.CutOff()
 }
 
 // agreeTimeout bounds the waits of agree.

@@ -158,8 +158,29 @@ func TestReadsInACluster(t *testing.T) {
 	if got := a.header.Get("Warning"); !strings.Contains(got, "the answer may be old") {
 		t.Errorf("the warning is %q", got)
 	}
-	fake.cutOff, fake.revision, s.positionWait = false, s.store.Snapshot().Revision()+1000, time.Millisecond
+	fake.cutOff = false
 	if a := s.do("GET", "/api/core/v2/namespaces/dev/checks/late", "").is(200); a.header.Get("Warning") != "" {
 		t.Errorf("the warning is %q", a.header.Get("Warning"))
 	}
+	// It hears the others, but their definitions do not come.
+	fake.revision, s.positionWait = s.store.Snapshot().Revision()+1000, time.Millisecond
+	a = s.do("GET", "/api/core/v2/namespaces/dev/checks/late", "").is(200)
+	if got := a.header.Get("Warning"); !strings.Contains(got, "the answer may be old") {
+		t.Errorf("the warning is %q", got)
+	}
+	s.do("DELETE", "/api/core/v2/namespaces/dev/checks/late", "").is(204) // a write goes on with what is here
+}
+
+// TestWritesInACluster: a write to a member that is cut off waits for its lease, and is refused without; what reads only
+// is answered. A user that this member does not know may be a new one.
+func TestWritesInACluster(t *testing.T) {
+	fake := &fakeCluster{cutOff: true}
+	s := newServer(t, func(o *Options) { o.Cluster, o.WriteTimeout = fake, 100*time.Millisecond })
+	const path = "/api/core/v2/namespaces/dev/checks/late"
+	for _, sender := range []string{"Bearer " + s.token, "Key unknown"} {
+		if text := s.do("DELETE", path, "", "Authorization", sender).is(503).body; !strings.Contains(text, "nothing was changed") {
+			t.Errorf("the answer is %s", text)
+		}
+	}
+	s.do("POST", previewPath, `{"check":"disk"}`).is(200)
 }

@@ -93,12 +93,12 @@ func (a *API) route(pattern string, who access, m methods) {
 			a.fail(w, r, err)
 			return
 		}
-		if r.Method == http.MethodGet && !who.public && a.opts.Cluster.CutOff() {
-			w.advise(cutOff)
-		}
 		err := a.perform(r.Context(), r.act, &who, who.attributes(r), func(ctx context.Context) error {
 			if r.Method != http.MethodGet {
 				r.Request = r.WithContext(ctx)
+			}
+			if r.old {
+				w.advise(cutOff)
 			}
 			return handler(w, r)
 		})
@@ -118,8 +118,13 @@ func (a *API) behind() bool {
 }
 
 // rejoined waits until this backend, which is behind, has its lease and the newest definitions, and identifies the sender
-// of a write anew: users, rights and objects may have changed at the other members.
+// of a write anew: users, rights and objects may have changed at the other members. A backend that keeps its lease and
+// does not get the definitions, because their stream has no leader, goes on with what it has: events can be written.
 func (a *API) rejoined(r *request) error {
+	if !a.opts.Cluster.CutOff() {
+		a.catchUp(r.Context())
+		return a.identify(r)
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), rejoinTimeout)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
