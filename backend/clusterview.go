@@ -216,8 +216,12 @@ func (v *clusterView) Status(ctx context.Context) *api.ClusterStatus {
 	if st.Leader = names.of(leader); leaderErr != nil {
 		st.LeaderError = leaderErr.Error()
 	}
+	away := map[string]bool{}
+	for _, m := range st.Members {
+		away[m.Name] = !m.Up
+	}
 	for i := range st.Streams {
-		fillStream(&st.Streams[i], groups[i], errs[i], names)
+		fillStream(&st.Streams[i], groups[i], errs[i], names, away)
 	}
 	if v.onNATS() {
 		v.fillNATS(st, groups)
@@ -225,7 +229,8 @@ func (v *clusterView) Status(ctx context.Context) *api.ClusterStatus {
 	return st
 }
 
-func fillStream(st *api.StreamStatus, g broker.Group, err error, names memberNames) {
+// fillStream says how the copies of a stream stand. The leader notices late that a member is away.
+func fillStream(st *api.StreamStatus, g broker.Group, err error, names memberNames, away map[string]bool) {
 	st.Replicas = []api.ReplicaStatus{}
 	if err != nil {
 		st.Error = strings.TrimPrefix(err.Error(), "look at stream "+st.Name+": ")
@@ -233,8 +238,9 @@ func fillStream(st *api.StreamStatus, g broker.Group, err error, names memberNam
 	}
 	st.Leader = names.of(g.Leader)
 	for _, r := range g.Replicas {
+		member := names.of(r.Name)
 		st.Replicas = append(st.Replicas, api.ReplicaStatus{
-			Member: names.of(r.Name), Current: r.Current, Offline: r.Offline, Lag: r.Lag, HeardSeconds: r.Heard.Seconds(),
+			Member: member, Current: r.Current, Offline: r.Offline || away[member], Lag: r.Lag, HeardSeconds: r.Heard.Seconds(),
 		})
 	}
 }

@@ -121,7 +121,8 @@ func (b *Backend) buildHandlers(p *parts) (err error) {
 		return err
 	}
 	sendOpts := b.opts.Send
-	sendOpts.Assets, sendOpts.Logger, sendOpts.Registerer = p.assets.env, b.log, b.opts.Registry
+	sendOpts.Assets, sendOpts.MayRun = p.assets.env, p.members.MayAct
+	sendOpts.Logger, sendOpts.Registerer = b.log, b.opts.Registry
 	if p.sender, err = send.New(sendOpts); err != nil {
 		return err
 	}

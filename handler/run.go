@@ -2,6 +2,7 @@ package handler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -195,7 +196,7 @@ func (d *Dispatcher) attempt(
 	at.sent = true
 	at.res = d.opts.Sender.Run(ctx, h, job)
 	at.took = time.Since(begin)
-	if at.res.Err != nil && ctx.Err() != nil {
+	if at.res.Err != nil && ctx.Err() != nil || errors.Is(at.res.Err, send.ErrMayNotRun) {
 		return d.ended(at)
 	}
 	p.attempts++

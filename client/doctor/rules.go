@@ -10,9 +10,9 @@ import (
 // rules run in this order, which is that of causes: a rule may read the findings of those before it.
 var rules = []func(*exam){
 	// The machine and the process.
-	restart, diskSpace, diskErrors, cpu, garbage, diskSpeed, memory, files, connections, certificates,
+	restart, diskSpace, lease, diskErrors, cpu, garbage, diskSpeed, memory, files, connections, certificates,
 	// The members of a cluster.
-	lease, digestsDiffer, membersAway, leaderless, copiesBehind, leadersOnOne, memberDisks, memberClocks,
+	digestsDiffer, membersAway, leaderless, copiesBehind, leadersOnOne, memberDisks, memberClocks,
 	membersBehind, versionsDiffer,
 	// The event's path.
 	brokerServes, logIsHeldUp, logTakes, logCommits, foldLag, writeBack, database, handlers, deadLetters, retries, groups, processes,
@@ -58,8 +58,8 @@ func diskSpace(e *exam) {
 
 func diskErrors(e *exam) {
 	var failed []string
-	// a full disk has a finding already
-	if n := e.grown("lapwing_eventlog_commit_failures_total"); n > 0 && !e.found(Disk) {
+	// a full disk has a finding already, and so has a member without a majority
+	if n := e.grown("lapwing_eventlog_commit_failures_total"); n > 0 && !e.found(Disk) && !e.found(Cluster) {
 		failed = append(failed, count(n, "commit")+" of the event log")
 	}
 	if n := e.grown("lapwing_state_write_failures_total"); n > 0 {
@@ -219,7 +219,7 @@ func foldLag(e *exam) {
 	}
 	fold, route := e.histogram("lapwing_state_fold_seconds"), e.histogram("lapwing_pipeline_handle_seconds")
 	f := Finding{
-		Severity: Warning, Part: Fold, Limits: true, Because: e.because(CPU),
+		Severity: Warning, Part: Fold, Limits: true, Because: e.because(Cluster, CPU),
 		Title: "the state lags behind the event log",
 		Detail: fmt.Sprintf("The oldest event that is not folded came %s ago, %s behind; what the API shows and what handlers get is as late as that. Events are safe in the log. %s %s events/s are folded; folding keeps its goroutines busy %s of the time.",
 			duration(age), count(messages, "message"), course, number(e.rate("lapwing_events_folded_total")), percent(e.foldShare())),

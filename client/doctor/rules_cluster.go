@@ -51,13 +51,16 @@ func membersAway(e *exam) {
 		if seconds < longAway {
 			continue
 		}
-		e.find(Finding{
+		f := Finding{
 			Severity: Warning, Part: Cluster, Subject: member,
 			Title:  "a member of the cluster is away",
 			Detail: fmt.Sprintf("%s has not been heard for %s. %s.", member, duration(seconds), e.membersHeard()),
-			Advice: "Start it again, or look for a broken network. If it is gone for good: lapwing cluster remove " + member +
-				", and start a member with an empty state directory.",
-		})
+			Advice: "Start it again, or look for a broken network.",
+		}
+		if !e.found(Cluster) { // without a majority no member can be removed
+			f.Advice += " If it is gone for good: lapwing cluster remove " + member + ", and start a member with an empty state directory."
+		}
+		e.find(f)
 	}
 	known := e.after.sum("lapwing_cluster_member_up") + float64(len(e.away()))
 	if size := e.after.sum("lapwing_cluster_size"); known < size {

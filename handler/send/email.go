@@ -71,7 +71,7 @@ func (s *Sender) runEmail(ctx context.Context, h *resource.Handler, job Job) Res
 		return unreadable(err)
 	}
 	config.ServerName = cmp.Or(config.ServerName, o.Host)
-	res := deliver(ctx, o, config, password, m, job.Attempt)
+	res := s.dial.deliver(ctx, o, config, password, m, job.Attempt)
 	if res.Err != nil && ctx.Err() != nil {
 		res.Err, res.Temporary, res.Status = fmt.Errorf("talk to the mail server: %w", ctx.Err()), true, 0
 	}
@@ -221,12 +221,12 @@ func oneLine(s string) string {
 }
 
 // deliver has the conversation with the server.
-func deliver(ctx context.Context, o *resource.HandlerEmail, config *tls.Config, password string, m *letter, attempt int) Result {
+func (d dialer) deliver(ctx context.Context, o *resource.HandlerEmail, config *tls.Config, password string, m *letter, attempt int) Result {
 	port := o.Port
 	if port == 0 {
 		port = map[string]uint32{"tls": 465, "none": 25}[o.Security]
 	}
-	plain, err := dialWithAnswer(ctx, "tcp", address(o.Host, cmp.Or(port, 587)))
+	plain, err := d.withAnswer(ctx, "tcp", address(o.Host, cmp.Or(port, 587)))
 	if err != nil {
 		return temporary(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -51,5 +53,51 @@ func TestEndedAttempt(t *testing.T) {
 				t.Errorf("the connection ended with %v", err)
 			}
 		})
+	}
+}
+
+// TestMayNotRun: a backend that loses its right to make attempts while one connects sends nothing, and starts no command.
+func TestMayNotRun(t *testing.T) {
+	marker := filepath.Join(t.TempDir(), "ran")
+	for name, def := range map[string]func(addr *net.TCPAddr) *resource.Handler{
+		"webhook": func(addr *net.TCPAddr) *resource.Handler { return webhook("http://" + addr.String()) },
+		"email":   email,
+		"tcp": func(addr *net.TCPAddr) *resource.Handler {
+			return &resource.Handler{Type: "tcp", Socket: &resource.HandlerSocket{Host: addr.IP.String(), Port: uint32(addr.Port)}}
+		},
+		"pipe": func(*net.TCPAddr) *resource.Handler { return &resource.Handler{Type: "pipe", Command: "touch " + marker} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			got := make(chan string, 1)
+			go func() {
+				conn, err := l.Accept()
+				if err != nil {
+					close(got)
+					return
+				}
+				defer conn.Close()
+				if name == "email" {
+					_, _ = io.WriteString(conn, "220 hello\r\n")
+				}
+				text, _ := io.ReadAll(conn)
+				got <- string(text)
+			}()
+			s := setup(t, Options{MayRun: func() bool { return false }})
+			if res := s.Run(t.Context(), def(l.Addr().(*net.TCPAddr)), job(event(2))); !errors.Is(res.Err, ErrMayNotRun) {
+				t.Errorf("the attempt ended with %v", res.Err)
+			}
+			l.Close()
+			if text := <-got; text != "" {
+				t.Errorf("the receiver got %q", text)
+			}
+		})
+	}
+	if _, err := os.Stat(marker); err == nil {
+		t.Error("the command ran")
 	}
 }

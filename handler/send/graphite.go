@@ -47,7 +47,7 @@ func (s *Sender) runGraphite(ctx context.Context, h *resource.Handler, job Job) 
 	switch {
 	case len(lines) == 0:
 	case o.Protocol == "udp":
-		err := writeDatagrams(ctx, addr, datagrams(lines))
+		err := s.dial.writeDatagrams(ctx, addr, datagrams(lines))
 		res = Result{Err: err, Temporary: err != nil}
 	default:
 		res = s.stream(ctx, h, target{addr: addr, host: o.Host, tls: o.TLS, connections: 4}, bytes.Join(lines, nil))

@@ -23,6 +23,8 @@ const maxClients = 256
 
 // clients has the HTTP clients of all handlers: one for each set of TLS settings, so that connections are reused.
 type clients struct {
+	dial dialer
+
 	mu   sync.Mutex
 	byID map[identity]*http.Client
 }
@@ -48,7 +50,7 @@ func (c *clients) get(files secretFiles, t *resource.HandlerTLS) (*http.Client, 
 	}
 	transport := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            dialWithAnswer,
+		DialContext:            c.dial.withAnswer,
 		TLSClientConfig:        config,
 		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           256,
@@ -74,24 +76,60 @@ func (c *clients) close() {
 	c.byID = nil
 }
 
-// dialer notices within a minute that the peer of an open connection has vanished.
-var dialer = &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}}
+// ErrMayNotRun ends an attempt because this backend may make none any more.
+var ErrMayNotRun = errors.New("this backend may make no attempts now")
 
-// dialWithAnswer connects for a protocol in which the peer answers each message. So when such a connection is closed, the
+// dialer connects to receivers. Its connections take no data while this backend may make no attempts: the process may
+// have stood still since an attempt began, and another backend has made it.
+type dialer struct {
+	mayRun func() bool // nil is always
+}
+
+// keepAlive notices within a minute that the peer of an open connection has vanished.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
+
+// dial connects.
+func (d dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, network, address)
+	if err != nil || d.mayRun == nil {
+		return conn, err
+	}
+	return &heldConn{conn, d.mayRun}, nil
+}
+
+// withAnswer connects for a protocol in which the peer answers each message. So when such a connection is closed, the
 // kernel has data to send only for an attempt that was ended. That must not arrive later, when another backend has made
 // the attempt: the kernel drops it. Of a request over HTTP/2 the client itself may still send what it has buffered,
 // because other requests share the connection.
-func dialWithAnswer(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := dialer.DialContext(ctx, network, address)
+func (d dialer) withAnswer(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := d.dial(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
+	plain := conn
+	if held, ok := conn.(*heldConn); ok {
+		plain = held.Conn
+	}
+	if tcp, ok := plain.(*net.TCPConn); ok {
 		if err := tcp.SetLinger(0); err != nil {
 			return nil, errors.Join(err, conn.Close())
 		}
 	}
 	return conn, nil
+}
+
+// heldConn is a connection of a dialer.
+type heldConn struct {
+	net.Conn
+	mayRun func() bool
+}
+
+// Write implements net.Conn.
+func (c *heldConn) Write(b []byte) (int, error) {
+	if !c.mayRun() {
+		return 0, ErrMayNotRun
+	}
+	return c.Conn.Write(b)
 }
 
 // call is a request to a web service.

@@ -50,7 +50,7 @@ func (s *Sender) writeInflux(ctx context.Context, o *resource.HandlerInflux, lin
 		return permanent(fmt.Errorf("read url: %w", withoutURL(err)))
 	}
 	if u.Scheme == "udp" {
-		err := writeDatagrams(ctx, u.Host, datagrams(lines))
+		err := s.dial.writeDatagrams(ctx, u.Host, datagrams(lines))
 		return Result{Err: err, Temporary: err != nil}
 	}
 	query := u.Query()

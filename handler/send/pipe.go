@@ -56,6 +56,10 @@ func (s *Sender) runPipe(ctx context.Context, h *resource.Handler, job Job) Resu
 	if err := s.enter(ctx); err != nil {
 		return temporary(err)
 	}
+	if s.opts.MayRun != nil && !s.opts.MayRun() { // to wait for a process took time
+		<-s.processes
+		return temporary(ErrMayNotRun)
+	}
 	res, err := proc.Run(ctx, proc.Options{
 		Command: h.Command,
 		Env: proc.Environ(s.env, assets, h.EnvVars, []string{

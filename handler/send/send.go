@@ -53,6 +53,9 @@ type Options struct {
 	SecretDirs []string
 	// Types are the types of handlers that may be used. Empty is all.
 	Types []string
+	// MayRun reports whether this backend may make attempts now. It is asked before each write to a receiver; while it
+	// returns false, attempts end with ErrMayNotRun. Default: always.
+	MayRun func() bool
 	// Kinds replaces the kinds of handlers of some types, for tests. Default none.
 	Kinds      map[string]Kind
 	Logger     *slog.Logger
@@ -70,6 +73,7 @@ type Sender struct {
 	env       []string // of commands
 	processes chan struct{}
 	files     secretFiles
+	dial      dialer
 	clients   clients
 	streams   streams
 }
@@ -146,7 +150,9 @@ func New(opts Options) (*Sender, error) {
 		env:       environment(opts.PassEnv),
 		processes: make(chan struct{}, opts.MaxProcesses),
 		files:     opts.SecretDirs,
+		dial:      dialer{opts.MayRun},
 	}
+	s.clients.dial = s.dial
 	s.metrics = newMetrics(opts.Registerer, s)
 	return s, nil
 }

@@ -33,7 +33,7 @@ func (s *Sender) writeOnce(ctx context.Context, network string, h *resource.Hand
 	if err != nil {
 		return permanent(err)
 	}
-	if err := write(ctx, network, address(h.Socket.Host, h.Socket.Port), data); err != nil {
+	if err := s.dial.write(ctx, network, address(h.Socket.Host, h.Socket.Port), data); err != nil {
 		return temporary(err)
 	}
 	return Result{}
@@ -44,8 +44,8 @@ func address(host string, port uint32) string {
 }
 
 // write connects, makes one write and closes.
-func write(ctx context.Context, network, addr string, data []byte) error {
-	conn, err := dialer.DialContext(ctx, network, addr)
+func (d dialer) write(ctx context.Context, network, addr string, data []byte) error {
+	conn, err := d.dial(ctx, network, addr)
 	if err != nil {
 		return err
 	}
@@ -60,8 +60,8 @@ func write(ctx context.Context, network, addr string, data []byte) error {
 }
 
 // writeDatagrams sends each piece as a datagram.
-func writeDatagrams(ctx context.Context, addr string, pieces [][]byte) error {
-	conn, err := dialer.DialContext(ctx, "udp", addr)
+func (d dialer) writeDatagrams(ctx context.Context, addr string, pieces [][]byte) error {
+	conn, err := d.dial(ctx, "udp", addr)
 	if err != nil {
 		return err
 	}

@@ -69,15 +69,15 @@ func (s *Sender) stream(ctx context.Context, h *resource.Handler, to target, mes
 	if err != nil {
 		return temporary(err)
 	}
-	if err := p.write(ctx, message, func() (net.Conn, error) { return dial(ctx, to.addr, config) }); err != nil {
+	if err := p.write(ctx, message, func() (net.Conn, error) { return s.dial.secure(ctx, to.addr, config) }); err != nil {
 		return temporary(err)
 	}
 	return Result{}
 }
 
-// dial connects, with TLS if there is a configuration.
-func dial(ctx context.Context, addr string, config *tls.Config) (net.Conn, error) {
-	conn, err := dialer.DialContext(ctx, "tcp", addr)
+// secure connects, with TLS if there is a configuration.
+func (d dialer) secure(ctx context.Context, addr string, config *tls.Config) (net.Conn, error) {
+	conn, err := d.dial(ctx, "tcp", addr)
 	if err != nil || config == nil {
 		return conn, err
 	}

@@ -13,8 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // run is one schedule, played in a sandbox.
@@ -363,7 +361,6 @@ func (r *run) check(ctx context.Context) (summary string, f findings) {
 			}
 			f.checkSame(r.members[0].name, m.name, first, events)
 		}
-		r.sayKeepalive(m.name, events)
 		f.checkPairs(m.name, sent, storedPairs(events))
 		r.checkHistories(ctx, i, &f)
 		status, err := w.askCluster(ctx, i)
@@ -387,16 +384,6 @@ func (r *run) check(ctx context.Context) (summary string, f findings) {
 	}
 	f.Missing = append(f.Missing, w.follower.compare(newest)...)
 	return r.summary(sent, counts), f
-}
-
-// sayKeepalive logs what a member knows of the mortal agent, for the case that its death goes unnoticed.
-func (r *run) sayKeepalive(member string, events []resource.Event) {
-	for _, ev := range events {
-		if c := ev.Check; c != nil && c.Metadata.Name == "keepalive" && ev.Entity.Metadata.Name == mortal {
-			r.say("%s has the keepalive of %s: status %d, %d times, executed at %s, last ok at %s", member, mortal, c.Status,
-				c.Occurrences, time.Unix(c.Executed, 0).Format(time.TimeOnly), time.Unix(c.LastOK, 0).Format(time.TimeOnly))
-		}
-	}
 }
 
 // mayComeTwice bounds the alerts that come twice.
