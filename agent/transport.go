@@ -419,14 +419,16 @@ func (t *Transport) Run(ctx context.Context) {
 			t.log.Info("backend does not take this agent: trying the next one", "url", at.url, "err", err)
 			continue
 		}
-		t.log.Warn("not connected to a backend", "err", err)
 		if worked {
+			t.log.Warn("not connected to a backend", "err", err)
 			continue // a connection that worked for a while is replaced without a wait
 		}
+		pause := retry.wait()
+		t.log.Warn("not connected to a backend", "err", err, "next_attempt_in", pause.Round(time.Millisecond))
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(retry.wait()):
+		case <-time.After(pause):
 		}
 	}
 }

@@ -75,6 +75,7 @@ func (a *API) changeMember(w *response, r *request) error {
 		http.Error(w, "missing peer-addrs form value", http.StatusBadRequest)
 		return nil
 	}
-	http.Error(w, "the members of the cluster cannot be changed through the API: there is no etcd", http.StatusBadRequest)
+	http.Error(w, "the members of the cluster cannot be changed through the API: there is no etcd; lapwing cluster remove "+
+		"removes a member", http.StatusBadRequest)
 	return nil
 }

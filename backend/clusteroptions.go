@@ -258,6 +258,10 @@ func (c *Cluster) checkCertificate() error {
 	if slices.ContainsFunc(hosts, func(host string) bool { return pair.Leaf.VerifyHostname(host) == nil }) {
 		return nil
 	}
+	if len(names(pair.Leaf)) == 0 {
+		return badCertificate(fmt.Errorf("the certificate has no names or addresses (subjectAltName), and the other members connect to %s",
+			strings.Join(hosts, " or ")))
+	}
 	return badCertificate(fmt.Errorf("the certificate is for %s, and the other members connect to %s: they would refuse it",
 		strings.Join(names(pair.Leaf), ", "), strings.Join(hosts, " or ")))
 }

@@ -510,8 +510,8 @@ func (v *clusterView) gone(name string, members []cluster.Member, all *servers) 
 		return "", fmt.Errorf("%w: several members that are away are called %s: name one of %s", api.ErrNoMember, name,
 			strings.Join(away, ", "))
 	case len(connected) > 0:
-		return "", fmt.Errorf("%w: stop %s and see to it that it does not start again, then remove it; "+
-			"for a while it may also just be stopped", api.ErrMemberUp, name)
+		return "", fmt.Errorf("%w: stop %s, and make sure that it does not start again; if it has just stopped, try again "+
+			"in some seconds", api.ErrMemberUp, name)
 	}
 	return "", api.NoMember(name, known)
 }

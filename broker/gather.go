@@ -96,13 +96,14 @@ func (b *Broker) gather(ctx context.Context) (routes []string, err error) {
 		if err != nil || heard <= c.Members/2 {
 			return fmt.Sprintf("a majority of the cluster's members: heard of %d of %d", heard, c.Members), err
 		}
-		since := b.majoritySince()
+		since, names := b.majoritySince(), []string{b.opts.Name}
 		if err := b.mayJoin(own, others); err != nil {
 			return "", err
 		}
 		established := own != ""
 		for _, o := range others {
 			established = established || o.Cluster != ""
+			names = append(names, o.Name)
 		}
 		routes = c.routes(c.Members)
 		if heard < c.Members && !established {
@@ -110,7 +111,7 @@ func (b *Broker) gather(ctx context.Context) (routes []string, err error) {
 				return fmt.Sprintf("all members of the new cluster: heard of %d of %d", heard, c.Members), nil
 			}
 			routes = c.reachable(ctx).routes(heard)
-			b.log.Warn("a new cluster is made without all its members", "members", c.Members, "heard_of", heard)
+			b.log.Warn("a new cluster is made without all its members", "members", c.Members, "heard_of", names)
 		}
 		return "", nil
 	})

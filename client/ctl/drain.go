@@ -44,7 +44,7 @@ at --api-url; all members of a cluster pass the request on to the one that --mem
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(s.out, "Draining: %s leave within %s\n", agents(d.Sessions), over)
+			fmt.Fprintf(s.out, "Draining within %s: %s\n", over, agents(d.Sessions))
 			if !wait {
 				return nil
 			}

@@ -152,15 +152,14 @@ func runDemoCluster(ctx context.Context, o demoOptions, out io.Writer) (err erro
 	if err := waitForDemo(ctx, members); err != nil {
 		return err
 	}
-	url := "http://" + members[0].api
-	if err := createSamples(ctx, url, dir); err != nil {
+	if err := createSamples(ctx, "http://"+members[0].api, dir); err != nil {
 		return err
 	}
-	var urls []string
+	var apis, agents []string
 	for _, m := range members {
-		urls = append(urls, "ws://"+m.agents)
+		apis, agents = append(apis, "http://"+m.api), append(agents, "ws://"+m.agents)
 	}
-	a, err := startDemoAgent(ctx, log, urls...)
+	a, err := startDemoAgent(ctx, log, agents...)
 	if err != nil {
 		return err
 	}
@@ -188,7 +187,7 @@ Try, in another terminal:
   tail -f %[7]s/incidents.jsonl
 
 Ctrl-C ends all of this.
-`, url, demoUser, demoPassword, self, victim, demoRestart, dir)
+`, strings.Join(apis, ","), demoUser, demoPassword, self, victim, demoRestart, dir)
 	<-ctx.Done()
 	fmt.Fprintln(out, "stopping")
 	return nil
