@@ -31,6 +31,8 @@ type configOp struct {
 	New          string // is written once in the whole run
 	Call, Return time.Duration
 	Result       result
+	// given is when a write that turned out to be done was given up without an answer. Until then it was on its way.
+	given time.Duration
 }
 
 // span is a time in which a member may have been cut off from the others.
@@ -138,7 +140,7 @@ func regular(ops []configOp) []configOp {
 		}
 		call := op.Call
 		for _, w := range ops {
-			end := w.Return
+			end := max(w.Return, w.given)
 			if w.Return-w.Call >= peerWait {
 				end += staleAfter
 			}
@@ -179,7 +181,7 @@ func decide(ops []configOp) []configOp {
 			if !ok {
 				continue
 			}
-			op.Return, op.Result = first, done
+			op.given, op.Return, op.Result = op.Return, first, done
 		}
 		decided = append(decided, op)
 	}

@@ -83,6 +83,13 @@ func TestRegisters(t *testing.T) {
 	check("regular: old after the write was answered", read(inversion(3), initial, 4), false)
 	check("regular: old after a write that has waited in vain", read(inversion(9), initial, 10), true)
 	check("regular: old long after a write that has waited in vain", read(inversion(9), initial, 20), false)
+	unanswered := func() *history {
+		h := inversion(3)
+		h.ops[0].Result = unknown
+		return h
+	}
+	check("regular: old after new, and nobody has an answer yet", unanswered(), true)
+	check("regular: old after the write was given up, and had been read", read(unanswered(), initial, 4), false)
 	check("regular: a fork", fresh().write(initial, "a", done).write(initial, "b", done).read(0, "b"), false)
 }
 
