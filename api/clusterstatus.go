@@ -87,6 +87,10 @@ type MemberStatus struct {
 	// Revision is that of its definitions. DefinitionsLag is how many changes it has not got, and another member has.
 	Revision       uint64 `json:"revision"`
 	DefinitionsLag uint64 `json:"definitions_lag"`
+	// DefinitionsDiffer says that it has other definitions than the backend that answers, at the same revision.
+	// DefinitionsStandSeconds is how long it has lacked changes and got none.
+	DefinitionsDiffer       bool    `json:"definitions_differ,omitempty"`
+	DefinitionsStandSeconds float64 `json:"definitions_stand_seconds,omitempty"`
 	// Folded are the newest messages of the event log that it has folded, by partition. FoldLag is how many it has not
 	// folded, and another member has.
 	Folded  []uint64 `json:"folded"`

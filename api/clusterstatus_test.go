@@ -139,6 +139,13 @@ func TestClusterProblems(t *testing.T) {
 			"a and c have read different messages in partitions 0 and 2 of the event log: " +
 				"ask the third member which of them is wrong, and give that one an empty state directory",
 		}},
+		{"definitions", func(s *ClusterStatus) {
+			s.Members[1].DefinitionsDiffer, s.Members[2].DefinitionsStandSeconds = true, 120
+		}, []string{
+			"a and b have different definitions: ask the third member which of them is wrong, and give that one an empty state directory",
+			"c has got no definitions for 120 s, and lacks changes: restart it; if that does not help, remove it and give it an " +
+				"empty state directory",
+		}},
 		{"copies", func(s *ClusterStatus) {
 			s.Streams[2].Replicas = s.Streams[2].Replicas[:1]
 			replica(s, 0, "b").Offline = true

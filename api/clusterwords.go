@@ -24,6 +24,7 @@ func (s *ClusterStatus) problems() []string {
 	words := []string{} // an empty array in JSON
 	add := func(more ...string) { words = append(words, more...) }
 	add(s.digestsDiffer()...)
+	add(s.definitionsWrong()...)
 	add(s.withoutLease()...)
 	add(s.withoutLeader()...)
 	add(s.withoutOwner()...)
@@ -50,6 +51,25 @@ func (s *ClusterStatus) digestsDiffer() (words []string) {
 			words = append(words, fmt.Sprintf("%s and %s have read different messages in %s of the event log: "+
 				"ask the third member which of them is wrong, and give that one an empty state directory",
 				s.Member, m.Name, listed(partitions)))
+		}
+	}
+	return words
+}
+
+// longStand is how long a member may lack definitions and get none: the broker makes a copy anew that stands still for a
+// minute.
+const longStand = 90 * time.Second
+
+// definitionsWrong names members with other definitions than the backend that answers, and members that get none.
+func (s *ClusterStatus) definitionsWrong() (words []string) {
+	for _, m := range s.Members {
+		if m.DefinitionsDiffer {
+			words = append(words, fmt.Sprintf("%s and %s have different definitions: ask the third member which of them is wrong, "+
+				"and give that one an empty state directory", s.Member, m.Name))
+		}
+		if m.DefinitionsStandSeconds >= longStand.Seconds() {
+			words = append(words, fmt.Sprintf("%s has got no definitions for %.0f s, and lacks changes: restart it; if that does not "+
+				"help, remove it and give it an empty state directory", m.Name, m.DefinitionsStandSeconds))
 		}
 	}
 	return words

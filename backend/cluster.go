@@ -71,7 +71,8 @@ func (m *membership) describe() cluster.Info {
 	}
 	since, _, _ := p.sessions.Draining()
 	info.Sessions, info.Draining = p.sessions.Sessions(), !since.IsZero()
-	info.Revision = p.config.Snapshot().Revision()
+	definitions := p.config.Snapshot()
+	info.Revision, info.DefinitionsDigest = definitions.Revision(), definitions.Digest()
 	for i := range m.log.Partitions() {
 		folded, replay := p.state.Folded(i)
 		info.Folded, info.Replay = append(info.Folded, folded), append(info.Replay, replay)

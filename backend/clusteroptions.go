@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
@@ -42,6 +44,12 @@ func (c *Cluster) check(bad func(flag, format string, args ...any)) {
 	if strings.ContainsAny(c.Name, " \t\r\n.*>/") {
 		bad("name", "%q has a space or one of . * > /", c.Name)
 	}
+	if len(c.Name) > maxName || !utf8.ValidString(c.Name) || strings.ContainsFunc(c.Name, unicode.IsControl) {
+		bad("name", "%q is no text of up to %d bytes without control characters", c.Name, maxName)
+	}
+	if strings.HasPrefix(c.Name, broker.UnknownPrefix) {
+		bad("name", "%q begins with %s, as the status calls members whose names are not known", c.Name, broker.UnknownPrefix)
+	}
 	c.NATS.check(bad)
 	if c.NATS.on() {
 		c.checkWithNATS(bad)
@@ -73,8 +81,13 @@ func (c *Cluster) check(bad func(flag, format string, args ...any)) {
 	if files != 0 && files != 3 {
 		bad("cluster-cert-file", "it needs --cluster-key-file and --cluster-trusted-ca-file, and they need it")
 	}
-	if c.Size < 0 || c.Size > maxMembers {
+	switch {
+	case c.Size < 0 || c.Size == 1 || c.Size > maxMembers:
 		bad("cluster-size", "%d is not between 2 and %d", c.Size, maxMembers)
+	case c.Size > 0 && len(c.Peers) > c.Size:
+		bad("cluster-size", "%d members, and --peers names %d", c.Size, len(c.Peers))
+	case c.Size == 0 && c.size() == 1:
+		bad("peers", "this names the member itself alone: name at least one other")
 	}
 	if len(c.Peers) > maxMembers {
 		bad("peers", "%d addresses are named, %d at most", len(c.Peers), maxMembers)
@@ -85,6 +98,9 @@ func (c *Cluster) check(bad func(flag, format string, args ...any)) {
 		}
 	}
 }
+
+// maxName bounds a member's name, in bytes.
+const maxName = 64
 
 // maxMembers bounds a cluster. Each member folds all events, so more members than this cost more than they bring.
 const maxMembers = 9

@@ -35,8 +35,10 @@ type clusterView struct {
 	backend *Backend
 	parts   *parts
 	digests *digestCheck
-	name    string // of this member
-	log     *slog.Logger
+
+	definitions *definitionsCheck
+	name        string // of this member
+	log         *slog.Logger
 
 	asking singleflight.Group // questions under way, by source: what hangs, hangs once
 	mu     sync.Mutex         // guards the fields below
@@ -51,7 +53,7 @@ func (b *Backend) newClusterView(p *parts) *clusterView {
 	return &clusterView{
 		members: p.members, broker: p.broker, config: p.config, backend: b, parts: p,
 		name: cmp.Or(b.opts.Cluster.Name, hostname(p.id.Cluster)), log: log,
-		digests: &digestCheck{own: p.state, log: log},
+		digests: &digestCheck{own: p.state, log: log}, definitions: &definitionsCheck{log: log},
 	}
 }
 
@@ -94,6 +96,8 @@ type known struct {
 	members    []cluster.Member
 	partitions []api.PartitionStatus // with the owners' ids
 	differ     map[string][]int      // see digestCheck
+
+	definitions map[string]definitionsState // what is not well, by member's id
 }
 
 func (v *clusterView) look(ctx context.Context) (known, error) {
@@ -107,7 +111,7 @@ func (v *clusterView) look(ctx context.Context) (known, error) {
 				Partition: i, Owner: v.members.Owner(i, cluster.PartitionLane(i)), Roster: v.members.Number(i),
 			})
 		}
-		k.differ = v.digests.check(k.members)
+		k.differ, k.definitions = v.digests.check(k.members), v.definitions.check(k.members, time.Now())
 		return k, nil
 	})
 }
@@ -207,6 +211,8 @@ func (v *clusterView) Status(ctx context.Context) *api.ClusterStatus {
 	for i := range st.Members {
 		m := &st.Members[i]
 		m.DigestsDiffer = append(m.DigestsDiffer, k.differ[m.ID]...)
+		definitions := k.definitions[m.ID]
+		m.DefinitionsDiffer, m.DefinitionsStandSeconds = definitions.differ, definitions.stands.Seconds()
 	}
 	for _, p := range k.partitions {
 		p.Owner = names.of(p.Owner)

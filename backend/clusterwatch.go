@@ -19,7 +19,7 @@ type clusterWatch struct {
 	// out. Only the watch's goroutine uses them.
 	leaderless, behind map[string]time.Time
 
-	withoutLeader, copiesBehind, led, differ *prometheus.GaugeVec
+	withoutLeader, copiesBehind, led, differ, definitions *prometheus.GaugeVec
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -47,8 +47,10 @@ func newClusterWatch(view *clusterView, r prometheus.Registerer) *clusterWatch {
 		led: gauge("lapwing_cluster_streams_led", "member", "Streams of the broker that a member leads."),
 		differ: gauge("lapwing_cluster_digests_differ", "member",
 			"Partitions of the event log of which a member has read other messages than this backend."),
+		definitions: gauge("lapwing_cluster_definitions_differ", "member",
+			"1 while a member has other definitions than this backend, at the same revision, else 0."),
 	}
-	r.MustRegister(w.withoutLeader, w.copiesBehind, w.led, w.differ)
+	r.MustRegister(w.withoutLeader, w.copiesBehind, w.led, w.differ, w.definitions)
 	return w
 }
 
@@ -93,10 +95,12 @@ func (w *clusterWatch) look(ctx context.Context, now time.Time) {
 func (w *clusterWatch) judge(st *api.ClusterStatus, now time.Time) {
 	led, behind := map[string]int{}, map[string]bool{}
 	w.differ.Reset()
+	w.definitions.Reset()
 	for _, m := range st.Members {
 		led[m.Name] = 0
 		if !m.Self {
 			w.differ.WithLabelValues(m.Name).Set(float64(len(m.DigestsDiffer)))
+			w.definitions.WithLabelValues(m.Name).Set(one(m.DefinitionsDiffer))
 		}
 	}
 	for _, s := range st.Streams {
@@ -130,6 +134,13 @@ func (w *clusterWatch) judge(st *api.ClusterStatus, now time.Time) {
 		}
 		w.copiesBehind.WithLabelValues(name).Set(now.Sub(w.behind[name]).Seconds())
 	}
+}
+
+func one(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 // lacking returns the members whose copy of a stream is not what it should be.

@@ -240,15 +240,25 @@ func TestOptionsNameTheirFlags(t *testing.T) {
 		"--assets-mirror-bytes: -1 is negative: ": func(o *Options) { o.Mirror.MaxBytes = -1 },
 		"--state-history-age: -1ns is negative: ": func(o *Options) { o.State.HistoryAge = -1 },
 		"--cluster-admin-username: ":              func(o *Options) { o.Admin.Username = "" },
-		"--phase-hash: ":                          func(o *Options) { o.PhaseHash = "crc" },
-		"--password-hash: ":                       func(o *Options) { o.Auth.Hash = "md5" },
-		"--cluster-admin-api-key: ":               func(o *Options) { o.Admin.APIKey = "x" },
-		"--access-token-lifetime: ":               func(o *Options) { o.Auth.AccessLifetime = 1 },
-		"--refresh-token-lifetime: 1m0s":          func(o *Options) { o.Auth.RefreshLifetime = time.Minute },
-		"--jwt-private-key-file: ":                func(o *Options) { o.JWTPublicKeyFile = "x" },
-		"--handler-workers: -1":                   func(o *Options) { o.Handler.Workers = -1 },
-		"--trace-age: -1s":                        func(o *Options) { o.Trace.MaxAge = -time.Second },
-		"--agent-auth-crl-urls: it needs":         func(o *Options) { o.TLS.AgentCRLs = []string{"x"} },
+		"--peers: this names the member itself alone": func(o *Options) {
+			o.Cluster.ListenAddress, o.Cluster.Peers = "127.0.0.1:1", []string{"127.0.0.1:1"}
+		},
+		"--cluster-size: 2 members, and --peers names 3": func(o *Options) {
+			o.Cluster = Cluster{ListenAddress: "127.0.0.1:1", Peers: []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}, Size: 2}
+		},
+		`--name: "a b" has a space`:                func(o *Options) { o.Cluster.Name = "a b" },
+		`--name: "b\xfcro" is no text`:             func(o *Options) { o.Cluster.Name = "b\xfcro" },
+		`--name: "a\x01" is no text`:               func(o *Options) { o.Cluster.Name = "a\x01" },
+		`--name: "unknown-1" begins with unknown-`: func(o *Options) { o.Cluster.Name = "unknown-1" },
+		"--phase-hash: ":                           func(o *Options) { o.PhaseHash = "crc" },
+		"--password-hash: ":                        func(o *Options) { o.Auth.Hash = "md5" },
+		"--cluster-admin-api-key: ":                func(o *Options) { o.Admin.APIKey = "x" },
+		"--access-token-lifetime: ":                func(o *Options) { o.Auth.AccessLifetime = 1 },
+		"--refresh-token-lifetime: 1m0s":           func(o *Options) { o.Auth.RefreshLifetime = time.Minute },
+		"--jwt-private-key-file: ":                 func(o *Options) { o.JWTPublicKeyFile = "x" },
+		"--handler-workers: -1":                    func(o *Options) { o.Handler.Workers = -1 },
+		"--trace-age: -1s":                         func(o *Options) { o.Trace.MaxAge = -time.Second },
+		"--agent-auth-crl-urls: it needs":          func(o *Options) { o.TLS.AgentCRLs = []string{"x"} },
 		"--agent-queue: -1 is negative: it must be from 1 to 1000000\n--handler-queue: -1 is negative": func(o *Options) {
 			o.Session.SendQueue, o.Handler.QueueSize = -1, -1 // all at once
 		},

@@ -159,19 +159,19 @@ func TestClusterWatch(t *testing.T) {
 		change func()
 		want   string
 	}{
-		{func() {}, "copies_behind_seconds a 0, copies_behind_seconds b 0, digests_differ b 0, " +
+		{func() {}, "copies_behind_seconds a 0, copies_behind_seconds b 0, definitions_differ b 0, digests_differ b 0, " +
 			"stream_leaderless_seconds x 0, stream_leaderless_seconds y 0, streams_led a 2, streams_led b 0"},
 		{func() { st.Streams[0].Leader, st.Streams[1].Replicas[0].Offline = "", true }, "copies_behind_seconds a 0, " +
-			"copies_behind_seconds b 0, digests_differ b 0, stream_leaderless_seconds x 0, stream_leaderless_seconds y 0, " +
+			"copies_behind_seconds b 0, definitions_differ b 0, digests_differ b 0, stream_leaderless_seconds x 0, stream_leaderless_seconds y 0, " +
 			"streams_led a 1, streams_led b 0"},
 		{func() {
-			st.Streams[1].Replicas, st.Members[1].DigestsDiffer = nil, []int{0, 2}
-		}, "copies_behind_seconds a 0, copies_behind_seconds b 5, digests_differ b 2, " +
+			st.Streams[1].Replicas, st.Members[1].DigestsDiffer, st.Members[1].DefinitionsDiffer = nil, []int{0, 2}, true
+		}, "copies_behind_seconds a 0, copies_behind_seconds b 5, definitions_differ b 1, digests_differ b 2, " +
 			"stream_leaderless_seconds x 5, stream_leaderless_seconds y 0, streams_led a 1, streams_led b 0"},
 		{func() {
 			st.Streams[0].Leader = "b"
 			st.Streams[0].Replicas = []api.ReplicaStatus{{Member: "a", Lag: 5000}}
-		}, "copies_behind_seconds a 0, copies_behind_seconds b 10, digests_differ b 2, stream_leaderless_seconds x 0, " +
+		}, "copies_behind_seconds a 0, copies_behind_seconds b 10, definitions_differ b 1, digests_differ b 2, stream_leaderless_seconds x 0, " +
 			"stream_leaderless_seconds y 0, streams_led a 1, streams_led b 1"},
 		{func() { st.Streams, st.Members = st.Streams[:1], st.Members[:1] }, "copies_behind_seconds a 5, copies_behind_seconds b 0, " +
 			"stream_leaderless_seconds x 0, stream_leaderless_seconds y 0, streams_led a 0, streams_led b 1"},

@@ -115,8 +115,9 @@ type identity struct {
 	Reseed      bool      `json:"reseed,omitempty"`
 	// Seeded is when the init command made them in a directory that no backend had used.
 	Seeded time.Time `json:"seeded,omitzero"`
-	// Batches is above the numbers of all batches that earlier starts gave to the event log. The log itself cannot say:
-	// the newest batch of a process that was killed may come into it only after the next process has looked.
+	// Batches is where the newest start began to number its batches of the event log. The next one begins far above it.
+	// The log itself cannot say which numbers are used: the newest batch of a process that was killed may come into it
+	// only after the next process has looked.
 	Batches uint64 `json:"batches,omitempty"`
 	// Unmarked says that the streams are of an earlier release and have no marks yet.
 	Unmarked bool `json:"unmarked,omitempty"`

@@ -58,6 +58,8 @@ type Survey struct {
 	Findings []Finding
 	Streams  []StreamSummary
 	Took     time.Duration
+	// CopiesLeftOut says that the streams were not read, because they are a member's copies.
+	CopiesLeftOut bool
 
 	dir          *stateDir
 	id           identity
@@ -136,7 +138,8 @@ func (b *Backend) survey(dir *stateDir) (s *Survey, err error) {
 	if err := s.readSignIns(); err != nil {
 		return s, err
 	}
-	if s.readsStreams() {
+	s.CopiesLeftOut = !s.readsStreams()
+	if !s.CopiesLeftOut {
 		if err := s.readStreams(b.opts.Audit.MaxAge); err != nil {
 			return s, err
 		}
@@ -154,7 +157,8 @@ func (b *Backend) survey(dir *stateDir) (s *Survey, err error) {
 	return s, err
 }
 
-// readsStreams reports whether a survey reads the streams. A member gets from the others what its copies lack.
+// readsStreams reports whether a survey reads the streams. A member's copies are not read: after a power cut they lack
+// what was not synced, and the member gets that from the others. Members compare what they have read.
 func (s *Survey) readsStreams() bool { return s.id.Member == "" || s.id.Brings != "" }
 
 // close closes the database.

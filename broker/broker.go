@@ -258,7 +258,11 @@ func (b *Broker) boot(opts *server.Options) (*server.Server, error) {
 	}
 	if err != nil {
 		end(srv, nil)
-		return nil, fmt.Errorf("start broker in %s: %w", b.opts.Dir, err)
+		if err = fmt.Errorf("start broker in %s: %w", b.opts.Dir, err); b.opts.Cluster != nil {
+			err = fmt.Errorf("%w; if its files are damaged, remove this member (lapwing cluster remove, at another one), and start it "+
+				"with an empty state directory", err)
+		}
+		return nil, err
 	}
 	return srv, nil
 }

@@ -290,9 +290,9 @@ func (b *Broker) MetaStatus() Group {
 	return groupOf(info.Meta.Leader, info.Meta.Replicas)
 }
 
-// A server that is away, and that no other one has heard since its own start, is known by an id only. Then its Replica has
-// this name before the id.
-const unknownName = "unknown-"
+// UnknownPrefix begins the name of a Replica whose server is away and has not been heard since the others started: it is
+// known by an id only, which follows.
+const UnknownPrefix = "unknown-"
 
 // peerID finds the id in what the server says instead of the name.
 var peerID = regexp.MustCompile(`^Server name unknown .*\(peerID: (\w+)\)$`)
@@ -303,13 +303,13 @@ func (b *Broker) UnknownName() string {
 	if srv == nil {
 		return ""
 	}
-	return unknownName + srv.Node()
+	return UnknownPrefix + srv.Node()
 }
 
 // nameOf returns the name of a server, from what a server says of it.
 func nameOf(said string) string {
 	if unknown := peerID.FindStringSubmatch(said); unknown != nil {
-		return unknownName + unknown[1]
+		return UnknownPrefix + unknown[1]
 	}
 	return said
 }
@@ -342,7 +342,7 @@ func (b *Broker) RemovePeer(ctx context.Context, name string) error {
 		} `json:"error"`
 	}
 	request := server.JSApiMetaServerRemoveRequest{Server: name}
-	if id, unknown := strings.CutPrefix(name, unknownName); unknown {
+	if id, unknown := strings.CutPrefix(name, UnknownPrefix); unknown {
 		request = server.JSApiMetaServerRemoveRequest{Peer: id}
 	}
 	err := b.askSystem(ctx, server.JSApiRemoveServer, request, &answer)

@@ -45,9 +45,11 @@ type Info struct {
 	Draining bool `json:"draining,omitempty"`
 	// Revision is that of its definitions. Folded are the newest messages that it has folded, and Replay those from which
 	// a restart of it would replay, by partition.
-	Revision uint64   `json:"revision"`
-	Folded   []uint64 `json:"folded"`
-	Replay   []uint64 `json:"replay"`
+	Revision uint64 `json:"revision"`
+	// DefinitionsDigest is that of the definitions at Revision; 0 from an earlier release.
+	DefinitionsDigest uint64   `json:"definitions_digest,omitempty"`
+	Folded            []uint64 `json:"folded"`
+	Replay            []uint64 `json:"replay"`
 	// Digests are of the messages that it has folded, at the newest message where members compare them, by partition.
 	Digests []eventlog.Digest `json:"digests,omitempty"`
 	// DiskFree is the space on the disk of the state directory, in bytes.

@@ -13,6 +13,7 @@ import (
 // Snapshot has all definitions at one moment. It never changes, and callers must not change the objects it returns.
 type Snapshot struct {
 	revision uint64
+	digest   uint64
 	trees    []*iradix.Tree[any] // by kind id; keys are namespace, NUL, name
 }
 
@@ -35,6 +36,10 @@ func With[T any](sn *Snapshot, k Kind[T], obj *T) *Snapshot {
 
 // Revision returns the snapshot's revision, which grows with every change.
 func (sn *Snapshot) Revision() uint64 { return sn.revision }
+
+// Digest is a sum over the keys and revisions of everything in the bucket. Backends with the same revision have the same
+// digest, unless the copy of one of them lacks something.
+func (sn *Snapshot) Digest() uint64 { return sn.digest }
 
 func treeKey(namespace, name string) []byte {
 	k := make([]byte, 0, len(namespace)+1+len(name))

@@ -15,8 +15,10 @@ package config
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"strings"
 	"sync"
@@ -80,6 +82,7 @@ type Store struct {
 
 	mark     *broker.Mark
 	live     uint64 // keys with a value; only the watcher uses it, and complete
+	digest   uint64 // see Snapshot.Digest
 	complete bool   // everything that was stored at the start is loaded
 	stream   jetstream.Stream
 	loading  uint64        // the stream's newest sequence number at the start
@@ -400,6 +403,7 @@ func (s *Store) swap(next *Snapshot, news []keyed, changes []Change) {
 	for _, n := range news {
 		s.keep(n)
 	}
+	next.digest = s.digest
 	s.snapshot.Store(next)
 	listeners := make([]func(Change), 0, len(s.listeners))
 	for id := range s.nextID {
@@ -425,13 +429,24 @@ func (s *Store) swap(next *Snapshot, news []keyed, changes []Change) {
 
 // keep notes what the bucket has for a key. The caller holds mu.
 func (s *Store) keep(n keyed) {
-	if old, ok := s.stored[n.key]; ok && !old.deleted {
+	old, ok := s.stored[n.key]
+	if ok && !old.deleted {
 		s.live--
+		s.digest -= old.sum(n.key)
 	}
 	if !n.deleted {
 		s.live++
+		s.digest += n.sum(n.key)
 	}
 	s.stored[n.key] = n.stored
+}
+
+// sum is a key's share of the digest.
+func (st stored) sum(key string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(key))
+	h.Write(binary.BigEndian.AppendUint64(nil, st.revision))
+	return h.Sum64()
 }
 
 // forget drops what is known of a tombstone that is not in the bucket any more.

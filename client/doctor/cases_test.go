@@ -205,7 +205,7 @@ var notRecorded = map[string]bool{
 	"lapwing_cluster_member_up": true, "lapwing_cluster_member_away_seconds": true, "lapwing_cluster_clock_skew_seconds": true,
 	"lapwing_cluster_disk_free_bytes": true, "lapwing_cluster_definitions_lag": true, "lapwing_cluster_fold_lag_messages": true,
 	"lapwing_cluster_stream_leaderless_seconds": true, "lapwing_cluster_copies_behind_seconds": true,
-	"lapwing_cluster_streams_led": true, "lapwing_cluster_digests_differ": true,
+	"lapwing_cluster_streams_led": true, "lapwing_cluster_digests_differ": true, "lapwing_cluster_definitions_differ": true,
 }
 
 // TestEveryMetricExists checks that each metric named in this package is in a scrape of a real backend.

@@ -12,7 +12,7 @@ var rules = []func(*exam){
 	// The machine and the process.
 	restart, diskSpace, lease, diskErrors, cpu, garbage, diskSpeed, memory, files, connections, certificates,
 	// The members of a cluster.
-	digestsDiffer, membersAway, leaderless, copiesBehind, leadersOnOne, memberDisks, memberClocks,
+	digestsDiffer, definitionsDiffer, membersAway, leaderless, copiesBehind, leadersOnOne, memberDisks, memberClocks,
 	membersBehind, versionsDiffer,
 	// The event's path.
 	brokerServes, logIsHeldUp, logTakes, logCommits, foldLag, writeBack, database, handlers, deadLetters, retries, groups, processes,

@@ -112,6 +112,21 @@ func digestsDiffer(e *exam) {
 	}
 }
 
+func definitionsDiffer(e *exam) {
+	for member, n := range sorted(e.after.by("lapwing_cluster_definitions_differ", "member")) {
+		if n == 0 {
+			continue
+		}
+		e.find(Finding{
+			Severity: Critical, Part: Cluster, Subject: member,
+			Title:  "members have different definitions",
+			Detail: fmt.Sprintf("The copy of %s or of this backend lacks something, most often after damage to a disk.", member),
+			Advice: "Ask the third member too: the one that differs from both others is wrong. Stop it, remove it (lapwing " +
+				"cluster remove), look at its disk, and start it with an empty state directory.",
+		})
+	}
+}
+
 func leaderless(e *exam) {
 	for stream, seconds := range sorted(e.after.by("lapwing_cluster_stream_leaderless_seconds", "stream")) {
 		if seconds < longLeaderless {

@@ -97,6 +97,9 @@ func printSurvey(out io.Writer, s *backend.Survey) error {
 		}
 		fmt.Fprintf(out, "%s: %s\n", kind, f)
 	}
+	if s.CopiesLeftOut {
+		fmt.Fprintln(out, "this member's copies of the streams were not read: members compare them (lapwing cluster status)")
+	}
 	if len(s.Findings) == 0 {
 		fmt.Fprintf(out, "%s is sound\n", s.Dir)
 	}

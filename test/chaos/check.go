@@ -152,6 +152,9 @@ func (f *findings) checkCluster(member string, status clusterStatus) {
 		if len(m.DigestsDiffer) > 0 {
 			f.wrong("%s: %s has read other messages of the partitions %v", member, m.Name, m.DigestsDiffer)
 		}
+		if m.Definitions {
+			f.wrong("%s: %s has other definitions", member, m.Name)
+		}
 		for p, d := range m.Digests {
 			switch first := status.Members[0].Digests; {
 			case p >= len(first) || d != first[p]:

@@ -395,6 +395,7 @@ type clusterStatus struct {
 		Name          string
 		Digests       []client.DigestStatus // of the log, by partition
 		DigestsDiffer []int                 `json:"digests_differ"`
+		Definitions   bool                  `json:"definitions_differ"`
 	}
 }
 

@@ -3043,6 +3043,9 @@ export interface components {
             revision: number;
             /** Format: uint64 */
             definitions_lag: number;
+            /** @description DefinitionsDiffer says that it has other definitions than the backend that answers, at the same revision. DefinitionsStandSeconds is how long it has lacked changes and got none. */
+            definitions_differ?: boolean;
+            definitions_stand_seconds?: number;
             /** @description Folded are the newest messages of the event log that it has folded, by partition. FoldLag is how many it has not folded, and another member has. */
             folded: number[] | null;
             fold_lag: number[] | null;
