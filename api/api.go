@@ -101,7 +101,7 @@ type Options struct {
 	MutatorAllowed func(*resource.Mutator) error
 	// Web serves GET and HEAD requests outside of the API. Default: they are answered 404.
 	Web http.Handler
-	// Ready returns the reason why load balancers should send nobody here, or nil. Default: always ready.
+	// Ready returns the reason why load balancers should send no requests here, or nil. Default: always ready.
 	Ready func() error
 	// Serves returns the reason why the backend cannot serve yet. Until it first returns nil, all but the public
 	// endpoints are answered 503. Default: Ready.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
-	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -188,10 +187,11 @@ func (a *API) submit(ctx context.Context, t *act, key state.Key, ev *resource.Ev
 		return errForBackend
 	}
 	err := a.opts.Intake.Submit(ctx, ev)
+	var rejected interface{ Rejected() bool }
 	switch {
 	case err == nil:
 		return nil
-	case intake.Rejected(err) && refusal(err) == nil:
+	case errors.As(err, &rejected) && refusal(err) == nil:
 		return invalid("%v", err)
 	}
 	return unavailable(err)

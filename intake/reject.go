@@ -30,11 +30,8 @@ type rejection struct {
 func (r *rejection) Error() string { return shortError(r.err) }
 func (r *rejection) Unwrap() error { return r.err }
 
-// Rejected reports whether an error says that an event will never be taken as it is.
-func Rejected(err error) bool {
-	_, ok := errors.AsType[*rejection](err)
-	return ok
-}
+// Rejected says that the event will never be taken as it is; package api asks.
+func (r *rejection) Rejected() bool { return true }
 
 func reject(reason, format string, args ...any) error {
 	return &rejection{reason, fmt.Errorf(format, args...)}

@@ -65,7 +65,9 @@ func TestMayNotRun(t *testing.T) {
 		"tcp": func(addr *net.TCPAddr) *resource.Handler {
 			return &resource.Handler{Type: "tcp", Socket: &resource.HandlerSocket{Host: addr.IP.String(), Port: uint32(addr.Port)}}
 		},
-		"pipe": func(*net.TCPAddr) *resource.Handler { return &resource.Handler{Type: "pipe", Command: "touch " + marker} },
+		"pipe": func(*net.TCPAddr) *resource.Handler {
+			return &resource.Handler{Type: "pipe", Command: "touch " + marker}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
