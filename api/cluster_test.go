@@ -8,6 +8,8 @@ import (
 )
 
 func TestCluster(t *testing.T) {
+	const noEtcd = "the members of the cluster cannot be changed through the API: there is no etcd; " +
+		"lapwing cluster remove removes a member\n"
 	s := newServer(t, func(o *Options) {
 		o.Health = func(context.Context) Health {
 			return Health{ClusterID: 1, MemberID: 18446744073709551615, Term: 3, Members: []Member{
@@ -32,8 +34,8 @@ func TestCluster(t *testing.T) {
 		{"POST", "members", "missing peer-addrs form value\n"},
 		{"PUT", "members/1f", "missing peer-addrs form value\n"},
 		{"DELETE", "members/zz", `bad id (zz): strconv.ParseUint: parsing "zz": invalid syntax` + "\n"},
-		{"POST", "members?peer-addrs=http://a", "the members of the cluster cannot be changed through the API: there is no etcd; lapwing cluster remove removes a member\n"},
-		{"DELETE", "members/1f", "the members of the cluster cannot be changed through the API: there is no etcd; lapwing cluster remove removes a member\n"},
+		{"POST", "members?peer-addrs=http://a", noEtcd},
+		{"DELETE", "members/1f", noEtcd},
 	} {
 		if got := s.do(tc.method, path+tc.path, "").is(400); got.body != tc.body {
 			t.Errorf("%s %s: %s", tc.method, tc.path, got.body)

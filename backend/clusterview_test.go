@@ -165,7 +165,8 @@ func TestClusterView(t *testing.T) {
 			t.Errorf("the check is created through %s: %v", m.names[i], err)
 		}
 	}
-	if err := client.PutIf(ctx, m.clients[2], client.Checks, "default", "defined", `"other"`, defined); !refusedWith(err, 412, "precondition") {
+	err := client.PutIf(ctx, m.clients[2], client.Checks, "default", "defined", `"other"`, defined)
+	if !refusedWith(err, 412, "precondition") {
 		t.Errorf("a write under a condition: %v", err)
 	}
 	const path = "/api/lapwing/v1/cluster/members/"

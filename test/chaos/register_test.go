@@ -88,7 +88,7 @@ func TestRegisters(t *testing.T) {
 		h.ops[0].Result = unknown
 		return h
 	}
-	check("regular: old after new, and nobody has an answer yet", unanswered(), true)
+	check("regular: old after new, and the write has no answer yet", unanswered(), true)
 	check("regular: old after the write was given up, and had been read", read(unanswered(), initial, 4), false)
 	check("regular: a fork", fresh().write(initial, "a", done).write(initial, "b", done).read(0, "b"), false)
 }
