@@ -170,6 +170,7 @@ func (s *Server) askToLeave(one *session, why moveReason) {
 	if one.departure == staying {
 		s.metrics.moved.WithLabelValues(string(why)).Inc()
 	}
+	s.registry.goes(one)
 	switch {
 	case why == forBalance && one.departure == staying && one.follows && leads:
 		one.departure = moving

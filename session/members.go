@@ -178,11 +178,4 @@ func (s *Server) choose(n int, b *balance, now time.Time) []*session {
 }
 
 // Sessions returns the number of sessions that are to stay. Other members balance by it.
-func (s *Server) Sessions() (n int) {
-	s.registry.each(func(one *session) {
-		if one.departure == staying && !one.closed {
-			n++
-		}
-	})
-	return n
-}
+func (s *Server) Sessions() int { return int(s.registry.staying.Load()) }

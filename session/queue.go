@@ -213,6 +213,7 @@ func (s *session) close() {
 	s.mu.Lock()
 	closed := s.closed
 	s.closed = true
+	s.server.registry.goes(s)
 	s.mu.Unlock()
 	if !closed {
 		_ = s.conn.Close(wire.CloseGoingAway, "bye")

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/wire"
@@ -23,6 +24,8 @@ type registry struct {
 	stopped       bool
 	// Why new sessions are refused for now.
 	draining, suspended bool
+
+	staying atomic.Int64 // sessions that are to stay; each heartbeat to the other members has it
 }
 
 // subscription holds the sessions that have a subscription, and the checks that are assigned to it. The sessions are
@@ -67,7 +70,20 @@ func (r *registry) add(s *session) bool {
 			one.shared.Store(true)
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.counted = !s.closed; s.counted {
+		r.staying.Add(1)
+	}
 	return true
+}
+
+// goes notes that a session is not to stay. The caller holds the session's mu.
+func (r *registry) goes(s *session) {
+	if s.counted {
+		s.counted = false
+		r.staying.Add(-1)
+	}
 }
 
 func (r *registry) remove(s *session) {
@@ -80,6 +96,7 @@ func (r *registry) remove(s *session) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	r.goes(s)
 	r.leave(s)
 }
 

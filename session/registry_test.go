@@ -48,6 +48,9 @@ func TestWhoIsAsked(t *testing.T) {
 	s.registry.remove(all["left"])
 	s.registry.subscribe(all["left"], []string{"linux"}) // a change that came too late
 	s.registry.subscribe(all["changed"], []string{"db"})
+	if n := s.Sessions(); n != len(all)-1 {
+		t.Errorf("%d sessions stay, want %d", n, len(all)-1)
+	}
 	ask := func(q schedule.Request, want ...string) {
 		t.Helper()
 		s.Publish(q)

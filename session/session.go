@@ -49,6 +49,7 @@ type session struct {
 	subscriptions []string
 	configured    bool // the agent's entity is known: it may get checks
 	closed        bool
+	counted       bool // in the registry's number of sessions that are to stay
 	departure     departure
 	directed      bool   // was asked to move to a member, or there was none
 	signpost      uint32 // the number of the one that the agent has

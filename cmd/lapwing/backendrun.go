@@ -111,7 +111,11 @@ func runBackend(ctx context.Context, flags *pflag.FlagSet, s *backendSettings, r
 	if err != nil {
 		return withSources(err, flags)
 	}
-	defer tuneCollector()()
+	room := int64(headroom)
+	if len(opts.Cluster.Peers) > 0 {
+		room = memberHeadroom
+	}
+	defer tuneCollector(room)()
 	if err := withSources(startBackend(ctx, b), flags); err != nil {
 		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 			log.Info("backend was stopped while it was starting", "at", b.Starting())

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// headroom is how much garbage is always worth its memory, in bytes, up to the size of the live heap.
-	headroom = 128 << 20
+	// headroom is how much garbage is always worth its memory, in bytes, up to the size of the live heap. The broker of a
+	// cluster's member copies each message several times.
+	headroom, memberHeadroom = 128 << 20, 384 << 20
 	// leastGrowth is by how many percent a large heap grows between two collections. Most of a backend's heap has no
 	// pointers and costs next to nothing to mark, so a heap that grows less than Go's 100% takes little more CPU.
 	leastGrowth, mostGrowth = 40, 100
@@ -27,16 +28,17 @@ const (
 
 // collector is what the garbage collector was set to.
 type collector struct {
-	limit   int64 // of the process, in bytes; math.MaxInt64 if it has none
-	outside int64 // of that, memory outside of the heap
-	growth  int   // percent; 0 if GOGC in the environment says what it is
+	limit    int64 // of the process, in bytes; math.MaxInt64 if it has none
+	outside  int64 // of that, memory outside of the heap
+	headroom int64
+	growth   int // percent; 0 if GOGC in the environment says what it is
 }
 
 // tuneCollector adjusts the collector's settings to a backend's memory until stop is called, which restores them.
-func tuneCollector() (stop func()) {
+func tuneCollector(headroom int64) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	c := collector{limit: debug.SetMemoryLimit(-1)}
+	c := collector{limit: debug.SetMemoryLimit(-1), headroom: headroom}
 	if os.Getenv("GOGC") == "" {
 		c.growth = mostGrowth
 	}
@@ -73,7 +75,7 @@ func (c *collector) tune(outside, live int64) {
 		c.outside = outside
 		debug.SetMemoryLimit(heapLimit(c.limit, outside))
 	}
-	if growth := heapGrowth(live); c.growth > 0 && distance(int64(growth), int64(c.growth)) >= growthStep {
+	if growth := heapGrowth(live, c.headroom); c.growth > 0 && distance(int64(growth), int64(c.growth)) >= growthStep {
 		c.growth = growth
 		debug.SetGCPercent(growth)
 	}
@@ -86,7 +88,7 @@ func distance(a, b int64) int64 { return max(a-b, b-a) }
 func heapLimit(limit, outside int64) int64 { return max(limit-outside, limit/4) }
 
 // heapGrowth is by how many percent a heap should grow until the next collection.
-func heapGrowth(live int64) int {
+func heapGrowth(live, headroom int64) int {
 	return int(min(max(headroom*100/max(live, 1), leastGrowth), mostGrowth))
 }
 

@@ -23,8 +23,11 @@ func TestHeapLimit(t *testing.T) {
 // TestHeapGrowth: a small heap may double, a large one grows by less.
 func TestHeapGrowth(t *testing.T) {
 	for live, want := range map[int64]int{0: 100, 10 << 20: 100, 128 << 20: 100, 256 << 20: 50, 512 << 20: 40, 8 << 30: 40} {
-		if got := heapGrowth(live); got != want {
+		if got := heapGrowth(live, headroom); got != want {
 			t.Errorf("%d MiB: %d%%, want %d", live>>20, got, want)
+		}
+		if got, want := heapGrowth(3*live, memberHeadroom), max(want, leastGrowth); got != want {
+			t.Errorf("member with %d MiB: %d%%, want %d", 3*live>>20, got, want)
 		}
 	}
 }
@@ -47,7 +50,7 @@ func TestCollector(t *testing.T) {
 	}
 	const total = 1 << 30
 	debug.SetMemoryLimit(total)
-	c := &collector{limit: total, growth: mostGrowth}
+	c := &collector{limit: total, headroom: headroom, growth: mostGrowth}
 	f(c, limitStep-1, headroom, total, 100)
 	f(c, limitStep, 2*headroom, total-limitStep, 50)
 	f(c, 2*limitStep-1, 2*headroom-headroom/100, total-limitStep, 50)
