@@ -2,6 +2,7 @@ package load
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -29,6 +30,8 @@ type simAgent struct {
 	unacked    []unacked
 	keepalives int64
 	plan       []planned // of the lapwing protocol
+	due        int64     // the first second of Unix time in which one of plan may be due, or ripe
+	ripe       time.Time // when results that are held back are sent; zero if there are none
 	pace       wire.Pace
 	arrived    bool // was configured at least once
 	cluster    membership
@@ -248,6 +251,10 @@ func (a *simAgent) keepaliveNow() error {
 		}
 		a.sequence++
 		a.unacked = append(a.unacked, unacked{sequence: a.sequence, keepalive: true, sent: time.Now()})
+		if a.sent+1 != a.sequence {
+			a.fleet.measures.keepalives.Add(1)
+			return a.sendWaiting() // with the results that are held back
+		}
 		a.sent = a.sequence
 		o.items = append(o.items, wire.Item{Keepalive: true, Event: event.AppendProto(nil)})
 		o.buf = wire.AppendEvents(o.buf, a.sequence, o.items)
@@ -337,6 +344,22 @@ func (a *simAgent) sendResults(due []result) error {
 	return nil
 }
 
+// sendDue sends results, or what was held back and is ripe. The caller holds a.mu.
+func (a *simAgent) sendDue(conn *wire.Conn, due []result, second int64) error {
+	switch {
+	case len(due) > 0:
+		return a.sendBatch(conn, due)
+	case !a.ripe.IsZero() && second >= a.ripe.Unix() && a.ready(conn):
+		return a.sendWaiting()
+	}
+	return nil
+}
+
+// ready reports whether the agent can send events. The caller holds a.mu.
+func (a *simAgent) ready(conn *wire.Conn) bool {
+	return a.conn != nil && a.conn == conn && a.configured && !a.spools() && a.writing.IsZero()
+}
+
 // sendBatch sends results in the lapwing protocol, and keeps them until they are acknowledged. The caller holds a.mu.
 func (a *simAgent) sendBatch(conn *wire.Conn, due []result) error {
 	now := time.Now()
@@ -345,8 +368,11 @@ func (a *simAgent) sendBatch(conn *wire.Conn, due []result) error {
 		a.sequence++
 		a.unacked = append(a.unacked, unacked{sequence: a.sequence, result: r, sent: now})
 	}
-	if a.conn == nil || a.conn != conn || !a.configured || a.spools() || !a.writing.IsZero() {
+	if !a.ready(conn) {
 		return nil // for the next connection, or until the backend takes events again
+	}
+	if a.holdsBack(due, now) {
+		return nil
 	}
 	if a.sent+1 != first {
 		return a.sendWaiting()
@@ -354,6 +380,28 @@ func (a *simAgent) sendBatch(conn *wire.Conn, due []result) error {
 	o := outgoings.Get().(*outgoing)
 	defer o.release()
 	return a.writeBatch(o, a.unacked[len(a.unacked)-len(due):])
+}
+
+// holdsBack reports whether the last results wait for others, which they do while their checks stay OK and none of those
+// held back has waited for long enough. The caller holds a.mu.
+func (a *simAgent) holdsBack(due []result, now time.Time) bool {
+	if a.fleet.opts.BatchDelay == 0 {
+		return false
+	}
+	for i := range due {
+		if r := &due[i]; r.n == 1 || a.status(r, r.n-1) > 0 || a.status(r, r.n) > 0 {
+			return false
+		}
+	}
+	if a.ripe.IsZero() {
+		a.ripe = now.Add(a.fleet.opts.BatchDelay)
+		a.due = min(a.due, a.ripe.Unix())
+	}
+	return now.Unix() < a.ripe.Unix()
+}
+
+func (a *simAgent) status(r *result, n uint32) uint32 {
+	return a.fleet.outcomes.status(a.index, r.check.id, n)
 }
 
 // writeBatch writes unacknowledged events with consecutive numbers. The caller holds a.mu.
@@ -391,6 +439,17 @@ func (a *simAgent) sendWaiting() error {
 	waiting := a.unacked
 	for len(waiting) > 0 && waiting[0].sequence <= a.sent {
 		waiting = waiting[1:]
+	}
+	if now := time.Now(); !a.ripe.IsZero() {
+		for i := range waiting { // what is held back on purpose is not late
+			if w := &waiting[i]; w.sent.Before(a.ripe) {
+				w.sent = a.ripe
+				if now.Before(a.ripe) {
+					w.sent = now
+				}
+			}
+		}
+		a.ripe = time.Time{}
 	}
 	for len(waiting) > 0 && a.writing.IsZero() {
 		some := waiting[:min(maxResend, len(waiting))]
@@ -455,6 +514,7 @@ func (a *simAgent) onSchedule(payload []byte) error {
 			a.plan = append(a.plan, planned{check: c, number: number, every: c.interval.Milliseconds(), phase: int64(e.PhaseMillis)})
 		}
 	}
+	a.due = 0
 	a.fleet.planChanged(a)
 	return nil
 }
@@ -478,14 +538,23 @@ func (a *simAgent) onPace(conn *wire.Conn, payload []byte) error {
 	return nil
 }
 
-// runDue runs the checks that are due in a second of Unix time.
+// runDue runs the checks that are due in a second of Unix time, and sends the results that were held back until then.
 func (a *simAgent) runDue(second int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if second < a.due {
+		return
+	}
 	var due []result
 	conn := a.conn
+	a.due = math.MaxInt64
+	if !a.ripe.IsZero() {
+		a.due = a.ripe.Unix()
+	}
 	for _, p := range a.plan {
-		if (second*1000+p.phase%1000)%p.every != p.phase {
+		since := (second*1000 + p.phase%1000 - p.phase) % p.every // since it was last due
+		a.due = min(a.due, second+(p.every-since)/1000)
+		if since != 0 || a.fleet.quiet.Load() {
 			continue
 		}
 		pair := a.pair(p.number)
@@ -496,11 +565,8 @@ func (a *simAgent) runDue(second int64) {
 		pair.n++
 		due = append(due, result{check: p.check, n: pair.n, issued: second, executed: second})
 	}
-	if len(due) == 0 {
-		return
-	}
 	a.fleet.measures.created.Add(uint64(len(due)))
-	if err := a.sendBatch(conn, due); err != nil {
+	if err := a.sendDue(conn, due, second); err != nil {
 		a.fleet.running.Go(func() { a.fleet.drop(a, conn, err) })
 	}
 }

@@ -60,8 +60,9 @@ type FleetOptions struct {
 	RetryMax          time.Duration
 	HandshakeTimeout  time.Duration
 
-	EventBytes      int     // length of a result's output
-	HugeEvents      float64 // share of results with an output of HugeBytes
+	BatchDelay      time.Duration // how long the result of a check that stays OK waits for others, in the lapwing protocol
+	EventBytes      int           // length of a result's output
+	HugeEvents      float64       // share of results with an output of HugeBytes
 	HugeBytes       int
 	Mix             []Share // statuses; default all 0
 	FlapRate        float64 // chance that a status is drawn again, per result
@@ -329,9 +330,7 @@ func (f *Fleet) keepTime() {
 		}
 		now := time.Now()
 		for ; last < now.UnixMilli()/slot.Milliseconds(); last++ {
-			if !f.quiet.Load() {
-				f.runSlot(last)
-			}
+			f.runSlot(last)
 			f.measures.lag.Store(int64(time.Since(time.UnixMilli((last + 1) * slot.Milliseconds()))))
 		}
 		target := int(float64(now.Sub(round)) / float64(f.opts.KeepaliveInterval) * float64(len(f.agents)))

@@ -49,7 +49,7 @@ func newProbes(ctx context.Context, c *client.Client, opts FleetOptions, count i
 	p := &probes{client: c, name: opts.Run + "-probe", sent: map[probeKey]time.Time{}}
 	opts.BaseName, opts.First, opts.Count = p.name, 0, count
 	opts.Subscriptions = []string{p.name}
-	opts.Mix, opts.FlapRate, opts.Churn, opts.HugeEvents = nil, 0, 0, 0
+	opts.Mix, opts.FlapRate, opts.Churn, opts.HugeEvents, opts.BatchDelay = nil, 0, 0, 0, 0
 	p.opts = opts
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))

@@ -46,6 +46,8 @@ type Options struct {
 	Burner []string
 	// NoVerify skips the comparison at the end.
 	NoVerify bool
+	// Keep leaves what the run has created, for a backend that is thrown away: to delete 40,000 entities takes minutes.
+	Keep bool
 	// Command, Settings and Version go into the report.
 	Command  string
 	Settings map[string]string
@@ -144,7 +146,7 @@ func (r *run) fleet(g scenario.Agents) FleetOptions {
 		KeepaliveInterval: g.Keepalive.Interval, KeepaliveTimeout: g.Keepalive.Warning,
 		ConnectRate: s.Load.ConnectRate * float64(g.Count) / float64(s.AgentCount()) / float64(max(1, s.Load.Processes)),
 		RetryMin:    r.opts.RetryMin, RetryMax: r.opts.RetryMax,
-		EventBytes: s.Load.EventBytes, HugeEvents: s.Load.HugeEvents, HugeBytes: s.Load.HugeBytes, FlapRate: s.Load.FlapRate,
+		BatchDelay: s.Load.BatchDelay, EventBytes: s.Load.EventBytes, HugeEvents: s.Load.HugeEvents, HugeBytes: s.Load.HugeBytes, FlapRate: s.Load.FlapRate,
 		MetricsPerEvent: s.Load.MetricsPerEvent, Churn: s.Load.Churn * float64(g.Count) / float64(s.AgentCount()) / float64(max(1, s.Load.Processes)),
 		Seed: s.Load.Seed, Version: r.opts.Version,
 	}
@@ -482,7 +484,7 @@ func (r *run) finish(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// cleanup disconnects the agents and removes the run's objects.
+// cleanup disconnects the agents and removes the run's objects, unless they are kept.
 func (r *run) cleanup(ctx context.Context) error {
 	var errs []error
 	for _, w := range r.workers {
@@ -490,9 +492,12 @@ func (r *run) cleanup(ctx context.Context) error {
 	}
 	if r.probes != nil {
 		errs = append(errs, r.probes.stop())
-		if r.probes.cancel != nil {
+		if r.probes.cancel != nil && !r.opts.Keep {
 			errs = append(errs, r.probes.cleanup(ctx))
 		}
+	}
+	if r.opts.Keep {
+		return errors.Join(errs...)
 	}
 	return errors.Join(append(errs, r.opts.Scenario.Cleanup(ctx, r.api))...)
 }

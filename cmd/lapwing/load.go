@@ -32,6 +32,7 @@ type loadOptions struct {
 	retryMin time.Duration
 	retryMax time.Duration
 	noVerify bool
+	keep     bool
 	logLevel string
 
 	group    scenario.Agents
@@ -85,6 +86,7 @@ run early, with a report. The exit status is 1 when the scenario expects somethi
 	f.DurationVar(&o.settings.WarmUp, "warm-up", 15*time.Second, "time with all agents connected before measuring")
 	f.Float64Var(&o.settings.ConnectRate, "connect-rate", 1000, "agents to connect per second; 0 is no limit")
 	f.StringSliceVar(&o.sources, "source-addresses", nil, "addresses of this machine to connect from, in turn")
+	f.DurationVar(&o.settings.BatchDelay, "batch-delay", 0, "how long lapwing agents hold back the result of a check that stays OK; real ones do so for 1s")
 	f.IntVar(&o.settings.EventBytes, "event-bytes", 799, "length of a check's output")
 	f.StringVar(&o.statuses, "statuses", "0", "how often a check has which status: 0=95,1=3,2=2")
 	f.Float64Var(&o.settings.FlapRate, "flap-rate", 0, "chance that a check's status is drawn anew, per result")
@@ -98,6 +100,7 @@ run early, with a report. The exit status is 1 when the scenario expects somethi
 	f.Uint64Var(&o.settings.Seed, "seed", 1, "the same seed gives the same results in the same order")
 	f.DurationVar(&o.retryMin, "retry-min", time.Second, "wait before connecting again; doubled up to --retry-max")
 	f.DurationVar(&o.retryMax, "retry-max", 4*time.Second, "longest wait before connecting again")
+	f.BoolVar(&o.keep, "keep", false, "leave what the run has created, for a backend that is thrown away")
 	f.BoolVar(&o.noVerify, "no-verify", false, "do not compare, at the end, what the backend knows with what was sent")
 	f.StringVar(&o.logLevel, "log-level", "warn", "trace, debug, info, warn, error or fatal")
 	return cmd
@@ -121,7 +124,7 @@ func runLoad(cmd *cobra.Command, o *loadOptions) error {
 	rep, err := load.Run(cmd.Context(), load.Options{
 		Scenario: s, API: o.api, Backends: o.backends, Metrics: o.metrics, AgentUser: o.user, AgentPassword: o.password,
 		RetryMin: o.retryMin, RetryMax: o.retryMax, Child: []string{os.Args[0], loadWorker},
-		Burner: []string{os.Args[0], loadWorker, "--burn"}, NoVerify: o.noVerify,
+		Burner: []string{os.Args[0], loadWorker, "--burn"}, NoVerify: o.noVerify, Keep: o.keep,
 		Command: commandLine(cmd), Settings: settings, Version: version, Progress: cmd.ErrOrStderr(), Logger: log,
 	})
 	if rep == nil {
@@ -194,6 +197,7 @@ func (o *loadOptions) override(flags *pflag.FlagSet, s *scenario.Scenario) {
 	choose(flags, "duration", &l.Duration, o.settings.Duration)
 	choose(flags, "warm-up", &l.WarmUp, o.settings.WarmUp)
 	choose(flags, "connect-rate", &l.ConnectRate, o.settings.ConnectRate)
+	choose(flags, "batch-delay", &l.BatchDelay, o.settings.BatchDelay)
 	choose(flags, "event-bytes", &l.EventBytes, o.settings.EventBytes)
 	choose(flags, "flap-rate", &l.FlapRate, o.settings.FlapRate)
 	choose(flags, "metrics", &l.MetricsPerEvent, o.settings.MetricsPerEvent)

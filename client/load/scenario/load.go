@@ -309,7 +309,8 @@ func (s *Scenario) validateLoad(d *decoder) {
 		name string
 		v    float64
 	}{
-		{"connect_rate", l.ConnectRate}, {"churn", l.Churn}, {"event_bytes", float64(l.EventBytes)}, {"huge_bytes", float64(l.HugeBytes)},
+		{"connect_rate", l.ConnectRate}, {"churn", l.Churn}, {"batch_delay", float64(l.BatchDelay)}, {"event_bytes", float64(l.EventBytes)},
+		{"huge_bytes", float64(l.HugeBytes)},
 		{"metrics_per_event", float64(l.MetricsPerEvent)}, {"processes", float64(l.Processes)}, {"probes", float64(l.Probes)},
 	} {
 		if f.v < 0 {

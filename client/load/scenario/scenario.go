@@ -147,7 +147,9 @@ type Settings struct {
 	WarmUp      time.Duration `yaml:"warm_up"`  // before it, with all agents connected
 	Protocol    string        `yaml:"protocol"` // sensu or lapwing
 	ConnectRate float64       `yaml:"connect_rate"`
-	EventBytes  int           `yaml:"event_bytes"` // of a result's output
+	// BatchDelay is how long the result of a check that stays OK waits for others, as the --batch-delay of lapwing agents.
+	BatchDelay time.Duration `yaml:"batch_delay"`
+	EventBytes int           `yaml:"event_bytes"` // of a result's output
 	// Statuses are the relative frequencies of a check's statuses.
 	Statuses        map[uint32]float64 `yaml:"statuses"`
 	FlapRate        float64            `yaml:"flap_rate"`         // chance that a status is drawn again, per result
