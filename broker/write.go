@@ -185,6 +185,8 @@ func (w *writing) try(ctx context.Context) (seq uint64, again bool, err error) {
 		return newest.seq, false, nil
 	case newest.after == strconv.FormatUint(w.expected, 10):
 		w.sent = false // nothing can be between the expected message and this one
+	default:
+		w.sent = w.sent || w.doubtful // it may be between them: a leader that did not answer first may have stored it
 	}
 	return 0, false, err
 }

@@ -55,7 +55,13 @@ func TestWriting(t *testing.T) {
 			answers: []error{contended, contended, outrun}, newest: []string{own}, seq: 9,
 		},
 		"an old leader's write is in its way, and the new leader has another one": {
-			answers: []error{contended, outrun}, newest: []string{"other"}, not: []error{ErrUncertain}, refused: true,
+			answers: []error{contended, outrun}, newest: []string{"next"}, not: []error{ErrUncertain}, refused: true,
+		},
+		"an old leader's write is in its way, and the new leader has several": {
+			answers: []error{contended, outrun}, newest: []string{"other"}, is: []error{ErrUncertain}, refused: true,
+		},
+		"an old leader has not caught up, and the new one has several": {
+			answers: []error{outrun, outrun}, newest: []string{"old", "other"}, is: []error{ErrUncertain}, refused: true,
 		},
 		"another write is under way for ever":              {answers: []error{contended}, is: []error{ErrUncertain}, refused: true},
 		"an old leader has not caught up, the new one has": {answers: []error{outrun, nil}, newest: []string{"old"}, seq: 7},
