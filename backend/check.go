@@ -142,7 +142,7 @@ func (o *Options) checkAgents(bad *optionerr.List) {
 
 func (o *Options) checkStorage(bad *optionerr.List) {
 	optionerr.Within(bad, "event-log-partitions", o.Log.Partitions, 1, mostPartitions)
-	optionerr.Within(bad, "event-log-flush-interval", o.Log.FlushInterval, time.Microsecond, time.Minute)
+	optionerr.WithinOrZero(bad, "event-log-flush-interval", o.Log.FlushInterval, time.Microsecond, time.Minute, "the default")
 	optionerr.Within(bad, "state-write-delay", o.State.WriteDelay, time.Millisecond, longest)
 	for flag, n := range map[string]uint64{
 		"event-log-keep-bytes": o.State.KeepLog, "min-free-disk": o.Log.MinFree, "state-dirty-bytes": o.State.MaxDirty,

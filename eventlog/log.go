@@ -67,7 +67,7 @@ type Options struct {
 	// Partitions is the number of streams. It cannot change once there is data. 0 is SuitablePartitions.
 	Partitions int
 	// FlushInterval is how long records gather before a commit. Longer costs less CPU per event and adds as
-	// much latency. 0 is 20 ms, and 50 ms with a broker of several servers, where each commit costs each of them.
+	// much latency. 0 is 20 ms, and 50 ms if the broker is not this process alone: then a commit costs each of its servers.
 	FlushInterval time.Duration
 	// MaxBatch ends the gathering early, in bytes.
 	MaxBatch int
@@ -267,11 +267,10 @@ func New(opts Options) (*Log, error) {
 	defaults := DefaultOptions()
 	opts.Partitions = cmp.Or(opts.Partitions, SuitablePartitions())
 	opts.Number = cmp.Or(opts.Number, uint64(max(0, time.Now().UnixNano())))
-	if opts.FlushInterval == 0 {
-		opts.FlushInterval = flushInterval
-		if !opts.Broker.Alone() {
-			opts.FlushInterval = clusterFlushInterval
-		}
+	if opts.Broker.Alone() {
+		opts.FlushInterval = cmp.Or(opts.FlushInterval, flushInterval)
+	} else {
+		opts.FlushInterval = cmp.Or(opts.FlushInterval, clusterFlushInterval)
 	}
 	opts.MaxBatch = cmp.Or(opts.MaxBatch, defaults.MaxBatch)
 	opts.MaxPending = cmp.Or(opts.MaxPending, defaults.MaxPending)

@@ -383,9 +383,10 @@ func (a *simAgent) sendBatch(conn *wire.Conn, due []result) error {
 }
 
 // holdsBack reports whether the last results wait for others, which they do while their checks stay OK and none of those
-// held back has waited for long enough. The caller holds a.mu.
+// held back has waited for long enough. Only an agent with a schedule holds results back, because runDue ends their time.
+// The caller holds a.mu.
 func (a *simAgent) holdsBack(due []result, now time.Time) bool {
-	if a.fleet.opts.BatchDelay == 0 {
+	if a.fleet.opts.BatchDelay == 0 || len(a.plan) == 0 {
 		return false
 	}
 	for i := range due {
@@ -424,7 +425,13 @@ func (a *simAgent) writeBatch(o *outgoing, events []unacked) error {
 	if err := a.write([][]byte{o.buf[start:]}); err != nil {
 		return fmt.Errorf("send events: %w", err)
 	}
-	a.fleet.measures.events.Add(uint64(len(events)))
+	results := 0
+	for i := range events {
+		if !events[i].keepalive {
+			results++
+		}
+	}
+	a.fleet.measures.events.Add(uint64(results))
 	return nil
 }
 
@@ -516,6 +523,9 @@ func (a *simAgent) onSchedule(payload []byte) error {
 	}
 	a.due = 0
 	a.fleet.planChanged(a)
+	if len(a.plan) == 0 && !a.ripe.IsZero() && a.ready(a.conn) {
+		return a.sendWaiting()
+	}
 	return nil
 }
 

@@ -2,10 +2,17 @@ package load
 
 import (
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/lapwing-monitoring/lapwing/client/load/report"
+	"github.com/gobwas/ws"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
 // TestHoldsBack: results wait for others while their checks stay OK, and not for longer than the batch delay.
@@ -18,14 +25,17 @@ func TestHoldsBack(t *testing.T) {
 		due   []result
 		since int // second in which the oldest was held back; -1 if there is none
 		want  bool
+
+		noPlan bool
 	}{
-		"stays OK":            {5 * time.Second, []result{{check: ok, n: 2}}, -1, true},
-		"stays OK, not ripe":  {5 * time.Second, []result{{check: ok, n: 2}}, 6, true},
-		"ripe":                {5 * time.Second, []result{{check: ok, n: 2}}, 5, false},
-		"the first":           {5 * time.Second, []result{{check: ok, n: 1}}, -1, false},
-		"fails":               {5 * time.Second, []result{{check: failing, n: 2}}, -1, false},
-		"one of several does": {5 * time.Second, []result{{check: ok, n: 2}, {check: failing, n: 2}}, 9, false},
-		"without delay":       {0, []result{{check: ok, n: 2}}, -1, false},
+		"stays OK":            {5 * time.Second, []result{{check: ok, n: 2}}, -1, true, false},
+		"stays OK, not ripe":  {5 * time.Second, []result{{check: ok, n: 2}}, 6, true, false},
+		"ripe":                {5 * time.Second, []result{{check: ok, n: 2}}, 5, false, false},
+		"the first":           {5 * time.Second, []result{{check: ok, n: 1}}, -1, false, false},
+		"fails":               {5 * time.Second, []result{{check: failing, n: 2}}, -1, false, false},
+		"one of several does": {5 * time.Second, []result{{check: ok, n: 2}, {check: failing, n: 2}}, 9, false, false},
+		"without delay":       {0, []result{{check: ok, n: 2}}, -1, false, false},
+		"without a schedule":  {5 * time.Second, []result{{check: ok, n: 2}}, -1, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := NewFleet(FleetOptions{
@@ -36,6 +46,9 @@ func TestHoldsBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			a := f.agents[0]
+			if !tc.noPlan {
+				a.plan = []planned{{check: ok}}
+			}
 			for ok.id = 1; a.status(&result{check: ok}, 1) > 0; ok.id++ {
 			}
 			for failing.id = 1; a.status(&result{check: failing}, 1) == 0; failing.id++ {
@@ -74,7 +87,94 @@ func TestHeldBackIsNotLate(t *testing.T) {
 			t.Errorf("result %d counts as %v old", u.sequence, got)
 		}
 	}
-	if !a.ripe.IsZero() || f.measures.latencies[report.LatencyAck] == nil {
+	if !a.ripe.IsZero() {
 		t.Error("results are still held back")
+	}
+}
+
+// TestMessages: results that are held back leave together, with a keepalive, at the end of their time, or when the agent
+// has no schedule any more.
+func TestMessages(t *testing.T) {
+	a, read := connected(t, FleetOptions{BatchDelay: 5 * time.Second})
+	second := time.Now().Unix()
+	run := func() {
+		second++
+		a.runDue(second)
+	}
+	run() // the first result of a check is news
+	read("result")
+	run()
+	run()
+	if err := a.sendKeepalive(a.conn); err != nil {
+		t.Fatal(err)
+	}
+	read("result", "result", "keepalive")
+	run()
+	run()
+	a.plan[0].every, a.plan[0].phase = 3_600_000, (second*1000+1_800_000)%3_600_000 // due in half an hour
+	a.runDue(a.ripe.Unix() - 1)
+	a.runDue(a.ripe.Unix())
+	read("result", "result")
+	a.plan[0].every, a.plan[0].phase = 1000, 0
+	a.due = 0
+	run()
+	if err := a.onSchedule(wire.AppendSchedule(nil, 1, true, nil)[len(wire.TypeSchedule)+1:]); err != nil {
+		t.Fatal(err)
+	}
+	read("result")
+	if got := [2]uint64{a.fleet.measures.events.Load(), a.fleet.measures.keepalives.Load()}; got != [2]uint64{6, 1} {
+		t.Errorf("results and keepalives sent: %d", got)
+	}
+}
+
+// connected returns an agent with a schedule of one check, due each second, whose connection leads to read. That reads one
+// message and compares the kinds of what is in it.
+func connected(t *testing.T, opts FleetOptions) (a *simAgent, read func(want ...string)) {
+	server := make(chan *wire.Conn, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, _, err := ws.UpgradeHTTP(r, w)
+		if err != nil {
+			t.Errorf("upgrade: %v", err)
+			return
+		}
+		server <- wire.NewServerConn(conn, rw.Reader, 1<<20)
+	}))
+	t.Cleanup(srv.Close)
+	opts.Backends, opts.Protocol, opts.KeepaliveInterval = []string{"ws" + strings.TrimPrefix(srv.URL, "http")}, ProtocolLapwing, time.Minute
+	opts.BaseName, opts.Count = "a", 1
+	f, err := NewFleet(opts, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a = f.agents[0]
+	if a.conn, _, err = wire.Dial(t.Context(), opts.Backends[0], http.Header{}, wire.DialOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.conn.Close(wire.CloseGoingAway, "bye") })
+	peer := <-server
+	t.Cleanup(func() { _ = peer.Close(wire.CloseGoingAway, "bye") })
+	a.lapwing, a.configured, a.pace = true, true, wire.PaceGo
+	a.plan = []planned{{check: newCheck(&resource.CheckConfig{Metadata: resource.ObjectMeta{Name: "c"}}), every: 1000}}
+	return a, func(want ...string) {
+		t.Helper()
+		msg, err := peer.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		typ, payload, err := wire.Split(msg)
+		if err != nil || typ != wire.TypeEvents {
+			t.Fatalf("message %s: %v", typ, err)
+		}
+		var got []string
+		for events := wire.ReadEvents(payload); events.Next(); {
+			if events.Item.Keepalive {
+				got = append(got, "keepalive")
+			} else {
+				got = append(got, "result")
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the message has %v, want %v", got, want)
+		}
 	}
 }

@@ -108,6 +108,8 @@ func NewFleet(opts FleetOptions, log *slog.Logger) (*Fleet, error) {
 		return nil, errors.New("fleet: no backend")
 	case opts.Protocol != ProtocolSensu && opts.Protocol != ProtocolLapwing:
 		return nil, fmt.Errorf("fleet: unknown protocol %q", opts.Protocol)
+	case opts.BatchDelay < 0 || opts.BatchDelay%time.Second != 0:
+		return nil, errors.New("fleet: the batch delay must be whole seconds")
 	case opts.KeepaliveInterval < time.Second:
 		return nil, errors.New("fleet: the keepalive interval must be at least a second")
 	}
@@ -191,7 +193,8 @@ func (f *Fleet) Snapshot() Snapshot {
 	for _, a := range f.agents {
 		a.mu.Lock()
 		for i := range a.unacked {
-			if u := &a.unacked[i]; !u.sent.IsZero() && now.Sub(u.sent) > ackLate {
+			u := &a.unacked[i]
+			if heldBack := u.sequence > a.sent && !a.ripe.IsZero(); !heldBack && !u.sent.IsZero() && now.Sub(u.sent) > ackLate {
 				s.Unacked++
 			}
 		}
@@ -262,6 +265,7 @@ func (f *Fleet) dial(a *simAgent) error {
 	}
 	a.mu.Lock()
 	a.conn, a.lapwing, a.dialed, a.configured, a.sent, a.pace, a.writing = conn, lapwing, begin, false, 0, wire.PaceGo, time.Time{}
+	a.ripe = time.Time{} // all that waits is sent as soon as the backend takes it
 	a.cluster.leaving, a.cluster.tries = false, 0
 	a.backoff = 0 // before serve, which may drop the connection to another dialer
 	a.mu.Unlock()

@@ -199,7 +199,7 @@ func storageFlags(f *pflag.FlagSet, o *backend.Options) {
 	f.IntVar(&o.Log.Partitions, "event-log-partitions", o.Log.Partitions,
 		"partitions of the event log, 1 to 64, decided at the first start; 0 for one per two processors, at most 8")
 	f.DurationVar(&o.Log.FlushInterval, "event-log-flush-interval", o.Log.FlushInterval,
-		"how long events gather before a commit: longer costs less CPU and more latency; 0 for 20ms, and 50ms in a cluster")
+		"how long events gather before a commit: longer costs less CPU and more latency; 0 for 20ms, in a cluster or on NATS servers 50ms")
 	f.Uint64Var(&o.State.KeepLog, "event-log-keep-bytes", o.State.KeepLog,
 		"bytes of the event log to keep after their state is stored")
 	f.Uint64Var(&o.Log.MinFree, "min-free-disk", o.Log.MinFree,

@@ -28,17 +28,17 @@ const (
 
 // collector is what the garbage collector was set to.
 type collector struct {
-	limit    int64 // of the process, in bytes; math.MaxInt64 if it has none
-	outside  int64 // of that, memory outside of the heap
-	headroom int64
-	growth   int // percent; 0 if GOGC in the environment says what it is
+	limit   int64 // of the process, in bytes; math.MaxInt64 if it has none
+	outside int64 // of that, memory outside of the heap
+	garbage int64 // that is always worth its memory
+	growth  int   // percent; 0 if GOGC in the environment says what it is
 }
 
 // tuneCollector adjusts the collector's settings to a backend's memory until stop is called, which restores them.
-func tuneCollector(headroom int64) (stop func()) {
+func tuneCollector(garbage int64) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	c := collector{limit: debug.SetMemoryLimit(-1), headroom: headroom}
+	c := collector{limit: debug.SetMemoryLimit(-1), garbage: garbage}
 	if os.Getenv("GOGC") == "" {
 		c.growth = mostGrowth
 	}
@@ -75,7 +75,7 @@ func (c *collector) tune(outside, live int64) {
 		c.outside = outside
 		debug.SetMemoryLimit(heapLimit(c.limit, outside))
 	}
-	if growth := heapGrowth(live, c.headroom); c.growth > 0 && distance(int64(growth), int64(c.growth)) >= growthStep {
+	if growth := heapGrowth(live, c.garbage); c.growth > 0 && distance(int64(growth), int64(c.growth)) >= growthStep {
 		c.growth = growth
 		debug.SetGCPercent(growth)
 	}
@@ -88,8 +88,8 @@ func distance(a, b int64) int64 { return max(a-b, b-a) }
 func heapLimit(limit, outside int64) int64 { return max(limit-outside, limit/4) }
 
 // heapGrowth is by how many percent a heap should grow until the next collection.
-func heapGrowth(live, headroom int64) int {
-	return int(min(max(headroom*100/max(live, 1), leastGrowth), mostGrowth))
+func heapGrowth(live, garbage int64) int {
+	return int(min(max(garbage*100/max(live, 1), leastGrowth), mostGrowth))
 }
 
 // limitMemory sets the limit near which the garbage collector runs more often, and returns it for the backend, in

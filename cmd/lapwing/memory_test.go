@@ -26,7 +26,7 @@ func TestHeapGrowth(t *testing.T) {
 		if got := heapGrowth(live, headroom); got != want {
 			t.Errorf("%d MiB: %d%%, want %d", live>>20, got, want)
 		}
-		if got, want := heapGrowth(3*live, memberHeadroom), max(want, leastGrowth); got != want {
+		if got, want := heapGrowth(3*live, memberHeadroom), want; got != want {
 			t.Errorf("member with %d MiB: %d%%, want %d", 3*live>>20, got, want)
 		}
 	}
@@ -50,7 +50,7 @@ func TestCollector(t *testing.T) {
 	}
 	const total = 1 << 30
 	debug.SetMemoryLimit(total)
-	c := &collector{limit: total, headroom: headroom, growth: mostGrowth}
+	c := &collector{limit: total, garbage: headroom, growth: mostGrowth}
 	f(c, limitStep-1, headroom, total, 100)
 	f(c, limitStep, 2*headroom, total-limitStep, 50)
 	f(c, 2*limitStep-1, 2*headroom-headroom/100, total-limitStep, 50)

@@ -325,6 +325,9 @@ func (s *Scenario) validateLoad(d *decoder) {
 			d.failAt("load."+f.name, "is a share and must be from 0 to 1")
 		}
 	}
+	if l.BatchDelay%time.Second != 0 {
+		d.failAt("load.batch_delay", "must be whole seconds")
+	}
 	sum := 0.0
 	for _, status := range slices.Sorted(maps.Keys(l.Statuses)) {
 		weight := l.Statuses[status]
