@@ -146,7 +146,8 @@ func (r *run) fleet(g scenario.Agents) FleetOptions {
 		KeepaliveInterval: g.Keepalive.Interval, KeepaliveTimeout: g.Keepalive.Warning,
 		ConnectRate: s.Load.ConnectRate * float64(g.Count) / float64(s.AgentCount()) / float64(max(1, s.Load.Processes)),
 		RetryMin:    r.opts.RetryMin, RetryMax: r.opts.RetryMax,
-		BatchDelay: s.Load.BatchDelay, EventBytes: s.Load.EventBytes, HugeEvents: s.Load.HugeEvents, HugeBytes: s.Load.HugeBytes, FlapRate: s.Load.FlapRate,
+		BatchDelay: s.Load.BatchDelay, FlapRate: s.Load.FlapRate,
+		EventBytes: s.Load.EventBytes, HugeEvents: s.Load.HugeEvents, HugeBytes: s.Load.HugeBytes,
 		MetricsPerEvent: s.Load.MetricsPerEvent, Churn: s.Load.Churn * float64(g.Count) / float64(s.AgentCount()) / float64(max(1, s.Load.Processes)),
 		Seed: s.Load.Seed, Version: r.opts.Version,
 	}

@@ -86,7 +86,8 @@ run early, with a report. The exit status is 1 when the scenario expects somethi
 	f.DurationVar(&o.settings.WarmUp, "warm-up", 15*time.Second, "time with all agents connected before measuring")
 	f.Float64Var(&o.settings.ConnectRate, "connect-rate", 1000, "agents to connect per second; 0 is no limit")
 	f.StringSliceVar(&o.sources, "source-addresses", nil, "addresses of this machine to connect from, in turn")
-	f.DurationVar(&o.settings.BatchDelay, "batch-delay", 0, "how long lapwing agents hold back the result of a check that stays OK; real ones do so for 1s")
+	f.DurationVar(&o.settings.BatchDelay, "batch-delay", 0,
+		"how long lapwing agents hold back the result of a check that stays OK, in whole seconds; real ones do so for 1s")
 	f.IntVar(&o.settings.EventBytes, "event-bytes", 799, "length of a check's output")
 	f.StringVar(&o.statuses, "statuses", "0", "how often a check has which status: 0=95,1=3,2=2")
 	f.Float64Var(&o.settings.FlapRate, "flap-rate", 0, "chance that a check's status is drawn anew, per result")
