@@ -12,6 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/cluster"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/session"
 )
 
@@ -22,6 +23,7 @@ type membership struct {
 	info cluster.Info // what does not change
 	dir  string
 	log  *eventlog.Log
+	rare *rarelog.Log
 
 	parts atomic.Pointer[parts] // nil until they are built
 }
@@ -30,7 +32,7 @@ type membership struct {
 func (b *Backend) startMembership(ctx context.Context, s *storage) (err error) {
 	c := &b.opts.Cluster
 	info := cluster.Info{Version: b.opts.Version, Started: time.Now().Unix()}
-	s.members = &membership{dir: s.dir.path, log: s.log, info: info}
+	s.members = &membership{dir: s.dir.path, log: s.log, info: info, rare: rarelog.New(b.log)}
 	if !c.on() {
 		s.members.Cluster = cluster.Alone(s.id.Cluster)
 		return nil
@@ -90,6 +92,8 @@ const (
 	// silentWait bounds how long it waits for a member on the roster that is not heard. Others may hear it, but most likely
 	// it is gone.
 	silentWait = 300 * time.Millisecond
+	// askAgain is the pause after a question that failed at once.
+	askAgain = 20 * time.Millisecond
 )
 
 // waitRevision returns when the other members have a revision of the definitions, or do not answer in time.
@@ -110,11 +114,29 @@ func (m *membership) waitRevision(ctx context.Context, revision uint64) error {
 		asked.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, wait)
 			defer cancel()
-			_, _ = m.Ask(ctx, o.ID, revisionQuestion, question) // a member without an answer may lack the revision
+			if err := m.askRevision(ctx, o.ID, question); err != nil {
+				m.rare.Warn("a member may not have the newest definitions yet", o.ID, "member", o.Name, "err", err)
+			}
 		})
 	}
 	asked.Wait()
 	return nil
+}
+
+// askRevision asks one member whether it has a revision. A question can fail at once, for example while the brokers connect
+// anew: it is asked again for as long as a silent member is waited for.
+func (m *membership) askRevision(ctx context.Context, id string, question []byte) error {
+	begin := time.Now()
+	for {
+		_, err := m.Ask(ctx, id, revisionQuestion, question)
+		if err == nil || ctx.Err() != nil || time.Since(begin) > silentWait {
+			return err
+		}
+		select {
+		case <-time.After(askAgain):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // answerRevision answers when this member has a revision of the definitions.

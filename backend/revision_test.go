@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/cluster"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 )
 
 // silentMembers is the bus and the log of a member whose others answer no question. The log takes one roster.
@@ -27,6 +29,7 @@ type silentMembers struct {
 
 	mu    sync.Mutex               // guards the field below
 	asked map[string]time.Duration // by member: how long an answer was waited for
+	fails int                      // how many questions fail at once; the one behind them is answered. 0 answers none
 }
 
 func (s *silentMembers) Partitions() int { return 1 }
@@ -50,11 +53,26 @@ func (s *silentMembers) Subscribe(_ string, f func(string, []byte)) (func(), err
 
 func (s *silentMembers) Request(ctx context.Context, subject string, _ []byte) ([]byte, error) {
 	begin := time.Now()
+	if answer, err := s.atOnce(); answer != nil || err != nil {
+		return answer, err
+	}
 	<-ctx.Done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked[strings.Split(subject, ".")[3]] = time.Since(begin)
 	return nil, ctx.Err()
+}
+
+func (s *silentMembers) atOnce() (answer []byte, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch s.fails--; {
+	case s.fails > 0:
+		return nil, errors.New("no listener")
+	case s.fails == 0:
+		return []byte{0}, nil
+	}
+	return nil, nil
 }
 
 // beats has members be heard.
@@ -102,12 +120,20 @@ func TestWriteWaitsForMembers(t *testing.T) {
 			time.Sleep(500 * time.Millisecond)
 			s.beats("b")
 		}
-		m := &membership{Cluster: s.c}
+		m := &membership{Cluster: s.c, rare: rarelog.New(slog.New(slog.DiscardHandler))}
 		if err := m.waitRevision(t.Context(), 7); err != nil {
 			t.Error(err)
 		}
 		if s.asked["b"] != peerWait || s.asked["c"] != silentWait || len(s.asked) != 2 {
 			t.Errorf("the write waited for the members so long: %v", s.asked)
+		}
+		for fails, ok := range map[int]bool{1: true, 5: true, 100: false} { // the first is the answer itself
+			s.fails = fails
+			begin := time.Now()
+			err := m.askRevision(t.Context(), "b", nil)
+			if took, most := time.Since(begin), silentWait+2*askAgain; (err == nil) != ok || took > most || ok && took != time.Duration(fails-1)*askAgain {
+				t.Errorf("question %d was answered: %v after %v", fails, err, took)
+			}
 		}
 	})
 }
