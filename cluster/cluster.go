@@ -116,6 +116,7 @@ type Cluster struct {
 // partition is what the cluster knows of one partition of the log.
 type partition struct {
 	rosters   history
+	folded    time.Time // when the newest one was folded
 	wanted    time.Time // since when another roster is wanted than the newest; zero if none is
 	proposing bool      // a proposal is on its way to the log
 	proposal  uint64    // its number
@@ -254,9 +255,15 @@ func (c *Cluster) run() {
 	tick := time.NewTicker(c.opts.Beat)
 	defer tick.Stop()
 	for {
+		c.mu.RLock()
+		changed := c.changed
+		c.mu.RUnlock()
 		select {
 		case <-c.life.Done():
 			return
+		case <-changed:
+			c.beat() // an owner may wait for it, see handing
+			continue
 		case <-tick.C:
 		}
 		now := time.Now()
@@ -467,8 +474,8 @@ func (c *Cluster) Watches(partition int, origin string) (watches bool, since tim
 // ownerFirst is how much later than the owner of a partition the other members report what each member watches.
 const ownerFirst = 10 * time.Second
 
-// MayAct reports whether this backend may go on with what it owns: it has its lease, and no other member has folded a
-// newer roster, which may name another owner.
+// MayAct reports whether this backend may go on with what it owns: it has its lease, no other member has folded a newer
+// roster, which may name another owner, and no owner before this one may still act because it has not folded the newest.
 func (c *Cluster) MayAct() bool {
 	if c.alone {
 		return true
@@ -482,8 +489,30 @@ func (c *Cluster) MayAct() bool {
 				return false
 			}
 		}
+		if c.handing(i, time.Now()) {
+			return false
+		}
 	}
 	return c.leased(time.Now())
+}
+
+// handing reports whether a partition comes from a member that lives and has not folded yet that it owns the partition no
+// more. What it does until then would come behind what this member does. Members send a heartbeat when they have folded a
+// roster; after two of the usual ones it is not waited for any longer. The caller holds mu.
+func (c *Cluster) handing(partition int, now time.Time) bool {
+	p := &c.parts[partition]
+	n := len(p.rosters)
+	if n < 2 || now.Sub(p.folded) > 2*c.opts.Beat {
+		return false
+	}
+	newest, lane := p.rosters[n-1].Roster, PartitionLane(partition)
+	before := p.rosters[n-2].owner(lane)
+	if before == c.opts.ID || newest.owner(lane) != c.opts.ID {
+		return false
+	}
+	o := c.peers[before]
+	return o != nil && now.Sub(o.heard) < c.opts.Suspect && o.beat.Leased &&
+		partition < len(o.beat.Rosters) && o.beat.Rosters[partition] < newest.Number
 }
 
 // numbers returns the numbers of the newest rosters. The caller holds mu.

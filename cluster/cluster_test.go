@@ -22,6 +22,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const partitions = 4
 
+// slowness is the delay of a slow node.
+const slowness = 400 * time.Millisecond
+
 // network is what the members of a test share: the links between them, and a log that takes what a majority can reach.
 type network struct {
 	t     *testing.T
@@ -43,6 +46,7 @@ type node struct {
 	index int
 	db    *pebble.DB
 	hold  chan struct{} // Describe waits for it; nil if the process runs
+	slow  bool          // it folds the log, and hears the others, with slowness
 
 	mu     sync.Mutex // guards the fields below
 	listen func(string, []byte)
@@ -176,6 +180,12 @@ func (n *node) follow(ctx context.Context) {
 			}
 		}
 		n.net.mu.Unlock()
+		n.mu.Lock()
+		slow := n.slow
+		n.mu.Unlock()
+		if slow && len(all) > 0 {
+			time.Sleep(slowness)
+		}
 		for _, m := range all {
 			if err := n.Fold(m.partition, uint64(m.seq), m.body); err != nil {
 				n.net.t.Error(err)
@@ -247,9 +257,13 @@ func (n *node) Publish(_ string, data []byte) error {
 		cut := n.net.cut[[2]int{n.index, j}]
 		n.net.mu.Unlock()
 		other.mu.Lock()
-		listen, frozen := other.listen, other.hold != nil
+		listen, frozen, slow := other.listen, other.hold != nil, other.slow
 		other.mu.Unlock()
-		if !cut && !frozen && listen != nil {
+		switch {
+		case cut || frozen || listen == nil:
+		case slow:
+			time.AfterFunc(slowness, func() { listen("", data) })
+		default:
 			listen("", data)
 		}
 	}
@@ -459,6 +473,52 @@ func TestFrozenMemberKnowsThatItMayNotAct(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestHandover: while a partition goes from one member to another that both live, not both may act for it, although one
+// of them learns of it later. The new owner does not wait for long.
+func TestHandover(t *testing.T) {
+	for slow := range 3 {
+		t.Run(id(slow), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNetwork(t, 3)
+				n.within(10*time.Second, "three members", n.agreed(0, 1, 2))
+				n.nodes[2].kill()
+				n.within(10*time.Second, "two members", n.agreed(0, 1))
+				n.nodes[2].start()
+				n.nodes[slow].mu.Lock()
+				n.nodes[slow].slow = true
+				n.nodes[slow].mu.Unlock()
+				idle := map[int]time.Duration{} // by partition: how long no member could act
+				const step = time.Millisecond
+				for range 10 * time.Second / step {
+					time.Sleep(step)
+					for p := range partitions {
+						var act []string
+						for i, one := range n.nodes {
+							if one.Owns(p, PartitionLane(p)) && one.MayAct() {
+								act = append(act, id(i))
+							}
+						}
+						switch len(act) {
+						case 0:
+							idle[p] += step
+						case 2:
+							t.Fatalf("%v act for partition %d", act, p)
+						}
+					}
+				}
+				for p, d := range idle {
+					if d > 2*time.Second {
+						t.Errorf("partition %d had no owner that acts for %v", p, d)
+					}
+				}
+				if !n.agreed(0, 1, 2)() {
+					t.Error("the member did not come back")
+				}
+			})
+		})
+	}
 }
 
 func TestTwoOfThreeStart(t *testing.T) {

@@ -34,7 +34,7 @@ func (c *Cluster) Fold(partition int, seq uint64, body []byte) error {
 		return nil
 	}
 	p.rosters = p.rosters.add(seq, r)
-	p.wanted = time.Time{}
+	p.wanted, p.folded = time.Time{}, time.Now()
 	close(c.changed)
 	c.changed = make(chan struct{})
 	for _, id := range r.Members {
