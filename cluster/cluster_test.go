@@ -184,7 +184,10 @@ func (n *node) follow(ctx context.Context) {
 		slow := n.slow
 		n.mu.Unlock()
 		if slow && len(all) > 0 {
-			time.Sleep(slowness)
+			select {
+			case <-time.After(slowness):
+			case <-ctx.Done():
+			}
 		}
 		for _, m := range all {
 			if err := n.Fold(m.partition, uint64(m.seq), m.body); err != nil {
