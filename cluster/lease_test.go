@@ -103,9 +103,11 @@ func TestRemovalThatWaits(t *testing.T) {
 // TestRenewalThatOthersHaveNotFolded: a renewal counts when the others that are heard have folded it. One that does not
 // get on with the log is waited for, but not until the others give the member up.
 func TestRenewalThatOthersHaveNotFolded(t *testing.T) {
-	const away = 2600 * time.Millisecond
+	// So long that the others are heard for the last time before the lease ends, and that the member's next heartbeat comes
+	// in time if it comes at once.
+	const away = 2450 * time.Millisecond
 	lost := 0
-	for phase := time.Duration(0); phase < 500*time.Millisecond; phase += 70 * time.Millisecond { // of its heartbeats
+	for phase := time.Duration(0); phase < 500*time.Millisecond; phase += 30 * time.Millisecond { // of its heartbeats
 		for _, slow := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				n := newNetwork(t, 3)
@@ -120,7 +122,8 @@ func TestRenewalThatOthersHaveNotFolded(t *testing.T) {
 					n.nodes[0].mu.Unlock()
 				}
 				folded(make([]uint64, partitions))
-				time.Sleep(time.Second)
+				beat := DefaultOptions().Beat
+				time.Sleep(time.Until(time.Now().Truncate(beat).Add(2*beat + beat/5))) // the others have just sent a heartbeat
 				number := n.nodes[2].Number(0)
 				n.isolate(true, 1)
 				time.Sleep(away)
@@ -129,7 +132,7 @@ func TestRenewalThatOthersHaveNotFolded(t *testing.T) {
 				if kept {
 					return // the others were heard just in time
 				}
-				time.Sleep(1400 * time.Millisecond)
+				time.Sleep(1550 * time.Millisecond)
 				if n.nodes[2].Number(0) != number {
 					return // the others had given it up before it renewed its lease
 				}
