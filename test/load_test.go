@@ -36,7 +36,8 @@ func TestLoad(t *testing.T) {
 					Name: "check-" + scenario.Numbered, Count: 5, Interval: time.Second, Command: scenario.Command, Subscriptions: []string{"load"},
 				}},
 				Load: scenario.Settings{
-					Duration: 4 * time.Second, WarmUp: time.Second, Protocol: protocol, BatchDelay: delay, EventBytes: 100, Probes: 2, Seed: 1,
+					Duration: 4 * time.Second, WarmUp: time.Second, Protocol: protocol, BatchDelay: delay,
+					EventBytes: 100, Probes: 2, Seed: 1,
 					Statuses: map[uint32]float64{0: 1, 1: 1, 2: 1}, FlapRate: 0.3,
 				},
 			}
@@ -63,7 +64,8 @@ func TestLoad(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			if _, err := client.Get(t.Context(), c, client.Checks, "default", "check-1"); errors.Is(err, client.ErrNotFound) == (delay > 0) {
+			_, err = client.Get(t.Context(), c, client.Checks, "default", "check-1")
+			if errors.Is(err, client.ErrNotFound) == (delay > 0) {
 				t.Errorf("kept %v: the check: %v", delay > 0, err)
 			}
 			sum := rep.Summary

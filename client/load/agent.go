@@ -407,10 +407,12 @@ func (a *simAgent) status(r *result, n uint32) uint32 {
 
 // writeBatch writes unacknowledged events with consecutive numbers. The caller holds a.mu.
 func (a *simAgent) writeBatch(o *outgoing, events []unacked) error {
+	results := 0
 	for i := range events {
 		if events[i].keepalive {
 			o.buf = a.fleet.keepalive(a, a.keepalives).AppendProto(o.buf)
 		} else {
+			results++
 			o.buf = a.fleet.appendEvent(o.buf, a, &events[i].result)
 			a.fleet.onSend(a, &events[i].result)
 		}
@@ -424,12 +426,6 @@ func (a *simAgent) writeBatch(o *outgoing, events []unacked) error {
 	a.sent = events[len(events)-1].sequence
 	if err := a.write([][]byte{o.buf[start:]}); err != nil {
 		return fmt.Errorf("send events: %w", err)
-	}
-	results := 0
-	for i := range events {
-		if !events[i].keepalive {
-			results++
-		}
 	}
 	a.fleet.measures.events.Add(uint64(results))
 	return nil
@@ -447,13 +443,14 @@ func (a *simAgent) sendWaiting() error {
 	for len(waiting) > 0 && waiting[0].sequence <= a.sent {
 		waiting = waiting[1:]
 	}
-	if now := time.Now(); !a.ripe.IsZero() {
-		for i := range waiting { // what is held back on purpose is not late
-			if w := &waiting[i]; w.sent.Before(a.ripe) {
-				w.sent = a.ripe
-				if now.Before(a.ripe) {
-					w.sent = now
-				}
+	if !a.ripe.IsZero() {
+		late := a.ripe // what is held back on purpose is not late before that
+		if now := time.Now(); now.Before(late) {
+			late = now
+		}
+		for i := range waiting {
+			if waiting[i].sent.Before(late) {
+				waiting[i].sent = late
 			}
 		}
 		a.ripe = time.Time{}

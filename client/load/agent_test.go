@@ -140,8 +140,8 @@ func connected(t *testing.T, opts FleetOptions) (a *simAgent, read func(want ...
 		server <- wire.NewServerConn(conn, rw.Reader, 1<<20)
 	}))
 	t.Cleanup(srv.Close)
-	opts.Backends, opts.Protocol, opts.KeepaliveInterval = []string{"ws" + strings.TrimPrefix(srv.URL, "http")}, ProtocolLapwing, time.Minute
-	opts.BaseName, opts.Count = "a", 1
+	opts.Backends = []string{"ws" + strings.TrimPrefix(srv.URL, "http")}
+	opts.Protocol, opts.KeepaliveInterval, opts.BaseName, opts.Count = ProtocolLapwing, time.Minute, "a", 1
 	f, err := NewFleet(opts, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
