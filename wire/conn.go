@@ -164,6 +164,19 @@ func (c *Conn) Leave(code uint16, reason string) {
 	c.writeClose(ws.NewCloseFrameBody(ws.StatusCode(code), reason))
 }
 
+// Abort closes the connection without a close frame, as if this end had crashed. TCP resets the connection, so the peer
+// gets an error.
+func (c *Conn) Abort() {
+	raw := c.conn
+	if t, ok := raw.(interface{ NetConn() net.Conn }); ok {
+		raw = t.NetConn() // below TLS
+	}
+	if t, ok := raw.(interface{ SetLinger(seconds int) error }); ok {
+		_ = t.SetLinger(0) // a failure means that the connection is closed already
+	}
+	c.cut()
+}
+
 // cut closes the transport below TLS, whose own Close would wait for the peer.
 func (c *Conn) cut() {
 	if t, ok := c.conn.(interface{ NetConn() net.Conn }); ok {

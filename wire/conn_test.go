@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -298,6 +299,28 @@ func TestClose(t *testing.T) {
 		if err := other.Close(CloseGoingAway, "bye"); err != nil {
 			t.Errorf("close the closed end: %v", err)
 		}
+	}
+}
+
+// TestAbort: the peer of an end that aborts gets an error of TCP, and no close frame.
+func TestAbort(t *testing.T) {
+	for name, newPair := range map[string]func(testing.TB) (server, client *Conn){"tcp": connPair, "tls": tlsPair} {
+		t.Run(name, func(t *testing.T) {
+			server, client := newPair(t)
+			for range 2 { // it may be called again
+				client.Abort()
+			}
+			var closed *CloseError
+			if _, err := server.Read(); !errors.Is(err, syscall.ECONNRESET) || errors.As(err, &closed) {
+				t.Errorf("other end: %v", err)
+			}
+			if err := client.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("Write after Abort: %v", err)
+			}
+			if err := server.Close(CloseGoingAway, "bye"); err != nil {
+				t.Errorf("close the reset end: %v", err)
+			}
+		})
 	}
 }
 

@@ -4,7 +4,8 @@
 // A message is a type, a line feed and a payload, in one websocket message. Sensu's types carry one resource in
 // protobuf or JSON. Lapwing's carry a batch of events (AppendEvents), its acknowledgement (AppendAck), the refusal of
 // one event (AppendRefused), the checks that an agent is to run by itself (AppendSchedule), how fast it may send
-// (AppendPace), and the backends that it may connect to (AppendMembers). A Poller reads for many connections on one
+// (AppendPace), the backends that it may connect to (AppendMembers), and what became of a request that is a turn of a
+// round-robin check (AppendReceipt). A Poller reads for many connections on one
 // goroutine; Partials bounds the memory of incomplete and waiting messages. The meaning of messages, and when to send
 // them, is up to session and agent.
 package wire
@@ -29,6 +30,7 @@ const (
 	TypePace     = "pace"     // backend to lapwing agent: see AppendPace
 	TypeRefused  = "refused"  // backend to lapwing agent: see AppendRefused
 	TypeMembers  = "members"  // backend to lapwing agent: see AppendMembers
+	TypeReceipt  = "receipt"  // lapwing agent to backend: see AppendReceipt
 )
 
 // Headers of the handshake, as in an http.Header.
@@ -114,6 +116,8 @@ func typeName(b []byte) string {
 		return TypeRefused
 	case TypeMembers:
 		return TypeMembers
+	case TypeReceipt:
+		return TypeReceipt
 	}
 	return string(b)
 }
