@@ -10,6 +10,10 @@ import (
 type Traits struct {
 	Handlers, RuntimeAssets, Subscriptions, Pipelines []string
 	Publish, RoundRobin                               bool
+	// Interval, Cron, Timeout and Subdues say when the next result is to be expected.
+	Interval, Timeout uint32
+	Cron              string
+	Subdues           []TimeWindowRepeated
 	// Named says that the check itself names the entity of the result.
 	Named                    bool
 	CheckLabels, EventLabels map[string]string
@@ -33,6 +37,7 @@ func TraitsOfEvent(ev *Event) *Traits {
 	}
 	t.Handlers, t.RuntimeAssets, t.Subscriptions = c.Handlers, c.RuntimeAssets, c.Subscriptions
 	t.Publish, t.RoundRobin, t.CheckLabels = c.Publish, c.RoundRobin, c.Metadata.Labels
+	t.Interval, t.Cron, t.Timeout, t.Subdues = c.Interval, c.Cron, c.Timeout, c.Subdues
 	t.Named = c.ProxyEntityName != ""
 	for _, p := range c.Pipelines {
 		t.Pipelines = append(t.Pipelines, p.Name)
@@ -48,6 +53,10 @@ func (t *Traits) Sum(seed maphash.Seed) uint64 {
 			order = mix(order + uint64(i) + maphash.String(seed, s))
 		}
 	}
+	order = mix(order + uint64(t.Interval)<<32 + uint64(t.Timeout) + maphash.String(seed, t.Cron))
+	for i := range t.Subdues {
+		order = mix(order + maphash.Bytes(seed, t.Subdues[i].AppendProto(nil)))
+	}
 	for i, set := range [...]bool{t.Publish, t.RoundRobin, t.Named} {
 		if set {
 			order = mix(order + uint64(i) + 9)
@@ -61,43 +70,57 @@ func (t *Traits) Sum(seed maphash.Seed) uint64 {
 	return sum + order
 }
 
-// PeekTraits reads an encoded event without decoding it. sum is a hash of its traits: events with different traits have
-// different sums. Equal traits nearly always have the same sum. The order of a map's entries, which encoders choose,
-// makes no difference.
-func PeekTraits(seed maphash.Seed, event []byte) (timestamp int64, sum uint64, err error) {
+// TraitsView is what PeekTraits reads.
+type TraitsView struct {
+	Timestamp int64
+	// Sum is a hash of the traits: events with different traits have different sums. Equal traits nearly always have the
+	// same sum. The order of a map's entries, which encoders choose, makes no difference.
+	Sum uint64
+	// Ran says that the event looks like the result of a run: its check was issued, and no user sent the event.
+	Ran bool
+}
+
+// PeekTraits reads an encoded event without decoding it.
+func PeekTraits(seed maphash.Seed, event []byte) (TraitsView, error) {
+	var view TraitsView
+	issued, sent := false, false
 	for b := event; len(b) > 0; {
 		f, n, err := nextField("Event", b)
 		if err != nil {
-			return 0, 0, err
+			return TraitsView{}, err
 		}
 		b = b[n:]
 		switch f.tag {
 		case 1<<3 | 0:
-			timestamp = int64(f.x)
+			view.Timestamp = int64(f.x)
 		case 3<<3 | 2:
-			err = sumCheck(seed, &sum, f.v)
+			issued, err = sumCheck(seed, &view.Sum, f.v)
 		case 5<<3 | 2:
-			err = sumLabels(seed, &sum, f.v, 3)
+			sent, err = sumMeta(seed, &view.Sum, f.v, 3)
 		}
 		if err != nil {
-			return 0, 0, err
+			return TraitsView{}, err
 		}
 	}
-	return timestamp, sum, nil
+	view.Ran = issued && !sent
+	return view, nil
 }
 
-// sumCheck adds the traits of an encoded check.
-func sumCheck(seed maphash.Seed, sum *uint64, check []byte) error {
+// sumCheck adds the traits of an encoded check. It reports whether the check was issued.
+func sumCheck(seed maphash.Seed, sum *uint64, check []byte) (issued bool, err error) {
 	var order uint64 // a list's order counts
 	for b := check; len(b) > 0; {
 		f, n, err := nextField("Check", b)
 		if err != nil {
-			return err
+			return false, err
 		}
 		b = b[n:]
 		switch f.tag {
-		case 3<<3 | 2, 10<<3 | 2, 11<<3 | 2, 46<<3 | 2: // handlers, runtime_assets, subscriptions, pipelines
+		// handlers, runtime_assets, subscriptions, cron, pipelines, subdues
+		case 3<<3 | 2, 10<<3 | 2, 11<<3 | 2, 17<<3 | 2, 46<<3 | 2, 48<<3 | 2:
 			order = mix(order + f.tag + maphash.Bytes(seed, f.v))
+		case 5<<3 | 0, 19<<3 | 0: // interval, timeout
+			order = mix(order + f.tag + f.x<<16)
 		case 9<<3 | 0, 21<<3 | 0: // publish, round_robin
 			if f.x != 0 {
 				order = mix(order + f.tag)
@@ -106,29 +129,35 @@ func sumCheck(seed maphash.Seed, sum *uint64, check []byte) error {
 			if len(f.v) > 0 {
 				order = mix(order + f.tag)
 			}
+		case 25<<3 | 0:
+			issued = f.x != 0
 		case 38<<3 | 2:
-			if err := sumLabels(seed, sum, f.v, 5); err != nil {
-				return err
+			if _, err := sumMeta(seed, sum, f.v, 5); err != nil {
+				return false, err
 			}
 		}
 	}
 	*sum += order
-	return nil
+	return issued, nil
 }
 
-// sumLabels adds the labels in an encoded ObjectMeta, in any order. weight distinguishes one map from another.
-func sumLabels(seed maphash.Seed, sum *uint64, meta []byte, weight uint64) error {
+// sumMeta adds the labels in an encoded ObjectMeta, in any order. weight distinguishes one map from another. It reports
+// whether the object names its author.
+func sumMeta(seed maphash.Seed, sum *uint64, meta []byte, weight uint64) (authored bool, err error) {
 	for b := meta; len(b) > 0; {
 		f, n, err := nextField("ObjectMeta", b)
 		if err != nil {
-			return err
+			return false, err
 		}
 		b = b[n:]
-		if f.tag == 3<<3|2 {
+		switch f.tag {
+		case 3<<3 | 2:
 			*sum += mix(weight + maphash.Bytes(seed, f.v))
+		case 5<<3 | 2:
+			authored = len(f.v) > 0
 		}
 	}
-	return nil
+	return authored, nil
 }
 
 // mix spreads a change of x over all of the result.

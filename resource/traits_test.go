@@ -17,7 +17,8 @@ func traitsEvent() *Event {
 			Command:  "check-disk -w 80",
 			Handlers: []string{"slack", "mail"}, RuntimeAssets: []string{"disk-asset"}, Subscriptions: []string{"linux", "db"},
 			Pipelines: []ResourceReference{{Name: "p", Type: "Pipeline", APIVersion: "core/v2"}}, Publish: true, RoundRobin: true,
-			Interval: 60, Status: 1, Executed: 1_700_000_000, Issued: 1_700_000_000, Output: "80 % used", Duration: 0.25,
+			Interval: 60, Subdues: []TimeWindowRepeated{{Begin: "2026-01-01T00:00:00Z", End: "2026-01-01T01:00:00Z", Repeat: []string{"daily"}}},
+			Status: 1, Executed: 1_700_000_000, Issued: 1_700_000_000, Output: "80 % used", Duration: 0.25,
 		},
 	}
 }
@@ -25,11 +26,11 @@ func traitsEvent() *Event {
 func TestTraits(t *testing.T) {
 	seed := maphash.MakeSeed()
 	sum := func(ev *Event) uint64 {
-		at, sum, err := PeekTraits(seed, ev.AppendProto(nil))
-		if err != nil || at != ev.Timestamp {
-			t.Fatalf("timestamp %d, %v", at, err)
+		view, err := PeekTraits(seed, ev.AppendProto(nil))
+		if err != nil || view.Timestamp != ev.Timestamp {
+			t.Fatalf("timestamp %d, %v", view.Timestamp, err)
 		}
-		return sum
+		return view.Sum
 	}
 	want := sum(traitsEvent())
 	for range 50 { // maps are encoded in any order
@@ -69,6 +70,12 @@ func TestTraits(t *testing.T) {
 		"labels swapped":     func(ev *Event) { ev.Metadata.Labels["a"], ev.Metadata.Labels["b"] = "2", "1" },
 		"label of the other": func(ev *Event) { delete(ev.Metadata.Labels, "a"); ev.Check.Metadata.Labels["a"] = "1" },
 		"no check":           func(ev *Event) { ev.Check = nil },
+		"interval":           func(ev *Event) { ev.Check.Interval = 61 },
+		"cron":               func(ev *Event) { ev.Check.Cron = "* * * * *" },
+		"timeout":            func(ev *Event) { ev.Check.Timeout = 60 },
+		"interval, timeout":  func(ev *Event) { ev.Check.Interval, ev.Check.Timeout = 0, 60 },
+		"subdues":            func(ev *Event) { ev.Check.Subdues[0].Repeat[0] = "weekly" },
+		"no subdues":         func(ev *Event) { ev.Check.Subdues = nil },
 	} {
 		ev := traitsEvent()
 		change(ev)
@@ -81,12 +88,30 @@ func TestTraits(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, &Traits{
 		Handlers: ev.Check.Handlers, RuntimeAssets: ev.Check.RuntimeAssets, Subscriptions: ev.Check.Subscriptions, Pipelines: []string{"p"},
 		Publish: true, RoundRobin: true, CheckLabels: ev.Check.Metadata.Labels, EventLabels: ev.Metadata.Labels,
+		Interval: 60, Subdues: ev.Check.Subdues,
 	}) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, _, err := PeekTraits(seed, []byte{0x1a, 5, 1}); err == nil {
+	if _, err := PeekTraits(seed, []byte{0x1a, 5, 1}); err == nil {
 		t.Error("traits of an event that is cut short")
 	}
+}
+
+// TestRan tells the result of a run from an event that a user sent, or that the backend made.
+func TestRan(t *testing.T) {
+	f := func(name string, want bool, change func(*Event)) {
+		t.Helper()
+		ev := traitsEvent()
+		change(ev)
+		if view, err := PeekTraits(maphash.MakeSeed(), ev.AppendProto(nil)); err != nil || view.Ran != want {
+			t.Errorf("%s: ran is %v, want %v (%v)", name, view.Ran, want, err)
+		}
+	}
+	f("a result", true, func(*Event) {})
+	f("the check's author is no sender", true, func(ev *Event) { ev.Check.Metadata.CreatedBy = "ann" })
+	f("sent by a user", false, func(ev *Event) { ev.Metadata.CreatedBy = "ann" })
+	f("never issued", false, func(ev *Event) { ev.Check.Issued = 0 })
+	f("metrics only", false, func(ev *Event) { ev.Check = nil })
 }
 
 func TestRedactsAsJSONDoes(t *testing.T) {
@@ -126,7 +151,7 @@ func BenchmarkPeekTraits(b *testing.B) {
 	seed, body := maphash.MakeSeed(), traitsEvent().AppendProto(nil)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := PeekTraits(seed, body); err != nil {
+		if _, err := PeekTraits(seed, body); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -269,10 +269,11 @@ func (m *Matcher) candidates(ix *index, rules []*Rule, s *Subject) []*Rule {
 		if s.Traits != nil {
 			sum = s.Traits.Sum(m.seed)
 		} else {
-			var err error
-			if _, sum, err = resource.PeekTraits(m.seed, s.Body); err != nil {
+			view, err := resource.PeekTraits(m.seed, s.Body)
+			if err != nil {
 				return nil // the event will be refused
 			}
+			sum = view.Sum
 		}
 	}
 	// The name of an entity that is not defined is not in its definition.

@@ -26,10 +26,15 @@ type Applied struct {
 	Stateless            bool
 	Status               uint32
 	Received             int64 // when the backend received it, Unix milliseconds
+	Due                  int64 // its deadline, Unix milliseconds; 0 if it has none
 	Incident, Resolution bool
 	Silenced             bool
+	Deadline             bool // a deadline made the event: nothing was heard
 	HasMetrics           bool
 	HasHandlers          bool // names handlers or pipelines
+	// Ran is set for the result of a run: an agent was asked for it, or has the check in its schedule. Deadlines, events
+	// that users send and resolutions are none.
+	Ran bool
 	// Ended names the silences of the event that are over, because it resolves an incident.
 	Ended  []string
 	Origin string // the backend that wrote the record
@@ -53,7 +58,9 @@ func (f *Folder) event(pr *pair) *Applied {
 		Stateless:   pr == nil,
 		Status:      rec.Status,
 		Received:    rec.Received,
+		Due:         rec.Due,
 		Silenced:    rec.Flags&eventlog.FlagSilenced != 0,
+		Deadline:    rec.Flags&eventlog.FlagDeadline != 0,
 		HasMetrics:  rec.Flags&eventlog.FlagMetrics != 0,
 		HasHandlers: rec.Flags&eventlog.FlagHandlers != 0,
 		partition:   f.p, body: rec.Body, pair: pr,
@@ -61,7 +68,7 @@ func (f *Folder) event(pr *pair) *Applied {
 	if pr != nil {
 		wide := f.p.wideOf(pr)
 		a.Incident, a.Resolution = pr.incident(wide), pr.resolution(wide)
-		a.Ended = rec.OnResolve
+		a.Ended, a.Ran = rec.OnResolve, pr.flags&pairRan != 0
 	} else {
 		a.Incident = rec.Check != "" && rec.Status != 0
 	}
@@ -95,6 +102,9 @@ func (a *Applied) Keep() *Applied {
 	}
 	return &kept
 }
+
+// Body is the event in protobuf as it was logged, without its entity if that has a definition.
+func (a *Applied) Body() []byte { return a.body }
 
 // ID names the event for ever: it stays the same after a crash and replay.
 func (a *Applied) ID() string {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // TestClockOfAnotherMember: a deadline that was set by a clock an hour ahead passes after its period, in the process
@@ -99,5 +100,34 @@ func TestClockSetBackAfterAStart(t *testing.T) {
 					o.Entity, o.Due-now, want[o.Entity]-now, armed[id]-now)
 			}
 		}
+	}
+}
+
+// TestRunInTheFuture: a run whose time of receipt is far in the future counts as received now. An earlier process may
+// have kept such a time; the next run replaces it.
+func TestRunInTheFuture(t *testing.T) {
+	b := newBench(t, 1)
+	ran := func() (at int64) {
+		for pair := range b.state.Pairs("") {
+			at = pair.Ran
+		}
+		return at
+	}
+	put := func(executed, received int64) {
+		ev := resource.Event{Check: &resource.Check{Metadata: resource.ObjectMeta{Name: "cpu"}, Interval: 60, Issued: executed, Executed: executed}}
+		b.put(eventlog.Record{Entity: "e", Check: "cpu", Executed: executed, Received: received, Body: ev.AppendProto(nil)})
+	}
+	now := nowMilli()
+	put(1, now+time.Hour.Milliseconds())
+	if got := ran(); got > nowMilli()/1000 {
+		t.Errorf("the run is %d s in the future", got-nowMilli()/1000)
+	}
+	p := b.state.parts[0]
+	p.mu.Lock()
+	p.at(0).ran += 3600
+	p.mu.Unlock()
+	put(2, now)
+	if got := ran(); got < now/1000 || got > nowMilli()/1000 {
+		t.Errorf("the next run was at %d, want %d", got, now/1000)
 	}
 }

@@ -3,6 +3,7 @@ package state
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/internal/offheap"
@@ -20,16 +21,27 @@ const (
 	pairWide                 // its history is in partition.wide
 	pairSilenced             // its newest event names silences
 	pairMoved                // goLive has moved its deadline, which counts from partition.listening
+	pairRan                  // its newest event is the result of a run
+	pairMissing              // its newest event is a deadline that passed
 )
 
 // pair is the state of one check of one entity. It has no pointers, so that a million and a half of them cost the
 // garbage collector nothing; names and bodies are elsewhere.
 type pair struct {
-	entity uint32 // index into partition.entities
-	check  uint32 // index into partition.checks
-	next   uint32 // next pair of the same entity, plus one; 0 ends the list
-	flags  uint8
-	n      uint8 // history entries in use
+	flags    uint8
+	n        uint8             // history entries in use
+	origin   uint8             // the backend that the newest event came through, in partition.heard; 0 = not known
+	statuses [historyLen]uint8 // oldest first
+
+	entity    uint32 // index into partition.entities
+	check     uint32 // index into partition.checks
+	next      uint32 // next pair of the same entity, plus one; 0 ends the list
+	traits    uint32 // of the newest event, in partition.traits; 0 = read the event
+	change    uint32 // total_state_change, percent
+	timestamp uint32 // of the newest event, Unix seconds; 0 = read the event
+	ran       uint32 // when the newest result of a run was received, Unix seconds; 0 = never, as far as is known
+
+	executed [historyLen]uint32 // oldest first
 
 	pos      uint64      // position of the newest folded event
 	queued   uint64      // position of its last item in the dirty queue
@@ -42,13 +54,6 @@ type pair struct {
 	lastOK      int64 // Unix seconds
 	occurrences int64
 	watermark   int64
-	change      uint32 // total_state_change, percent
-	timestamp   uint32 // of the newest event, Unix seconds; 0 = read the event
-	traits      uint32 // of the newest event, in partition.traits; 0 = read the event
-
-	origin   uint8             // the backend that the newest event came through, in partition.heard; 0 = not known
-	statuses [historyLen]uint8 // oldest first
-	executed [historyLen]uint32
 }
 
 // history returns the pair's history, oldest first. If a result does not fit the compact form (a status over 255, a
@@ -214,10 +219,18 @@ func (p *pair) state(status uint32) string {
 	return "failing"
 }
 
+// unixSeconds returns a time in Unix milliseconds in seconds; 0 if it does not fit.
+func unixSeconds(millis int64) uint32 {
+	if seconds := millis / 1000; seconds > 0 && seconds <= math.MaxUint32 {
+		return uint32(seconds)
+	}
+	return 0
+}
+
 const pairVersion = 1
 
 // pairStored are the flags that are stored.
-const pairStored = pairFlapping | pairSilenced
+const pairStored = pairFlapping | pairSilenced | pairMissing
 
 // append encodes the pair for the store.
 func (p *pair) append(b []byte, wide []resource.CheckHistory) []byte {
@@ -244,7 +257,8 @@ func (p *pair) append(b []byte, wide []resource.CheckHistory) []byte {
 		b = binary.AppendVarint(b, h.Executed-before)
 		before = h.Executed
 	}
-	return binary.AppendUvarint(b, uint64(p.timestamp))
+	b = binary.AppendUvarint(b, uint64(p.timestamp))
+	return binary.AppendUvarint(b, uint64(p.ran))
 }
 
 // decode reads what append wrote; the wide history is returned if there is one.
@@ -270,6 +284,10 @@ func (p *pair) decode(b []byte) (wide []resource.CheckHistory, err error) {
 	}
 	if len(r.Rest) > 0 { // earlier versions did not store this
 		p.timestamp = uint32(r.Uint())
+	}
+	// Nor did they store this. If the newest event was no run, the check counts as late once too late.
+	if p.ran = unixSeconds(p.received); len(r.Rest) > 0 {
+		p.ran = uint32(r.Uint())
 	}
 	if err := r.Err(); err != nil {
 		return nil, fmt.Errorf("read stored state: %w", err)

@@ -1,12 +1,21 @@
 package state
 
-import "iter"
+import (
+	"iter"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
 
 // Pair describes an entity's check from memory.
 type Pair struct {
 	Namespace, Entity, Check string
 	Received                 int64 // when its newest event was received, Unix milliseconds
+	Due                      int64 // its deadline, Unix milliseconds; 0 if it has none
 	Published                bool  // that event has the publish flag: its check is scheduled
+	Status                   uint32
+	Executed                 int64            // when the newest result was executed, Unix seconds
+	Ran                      int64            // when the newest result of a run was received, Unix seconds; 0 = never, as far as is known
+	Traits                   *resource.Traits // of the newest event; nil if they are not known yet
 }
 
 // Pairs returns all pairs of a namespace, or of all for "", in no order. Pairs that are added or deleted during the
@@ -22,7 +31,7 @@ func (s *State) Pairs(namespace string) iter.Seq[Pair] {
 				more = last < p.used
 				for slot := first; slot < last; slot++ {
 					if pr := p.at(slot); pr.flags&pairUsed != 0 && (namespace == "" || p.entities[pr.entity].namespace == namespace) {
-						found = append(found, p.describe(pr))
+						found = append(found, p.describe(slot))
 					}
 				}
 				p.mu.Unlock()
@@ -46,16 +55,22 @@ func (s *State) PairsOf(namespace, entity string) (found []Pair) {
 		return nil
 	}
 	for slot := p.entities[i].first; slot != 0; slot = p.at(slot - 1).next {
-		found = append(found, p.describe(p.at(slot-1)))
+		found = append(found, p.describe(slot-1))
 	}
 	return found
 }
 
 // describe returns a pair's description. The caller holds mu.
-func (p *partition) describe(pr *pair) Pair {
-	e := &p.entities[pr.entity]
-	return Pair{
-		Namespace: e.namespace, Entity: e.name, Check: p.checks.name(pr.check), Received: pr.received,
-		Published: pr.traits != 0 && p.traits.at(pr.traits).Publish,
+func (p *partition) describe(slot uint32) Pair {
+	pr := p.at(slot)
+	e, wide := &p.entities[pr.entity], p.wideOf(pr)
+	d := Pair{
+		Namespace: e.namespace, Entity: e.name, Check: p.checks.name(pr.check), Received: pr.received, Due: pr.due,
+		Status: pr.status(wide), Executed: pr.lastExecuted(wide), Ran: int64(pr.ran),
 	}
+	if pr.traits != 0 {
+		d.Traits = p.traits.at(pr.traits)
+		d.Published = d.Traits.Publish
+	}
+	return d
 }

@@ -423,7 +423,16 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record, origin uint8, l
 		pr.flags |= pairSilenced
 	}
 	body := p.keep(rec)
-	p.characterise(pr, body)
+	if pr.flags &^= pairRan | pairMissing; deadline {
+		pr.flags |= pairMissing
+	}
+	if p.characterise(pr, body) && !deadline {
+		pr.flags |= pairRan
+		pr.ran = max(pr.ran, unixSeconds(pr.received)) // backends receive in no common order
+		if p.live {
+			pr.ran = min(pr.ran, unixSeconds(p.clock)) // an earlier clock was ahead
+		}
+	}
 	p.dirty.keepBody(pr, body)
 	p.noteChange(slot, pos, before, pr.aspects(wide), rec, body)
 	p.markPair(slot, pos)

@@ -205,6 +205,7 @@ type Overdue struct {
 	LastOK                   int64  // Unix seconds
 	Event                    *resource.Event
 	Rebuilt                  bool // the event could not be read: Event has only what the state has
+	Missing                  bool // the event says already that there was no result in time
 	KeepaliveFailing         bool // the entity's keepalive is not OK
 	Partition                int
 	Origin                   string // the backend that the last event came through; "" if it came before the start
@@ -249,7 +250,7 @@ func (s *State) Overdue(id uint64) (Overdue, bool) {
 	o := Overdue{
 		Namespace: e.namespace, Entity: e.name, Check: p.checks.name(pr.check),
 		Position: pr.pos, Received: pr.received, Due: pr.due, LastOK: pr.lastOK,
-		Partition: p.id, Origin: p.heard[pr.origin],
+		Partition: p.id, Origin: p.heard[pr.origin], Missing: pr.flags&pairMissing != 0,
 	}
 	if k, ok := p.findPair(pr.entity, KeepaliveCheck, false); ok {
 		o.KeepaliveFailing = p.at(k).incident(p.wide[k])

@@ -71,23 +71,24 @@ func (ts *traitSet) drop(ref uint32) {
 	}
 }
 
-// characterise records the traits in an event's body for selectors. A body that cannot be read leaves the pair without
-// traits; searches then read the event. The caller holds mu.
-func (p *partition) characterise(pr *pair, body []byte) {
-	timestamp, sum, err := resource.PeekTraits(p.traits.seed, body)
+// characterise records the traits in an event's body for selectors, and reports whether the event is the result of a
+// run. A body that cannot be read leaves the pair without traits; searches then read the event. The caller holds mu.
+func (p *partition) characterise(pr *pair, body []byte) (ran bool) {
+	view, err := resource.PeekTraits(p.traits.seed, body)
 	pr.timestamp = 0
-	if timestamp > 0 && timestamp <= math.MaxUint32 {
-		pr.timestamp = uint32(timestamp)
+	if view.Timestamp > 0 && view.Timestamp <= math.MaxUint32 {
+		pr.timestamp = uint32(view.Timestamp)
 	}
-	if pr.traits != 0 && err == nil && p.traits.entries[pr.traits-1].sum == sum {
-		return
+	if pr.traits != 0 && err == nil && p.traits.entries[pr.traits-1].sum == view.Sum {
+		return view.Ran
 	}
 	before := pr.traits
 	pr.traits = 0
 	if err == nil {
-		pr.traits, _ = p.traits.take(sum, body)
+		pr.traits, _ = p.traits.take(view.Sum, body)
 	}
 	p.traits.drop(before)
+	return view.Ran
 }
 
 const (
