@@ -74,6 +74,9 @@ func ListAfter[T any](sn *Snapshot, k Kind[T], namespace, afterNamespace, afterN
 	}
 }
 
+// Version returns a value that is equal for two snapshots only if they have the same objects of a kind.
+func Version[T any](sn *Snapshot, k Kind[T]) any { return sn.trees[k.id] }
+
 // ListAny is List for a row of resource.Kinds. It yields nothing for kinds that are not stored here.
 func ListAny(sn *Snapshot, k *resource.Kind, namespace string) iter.Seq[any] {
 	return func(yield func(any) bool) {

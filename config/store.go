@@ -318,6 +318,7 @@ func (s *Store) gather(first broker.Message) []broker.Message {
 // stored is the newest message of a key.
 type stored struct {
 	revision uint64
+	written  int64  // Unix milliseconds
 	deleted  bool   // it is a tombstone
 	raw      []byte // of a secret, and of a definition that cannot be decoded
 }
@@ -340,7 +341,7 @@ func (s *Store) apply(messages []broker.Message, loaded bool) {
 		m := &messages[i]
 		next.revision = max(next.revision, m.Seq)
 		n := keyed{key: strings.TrimPrefix(m.Subject, subjectPrefix)}
-		n.revision, n.deleted = m.Seq, m.Header.Get(operationHeader) != ""
+		n.revision, n.written, n.deleted = m.Seq, m.Time.UnixMilli(), m.Header.Get(operationHeader) != ""
 		if n.deleted {
 			s.tombstones.add(tombstone{key: n.key, revision: m.Seq, made: m.Time})
 		}

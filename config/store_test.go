@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -37,6 +38,33 @@ func start(t *testing.T, dir string) (*config.Store, func()) {
 
 func check(ns, name string) *resource.CheckConfig {
 	return &resource.CheckConfig{Metadata: resource.ObjectMeta{Namespace: ns, Name: name}, Command: "true", Interval: 1}
+}
+
+// TestWritten: the time of a write survives a restart.
+func TestWritten(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := start(t, dir)
+	begin := time.Now().Truncate(time.Millisecond)
+	if err := config.Put(t.Context(), s, config.Checks, check("default", "a.b:c")); err != nil {
+		t.Fatal(err)
+	}
+	at := config.Written(s, config.Checks, "default", "a.b:c")
+	if at.Before(begin) || at.After(time.Now()) {
+		t.Errorf("written at %v, after %v", at, begin)
+	}
+	stop()
+	s, _ = start(t, dir)
+	if got := config.Written(s, config.Checks, "default", "a.b:c"); !got.Equal(at) {
+		t.Errorf("written at %v, and at %v after a restart", at, got)
+	}
+	if err := config.Delete(t.Context(), s, config.Checks, "default", "a.b:c"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a.b:c", "none"} {
+		if got := config.Written(s, config.Checks, "default", name); !got.IsZero() {
+			t.Errorf("%s is not there, and was written at %v", name, got)
+		}
+	}
 }
 
 func TestWritesAreReadBack(t *testing.T) {

@@ -266,6 +266,15 @@ func (s *Store) present(key string) (stored, bool) {
 	return st, ok
 }
 
+// Written returns when the present definition was written, by the clock of the broker; the zero time if there is none.
+func Written[T any](s *Store, k Kind[T], namespace, name string) time.Time {
+	st, ok := s.present(bucketKey(k.String(), namespace, name))
+	if !ok || st.deleted {
+		return time.Time{}
+	}
+	return time.UnixMilli(st.written)
+}
+
 // value returns the value of a key and its revision. It fails with ErrNotFound if there is none.
 func (s *Store) value(at place) (value []byte, revision uint64, err error) {
 	s.mu.Lock()
