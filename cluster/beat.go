@@ -41,6 +41,8 @@ type Info struct {
 	AgentURL string `json:"agent_url"`
 	// Sessions is the number of agents that are connected to it.
 	Sessions int `json:"sessions"`
+	// Presence is the number of the newest change of these that it has told the others; 0 from an earlier release.
+	Presence uint64 `json:"presence,omitempty"`
 	// Draining says that it sends its agents to other members.
 	Draining bool `json:"draining,omitempty"`
 	// Revision is that of its definitions. Folded are the newest messages that it has folded, and Replay those from which

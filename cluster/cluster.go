@@ -350,6 +350,9 @@ func (c *Cluster) Size() int {
 // Self returns this member's id.
 func (c *Cluster) Self() string { return c.opts.ID }
 
+// Life returns what the heartbeats of this process have as Life.
+func (c *Cluster) Life() string { return c.lifeID }
+
 // Acts reports whether this backend acts for a lane: it owns the lane by the newest roster that it has folded, and has
 // its lease.
 func (c *Cluster) Acts(lane string) bool {
@@ -471,6 +474,21 @@ func (c *Cluster) Watches(partition int, origin string) (watches bool, since tim
 	return owns, since
 }
 
+// LastAway returns when this backend, or any other member, was last away, the zero time for never. The agents of such a
+// member must connect again.
+func (c *Cluster) LastAway() time.Time {
+	if c.alone {
+		return time.Time{}
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	away := c.lease.back
+	for _, p := range c.peers {
+		away = latest(away, p.left)
+	}
+	return away
+}
+
 // ownerFirst is how much later than the owner of a partition the other members report what each member watches.
 const ownerFirst = 10 * time.Second
 
@@ -530,8 +548,12 @@ func PartitionLane(partition int) string { return fmt.Sprintf("p/%d", partition)
 // AggregateLane names the lane of an aggregate.
 func AggregateLane(namespace, name string) string { return "a/" + namespace + "/" + name }
 
+// QueueLane names the lane of a round-robin check.
+func QueueLane(namespace, name string) string { return "q/" + namespace + "/" + name }
+
 // Lanes that there is one of.
 const (
 	HousekeepingLane = "housekeeping"
 	RemindersLane    = "reminders"
+	LatenessLane     = "lateness"
 )

@@ -201,6 +201,9 @@ func TestWatches(t *testing.T) {
 		n.within(10*time.Second, "three members", n.agreed(0, 1, 2))
 		start := time.Now()
 		time.Sleep(time.Minute)
+		if away := n.nodes[0].LastAway(); away.After(start) {
+			t.Errorf("a member was away at %s, the start was at %s", away, start)
+		}
 		for p := range partitions {
 			owner := n.nodes[0].Owner(p, PartitionLane(p))
 			for i := range 3 {
@@ -228,9 +231,18 @@ func TestWatches(t *testing.T) {
 			back := time.Now()
 			n.isolate(false, 0)
 			n.within(10*time.Second, "it is back", func() bool { return n.agreed(0, 1, 2)() && n.nodes[0].Leased() })
+			if away := n.nodes[0].LastAway(); away.Before(back) == c.anew {
+				t.Errorf("after %s it was last away at %s, it was back at %s", c.away, away, back)
+			}
 			if _, since := n.nodes[0].Watches(0, id(0)); since.Before(back) == c.anew {
 				t.Errorf("after %s its agents have been heard since %s, it was back at %s", c.away, since, back)
 			}
+		}
+		left := time.Now()
+		n.isolate(true, 2)
+		n.within(20*time.Second, "another member is off the rosters", n.agreed(0, 1))
+		if away := n.nodes[0].LastAway(); !away.After(left) {
+			t.Errorf("another member left after %s, and was last away at %s", left, away)
 		}
 	})
 }
