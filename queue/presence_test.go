@@ -1,0 +1,208 @@
+package queue
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// members returns the names of a ring's agents, as the ring has them.
+func (p *Presence) members(subscription string) (names []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.rings[resource.Name{Namespace: "default", Name: subscription}]
+	if r == nil {
+		return nil
+	}
+	r.settle()
+	for _, a := range r.agents {
+		names = append(names, a.name.Name)
+	}
+	return names
+}
+
+func TestAfter(t *testing.T) {
+	p := newPresence("m", "1")
+	linux := p.of(resource.Name{Namespace: "default", Name: "linux"})
+	if !linux.empty() {
+		t.Errorf("a new ring has %v", linux.agents)
+	}
+	for _, name := range []string{"c", "a", "e"} {
+		p.Connected(resource.Name{Namespace: "default", Name: name}, []string{"linux"})
+	}
+	for name, want := range map[string]string{"": "a", "a": "c", "b": "c", "c": "e", "e": "a", "z": "a"} {
+		if linux.settle(); linux.agents[linux.after(name)].name.Name != want {
+			t.Errorf("after %q comes %s, want %s", name, linux.agents[linux.after(name)].name.Name, want)
+		}
+	}
+	linux.turns = []uint32{1, 2, 3}
+	p.Connected(resource.Name{Namespace: "default", Name: "b"}, []string{"linux"})
+	p.Gone(resource.Name{Namespace: "default", Name: "a"})
+	p.Connected(resource.Name{Namespace: "default", Name: "e"}, []string{"linux"})
+	if linux.settle(); !slices.Equal(linux.turns, []uint32{0, 2, 3}) {
+		t.Errorf("b, c and e have had %v turns, want none, 2 and 3", linux.turns)
+	}
+}
+
+// TestPresence: three members that tell each other about their agents know the same in the end, whatever gets lost.
+func TestPresence(t *testing.T) {
+	for seed := range uint64(200) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 0))
+			lives := []int{1, 1, 1}
+			var all [3]*Presence
+			var connected [3]map[string][]string // by member: the subscriptions of its agents
+			for i := range all {
+				all[i], connected[i] = newPresence(fmt.Sprint("m", i), "1"), map[string][]string{}
+			}
+			spread := func(from int, lossy bool) {
+				for more := true; more; {
+					var message []byte
+					if message, more = all[from].changes(20); message == nil {
+						return
+					}
+					for to, p := range all {
+						if lossy && rng.IntN(4) == 0 {
+							continue
+						}
+						if err := p.hear(message); err != nil {
+							t.Fatalf("member %d: %v", to, err)
+						}
+					}
+				}
+			}
+			for range 60 {
+				at := rng.IntN(3)
+				name := fmt.Sprint("agent-", rng.IntN(8))
+				switch rng.IntN(12) {
+				case 0: // the member starts anew
+					lives[at]++
+					all[at], connected[at] = newPresence(fmt.Sprint("m", at), fmt.Sprint(lives[at])), map[string][]string{}
+				case 1:
+					all[at].lost(fmt.Sprint("m", rng.IntN(3)))
+				case 2, 3, 4:
+					delete(connected[at], name)
+					all[at].Gone(resource.Name{Namespace: "default", Name: name})
+				default:
+					var subscriptions []string
+					for range rng.IntN(4) {
+						subscriptions = append(subscriptions, fmt.Sprint("sub-", rng.IntN(4)))
+					}
+					connected[at][name] = subscriptions
+					all[at].Connected(resource.Name{Namespace: "default", Name: name}, subscriptions)
+				}
+				if rng.IntN(3) == 0 {
+					spread(at, true)
+				}
+			}
+			for from := range all {
+				spread(from, true)
+				for to, p := range all {
+					if from == to {
+						continue
+					}
+					if _, wanted := p.heard(fmt.Sprint("m", from), fmt.Sprint(lives[from]), all[from].Number()); wanted {
+						if err := p.take(all[from].copy()); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+			}
+			for i := range 4 {
+				subscription := fmt.Sprint("sub-", i)
+				want := map[string]bool{}
+				for _, agents := range connected {
+					for name, has := range agents {
+						if slices.Contains(has, subscription) {
+							want[name] = true
+						}
+					}
+				}
+				names := slices.Sorted(maps.Keys(want))
+				for at, p := range all {
+					if got := p.members(subscription); !slices.Equal(got, names) {
+						t.Errorf("member %d has %v in %s, want %v", at, got, subscription, names)
+					}
+				}
+			}
+			for at, p := range all {
+				for name := range p.rings {
+					if p.members(name.Name) == nil {
+						t.Errorf("member %d keeps the empty %s", at, name.Name)
+					}
+				}
+			}
+		})
+	}
+}
+
+// FuzzPresence: a message from elsewhere is read or refused.
+func FuzzPresence(f *testing.F) {
+	p := newPresence("m", "1")
+	p.Connected(resource.Name{Namespace: "default", Name: "a"}, []string{"linux", "web"})
+	f.Add(p.copy())
+	p.Gone(resource.Name{Namespace: "default", Name: "a"})
+	message, _ := p.changes(100)
+	f.Add(message)
+	f.Fuzz(func(t *testing.T, message []byte) {
+		other := newPresence("o", "1")
+		if err := other.take(message); err != nil && !strings.Contains(err.Error(), "message about agents") {
+			t.Error(err)
+		}
+	})
+}
+
+// BenchmarkPresence measures what 50,000 agents with some subscriptions each cost at a member that they are not connected
+// to: bytes in all for each subscription of an agent, and the time to find the next agent.
+//
+//	go test ./queue -run '^$' -bench Presence
+func BenchmarkPresence(b *testing.B) {
+	const agents = 50_000
+	for _, each := range []int{2, 3, 5, 6, 20} {
+		b.Run(fmt.Sprint(each), func(b *testing.B) {
+			subscriptions := make([]string, each)
+			for i := range subscriptions {
+				subscriptions[i] = fmt.Sprint("subscription-", i)
+			}
+			from := newPresence("a", "1")
+			for i := range agents {
+				from.Connected(resource.Name{Namespace: "default", Name: fmt.Sprintf("host-%05d", i)}, subscriptions)
+			}
+			before := inUse()
+			to := newPresence("b", "1")
+			for more := true; more; {
+				var message []byte
+				message, more = from.changes(1 << 20)
+				if err := to.hear(message); err != nil {
+					b.Fatal(err)
+				}
+			}
+			var first *ring
+			for _, subscription := range subscriptions {
+				first = to.of(resource.Name{Namespace: "default", Name: subscription})
+				first.settle()
+			}
+			name := ""
+			for b.Loop() {
+				name = first.agents[first.after(name)].name.Name
+			}
+			b.ReportMetric(float64(inUse()-before)/(agents*float64(each)), "B/subscription")
+			runtime.KeepAlive(to)
+			runtime.KeepAlive(from)
+		})
+	}
+}
+
+// inUse returns how many bytes are in use.
+func inUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

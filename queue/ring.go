@@ -1,0 +1,116 @@
+package queue
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// agent is a connected agent. It is in the ring of each of its subscriptions once, however many members it is connected
+// to.
+type agent struct {
+	name  resource.Name
+	homes []*home // the newest is the last
+}
+
+// home is an agent's connection to a member.
+type home struct {
+	site  *site
+	agent *agent
+	rings []*ring // of its subscriptions
+}
+
+// at returns the connection that gets requests; nil if there is none any more.
+func (a *agent) at() *home {
+	if len(a.homes) == 0 {
+		return nil
+	}
+	return a.homes[len(a.homes)-1]
+}
+
+func (a *agent) has(r *ring) bool {
+	return slices.ContainsFunc(a.homes, func(h *home) bool { return slices.Contains(h.rings, r) })
+}
+
+// ring is the agents of a subscription in the order of their names, which is the order of their turns. Changes wait until
+// the ring is looked at: when many agents come together, each of them would move half of the others.
+type ring struct {
+	subscription resource.Name
+	agents       []*agent
+	turns        []uint32        // how many each of them had since it came
+	changed      map[*agent]bool // whether it is in the ring from now on
+}
+
+func (r *ring) set(a *agent, in bool) {
+	if r.changed == nil {
+		r.changed = map[*agent]bool{}
+	}
+	r.changed[a] = in
+}
+
+// settle puts the changes into effect.
+func (r *ring) settle() {
+	if len(r.changed) == 0 {
+		return
+	}
+	var come []*agent
+	for a, in := range r.changed {
+		if in {
+			come = append(come, a)
+		}
+	}
+	slices.SortFunc(come, byName)
+	agents, turns := make([]*agent, 0, len(r.agents)+len(come)), make([]uint32, 0, len(r.agents)+len(come))
+	add := func(a *agent, had uint32) { agents, turns = append(agents, a), append(turns, had) }
+	for i, a := range r.agents {
+		for len(come) > 0 && byName(come[0], a) < 0 {
+			add(come[0], 0)
+			come = come[1:]
+		}
+		if len(come) > 0 && byName(come[0], a) == 0 {
+			add(come[0], r.turns[i]) // it was there, or is back
+			come = come[1:]
+		} else if _, changed := r.changed[a]; !changed {
+			add(a, r.turns[i])
+		}
+	}
+	for _, a := range come {
+		add(a, 0)
+	}
+	r.agents, r.turns, r.changed = agents, turns, nil
+}
+
+func byName(a, b *agent) int { return strings.Compare(a.name.Name, b.name.Name) }
+
+func (r *ring) empty() bool {
+	r.settle()
+	return len(r.agents) == 0
+}
+
+// search returns the place of a name. The ring must be settled.
+func (r *ring) search(name string) (at int, found bool) {
+	return slices.BinarySearchFunc(r.agents, name, func(a *agent, name string) int { return strings.Compare(a.name.Name, name) })
+}
+
+// after returns the place of the first agent behind a name, and begins anew at the end. The ring must not be empty.
+func (r *ring) after(name string) int {
+	at, found := r.search(name)
+	if found {
+		at++
+	}
+	return at % len(r.agents)
+}
+
+// rings has the rings by subscription.
+type rings map[resource.Name]*ring
+
+// of returns a subscription's ring, and makes it if necessary.
+func (r rings) of(subscription resource.Name) *ring {
+	one := r[subscription]
+	if one == nil {
+		one = &ring{subscription: subscription}
+		r[subscription] = one
+	}
+	return one
+}
