@@ -5,7 +5,8 @@
 // allows to a Sensu Go 6 backend. A lapwing backend leaves most checks to schedule, which runs them on the agent's own
 // clock, connected or not. It requests the others, and a Sensu backend requests all. A request goes from Transport to
 // accept, a tick from schedule to acceptTick; both drop a run that was taken already. Then execute replaces tokens,
-// runs the command in a process group, extracts metrics and runs hooks, and Transport.Send takes the result.
+// runs the command in a process group, extracts metrics and runs hooks, and Transport.Send takes the result. About
+// turns of round-robin checks the agent also sends receipts, see turn.go.
 //
 // docs/agent-protocol.md describes the protocol, package wire encodes it. Events from programs on the host come through
 // package local.
@@ -318,7 +319,7 @@ func (a *Agent) Start(ctx context.Context) error {
 	a.running.Go(func() { a.watchSystem(ctx, libC) })
 	a.running.Go(func() { a.keepAlive(ctx) })
 	a.running.Go(func() { a.schedule.loop(ctx) })
-	a.running.Go(func() { a.transport.Run(ctx) })
+	a.running.Go(func() { a.stayConnected(ctx) })
 	if a.opts.SpoolDir != "" {
 		a.running.Go(func() { a.keepKnown(ctx) })
 	}

@@ -51,6 +51,8 @@ type fakeSession struct {
 	t      testing.TB
 	enc    wire.Encoding
 	header http.Header
+
+	receipts []wire.Receipt // that read has met
 }
 
 // start starts b. It and its sessions stop with the test.
@@ -173,6 +175,10 @@ func (s *fakeSession) read() []received {
 		}
 		err = wire.Decode(payload, s.enc, ev)
 		out = []received{{0, typ == wire.TypeKeepalive, ev}}
+	case wire.TypeReceipt:
+		var receipt wire.Receipt
+		receipt, err = wire.DecodeReceipt(payload)
+		s.receipts = append(s.receipts, receipt)
 	default:
 		s.t.Fatalf("unexpected message of type %q", typ)
 	}

@@ -59,13 +59,15 @@ func (a *Agent) accept(ctx context.Context, req *resource.CheckRequest) {
 		return
 	}
 	key := checkKey(req.Config.Metadata.Name, req.Config.ProxyEntityName)
-	v := a.requests.take(key, req.Issued)
+	t := turnOf(req.Config)
+	v := a.requests.take(key, req.Issued, t)
 	a.checkMetrics.requests.WithLabelValues(string(v)).Inc()
+	a.answer(t, v)
 	if v != accepted {
 		a.log.Debug("check request ignored", "check", req.Config.Metadata.Name, "reason", string(v))
 		return
 	}
-	a.start(ctx, key, req)
+	a.start(ctx, key, req, t)
 }
 
 // acceptTick is accept for a tick of the schedule.
@@ -73,15 +75,17 @@ func (a *Agent) acceptTick(ctx context.Context, req *resource.CheckRequest) verd
 	key := checkKey(req.Config.Metadata.Name, req.Config.ProxyEntityName)
 	v := a.requests.tick(key, req.Issued)
 	if v == accepted {
-		a.start(ctx, key, req)
+		a.start(ctx, key, req, turn{}) // a tick is no turn, whatever annotations its check has
 	}
 	return v
 }
 
 // start runs an accepted request and sends its result.
-func (a *Agent) start(ctx context.Context, key string, req *resource.CheckRequest) {
+func (a *Agent) start(ctx context.Context, key string, req *resource.CheckRequest, t turn) {
 	a.running.Go(func() {
-		ev := a.executeInTurn(ctx, req)
+		stop := a.announce(ctx, t)
+		ev := a.executeInSlot(ctx, req)
+		stop()
 		a.requests.done(key) // done comes before the send: the next request may be a reply to the result
 		if ev != nil {
 			a.transport.Send(ev)
@@ -89,8 +93,8 @@ func (a *Agent) start(ctx context.Context, key string, req *resource.CheckReques
 	})
 }
 
-// executeInTurn runs a requested check when fewer checks run than allowed.
-func (a *Agent) executeInTurn(ctx context.Context, req *resource.CheckRequest) *resource.Event {
+// executeInSlot runs a requested check when fewer checks run than allowed.
+func (a *Agent) executeInSlot(ctx context.Context, req *resource.CheckRequest) *resource.Event {
 	a.checkMetrics.waiting.Inc()
 	select {
 	case a.slots <- struct{}{}:
@@ -121,6 +125,7 @@ func (a *Agent) execute(ctx context.Context, req *resource.CheckRequest) *resour
 			return fail(fmt.Errorf("error while substituting check tokens: %w", err))
 		}
 		config.Scheduler = req.Config.Scheduler // the JSON in which tokens are replaced lacks it
+		keepTurn(config, req.Config)
 	}
 
 	ev := a.newEvent(config, command, req.Issued)

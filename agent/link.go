@@ -16,6 +16,7 @@ const (
 	maxBatchEvents = 512
 	maxBatchBytes  = 256 << 10 // unless one event is larger, or the backend accepts less
 	keepBatch      = 1 << 20   // a longer write buffer is not kept
+	maxReceipts    = 512       // that wait while the backend does not read
 
 	leaveGrace = time.Second // leaveGrace bounds a write in progress, and the last write, when the transport must end.
 	// partGrace bounds how long an agent that moves to another backend waits for acknowledgements from this one. Events
@@ -44,10 +45,11 @@ type link struct {
 	left    time.Time // when the last batch left
 	silence silence
 
-	mu    sync.Mutex // guards the fields below
-	pace  wire.Pace
-	every time.Duration // between batches, under wire.PaceSlow
-	parts bool          // nothing is sent any more: see part
+	mu       sync.Mutex // guards the fields below
+	pace     wire.Pace
+	every    time.Duration // between batches, under wire.PaceSlow
+	parts    bool          // no events are sent any more: see part
+	receipts [][]byte      // messages that wait to be written
 }
 
 // errSessionOver ends a connection that has reached its maximum age.
@@ -71,6 +73,8 @@ func newLink(t *Transport, conn *wire.Conn, about Connection) *link {
 
 // serve runs the connection until it fails or ctx ends. The error is a *lostError if the connection was ready.
 func (l *link) serve(ctx context.Context) error {
+	l.t.link.Store(l)
+	defer l.t.link.Store(nil)
 	bye := func() { _ = l.conn.Close(wire.CloseGoingAway, "bye") } // its error has no reader
 	written := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -201,6 +205,9 @@ func (l *link) write(ctx context.Context) (ready bool, err error) {
 				l.t.opts.OnReady()
 			}
 		}
+		if err := l.sendReceipts(); err != nil {
+			return ready, fmt.Errorf("send receipts: %w", err)
+		}
 		if err := l.depart(timer); err != nil {
 			return ready, fmt.Errorf("send events: %w", err)
 		}
@@ -247,8 +254,12 @@ func (l *link) depart(timer *time.Timer) error {
 	}
 }
 
-// flushAll sends the remaining events before a deliberate end of the connection, unless the backend asked for none.
+// flushAll sends the remaining receipts before a deliberate end of the connection, and the remaining events unless the
+// backend asked for none.
 func (l *link) flushAll() error {
+	if err := l.sendReceipts(); err != nil {
+		return err
+	}
 	for {
 		if pace, _ := l.getPace(); pace != wire.PaceGo {
 			return nil
@@ -268,8 +279,26 @@ func (l *link) getPace() (wire.Pace, time.Duration) {
 	return l.pace, l.every
 }
 
-// part ends the connection in favour of another backend. Nothing more is sent, and the connection ends when everything
-// sent is acknowledged, so that no event is in the logs of two backends.
+// addReceipt lets the writer send a receipt, unless too many wait.
+func (l *link) addReceipt(r *wire.Receipt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.receipts) < maxReceipts {
+		l.receipts = append(l.receipts, wire.AppendReceipt(nil, r))
+	}
+}
+
+// sendReceipts writes the receipts that wait. They are short and the backend stores none, so no pace holds them up.
+func (l *link) sendReceipts() error {
+	l.mu.Lock()
+	waiting := l.receipts
+	l.receipts = nil
+	l.mu.Unlock()
+	return l.conn.WriteBatch(waiting)
+}
+
+// part ends the connection in favour of another backend. No more events are sent, and the connection ends when all that
+// were sent are acknowledged, so that no event is in the logs of two backends.
 func (l *link) part() {
 	l.mu.Lock()
 	l.parts = true

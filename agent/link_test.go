@@ -26,7 +26,7 @@ type pipe struct {
 	stop    func() error
 
 	mu  sync.Mutex // guards got
-	got []string   // each message as "seconds: check check"
+	got []string   // each message as "seconds: check check" or "seconds: receipt"
 }
 
 // newPipe starts a link that is configured, and notes what it sends.
@@ -91,7 +91,8 @@ func (p *pipe) read() {
 			}
 			line += " " + name
 		}
-		if typ == wire.TypeEvents {
+		switch typ {
+		case wire.TypeEvents:
 			events := wire.ReadEvents(payload)
 			for events.Next() {
 				note(events.Item.Event)
@@ -99,7 +100,13 @@ func (p *pipe) read() {
 			if err := events.Err(); err != nil {
 				p.t.Errorf("message %q: %v", msg, err)
 			}
-		} else {
+		case wire.TypeReceipt:
+			r, err := wire.DecodeReceipt(payload)
+			if err != nil {
+				p.t.Errorf("message %q: %v", msg, err)
+			}
+			line += strings.TrimRight(fmt.Sprintf(" %v %s %s", r.Outcome, checkKey(r.Check, r.Entity), r.Turn)+": "+r.Reason, ": ")
+		default:
 			note(payload)
 		}
 		p.note(line)
@@ -483,4 +490,69 @@ func TestRefusedEvents(t *testing.T) {
 			t.Errorf("%d lines:\n%s", n, log)
 		}
 	})
+}
+
+// busyLink starts a link whose writer waits with a receipt, because the backend does not read. read lets the backend do
+// so, and returns how many messages have arrived when nothing more comes. stop ends the link.
+func busyLink(t *testing.T, tr *Transport) (read func() int, stop func()) {
+	t.Helper()
+	near, far := net.Pipe()
+	backend := wire.NewServerConn(far, nil, 0)
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- newLink(tr, wire.NewClientConn(near, nil, 0), toLapwing).serve(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	if err := backend.Write(unknownAgent(t)); err != nil {
+		t.Fatal(err)
+	}
+	tr.SendReceipt(&wire.Receipt{Check: "first", Outcome: wire.OutcomeRunning})
+	synctest.Wait()
+	return func() (received int) {
+		go func() {
+			for {
+				if _, err := backend.Read(); err != nil {
+					return
+				}
+				received++
+			}
+		}()
+		synctest.Wait()
+		return received
+	}, stop
+}
+
+// TestReceiptsNeverWait: a backend that does not read holds up no caller. It misses receipts.
+func TestReceiptsNeverWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTestTransport(t, nil)
+		read, _ := busyLink(t, tr)
+		for range maxReceipts + 100 {
+			tr.SendReceipt(&wire.Receipt{Check: "disk", Outcome: wire.OutcomeRunning})
+		}
+		if n := read(); n != 1+maxReceipts {
+			t.Errorf("received %d receipts, want %d", n, 1+maxReceipts)
+		}
+	})
+}
+
+// TestReceiptsLeaveBeforeTheEnd: a connection that ends on purpose carries the receipts that wait.
+func TestReceiptsLeaveBeforeTheEnd(t *testing.T) {
+	t.Parallel()
+	for range 30 { // the writer may notice the receipt or the end first
+		synctest.Test(t, func(t *testing.T) {
+			tr := newTestTransport(t, nil)
+			read, stop := busyLink(t, tr)
+			tr.SendReceipt(&wire.Receipt{Check: "disk", Outcome: wire.OutcomeDeclined})
+			stop()
+			if n := read(); n != 2 {
+				t.Errorf("received %d receipts, want 2", n)
+			}
+		})
+	}
 }

@@ -62,7 +62,7 @@ func newCheckMetrics(registerer prometheus.Registerer) checkMetrics {
 		waiting:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_agent_checks_waiting", Help: "Accepted checks that wait because as many as allowed are running."}),
 		cpu:      prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_agent_checks_cpu_seconds_total", Help: "CPU time that the commands of checks used."}),
 	}
-	for _, v := range []verdict{accepted, duplicate, outdated, inProgress} {
+	for _, v := range []verdict{accepted, duplicate, outdated, inProgress, turnRuns, turnDone, stopping} {
 		m.requests.WithLabelValues(string(v))
 	}
 	if registerer != nil {

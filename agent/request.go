@@ -11,6 +11,9 @@ const (
 	duplicate  verdict = "duplicate"
 	outdated   verdict = "outdated"    // issued before one that was accepted
 	inProgress verdict = "in_progress" // the check still runs
+	turnRuns   verdict = "turn_runs"   // the request repeats the turn that runs
+	turnDone   verdict = "turn_done"   // the request repeats the last turn, whose result is on its way
+	stopping   verdict = "stopping"    // the agent runs nothing any more
 )
 
 // Further verdicts on a tick.
@@ -22,8 +25,9 @@ const (
 // requestLog decides which check requests and ticks to accept. It remembers for the life of the process when each check
 // was last issued, so that a request repeated after a reconnect does not run again.
 type requestLog struct {
-	mu     sync.Mutex // guards checks
-	checks map[string]requested
+	mu      sync.Mutex // guards the fields below
+	checks  map[string]requested
+	stopped bool
 }
 
 // requested keeps requests and ticks apart: they come from the clocks of two machines, so their times cannot be
@@ -31,15 +35,24 @@ type requestLog struct {
 type requested struct {
 	issued  int64 // of the newest request, Unix seconds; 0 for none yet
 	ticked  int64 // of the newest tick, likewise
+	turn    turn  // of the newest run; a tick has none
 	running bool
 }
 
-// take decides about a request and notes an accepted one. The caller must call done when its check has run.
-func (l *requestLog) take(check string, issued int64) verdict {
+// take decides about a request and notes an accepted one. The caller must call done when its check has run. A turn may
+// come again with a later time of issue, from a member that does not know that the agent has it.
+func (l *requestLog) take(check string, issued int64, t turn) verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last, known := l.checks[check]
+	repeats := t.repeats(last.turn)
 	switch {
+	case l.stopped:
+		return stopping
+	case repeats && last.running:
+		return turnRuns
+	case repeats:
+		return turnDone
 	case known && issued < last.issued:
 		return outdated
 	case known && (issued == last.issued || issued == last.ticked):
@@ -47,7 +60,7 @@ func (l *requestLog) take(check string, issued int64) verdict {
 	case last.running:
 		return inProgress
 	}
-	l.checks[check] = requested{issued: issued, ticked: last.ticked, running: true}
+	l.checks[check] = requested{issued: issued, ticked: last.ticked, turn: t, running: true}
 	return accepted
 }
 
@@ -73,4 +86,17 @@ func (l *requestLog) done(check string) {
 	last := l.checks[check]
 	last.running = false
 	l.checks[check] = last
+}
+
+// stop lets take accept nothing any more, and returns the turns that run.
+func (l *requestLog) stop() (running []turn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stopped = true
+	for _, c := range l.checks {
+		if c.running && c.turn != (turn{}) {
+			running = append(running, c.turn)
+		}
+	}
+	return running
 }

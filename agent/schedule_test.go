@@ -322,14 +322,15 @@ func TestRequestsAndTicks(t *testing.T) {
 		{"a request after it", false, 102, accepted},
 		{"a request of the tick's second", false, 1000, duplicate},
 	} {
-		take := l.take
+		request := func(check string, issued int64) verdict { return l.take(check, issued, turn{}) }
+		take := request
 		if tt.tick {
 			take = l.tick
 		}
 		if got := take("a", tt.issued); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.why, got, tt.want)
 		} else if got == accepted {
-			if l.tick("a", 5000) != inProgress || l.take("a", 5000) != inProgress {
+			if l.tick("a", 5000) != inProgress || request("a", 5000) != inProgress {
 				t.Errorf("%s: another was accepted while it ran", tt.why)
 			}
 			l.done("a")

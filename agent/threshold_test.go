@@ -122,7 +122,7 @@ func TestRequestLog(t *testing.T) {
 	} {
 		if step.done {
 			l.done(step.check)
-		} else if got := l.take(step.check, step.issued); got != step.want {
+		} else if got := l.take(step.check, step.issued, turn{}); got != step.want {
 			t.Errorf("step %d: %s", i, got)
 		}
 	}

@@ -132,6 +132,7 @@ type Transport struct {
 	urgent    atomic.Bool   // and they must not wait for others
 	greeted   atomic.Bool   // this connection has sent a keepalive
 	connected atomic.Bool
+	link      atomic.Pointer[link] // the connection, while it is served
 	overflow  overflow
 
 	mu      sync.Mutex          // guards failing
@@ -293,6 +294,16 @@ func (t *Transport) handshakeHeader(c *tls.Config) http.Header {
 // and sometimes for a rewrite of the file after a long outage. When the buffer is full, an older event is given up.
 func (t *Transport) Send(ev *resource.Event) (seq uint64) {
 	return t.send(checkOf(ev), ev, false)
+}
+
+// SendReceipt reports to a connected lapwing backend what became of a turn. It waits for nothing and keeps nothing: a
+// receipt is lost if no such backend is connected, if the connection ends first, or if too many wait because the backend
+// does not read. The backend then gives the turn to another agent after a time.
+func (t *Transport) SendReceipt(r *wire.Receipt) {
+	if l := t.link.Load(); l != nil && l.about.Lapwing {
+		l.addReceipt(r)
+		t.wakeWriter()
+	}
 }
 
 // SendKeepalive is Send for a keepalive. It is useful only while connected.

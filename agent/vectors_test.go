@@ -81,6 +81,8 @@ func vectors(t *testing.T) map[string][]byte {
 	move := members
 	move.Next = members.URLs[1]
 	batch := wire.AppendEvents(nil, 41, []wire.Item{{Event: disk.AppendProto(nil)}, {Keepalive: true, Event: alive.AppendProto(nil)}})
+	running := wire.Receipt{Check: "disk", Turn: "946684800 linux 7", Outcome: wire.OutcomeRunning}
+	declined := wire.Receipt{Check: "ping", Entity: "sw-1", Turn: "946684800 linux 7", Outcome: wire.OutcomeDeclined, Reason: "busy"}
 	return map[string][]byte{
 		"number-0":          binary.AppendUvarint(nil, 0),
 		"number-127":        binary.AppendUvarint(nil, 127),
@@ -101,6 +103,8 @@ func vectors(t *testing.T) map[string][]byte {
 		"pace-leave":        wire.AppendPace(nil, wire.PaceLeave, 0),
 		"members":           wire.AppendMembers(nil, members),
 		"members-move":      wire.AppendMembers(nil, move),
+		"receipt-running":   wire.AppendReceipt(nil, &running),
+		"receipt-declined":  wire.AppendReceipt(nil, &declined),
 		"frame-ack":         written(t, func(c *wire.Conn) error { return c.Write(wire.AppendAck(nil, 42)) }),
 		"frame-close":       written(t, func(c *wire.Conn) error { return c.Close(wire.CloseGoingAway, "bye") }),
 		"frame-events-mask": masked(append([]byte{0x82, 0x80 | 8}, 0x37, 0xfa, 0x21, 0x3d), wire.AppendEvents(nil, 1, nil)),
@@ -300,7 +304,7 @@ func TestProtocolNames(t *testing.T) {
 	text, _ := protocolDocument(t)
 	for _, name := range []string{
 		wire.TypeKeepalive, wire.TypeEvent, wire.TypeEntityConfig, wire.TypeCheckRequest, wire.TypeEvents, wire.TypeAck, wire.TypeSchedule, wire.TypePace, wire.TypeRefused,
-		wire.TypeMembers, wire.HeaderMembers,
+		wire.TypeMembers, wire.TypeReceipt, wire.HeaderMembers, resource.TurnAnnotation,
 		wire.HeaderAgentName, wire.HeaderNamespace, wire.HeaderUser, wire.HeaderSubscriptions, wire.HeaderBackendID, wire.HeaderProtocol, wire.HeaderEpoch,
 		fmt.Sprint(wire.CloseGoingAway), fmt.Sprint(wire.CloseProtocol), fmt.Sprint(wire.CloseTooBig),
 	} {
