@@ -109,11 +109,15 @@ type Options struct {
 	// Impaired returns what a serving backend cannot do; /ready then answers 503, and everything else works. Default:
 	// nothing.
 	Impaired func() error
-	// Execute asks the agents of all backends with one of the subscriptions to run a check now. Default: there are no
-	// agents.
-	Execute func(ctx context.Context, check *resource.CheckConfig, subscriptions []string) Execution
+	// Execute asks the agents of all backends with one of the subscriptions to run a check now; if the check is round robin
+	// and all is false, only one agent of each subscription. Default: there are no agents.
+	Execute func(ctx context.Context, check *resource.CheckConfig, subscriptions []string, all bool) Execution
+	// Queue shows what round-robin checks owe. Default: there are none.
+	Queue Queue
 	// Cluster shows all backends, and reaches the others. Default: this backend is alone.
 	Cluster ClusterView
+	// Lateness says which checks and events are late. Default: none is.
+	Lateness Lateness
 	// Backup writes a backup of the backend. It fails with backup.ErrBusy or backup.ErrNoRoom before it writes anything.
 	// Default: backups cannot be made.
 	Backup func(ctx context.Context, w io.Writer) error
@@ -190,7 +194,7 @@ func New(opts Options) (*API, error) {
 		opts.Serves = opts.Ready
 	}
 	if opts.Execute == nil {
-		opts.Execute = func(context.Context, *resource.CheckConfig, []string) Execution {
+		opts.Execute = func(context.Context, *resource.CheckConfig, []string, bool) Execution {
 			return Execution{Issued: opts.Now().Unix()}
 		}
 	}
@@ -205,6 +209,9 @@ func New(opts Options) (*API, error) {
 	}
 	if opts.Cluster == nil {
 		opts.Cluster = newClusterOfOne(opts.Drain)
+	}
+	if opts.Lateness == nil {
+		opts.Lateness = neverLate{}
 	}
 	if opts.Gatherer == nil {
 		opts.Gatherer = prometheus.NewRegistry()
@@ -261,6 +268,7 @@ func New(opts Options) (*API, error) {
 	a.serveEvents()
 	a.serveStream()
 	a.serveHistory()
+	a.serveEventLateness()
 	a.serveDependencies()
 	a.serveTrace()
 	a.serveDeadLetters()

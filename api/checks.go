@@ -40,6 +40,8 @@ func (a *API) serveChecks() {
 	a.route(item+"/hooks/{type}", who, methods{http.MethodPut: c.addHooks})
 	a.route(item+"/hooks/{type}/hook/{hook}", who, methods{http.MethodDelete: c.removeHook})
 	a.route(item+"/execute", who, methods{http.MethodPost: c.execute})
+	c.serveLateness()
+	c.serveQueue()
 }
 
 // delete deletes a check. Its events stay, as in Sensu, unless the query says otherwise. They are deleted last: by then
@@ -192,9 +194,9 @@ type Execution struct {
 	Silent []string
 }
 
-// execute makes every agent with one of the given subscriptions, or of the check's, run a check once, now. The check
-// runs even if it is not published, and on all agents even if it is round robin. With proxy requests it runs for every
-// matching entity.
+// execute makes every agent with one of the given subscriptions, or of the check's, run a check once, now. A round-robin
+// check runs on one agent of each subscription, unless the request says all. The check runs even if it is not published.
+// With proxy requests it runs for every matching entity.
 func (c *checks) execute(w *response, r *request) error {
 	check, err := c.find(r.act)
 	if err != nil {
@@ -204,6 +206,7 @@ func (c *checks) execute(w *response, r *request) error {
 	var asked struct {
 		Subscriptions []string            `json:"subscriptions"`
 		Metadata      resource.ObjectMeta `json:"metadata"`
+		All           bool                `json:"all"`
 	}
 	if err := json.NewDecoder(c.api.body(w, r)).Decode(&asked); err != nil && !errors.Is(err, io.EOF) {
 		return invalid("%v", err)
@@ -222,7 +225,7 @@ func (c *checks) execute(w *response, r *request) error {
 		}
 		check = &elsewhere
 	}
-	done := c.api.opts.Execute(r.Context(), check, check.Subscriptions)
+	done := c.api.opts.Execute(r.Context(), check, check.Subscriptions, asked.All)
 	if len(done.Silent) == 0 { // otherwise their agents may have the subscriptions
 		for _, name := range done.WithoutAgent {
 			w.advise("no connected agent has the subscription " + resource.Short(name))

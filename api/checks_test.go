@@ -77,12 +77,13 @@ func TestExecute(t *testing.T) {
 	type run struct {
 		check         string
 		subscriptions string
+		all           bool
 	}
 	var runs []run
 	var silent []string
 	s := newServer(t, func(o *Options) {
-		o.Execute = func(_ context.Context, c *resource.CheckConfig, subscriptions []string) Execution {
-			runs = append(runs, run{c.Metadata.Name, strings.Join(subscriptions, ",")})
+		o.Execute = func(_ context.Context, c *resource.CheckConfig, subscriptions []string, all bool) Execution {
+			runs = append(runs, run{c.Metadata.Name, strings.Join(subscriptions, ","), all})
 			none := slices.DeleteFunc(slices.Clone(subscriptions), func(s string) bool { return s != "nowhere" })
 			return Execution{Issued: 12345, WithoutAgent: none, Silent: silent}
 		}
@@ -90,12 +91,12 @@ func TestExecute(t *testing.T) {
 	s.do("POST", checksPath, checkBody("a", `,"subscriptions":["linux","web"],"round_robin":true`)).is(201)
 	s.do("POST", checksPath, checkBody("proxies", `,"subscriptions":["linux"],"proxy_requests":{"entity_attributes":["true"]}`)).is(201)
 	for _, body := range []string{`{}`, ``, `{"subscriptions":[]}`,
-		`{"subscriptions":["db"],"creator":"me","reason":"why","metadata":{"name":"a"}}`} {
+		`{"subscriptions":["db"],"creator":"me","reason":"why","metadata":{"name":"a"}}`, `{"all":true}`} {
 		if got := s.do("POST", checksPath+"/a/execute", body).is(202); got.body != `{"issued":12345}` {
 			t.Errorf("answer %s", got.body)
 		}
 	}
-	if want := []run{{"a", "linux,web"}, {"a", "linux,web"}, {"a", "linux,web"}, {"a", "db"}}; !slices.Equal(runs, want) {
+	if want := []run{{"a", "linux,web", false}, {"a", "linux,web", false}, {"a", "linux,web", false}, {"a", "db", false}, {"a", "linux,web", true}}; !slices.Equal(runs, want) {
 		t.Errorf("ran %v, want %v", runs, want)
 	}
 	if got := s.do("POST", checksPath+"/a/execute", `{"subscriptions":["linux","nowhere"]}`).is(202); got.body != `{"issued":12345}` ||
@@ -118,7 +119,7 @@ func TestExecute(t *testing.T) {
 		t.Errorf("refused requests ran %v", runs)
 	}
 	s.do("POST", checksPath+"/proxies/execute", `{}`).is(202)
-	if want := []run{{"proxies", "linux"}}; !slices.Equal(runs, want) {
+	if want := []run{{"proxies", "linux", false}}; !slices.Equal(runs, want) {
 		t.Errorf("ran %v, want %v", runs, want)
 	}
 }

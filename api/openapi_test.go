@@ -21,6 +21,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
+	"github.com/lapwing-monitoring/lapwing/queue"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -151,12 +152,24 @@ var described = map[string]operation{
 	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/history": {
 		summary: "Changes of state of a check over days, newest first",
 		query:   []string{"since", "until", "limit", "continue"}, status: 200, answer: []stateChange{}},
+	"GET " + ours + "namespaces/{namespace}/checks/lateness": {
+		summary: "When checks last ran, and which are late", status: 200, answer: []resource.CheckLateness{}, page: true},
+	"GET " + ours + "namespaces/{namespace}/checks/{name}/lateness": {
+		summary: "When a check last ran, and whether it is late", status: 200, answer: resource.CheckLateness{}},
+	"GET " + ours + "namespaces/{namespace}/events/lateness": {
+		summary: "Events whose checks should have had another result since", status: 200, answer: []resource.EventLateness{}, page: true},
+	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/lateness": {
+		summary: "Whether a check should have had another result since its event", status: 200, answer: resource.EventLateness{}},
 	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/trace": {
 		summary: "What became of the newest events of a check: workflows, filters, attempts",
 		query:   []string{"limit"}, status: 200, answer: []trace.Outcome{}},
 	"POST " + ours + "namespaces/{namespace}/pipelines/simulate": {
 		summary: "What would become of an event, perhaps with drafts of definitions; nothing is sent",
 		body:    simulation{}, status: 200, answer: simulated{}},
+	"GET " + ours + "namespaces/{namespace}/queue": {
+		summary: "List the groups of round-robin checks", status: 200, answer: []queue.GroupStatus{}},
+	"GET " + ours + "namespaces/{namespace}/queue/{name}": {
+		summary: "The groups of a round-robin check, with their open turns", status: 200, answer: []queue.GroupDetail{}},
 	"GET " + ours + "namespaces/{namespace}/deadletters": {
 		summary: "List what handlers never took", query: []string{"handler", "limit", "continue"}, status: 200,
 		answer: []delivery.DeadLetter{}},
@@ -525,6 +538,20 @@ func (s *server) putExamples() {
 	}
 }
 
+// oneGroup is a Queue.
+type oneGroup struct{}
+
+func (oneGroup) Groups(context.Context, string) ([]queue.GroupStatus, []string) {
+	return []queue.GroupStatus{{Namespace: "default", Check: "example"}}, nil
+}
+
+func (oneGroup) GroupsOf(context.Context, string, string) ([]queue.GroupDetail, []string) {
+	return []queue.GroupDetail{{
+		GroupStatus: queue.GroupStatus{Namespace: "default", Check: "example"}, Turns: []queue.OpenTurn{{Tick: 1}},
+		Fairness: queue.Fairness{Bins: []queue.FairnessBin{{Agents: 1}}}, Twice: []queue.DuplicateTurn{{First: "a", Second: "b"}},
+	}}, nil
+}
+
 // TestAnswersFitTheDocument makes one object of every kind and compares the answer of every GET with the document.
 func TestAnswersFitTheDocument(t *testing.T) {
 	s := newServer(t, func(o *Options) {
@@ -539,6 +566,7 @@ func TestAnswersFitTheDocument(t *testing.T) {
 			Event: "0-1-0", Deliveries: []trace.Delivery{{Verdict: trace.Dead,
 				Steps: []trace.Step{{Saw: []trace.Value{{Name: "a"}}}}, Attempts: []trace.Attempt{{At: 1}}}},
 		}}}}
+		o.Queue = oneGroup{}
 		o.DeadLetters = &letters{list: []delivery.DeadLetter{{ID: "example", Namespace: "default",
 			Event: &resource.Event{ID: resource.NewEventID(), Entity: &resource.Entity{}, Check: &resource.Check{}}}}}
 	})

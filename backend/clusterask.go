@@ -24,6 +24,10 @@ const (
 	questionDrain   = "drain"
 	questionTrace   = "trace"
 	questionServers = "servers"
+	questionAgents  = "agents"
+	questionQueue   = "queue"
+	// questionPresence asks a member for all its agents, see queue.Presence.
+	questionPresence = "presence"
 )
 
 // askVersion is the newest version of questions. A member refuses newer ones.
@@ -132,6 +136,8 @@ func answering[Q, A any](f func(ctx context.Context, q *Q) (A, error)) cluster.H
 // answer has this member answer the others. All parts must run.
 func (v *clusterView) answer() error {
 	return errors.Join(
+		v.members.Handle(questionPresence, func(context.Context, []byte) ([]byte, error) { return v.parts.queue.Copy(), nil }),
+		handle(v.members, questionQueue, v.queueHere),
 		handle(v.members, questionExecute, func(_ context.Context, q *executeQuestion) (executeAnswer, error) {
 			return v.executeHere(q), nil
 		}),
@@ -139,6 +145,9 @@ func (v *clusterView) answer() error {
 		handle(v.members, questionTrace, v.traceHere),
 		handle(v.members, questionServers, v.serversHere),
 		handle(v.members, questionForget, v.forgetHere),
+		handle(v.members, questionAgents, func(_ context.Context, q *agentsQuestion) (agentsAnswer, error) {
+			return v.parts.agentsHere(q), nil
+		}),
 	)
 }
 
@@ -156,6 +165,8 @@ type executeQuestion struct {
 	Check         *resource.CheckConfig `json:"check"`
 	Subscriptions []string              `json:"subscriptions"`
 	Issued        int64                 `json:"issued"`
+	// All asks for all agents, also if the check is round robin.
+	All bool `json:"all,omitempty"`
 }
 
 type executeAnswer struct {
@@ -165,20 +176,21 @@ type executeAnswer struct {
 
 func (v *clusterView) executeHere(q *executeQuestion) executeAnswer {
 	without := v.parts.sessions.WithoutAgent(q.Check.Metadata.Namespace, q.Subscriptions)
-	v.parts.scheduler.Execute(q.Check, q.Subscriptions, q.Issued)
+	v.parts.scheduler.Execute(q.Check, q.Subscriptions, q.Issued, q.All)
 	return executeAnswer{without}
 }
 
-// Execute has the agents of all members run a check.
-func (v *clusterView) Execute(ctx context.Context, check *resource.CheckConfig, subscriptions []string) api.Execution {
-	q := &executeQuestion{check, subscriptions, time.Now().Unix()}
+// Execute has agents run a check: of a round-robin check one of each subscription, unless all is set, and else the agents
+// of all members.
+func (v *clusterView) Execute(ctx context.Context, check *resource.CheckConfig, subscriptions []string, all bool) api.Execution {
+	q := &executeQuestion{check, subscriptions, time.Now().Unix(), all}
 	done := api.Execution{Issued: q.Issued, WithoutAgent: v.executeHere(q).WithoutAgent}
-	all, err := askAll[executeAnswer](ctx, v.members, questionExecute, q)
+	answers, err := askAll[executeAnswer](ctx, v.members, questionExecute, q)
 	if err != nil {
 		v.log.Error("the other members were not asked to execute a check", "check", check.Metadata.Name, "err", err)
 		return done
 	}
-	for _, one := range all {
+	for _, one := range answers {
 		switch {
 		case one.err == nil:
 			done.WithoutAgent = slices.DeleteFunc(done.WithoutAgent, func(s string) bool {

@@ -21,6 +21,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
+	"github.com/lapwing-monitoring/lapwing/lateness"
 	"github.com/lapwing-monitoring/lapwing/session"
 	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/telemetry"
@@ -77,6 +78,7 @@ type Options struct {
 	Trace       trace.Options
 	Intake      intake.Options
 	Housekeeper intake.HousekeeperOptions
+	Lateness    lateness.Options
 	Session     session.Options // PartialBytes 0 follows from MemoryLimit, for the connections' bounds see connectionLimits
 	API         api.Options
 	APIConns    connlimit.Options // 0: see connectionLimits
@@ -97,7 +99,7 @@ func DefaultOptions() Options {
 		Auth: auth.DefaultOptions(), Expressions: filter.DefaultPoolOptions(), Assets: asset.DefaultOptions(),
 		Mirror: asset.DefaultMirrorOptions(), Send: send.DefaultOptions(), Handler: handler.DefaultOptions(),
 		Trace: trace.DefaultOptions(), Intake: intake.DefaultOptions(), Housekeeper: intake.DefaultHousekeeperOptions(),
-		Session: session.DefaultOptions(), API: api.DefaultOptions(),
+		Lateness: lateness.DefaultOptions(), Session: session.DefaultOptions(), API: api.DefaultOptions(),
 	}
 	o.Session.PartialBytes = 0
 	o.Cluster.NATS.Prefix = broker.DefaultPrefix

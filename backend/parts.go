@@ -17,8 +17,10 @@ import (
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/intake"
+	"github.com/lapwing-monitoring/lapwing/lateness"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
+	"github.com/lapwing-monitoring/lapwing/queue"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule"
 	"github.com/lapwing-monitoring/lapwing/session"
@@ -46,6 +48,8 @@ type parts struct {
 	handlers    *handler.Dispatcher
 	silences    *silence.Keeper
 	router      *pipeline.Router
+	queue       *queue.Queue
+	runs        *lateness.Runs
 	fold        *fold.Fold
 
 	intake      *intake.Intake
@@ -57,6 +61,7 @@ type parts struct {
 	mirror    *asset.Mirror // nil for none
 	sessions  *session.Server
 	scheduler *schedule.Scheduler
+	lateness  *lateness.Watcher
 	view      *clusterView
 	api       *api.API
 }
@@ -169,9 +174,13 @@ func (b *Backend) buildFold(p *parts) (err error) {
 	if err != nil {
 		return err
 	}
+	if p.queue, err = b.newQueue(p); err != nil {
+		return err
+	}
+	p.runs = lateness.NewRuns(p.log.Partitions())
 	p.fold, err = fold.New(fold.Options{
 		Log: p.log, State: p.state, Cluster: p.members.Cluster, Router: p.router, Handlers: p.handlers,
-		Silences: p.silences, Quiet: p.id.Quiet,
+		Silences: p.silences, Quiet: p.id.Quiet, Followers: []fold.Follower{p.queue, p.runs},
 		Logger: b.log, Failed: func(err error) { b.fail("fold", err) }, Registerer: b.opts.Registry,
 	})
 	return err
@@ -181,6 +190,7 @@ func (b *Backend) buildFold(p *parts) (err error) {
 func (b *Backend) buildIntake(p *parts) (err error) {
 	o := b.opts.Intake
 	o.Config, o.Log, o.State, o.Silences, o.Watches = p.config, p.log, p.state, p.matcher, p.members.Watches
+	o.TurnAt = p.queue.Received
 	o.Logger, o.Registerer = b.log, b.opts.Registry
 	if p.intake, err = intake.New(o); err != nil {
 		return err
@@ -219,10 +229,13 @@ func (b *Backend) buildServers(p *parts) (err error) {
 		return err
 	}
 	p.scheduler, err = schedule.New(schedule.Options{
-		Config: p.config, Publish: p.sessions.Publish, Assign: p.sessions.Assign, Compile: compileFor(p.expressions),
-		PhaseHash: b.phases, Logger: b.log, Registerer: b.opts.Registry,
+		Config: p.config, Publish: p.publish, Assign: p.sessions.Assign, Compile: compileFor(p.expressions),
+		Recall: queue.Deadline, PhaseHash: b.phases, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
+		return err
+	}
+	if p.lateness, err = b.newLateness(p); err != nil {
 		return err
 	}
 	p.view = b.newClusterView(p)
@@ -240,6 +253,7 @@ func (b *Backend) sessionOptions(p *parts, health *healthOnly) session.Options {
 	o.CertRequired, o.CertNames = b.opts.TLS.AgentCertAuth, b.opts.TLS.AgentNameAuth
 	o.Failed = func(err error) { b.fail("agents listener", err) }
 	o.BackendID, o.Other = hostname(p.id.Cluster), health
+	o.Agents, o.Receipt = p.queue.Presence(), p.receipt
 	o.Config, o.Auth, o.Intake, o.Log, o.State = p.config, p.auth, p.intake, p.log, p.state
 	if !p.members.Alone() {
 		o.Members = p.members.sessionMembers
@@ -256,9 +270,10 @@ func (b *Backend) apiOptions(p *parts) api.Options {
 	o.Config, o.State, o.Intake, o.Auth, o.Audit, o.Trace = p.config, p.state, p.intake, p.auth, p.audit, p.view
 	o.DeadLetters, o.Simulate, o.Evaluate = p.handlers, simulator(p.workflows), p.aggregates.Evaluate
 	o.Dependencies, o.HandlerAllowed, o.MutatorAllowed = p.inhibitor.Explain, p.sender.Allowed, p.sender.MutatorAllowed
+	o.Queue = p.view
 	o.Execute, o.Drain, o.Cluster, o.Health = p.view.Execute, p.sessions, p.view, p.view.health
 	o.Ready, o.Serves = func() error { return b.ready(p) }, func() error { return b.serves(p) }
-	o.Backup = newBackups(b, p).Write
+	o.Lateness, o.Backup = p.lateness, newBackups(b, p).Write
 	o.Impaired, o.Web, o.Version = p.expressions.Err, web.Handler(), b.opts.Version
 	o.Logger, o.Gatherer, o.Registerer = b.log, b.opts.Registry, b.opts.Registry
 	return o
@@ -330,10 +345,13 @@ func (b *Backend) startAgents(ctx context.Context, p *parts) error {
 			return err
 		}
 	}
+	p.recall()
 	err := b.startAll(ctx,
+		named{"queue", p.queue},
 		named{"sessions", p.sessions},
 		named{"watch of the lease", b.newLeaseWatch(p)},
 		named{"scheduler", p.scheduler},
+		named{"watch of late checks", p.lateness},
 	)
 	if err != nil || !b.opts.Cluster.on() {
 		return err

@@ -258,6 +258,87 @@ type DrainRequest struct {
 	OverSeconds *int64 `json:"over_seconds,omitempty"` // seconds for all agents to leave; default 30
 }
 
+// DuplicateTurn is a result of a turn that had one.
+type DuplicateTurn struct {
+	Tick   int64  `json:"tick"`
+	Entity string `json:"entity,omitempty"`
+	First  string `json:"first"`
+	Second string `json:"second"`
+	At     int64  `json:"at"` // Unix seconds
+}
+
+// Fairness says how many turns the agents of a subscription had, each since it was connected.
+type Fairness struct {
+	Least int     `json:"least"` // Least and Most are those of one agent.
+	Most  int     `json:"most"`
+	Mean  float64 `json:"mean"`
+	// Bins are numbers of agents: from Least to Most in equal steps, ten at most.
+	Bins []FairnessBin `json:"bins"`
+}
+
+// FairnessBin is how many agents had From to To turns.
+type FairnessBin struct {
+	From   int `json:"from"`
+	To     int `json:"to"`
+	Agents int `json:"agents"`
+}
+
+// GroupDetail is a group with its turns.
+type GroupDetail struct {
+	Namespace    string `json:"namespace"`
+	Check        string `json:"check"`
+	Subscription string `json:"subscription"`
+	// Acts says that this member gives the turns. The figures of the member that does are the whole truth.
+	Acts   bool `json:"acts"`
+	Agents int  `json:"agents"` // Agents are connected and have the subscription.
+	// Open turns have no result yet, Waiting ones of them no agent.
+	Open    int     `json:"open"`
+	Waiting int     `json:"waiting"`
+	Oldest  float64 `json:"oldest"` // Oldest is the age of the oldest open turn.
+	Last    string  `json:"last"`   // Last is the agent that had the newest turn.
+	// Answer is how long an agent may be silent before its turn goes to the next one, and Deadline how long after its
+	// tick a turn is given to agents.
+	Answer     float64    `json:"answer"`
+	Deadline   float64    `json:"deadline"`
+	Given      uint64     `json:"given"` // Figures since the member began; see Counts.
+	Again      uint64     `json:"again"`
+	Answered   uint64     `json:"answered"`
+	Declined   uint64     `json:"declined"`
+	Expired    uint64     `json:"expired"`
+	Duplicates uint64     `json:"duplicates"`
+	Late       uint64     `json:"late"`
+	Turns      []OpenTurn `json:"turns"` // Turns are open, the oldest first.
+	// Fairness has how many turns the agents had, of all checks with the subscription.
+	Fairness Fairness        `json:"fairness"`
+	Twice    []DuplicateTurn `json:"twice"` // Twice are the newest duplicates.
+}
+
+// GroupStatus is what users see of a group. Times are in seconds.
+type GroupStatus struct {
+	Namespace    string `json:"namespace"`
+	Check        string `json:"check"`
+	Subscription string `json:"subscription"`
+	// Acts says that this member gives the turns. The figures of the member that does are the whole truth.
+	Acts   bool `json:"acts"`
+	Agents int  `json:"agents"` // Agents are connected and have the subscription.
+	// Open turns have no result yet, Waiting ones of them no agent.
+	Open    int     `json:"open"`
+	Waiting int     `json:"waiting"`
+	Oldest  float64 `json:"oldest"` // Oldest is the age of the oldest open turn.
+	Last    string  `json:"last"`   // Last is the agent that had the newest turn.
+	// Answer is how long an agent may be silent before its turn goes to the next one, and Deadline how long after its
+	// tick a turn is given to agents.
+	Answer     float64 `json:"answer"`
+	Deadline   float64 `json:"deadline"`
+	Given      uint64  `json:"given"` // Figures since the member began; see Counts.
+	Again      uint64  `json:"again"`
+	Answered   uint64  `json:"answered"`
+	Declined   uint64  `json:"declined"`
+	Expired    uint64  `json:"expired"`
+	Duplicates uint64  `json:"duplicates"`
+	Late       uint64  `json:"late"`
+}
+
 // Health is the state of the backends of a cluster.
 type Health struct {
 	Alarms        []string       `json:"Alarms"` // always null: there is no etcd
@@ -315,6 +396,21 @@ type MemberStatus struct {
 	// folded other messages than the backend that answers.
 	Digests       []DigestStatus `json:"digests"`
 	DigestsDiffer []int          `json:"digests_differ"`
+}
+
+// OpenTurn is a turn without a result.
+type OpenTurn struct {
+	Tick    int64  `json:"tick"` // Unix seconds
+	Entity  string `json:"entity,omitempty"`
+	Asked   bool   `json:"asked,omitempty"`
+	Agent   string `json:"agent,omitempty"`
+	Member  string `json:"member,omitempty"`
+	Attempt int    `json:"attempt"`
+	Running bool   `json:"running,omitempty"`
+	// Lost says that the agent's connection has ended since.
+	Lost bool `json:"lost,omitempty"`
+	// Since is how long the agent has had it, in seconds.
+	Since float64 `json:"since"`
 }
 
 // OrphanReport says how many orphans were deleted.

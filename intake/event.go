@@ -131,7 +131,7 @@ func (i *Intake) recordOfEncoded(e *encoded, src *Source, now time.Time) eventlo
 	}
 	rec := eventRecord(&p, now)
 	src.mark(&rec)
-	i.limit(&rec, int64(c.OutputLen), c.MaxOutputSize, c.TTL, c.RoundRobin && len(c.ProxyEntityName) == 0)
+	limit(&rec, int64(c.OutputLen), c.MaxOutputSize, c.TTL)
 	return rec
 }
 

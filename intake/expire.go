@@ -84,6 +84,19 @@ func (i *Intake) Unheard(period int64, now time.Time) int64 {
 	return wholePeriod(i.hearing.Load(), period, now)
 }
 
+// HeardFor returns for how long events have been able to arrive and agents have got all requests that were due; 0 while
+// either is not so. A start does not count: the caller knows since when agents can connect.
+func (i *Intake) HeardFor(now time.Time) time.Duration {
+	if i.looked.Load() != nil {
+		i.LookAtClock(now)
+	}
+	since := max(i.hearing.Load(), i.asking.Load())
+	if since == deaf {
+		return 0
+	}
+	return max(0, now.Sub(time.UnixMilli(since)))
+}
+
 // SetAsking records whether agents get all requests that are due, as they do while the backend is not overloaded.
 func (i *Intake) SetAsking(yes bool, now time.Time) {
 	if yes {
@@ -192,7 +205,10 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 	if o.Rebuilt && defined {
 		define(o.Event.Check, def)
 	}
-	if i.turns.passed(&o) {
+	if takesTurns(o.Event.Check) && i.opts.TurnAt(o.Namespace, o.Check) > o.Received {
+		if o.Missing && o.Event.Check.Status != 0 {
+			return 0, i.runsAgain(ctx, &o, now)
+		}
 		return 0, nil // another agent ran it later, and has a deadline of its own
 	}
 	status := uint32(1)
@@ -201,6 +217,9 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 	}
 	return 0, i.ttlExpired(ctx, &o, cfg, status, now)
 }
+
+// takesTurns reports whether agents take turns with a check. The results of a proxy entity are its own, from any agent.
+func takesTurns(c *resource.Check) bool { return c.RoundRobin && c.ProxyEntityName == "" }
 
 // define sets the fields of a check, rebuilt from the state, that its definition has.
 func define(c *resource.Check, def *resource.CheckConfig) {
@@ -250,6 +269,15 @@ func (i *Intake) ttlExpired(ctx context.Context, o *state.Overdue, cfg *resource
 	ev.Timestamp, c.Status, c.Executed = now.Unix(), status, now.Unix()
 	c.Issued, c.Duration, c.ProcessedBy, c.Hooks, c.Secrets, c.Subdues = 0, 0, "", nil, nil, nil
 	return i.expired(ctx, o, ev, now, now.UnixMilli()+min(c.TTL, maxStoredTTL)*1000)
+}
+
+// runsAgain appends that other agents run a round-robin check whose results were missing.
+func (i *Intake) runsAgain(ctx context.Context, o *state.Overdue, now time.Time) error {
+	ev := o.Event
+	c := ev.Check
+	c.Output, c.Status = "Another agent has run the check since", 0
+	ev.Timestamp, c.Executed = now.Unix(), now.Unix()
+	return i.expired(ctx, o, ev, now, 0)
 }
 
 // maxStoredTTL bounds the TTL of a stored event, in seconds: the event may be older than the validation.

@@ -88,6 +88,29 @@ func TestUnheard(t *testing.T) {
 	}
 }
 
+func TestHeardFor(t *testing.T) {
+	var i Intake
+	now := time.UnixMilli(1_000_000_000_000)
+	want := func(when string, after, want time.Duration) {
+		t.Helper()
+		if got := i.HeardFor(now.Add(after)); got != want {
+			t.Errorf("%s: heard for %s, want %s", when, got, want)
+		}
+	}
+	if got := i.HeardFor(now); got < 24*time.Hour {
+		t.Errorf("before anything happened: %s", got)
+	}
+	i.SetHearing(false, now)
+	want("deaf", time.Hour, 0)
+	i.SetHearing(true, now)
+	want("events arrive", time.Minute, time.Minute)
+	i.SetAsking(false, now.Add(time.Minute))
+	want("overloaded", 2*time.Minute, 0)
+	i.SetAsking(true, now.Add(2*time.Minute))
+	want("agents are asked again", 3*time.Minute, time.Minute)
+	want("the clock was set back", -time.Hour, 0)
+}
+
 // TestClockSteps: after the wall clock was set, or after the process stood still, each deadline has to wait for a whole
 // period.
 func TestClockSteps(t *testing.T) {

@@ -134,7 +134,6 @@ func (h *Housekeeper) Stop() error {
 
 func (h *Housekeeper) look(ctx context.Context) {
 	i, now := h.opts.Intake, time.Now()
-	i.turns.forget(now)
 	if i.hearing.Load() == deaf {
 		return
 	}

@@ -51,6 +51,9 @@ type Options struct {
 	// Watches reports whether this backend watches deadlines of a partition whose pairs were last heard through an
 	// origin, and since when that origin has been heard again or replaced. Default: it watches all.
 	Watches func(partition int, origin string) (watches bool, since time.Time)
+	// TurnAt returns when an agent last had a result of a round-robin check, in Unix milliseconds; 0 if that is not known.
+	// The agents share the check's TTL: some agent must run it, not each of them. Default: it is never known.
+	TurnAt func(namespace, check string) int64
 	// Metrics takes the metric points of events. Default: none, and the intake does not decode points.
 	Metrics    Sink
 	Logger     *slog.Logger
@@ -81,7 +84,6 @@ type Intake struct {
 	// asking is since when agents get all requests that are due, Unix milliseconds; deaf while the backend is
 	// overloaded.
 	asking atomic.Int64
-	turns  turns
 	quotas *quotas
 
 	registering chan struct{} // a slot for each registration under way
@@ -106,6 +108,9 @@ func New(opts Options) (*Intake, error) {
 	}
 	if opts.Watches == nil {
 		opts.Watches = func(int, string) (bool, time.Time) { return true, time.Time{} }
+	}
+	if opts.TurnAt == nil {
+		opts.TurnAt = func(string, string) int64 { return 0 }
 	}
 	log := opts.Logger.With("component", "intake")
 	facts := func(namespace, entity string) int { return len(opts.State.EntityStateBytes(namespace, entity)) }

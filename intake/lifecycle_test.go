@@ -50,13 +50,14 @@ func TestTTL(t *testing.T) {
 	for _, c := range []*resource.CheckConfig{
 		{Metadata: resource.ObjectMeta{Name: "always"}, TTLWithoutKeepalive: true, TTLStatus: 2},
 		{Metadata: resource.ObjectMeta{Name: "plain"}},
+		{Metadata: resource.ObjectMeta{Name: "turns"}, RoundRobin: true},
 	} {
 		c.Metadata.Namespace, c.Interval, c.TTL, c.Command, c.Subscriptions = "default", 1, 5, "true", []string{"linux"}
 		if err := client.Put(t.Context(), b.Client, client.Checks, "default", c.Metadata.Name, c); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"dead", "alive", "turn1", "turn2"} {
+	for _, name := range []string{"dead", "alive", "turn1", "turn2", "turn3"} {
 		newEntity(t, b, name, "agent", 0)
 	}
 	newEntity(t, b, "router", "proxy", 9)
@@ -92,6 +93,10 @@ func TestTTL(t *testing.T) {
 		t.Errorf("the event does not say when there was a result: %+v", router.Metadata)
 	}
 	eventually(t, b, "turn2/turns", missing(1)) // no agent has run the check since
+	post(t, b, "turn3", "agent", "turns", turns)
+	eventually(t, b, "turn2/turns", func(ev *resource.Event) bool {
+		return ev.Check.Status == 0 && ev.Check.Output == "Another agent has run the check since"
+	})
 	for _, name := range []string{"dead/plain", "dead/undefined", "turn1/turns"} {
 		entity, check, _ := strings.Cut(name, "/")
 		if ev := get(entity, check); ev == nil || ev.Check.Status != 0 {

@@ -74,17 +74,13 @@ func (src *Source) mark(rec *eventlog.Record) {
 	}
 }
 
-// limit sets how much output of a result from outside is kept, and until when the next result must come. Agents that
-// take turns share that deadline.
-func (i *Intake) limit(rec *eventlog.Record, output, maxOutput, ttl int64, turns bool) {
+// limit sets how much output of a result from outside is kept, and until when the next result must come.
+func limit(rec *eventlog.Record, output, maxOutput, ttl int64) {
 	if maxOutput > 0 && output > maxOutput {
 		rec.MaxOutput = maxOutput
 	}
 	if ttl > 0 {
 		rec.Due = rec.Received + ttl*1000
-		if turns {
-			i.turns.took(rec.Namespace, rec.Check, rec.Received, rec.Due)
-		}
 	}
 }
 

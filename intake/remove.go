@@ -109,7 +109,7 @@ func (i *Intake) Resolve(ctx context.Context, events []*resource.Event, output s
 func (i *Intake) resolution(last *resource.Event, output string, now time.Time) *eventlog.Record {
 	ev, c := *last, *last.Check
 	ev.Check, ev.ID, ev.Timestamp, ev.Metrics = &c, resource.NewEventID(), now.Unix(), nil
-	c.Status, c.Output, c.Executed = 0, output, now.Unix()
+	c.Status, c.Output, c.Executed, c.Issued = 0, output, now.Unix(), 0 // it was not run
 	c.History, c.State, c.Occurrences, c.OccurrencesWatermark, c.LastOK, c.TotalStateChange = nil, "", 0, 0, 0, 0
 	rec := recordOf(&ev, ev.Entity.Metadata.Namespace, ev.Entity.Metadata.Name, now)
 	i.complete(&rec, &ev, ev.Entity, now)

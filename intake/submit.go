@@ -49,7 +49,7 @@ func (i *Intake) submit(ctx context.Context, ev *resource.Event, limited bool) e
 	}
 	rec := recordOf(&sent, sent.Entity.Metadata.Namespace, sent.Entity.Metadata.Name, now)
 	if c := sent.Check; c != nil {
-		i.limit(&rec, int64(len(c.Output)), c.MaxOutputSize, c.TTL, takesTurns(c))
+		limit(&rec, int64(len(c.Output)), c.MaxOutputSize, c.TTL)
 		if len(c.History) > 0 || c.OccurrencesWatermark != 0 || c.LastOK != 0 {
 			rec.Flags |= eventlog.FlagHistory
 		}

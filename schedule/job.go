@@ -12,13 +12,21 @@ import (
 type job struct {
 	config  *resource.CheckConfig // a copy, shared with the requests
 	parts   parts                 // further content of the requests
-	proxies *proxies              // its entities; nil for a check without proxy requests
-	run     *run                  // the last tick's, of proxies
+	matches *matches              // its entities; nil for a check without proxy requests
+	run     *run                  // the last tick's, for proxy entities
 	times   timetable.Timetable
 	subdues []timetable.Subdue
 	due     int64 // Unix nanoseconds
 	issued  int64 // of the last request, Unix seconds
 	place   int   // in the queue
+}
+
+// distance is the time from a tick to the next one; 0 if there is none.
+func distance(tick, next int64) time.Duration {
+	if next == timetable.Never {
+		return 0
+	}
+	return time.Duration(next - tick)
 }
 
 // issue returns the time of issue for the request of a tick, in Unix seconds. An agent drops a request that is not

@@ -3,10 +3,8 @@ package schedule
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
-	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
 	"github.com/lapwing-monitoring/lapwing/substitute"
@@ -29,81 +27,8 @@ const (
 	matchAtOnce = 256
 )
 
-// proxies finds the entities for a check with proxy requests. One run at a time uses it.
-type proxies struct {
-	of          resource.ProxyRequests
-	expressions []*filter.EntityExpression
-	broken      bool // no expression, or only invalid ones: no entity matches
-
-	mu    sync.Mutex // held by the run that evaluates
-	known []match
-}
-
-// match says whether an entity's definition, which never changes, matches.
-type match struct {
-	entity  *resource.EntityConfig
-	matches bool
-	again   bool // there was no answer
-}
-
-func (s *Scheduler) newProxies(c *resource.CheckConfig) *proxies {
-	p := &proxies{of: *c.ProxyRequests}
-	for _, text := range p.of.EntityAttributes {
-		x, err := s.opts.Compile(c.Metadata.Namespace, c.Metadata.Name, text)
-		if err != nil {
-			s.metrics.proxyErrors.WithLabelValues("expression").Inc()
-			s.rare.Warn("expression of proxy requests is ignored", c.Metadata.Namespace+"/"+c.Metadata.Name,
-				"namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", err)
-			continue
-		}
-		p.expressions = append(p.expressions, x)
-	}
-	p.broken = len(p.expressions) == 0
-	return p
-}
-
-// same reports whether a changed check has the same entities as before.
-func (p *proxies) same(c *resource.CheckConfig) bool {
-	return slices.Equal(p.of.EntityAttributes, c.ProxyRequests.EntityAttributes)
-}
-
-// matching returns the matching entities, in the order of their names. It evaluates the expressions, which are the
-// expensive part, only for definitions that are new since the last time.
-func (s *Scheduler) matching(ctx context.Context, c *resource.CheckConfig, p *proxies) []*resource.EntityConfig {
-	if p.broken {
-		return nil
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	known, old := make([]match, 0, len(p.known)), p.known
-	var ask []int // the entities without an answer
-	for e := range s.defs.entities(c.Metadata.Namespace) {
-		for len(old) > 0 && old[0].entity.Metadata.Name < e.Metadata.Name {
-			old = old[1:]
-		}
-		m := match{entity: e}
-		if len(old) > 0 && old[0].entity == e {
-			m.matches = old[0].matches
-		} else {
-			ask = append(ask, len(known))
-		}
-		known = append(known, m)
-	}
-	if !s.matchNew(ctx, c, p, known, ask) {
-		return nil
-	}
-	var out []*resource.EntityConfig
-	for _, m := range known {
-		if m.matches {
-			out = append(out, m.entity)
-		}
-	}
-	p.known = slices.DeleteFunc(known, func(m match) bool { return m.again })
-	return out
-}
-
 // matchNew evaluates the entities at the given indexes, some at a time. It stops at the end of the run, or of its time.
-func (s *Scheduler) matchNew(ctx context.Context, c *resource.CheckConfig, p *proxies, known []match, ask []int) bool {
+func (s *Scheduler) matchNew(ctx context.Context, c *resource.CheckConfig, p *matches, known []match, ask []int) bool {
 	begin := time.Now()
 	var failed error
 	for some := range slices.Chunk(ask, matchAtOnce) {
@@ -149,12 +74,13 @@ type run struct {
 	// subscriptions of the agents that get the requests.
 	subscriptions []string
 	parts         parts
-	proxies       *proxies
-	begin         time.Time     // the tick, on a whole second
-	period        time.Duration // until the next one
+	matches       *matches
+	tick          time.Time
+	asked         bool // by a user
+	roundRobin    bool
+	begin         time.Time     // of the requests, on a whole second
+	period        time.Duration // until the next tick
 	issued        int64         // of the first request, Unix seconds; later requests carry their own second
-	pick          bool
-	ordinal       uint64
 	cancel        func()
 	done          chan struct{}
 }
@@ -173,21 +99,16 @@ func (s *Scheduler) fireProxies(j *job, tick, now int64) {
 		}
 	}
 	s.metrics.lateness.Observe(float64(now-tick) / float64(time.Second))
-	period := time.Duration(j.due - tick)
-	if j.config.Cron != "" && period < minPeriod {
+	period := distance(tick, j.due)
+	if j.config.Cron != "" && period > 0 && period < minPeriod {
 		period = time.Duration(j.times.Next(j.due) - tick)
 	}
-	if j.due == timetable.Never {
-		period = 0
-	}
 	r := &run{
-		config: j.config, subscriptions: j.config.Subscriptions, parts: j.parts, proxies: j.proxies,
-		begin: time.Unix(0, tick), period: period, issued: issued,
-	}
-	if j.config.RoundRobin {
-		r.pick, r.ordinal = true, j.times.Ordinal(tick)
+		config: j.config, subscriptions: j.config.Subscriptions, parts: j.parts, matches: j.matches,
+		tick: time.Unix(0, tick), roundRobin: j.config.RoundRobin, begin: time.Unix(0, tick), period: period, issued: issued,
 	}
 	j.run = r
+	s.retain(r.matches)
 	s.start(r)
 }
 
@@ -222,6 +143,7 @@ func (s *Scheduler) executeProxies(r *run, now time.Time) {
 	}
 }
 
+// start begins a run, which releases its matches.
 func (s *Scheduler) start(r *run) {
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancel(s.ctx)
@@ -229,6 +151,7 @@ func (s *Scheduler) start(r *run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ctx.Err() != nil { // stopped
+		s.release(r.matches)
 		r.cancel()
 		close(r.done)
 		return
@@ -236,6 +159,7 @@ func (s *Scheduler) start(r *run) {
 	s.runs.Go(func() {
 		defer close(r.done)
 		defer r.cancel()
+		defer s.release(r.matches)
 		s.publishRun(ctx, r)
 	})
 }
@@ -244,7 +168,7 @@ func (s *Scheduler) start(r *run) {
 // second together, at its own moment.
 func (s *Scheduler) publishRun(ctx context.Context, r *run) {
 	began := s.opts.Now()
-	entities := s.matching(ctx, r.config, r.proxies)
+	entities := s.matching(ctx, r.config, r.matches)
 	if len(entities) == 0 {
 		return
 	}
@@ -287,11 +211,12 @@ func (s *Scheduler) publishRun(ctx context.Context, r *run) {
 		s.opts.Publish(Request{
 			Namespace:     c.Metadata.Namespace,
 			Subscriptions: r.subscriptions,
-			Pick:          r.pick,
-			// Each agent in turn, continuing after the last run of the same number of entities.
-			Ordinal: r.ordinal*uint64(len(entities)) + uint64(i),
-			Tick:    due,
-			Request: r.parts.request(c, max(r.issued, due.Unix())),
+			RoundRobin:    r.roundRobin,
+			Asked:         r.asked,
+			Tick:          r.tick,
+			Due:           due,
+			Every:         r.period,
+			Request:       r.parts.request(c, max(r.issued, due.Unix())),
 		})
 	}
 }

@@ -71,10 +71,10 @@ func TestProxySplay(t *testing.T) {
 				got := b.until(16*time.Second + time.Millisecond)
 				proxied(t, got, tc.want...)
 				q := got[1].Request
-				if q.Request.Config.Command != "ping 10.0.0.2 sw-00002" || q.Request.Config.Scheduler != "" || q.Pick || q.Assigned || c.ProxyEntityName != "" {
+				if q.Request.Config.Command != "ping 10.0.0.2 sw-00002" || q.Request.Config.Scheduler != "" || q.RoundRobin || q.Assigned || c.ProxyEntityName != "" {
 					t.Errorf("asked for %+v", q.Request.Config)
 				}
-				if want := int64(got[1].at.Seconds()) + b.began.Unix(); q.Request.Issued != want || q.Tick.Unix() != want {
+				if want := int64(got[1].at.Seconds()) + b.began.Unix(); q.Request.Issued != want || q.Due.Unix() != want {
 					t.Errorf("issued %d, tick %s, want %d", q.Request.Issued, q.Tick, want)
 				}
 				if n := len(b.until(76*time.Second + time.Millisecond)); n != 18 {
@@ -94,6 +94,42 @@ func TestProxyCronSplay(t *testing.T) {
 		b.defs.known = switches(6)
 		b.put(cronCheck("cron", "* * * * *", forProxies(func(p *resource.ProxyRequests) { p.Splay, p.SplayCoverage = true, 50 }, "entity.labels.poll == 'yes'")))
 		proxied(t, b.until(119*time.Second), "sw-00000@70.000", "sw-00002@80.000", "sw-00004@90.000")
+	})
+}
+
+// TestProxySharing: checks with the same expressions share their answers, and what no check uses is forgotten.
+func TestProxySharing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, nil)
+		b.defs.known = switches(6)
+		yes := forProxies(nil, "entity.labels.poll == 'yes'")
+		for _, name := range []string{"a", "b", "c"} {
+			b.put(newCheck(name, 10, yes))
+		}
+		b.put(newCheck("other", 10, forProxies(nil, "entity.labels.poll != 'yes'")))
+		if n := len(b.until(60 * time.Second)); n != 72 {
+			t.Errorf("%d requests in six ticks of four checks, want 72", n)
+		}
+		if n := b.defs.read.Load(); n != 12 {
+			t.Errorf("%d entities were looked at, want 6 for each of two sets of expressions", n)
+		}
+		for _, name := range []string{"a", "b", "other"} {
+			b.delete("default", name)
+		}
+		b.until(70 * time.Second)
+		changed := *b.defs.known[1]
+		changed.Metadata.Labels = map[string]string{"address": "a", "poll": "yes"}
+		b.defs.mu.Lock()
+		b.defs.known = append(slices.Clone(b.defs.known[:1]), &changed)
+		b.defs.mu.Unlock()
+		if n := len(b.until(80 * time.Second)); n != 2 {
+			t.Errorf("%d requests for changed entities, want 2", n)
+		}
+		b.delete("default", "c")
+		b.until(90 * time.Second)
+		if n := len(b.matches.all); n > 0 {
+			t.Errorf("%d sets of expressions are kept", n)
+		}
 	})
 }
 
@@ -129,7 +165,17 @@ func TestProxyNobody(t *testing.T) {
 		b.put(newCheck("unreadable", 10, forProxies(nil, "entity.(")))
 		b.put(newCheck("throws", 10, forProxies(nil, "entity.nothing.x")))
 		b.put(newCheck("tokens", 10, forProxies(nil, "true"), func(c *resource.CheckConfig) { c.Command = "{{ .labels.poll }}" }))
+		throws, _ := b.defs.check("default", "throws")
+		if n, known := b.Proxies(throws); known {
+			t.Errorf("%d entities are known before the first tick", n)
+		}
 		got := b.until(10*time.Second + time.Millisecond)
+		for name, want := range map[string]int{"none": 0, "unreadable": 0, "throws": 0, "tokens": 6} {
+			c, _ := b.defs.check("default", name)
+			if n, known := b.Proxies(c); n != want || !known {
+				t.Errorf("%s is for %d entities (%v), want %d", name, n, known, want)
+			}
+		}
 		if len(got) != 3 {
 			t.Errorf("%d requests, want those for the three entities that have the label", len(got))
 		}
@@ -146,10 +192,11 @@ func TestProxyRoundRobin(t *testing.T) {
 		b := newBed(t, nil)
 		b.defs.known = switches(6)
 		b.put(newCheck("haproxy", 10, forProxies(nil, "entity.labels.poll == 'yes'"), func(c *resource.CheckConfig) { c.RoundRobin = true }))
-		first := uint64(b.began.Unix()/10) * 3
-		for i, p := range b.until(18 * time.Second) {
-			if !p.Pick || p.Ordinal != first+uint64(i) {
-				t.Errorf("request %d: pick %v, ordinal %d, want %d", i, p.Pick, p.Ordinal, first+uint64(i))
+		got := b.until(18 * time.Second)
+		proxied(t, got, "sw-00000@7.000", "sw-00002@7.000", "sw-00004@7.000", "sw-00000@17.000", "sw-00002@17.000", "sw-00004@17.000")
+		for i, p := range got {
+			if want := b.began.Add(time.Duration(7+i/3*10) * time.Second); !p.RoundRobin || p.Asked || !p.Tick.Equal(want) || p.Every != 10*time.Second {
+				t.Errorf("request %d: %+v, want the tick %s", i, p.Request, want)
 			}
 		}
 	})
@@ -176,16 +223,19 @@ func TestExecute(t *testing.T) {
 		b := newBed(t, nil)
 		c := newCheck("cpu", 10, func(c *resource.CheckConfig) { c.RoundRobin, c.Publish = true, false })
 		const issued = 1_800_000_000 // by the clock of the backend that was asked
-		b.Execute(c, []string{"web"}, issued)
+		b.Execute(c, []string{"web"}, issued, false)
+		b.Execute(c, []string{"web"}, issued, true)
 		got := b.until(time.Second)
-		if len(got) != 1 {
+		if len(got) != 2 {
 			t.Fatalf("published %+v", got)
 		}
-		r := got[0]
-		if r.Namespace != "default" || !slices.Equal(r.Subscriptions, []string{"web"}) || r.Pick || r.Assigned || !r.Tick.Equal(b.began) {
-			t.Errorf("request is %+v", r)
+		for i, r := range got {
+			if r.Namespace != "default" || !slices.Equal(r.Subscriptions, []string{"web"}) || r.RoundRobin != (i == 0) || !r.Asked || r.Assigned ||
+				r.Tick.Unix() != issued || !r.Due.Equal(b.began) {
+				t.Errorf("request is %+v", r)
+			}
 		}
-		if q := r.Request.Request; q.Issued != issued || q.Config.Scheduler != "" || q.Config.Metadata.Name != "cpu" || q.Config == c {
+		if q := got[0].Request.Request; q.Issued != issued || q.Config.Scheduler != "" || q.Config.Metadata.Name != "cpu" || q.Config == c {
 			t.Errorf("request carries %+v", q)
 		}
 	})
@@ -197,19 +247,19 @@ func TestExecuteProxies(t *testing.T) {
 		b.defs.known = switches(6)
 		c := newCheck("cpu", 10, forProxies(func(p *resource.ProxyRequests) { p.Splay = true }, "entity.labels.poll == 'yes'"))
 		c.Publish, c.RoundRobin = false, true
-		b.Execute(c, []string{"web"}, b.began.Unix())
+		b.Execute(c, []string{"web"}, b.began.Unix(), false)
 		got := b.until(4 * time.Second)
 		proxied(t, got, "sw-00000@3.000")
-		if r := got[0]; r.Pick || !slices.Equal(r.Subscriptions, []string{"web"}) {
+		if r := got[0]; !r.RoundRobin || !r.Asked || !r.Tick.Equal(b.began) || !slices.Equal(r.Subscriptions, []string{"web"}) {
 			t.Errorf("request is %+v", r)
 		}
-		b.Execute(c, []string{"web"}, b.began.Unix()) // replaces the other
+		b.Execute(c, []string{"web"}, b.began.Unix(), true) // replaces the other
 		proxied(t, b.until(time.Minute), "sw-00000@7.000", "sw-00002@10.000", "sw-00004@13.000")
-		b.Execute(c, []string{"web"}, b.began.Unix())
+		b.Execute(c, []string{"web"}, b.began.Unix(), true)
 		if err := b.Stop(); err != nil {
 			t.Error(err)
 		}
-		b.Execute(c, []string{"web"}, b.began.Unix())
+		b.Execute(c, []string{"web"}, b.began.Unix(), true)
 		proxied(t, b.until(2*time.Minute))
 	})
 }
@@ -275,6 +325,36 @@ func TestParts(t *testing.T) {
 	})
 }
 
+// shortContext ends after some looks at it.
+type shortContext struct {
+	context.Context
+	looks int
+}
+
+func (c *shortContext) Err() error {
+	if c.looks--; c.looks < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestProxyAnswersStay: when the time for the expressions is over, the entities that have an answer keep it.
+func TestProxyAnswersStay(t *testing.T) {
+	const entities = 3 * matchAtOnce
+	s, err := newScheduler(Options{Publish: func(Request) {}, Compile: compileHere}, &memory{known: switches(entities)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCheck("ping", 60, forProxies(nil, "true"))
+	p := s.proxiesOf(c)
+	if got := s.matching(&shortContext{context.Background(), 1}, c, p); got != nil || len(p.known) != matchAtOnce {
+		t.Errorf("%d entities match, and %d have an answer", len(got), len(p.known))
+	}
+	if got := s.matching(context.Background(), c, p); len(got) != entities || len(p.known) != entities {
+		t.Errorf("%d entities match, and %d have an answer, want %d", len(got), len(p.known), entities)
+	}
+}
+
 // BenchmarkProxies measures one tick of a check for many entities: finding them again and making the requests.
 //
 //	go test ./schedule -run '^$' -bench Proxies -benchmem
@@ -288,13 +368,13 @@ func BenchmarkProxies(b *testing.B) {
 			}
 			s.atOnce = 2 * n
 			c := newCheck("ping", 60, forProxies(nil, "entity.entity_class == 'proxy' && entity.labels.poll == 'yes'"))
-			p := s.newProxies(c)
+			p := s.proxiesOf(c)
 			begin := time.Now()
 			s.matching(context.Background(), c, p)
 			first := time.Since(begin)
 			b.ReportAllocs()
 			for b.Loop() {
-				r := &run{config: c, parts: s.partsOf(c), proxies: p, begin: time.Now(), period: time.Minute}
+				r := &run{config: c, parts: s.partsOf(c), matches: p, begin: time.Now(), period: time.Minute}
 				s.publishRun(context.Background(), r)
 			}
 			if requests != n*b.N {

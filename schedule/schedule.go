@@ -4,7 +4,8 @@
 // One goroutine keeps the next due time of every published check in a heap. Due times depend on the check and the wall
 // clock alone (see timetable): they survive a restart, never drift, and are the same on every backend of a cluster. A
 // tick that could not be handled before the next one was due is skipped and counted, so a pause ends with at most one
-// request for each check. Changes of definitions take effect at the next tick; a check keeps its phase as long as its
+// request for each check. Ticks of round-robin checks are not skipped while they are new enough (Options.Recall): the
+// receiver knows which of them were run. Changes of definitions take effect at the next tick; a check keeps its phase as long as its
 // interval or cron stays.
 //
 // A check that every agent of its subscriptions runs is also assigned (Options.Assign): agents with a schedule of their
@@ -14,6 +15,7 @@
 package schedule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -41,6 +43,9 @@ type Options struct {
 	// Assign, if set, gets the checks that agents may run by themselves, all that changed together in one call, on the
 	// scheduler's goroutine. A check's Assignment comes before its first request that is marked Assigned.
 	Assign func([]Assignment)
+	// Recall is how old a tick of a round-robin check may be that is published although a newer one is due, for a check whose
+	// ticks are so far apart. After a start, and after a pause, those ticks are published too. Default: none.
+	Recall func(every time.Duration) time.Duration
 	// Compile compiles an expression of a check's proxy requests. Default: all are invalid.
 	Compile func(namespace, check, expression string) (*filter.EntityExpression, error)
 	// PhaseHash derives the phases of checks from their names. Default timetable.MD5.
@@ -57,12 +62,15 @@ type Options struct {
 type Request struct {
 	Namespace     string
 	Subscriptions []string
-	// Pick asks for round robin: of the members of each subscription, sorted by agent name, only number Ordinal modulo
-	// their count runs the check. Ordinal grows by one from tick to tick, also where a subdue skips the tick.
-	Pick    bool
-	Ordinal uint64
-	// Tick is when the check was due, on a whole second.
-	Tick time.Time
+	// RoundRobin asks for one agent of each subscription; otherwise all of them run the check.
+	RoundRobin bool
+	// Asked says that a user asked for the run: it is no tick of the schedule.
+	Asked bool
+	// Tick is when the check was due, or when a user asked for it, and Due when this request is: those for proxy entities
+	// may be spread over the time until the next tick. Both are on a whole second.
+	Tick, Due time.Time
+	// Every is the distance to the next tick; 0 if there is none.
+	Every time.Duration
 	// Assigned says that agents with a schedule of their own run the check without being asked.
 	Assigned bool
 	Request  *resource.CheckRequest
@@ -88,8 +96,8 @@ type definitions interface {
 	checks() iter.Seq[*resource.CheckConfig]
 	hook(namespace, name string) (*resource.HookConfig, bool)
 	asset(namespace, name string) (*resource.Asset, bool)
-	// entities returns a namespace's entities, in the order of their names.
-	entities(namespace string) iter.Seq[*resource.EntityConfig]
+	// entities returns a namespace's entities, in the order of their names, and a value that changes with them.
+	entities(namespace string) (all iter.Seq[*resource.EntityConfig], version any)
 	OnChange(f func(config.Change)) (cancel func())
 }
 
@@ -111,8 +119,9 @@ func (s store) asset(namespace, name string) (*resource.Asset, bool) {
 	return config.Get(s.Snapshot(), config.Assets, namespace, name)
 }
 
-func (s store) entities(namespace string) iter.Seq[*resource.EntityConfig] {
-	return config.List(s.Snapshot(), config.Entities, namespace)
+func (s store) entities(namespace string) (all iter.Seq[*resource.EntityConfig], version any) {
+	sn := s.Snapshot()
+	return config.List(sn, config.Entities, namespace), config.Version(sn, config.Entities)
 }
 
 // Scheduler publishes requests for checks as they fall due.
@@ -140,11 +149,14 @@ type Scheduler struct {
 	endRuns func()
 	runs    sync.WaitGroup
 	atOnce  int // the constant, except in tests
+	matches matchTable
 
 	// The fields below belong to the goroutine.
 	jobs  map[resource.Name]*job
 	queue queue
 	last  int64 // the clock when it was last read, Unix nanoseconds
+	// begins says that the first look at the definitions is not over.
+	begins bool
 	// assigned are the checks that agents may run by themselves.
 	assigned map[resource.Name]struct{}
 	zone     string // the backend's time zone
@@ -168,6 +180,9 @@ func newScheduler(opts Options, defs definitions) (*Scheduler, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
+	if opts.Recall == nil {
+		opts.Recall = func(time.Duration) time.Duration { return 0 }
+	}
 	if opts.Compile == nil {
 		opts.Compile = func(string, string, string) (*filter.EntityExpression, error) {
 			return nil, errors.New("no program to run expressions")
@@ -189,6 +204,7 @@ func newScheduler(opts Options, defs definitions) (*Scheduler, error) {
 		ctx:     ctx,
 		endRuns: endRuns,
 		atOnce:  atOnce,
+		matches: matchTable{all: map[matchKey]*matches{}},
 		jobs:    map[resource.Name]*job{},
 
 		assigned: map[resource.Name]struct{}{},
@@ -203,7 +219,7 @@ func (s *Scheduler) Start(context.Context) error {
 	if s.started || s.stopped {
 		return errors.New("start scheduler: started or stopped before")
 	}
-	s.started = true
+	s.started, s.begins = true, true
 	s.last = s.opts.Now().UnixNano()
 	s.cancel = s.defs.OnChange(s.changed)
 	for c := range s.defs.checks() {
@@ -279,6 +295,7 @@ func (s *Scheduler) run() {
 func (s *Scheduler) handle() {
 	s.readClock()
 	s.applyChanges()
+	s.begins = false
 	for len(s.queue) > 0 && s.queue[0].due <= s.last {
 		select {
 		case <-s.stop:
@@ -359,6 +376,9 @@ func (s *Scheduler) apply(k resource.Name) {
 	}
 	due := times.Next(s.last)
 	if j == nil {
+		if s.begins && recalled(c) && due != timetable.Never {
+			due = times.Next(s.last - int64(s.opts.Recall(distance(due, times.Next(due)))))
+		}
 		j = &job{times: times, due: due}
 		s.jobs[k] = j
 		s.queue.add(j)
@@ -376,6 +396,7 @@ func (s *Scheduler) drop(k resource.Name) {
 		if j.run != nil {
 			j.run.cancel()
 		}
+		s.release(j.matches)
 	}
 }
 
@@ -397,11 +418,11 @@ func (s *Scheduler) define(j *job, c *resource.CheckConfig) {
 		s.rare.Warn("check names assets that are not defined, it is run without them", c.Metadata.Namespace+"/"+c.Metadata.Name,
 			"namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "assets", unknown)
 	}
-	if c.ProxyRequests == nil {
-		j.proxies = nil
-	} else if j.proxies == nil || !j.proxies.same(c) {
-		j.proxies = s.newProxies(c)
+	old := j.matches
+	if j.matches = nil; c.ProxyRequests != nil {
+		j.matches = s.proxiesOf(c)
 	}
+	s.release(old) // after acquire, which may have returned the same
 	var err error
 	if j.subdues, err = timetable.Subdues(c.Subdues); err != nil {
 		s.rare.Warn("subdue is ignored", c.Metadata.Namespace+"/"+c.Metadata.Name, "namespace", c.Metadata.Namespace,
@@ -409,18 +430,37 @@ func (s *Scheduler) define(j *job, c *resource.CheckConfig) {
 	}
 }
 
-// fire publishes the newest due tick of a job, and queues the job's next.
+// fire publishes the newest due tick of a job, and those before it that are recalled, and queues the job's next.
 func (s *Scheduler) fire(j *job) {
 	now := max(j.due, s.opts.Now().UnixNano()) // the clock may have been set back since readClock
-	tick, missed := j.times.Latest(j.due, now)
+	first := j.due
+	tick, missed := j.times.Latest(first, now)
 	j.due = j.times.Next(now)
 	s.queue.fix(j)
+	if missed > 0 && recalled(j.config) {
+		oldest := now - int64(s.opts.Recall(distance(tick, j.due)))
+		for t := max(first, j.times.Next(oldest)); t < tick; {
+			missed--
+			next := j.times.Next(t)
+			s.publish(j, t, next, now)
+			t = next
+		}
+	}
 	s.metrics.missed.Add(float64(missed))
+	s.publish(j, tick, j.due, now)
+}
+
+// recalled reports whether older ticks of a check are published too. A run for proxy entities takes a good part of the time
+// until the next tick, so there only the newest one is.
+func recalled(c *resource.CheckConfig) bool { return c.RoundRobin && c.ProxyRequests == nil }
+
+// publish publishes a tick of a job; next is the one behind it.
+func (s *Scheduler) publish(j *job, tick, next, now int64) {
 	if timetable.Subdued(j.subdues, time.Unix(0, tick)) {
 		s.metrics.subdued.Inc()
 		return
 	}
-	if j.proxies != nil {
+	if j.matches != nil {
 		s.fireProxies(j, tick, now)
 		return
 	}
@@ -430,33 +470,40 @@ func (s *Scheduler) fire(j *job) {
 	r := Request{
 		Namespace:     j.config.Metadata.Namespace,
 		Subscriptions: j.config.Subscriptions,
+		RoundRobin:    j.config.RoundRobin,
 		Tick:          time.Unix(0, tick),
+		Due:           time.Unix(0, tick),
+		Every:         distance(tick, next),
 		Assigned:      assigned,
 		Request:       j.parts.request(j.config, j.issue(tick, now)),
-	}
-	if j.config.RoundRobin {
-		r.Pick, r.Ordinal = true, j.times.Ordinal(tick)
 	}
 	s.opts.Publish(r)
 }
 
-// Execute runs a check once, now, on every agent with one of the subscriptions, regardless of publishing, round robin
-// and subdues in its definition. A check with proxy requests runs for each matching entity, over the time that its
-// ticks take; an unfinished requested run begins again. issued is when the request was made, in Unix seconds: it is the
-// same on all backends that ask their agents. An agent drops a check that it has run in this second already.
-func (s *Scheduler) Execute(c *resource.CheckConfig, subscriptions []string, issued int64) {
+// askedEvery is the time until a run that a user asked for is old, for a check without an interval.
+const askedEvery = time.Minute
+
+// Execute runs a check once, now, regardless of publishing and subdues in its definition: on every agent with one of the
+// subscriptions, or if it is round robin on one of each, unless all is set. A check with proxy requests runs for each
+// matching entity, over the time that its ticks take; an unfinished requested run begins again. issued is when the request
+// was made, in Unix seconds: it is the same on all backends that ask their agents. An agent drops a check that it has run
+// in this second already.
+func (s *Scheduler) Execute(c *resource.CheckConfig, subscriptions []string, issued int64, all bool) {
 	now := s.opts.Now()
 	published := *c
 	published.Scheduler = "" // as in Sensu
 	p := s.partsOf(c)
+	roundRobin := c.RoundRobin && !all
 	if c.ProxyRequests != nil {
 		s.executeProxies(&run{
-			config: &published, subscriptions: subscriptions, parts: p, proxies: s.newProxies(c), issued: issued,
+			config: &published, subscriptions: subscriptions, parts: p, matches: s.proxiesOf(c), issued: issued,
+			tick: time.Unix(issued, 0), asked: true, roundRobin: roundRobin,
 		}, now)
 		return
 	}
 	s.metrics.requests.Inc()
 	s.opts.Publish(Request{
-		Namespace: c.Metadata.Namespace, Subscriptions: subscriptions, Tick: now, Request: p.request(&published, issued),
+		Namespace: c.Metadata.Namespace, Subscriptions: subscriptions, RoundRobin: roundRobin, Asked: true,
+		Tick: time.Unix(issued, 0), Due: now, Every: cmp.Or(timetable.Every(c), askedEvery), Request: p.request(&published, issued),
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,6 +38,7 @@ type memory struct {
 	hooks    map[resource.Name]*resource.HookConfig
 	archives map[resource.Name]*resource.Asset
 	known    []*resource.EntityConfig // in order
+	read     atomic.Int64             // how many of known were read
 }
 
 func (m *memory) hook(namespace, name string) (*resource.HookConfig, bool) {
@@ -53,17 +55,18 @@ func (m *memory) asset(namespace, name string) (*resource.Asset, bool) {
 	return a, ok
 }
 
-func (m *memory) entities(namespace string) iter.Seq[*resource.EntityConfig] {
+func (m *memory) entities(namespace string) (all iter.Seq[*resource.EntityConfig], version any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known := slices.Clone(m.known)
 	return func(yield func(*resource.EntityConfig) bool) {
 		for _, e := range known {
+			m.read.Add(1)
 			if e.Metadata.Namespace == namespace && !yield(e) {
 				return
 			}
 		}
-	}
+	}, fmt.Sprint(known) // the addresses
 }
 
 func (m *memory) check(namespace, name string) (*resource.CheckConfig, bool) {
@@ -107,30 +110,32 @@ type published struct {
 // 1 January 2000 UTC.
 func newBed(t *testing.T, now func() time.Time, checks ...*resource.CheckConfig) *bed {
 	t.Helper()
+	return newBedWith(t, Options{Now: now}, checks...)
+}
+
+// newBedWith is newBed with further options.
+func newBedWith(t *testing.T, o Options, checks ...*resource.CheckConfig) *bed {
+	t.Helper()
 	b := &bed{reg: prometheus.NewRegistry(), began: time.Now(), publish: func(Request) {}}
 	b.defs.defs = map[resource.Name]*resource.CheckConfig{}
 	for _, c := range checks {
 		b.defs.defs[resource.NameOf(&c.Metadata)] = c
 	}
 	var err error
-	b.Scheduler, err = newScheduler(Options{
-		Publish: func(r Request) {
-			b.mu.Lock()
-			b.got = append(b.got, published{r, time.Since(b.began)})
-			publish := b.publish
-			b.mu.Unlock()
-			publish(r)
-		},
-		Assign: func(a []Assignment) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.assigned = append(b.assigned, a)
-		},
-		Logger:     slog.New(slog.NewTextHandler(&b.log, nil)),
-		Registerer: b.reg,
-		Now:        now,
-		Compile:    compileHere,
-	}, &b.defs)
+	o.Publish = func(r Request) {
+		b.mu.Lock()
+		b.got = append(b.got, published{r, time.Since(b.began)})
+		publish := b.publish
+		b.mu.Unlock()
+		publish(r)
+	}
+	o.Assign = func(a []Assignment) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.assigned = append(b.assigned, a)
+	}
+	o.Logger, o.Registerer, o.Compile = slog.New(slog.NewTextHandler(&b.log, nil)), b.reg, compileHere
+	b.Scheduler, err = newScheduler(o, &b.defs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,7 +381,7 @@ func TestRequest(t *testing.T) {
 		b := newBed(t, nil, c, newCheck("check-disk", 10, func(c *resource.CheckConfig) { c.RoundRobin = true }))
 		got := b.until(20 * time.Second)
 		rr, r := got[0], got[1]
-		if r.Namespace != "default" || !slices.Equal(r.Subscriptions, []string{"linux", "web"}) || r.Pick || r.Ordinal != 0 {
+		if r.Namespace != "default" || !slices.Equal(r.Subscriptions, []string{"linux", "web"}) || r.RoundRobin || r.Asked {
 			t.Errorf("request: %+v", r)
 		}
 		q := r.Request.Request
@@ -386,18 +391,61 @@ func TestRequest(t *testing.T) {
 		if q.Config == c || c.Scheduler != "" || q.Config.Scheduler != "memory" || q.Config.Command != "true" {
 			t.Errorf("config: %+v, of the definition %+v", q.Config, c)
 		}
-		if want := b.began.Unix() + 7; q.Issued != want || r.Tick.UnixNano() != want*1e9 {
-			t.Errorf("issued %d for the tick %s, want %d", q.Issued, r.Tick, want)
+		if want := b.began.Unix() + 7; q.Issued != want || r.Tick.UnixNano() != want*1e9 || !r.Due.Equal(r.Tick) || r.Every != 10*time.Second {
+			t.Errorf("issued %d for the tick %s, due %s, every %s, want %d", q.Issued, r.Tick, r.Due, r.Every, want)
 		}
 		if !r.Assigned || rr.Assigned {
 			t.Errorf("assigned %v, with round robin %v", r.Assigned, rr.Assigned)
 		}
 		next := got[2]
-		if !rr.Pick || next.Ordinal != rr.Ordinal+1 || rr.Ordinal != uint64(b.began.Unix()/10) {
-			t.Errorf("round robin: pick %v, ordinals %d, %d, want %d, then one more", rr.Pick, rr.Ordinal, next.Ordinal, b.began.Unix()/10)
+		if !rr.RoundRobin || rr.Every != 10*time.Second || next.Tick.Sub(rr.Tick) != 10*time.Second {
+			t.Errorf("round robin: %+v, and then %+v", rr, next)
 		}
 		if s := rr.Request.Request.Config.Scheduler; s != "etcd" {
 			t.Errorf("round robin: scheduler %q", s)
+		}
+	})
+}
+
+// TestRecall: ticks of round-robin checks that fell due before the start, or during a pause, are published too, as far as
+// they are new enough. Other checks get the newest tick only.
+func TestRecall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := func(c *resource.CheckConfig) { c.RoundRobin = true }
+		recall := func(every time.Duration) time.Duration { return 3 * every }
+		b := newBedWith(t, Options{Recall: recall}, newCheck("turns", 2, turns), newCheck("plain", 2), newCheck("proxies", 2, turns, forProxies(nil, "true")))
+		ticks := func(got []published) (of []string) {
+			for _, p := range got {
+				of = append(of, fmt.Sprintf("%s@%+.0f/%.0f", p.Request.Request.Config.Metadata.Name, p.Tick.Sub(b.began).Seconds(), p.Every.Seconds()))
+			}
+			slices.Sort(of)
+			return of
+		}
+		if got := ticks(b.until(0)); !slices.Equal(got, []string{"turns@+0/2", "turns@-2/2", "turns@-4/2"}) {
+			t.Errorf("at the start: %v", got)
+		}
+		var once sync.Once
+		b.onPublish(func(r Request) {
+			if r.Request.Config.Metadata.Name == "plain" {
+				once.Do(func() { time.Sleep(10_500 * time.Millisecond) }) // from 2 on
+			}
+		})
+		got := slices.DeleteFunc(ticks(b.until(13*time.Second)), func(tick string) bool { return !strings.HasPrefix(tick, "turns") })
+		if !slices.Equal(got, []string{"turns@+10/2", "turns@+12/2", "turns@+2/2", "turns@+8/2"}) {
+			t.Errorf("after a pause: %v", got)
+		}
+		b.put(newCheck("new", 2, turns))
+		if got := ticks(b.until(13*time.Second + 100*time.Millisecond)); len(got) > 0 {
+			t.Errorf("a new check has ticks from before: %v", got)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		b := newBedWith(t, Options{Recall: func(time.Duration) time.Duration { return time.Minute }})
+		b.put(newCheck("new", 5, func(c *resource.CheckConfig) { c.RoundRobin = true }))
+		for _, p := range b.until(6 * time.Second) {
+			if p.Tick.Before(b.began) {
+				t.Errorf("the first check of all has a tick from before: %v", p.Tick)
+			}
 		}
 	})
 }
@@ -434,9 +482,6 @@ func TestSubduedTicks(t *testing.T) {
 		}
 		if !slices.Equal(at, []int64{7000, 37000, 47000, 57000}) {
 			t.Fatalf("published at %v", at)
-		}
-		if got[1].Ordinal != got[0].Ordinal+3 {
-			t.Errorf("ordinals %d and %d: subdued ticks must take their turn", got[0].Ordinal, got[1].Ordinal)
 		}
 		if n := b.metric(t, "lapwing_schedule_subdued_total"); n != 2 {
 			t.Errorf("%v subdued, want 2", n)

@@ -158,7 +158,7 @@ func TestRequestsForProxiesAreHeldBackApart(t *testing.T) {
 	for _, proxy := range []string{"a", "b", "a", "", ""} {
 		q := newTick("ping", time.Now(), "linux")
 		q.Request.Config.ProxyEntityName = proxy
-		s.Publish(schedule.Request{Namespace: q.Namespace, Subscriptions: q.Subscriptions, Tick: q.Tick, Request: q.Request})
+		s.Publish(schedule.Request{Namespace: q.Namespace, Subscriptions: q.Subscriptions, Due: q.Due, Request: q.Request})
 	}
 	if n, skipped := len(agent.out.frames), value(t, s.metrics.skipped); n != 3 || skipped != 2 {
 		t.Errorf("%d requests wait and %v were skipped, want 3 and 2", n, skipped)

@@ -127,7 +127,7 @@ func (p *peer) take() []arrival {
 
 func newTick(check string, tick time.Time, subscriptions ...string) schedule.Request {
 	return schedule.Request{
-		Namespace: "default", Subscriptions: subscriptions, Tick: tick,
+		Namespace: "default", Subscriptions: subscriptions, Tick: tick, Due: tick,
 		Request: &resource.CheckRequest{
 			Config: &resource.CheckConfig{Metadata: resource.ObjectMeta{Namespace: "default", Name: check}, Command: "true", Interval: 10},
 			Issued: tick.Unix(),

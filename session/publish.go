@@ -1,6 +1,8 @@
 package session
 
 import (
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -8,22 +10,32 @@ import (
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
-// Publish sends a check request to its agents: all that have one of its subscriptions, or with round robin one agent
-// of each. Agents that have the check in their schedule are left out. It never waits for an agent.
+// Publish sends a check request to its agents: all that have one of its subscriptions. Agents that have the check in
+// their schedule are left out. It never waits for an agent.
 func (s *Server) Publish(q schedule.Request) {
 	s.publishing.Lock()
 	defer s.publishing.Unlock()
 	s.published++
-	p := publication{server: s, request: q.Request, number: s.published, tick: q.Tick.UnixMilli(), now: time.Now().UnixMilli()}
-	if q.Pick {
-		p.pick(&q)
-	} else {
-		p.all(&q)
-	}
+	p := publication{server: s, request: q.Request, number: s.published, tick: q.Due.UnixMilli(), now: time.Now().UnixMilli()}
+	p.all(&q)
 	s.metrics.requests.Add(float64(p.sent))
 }
 
-// publication is one request on its way to the sessions. Its number identifies it.
+// Ask sends a check request that is due to one agent, and reports whether a connection of it takes it. It never waits for
+// the agent. If the request does not leave after all, because the agent goes or another request for the same check replaces
+// it, lost is called, with locks held: it must not call the Server.
+func (s *Server) Ask(agent resource.Name, q *resource.CheckRequest, due time.Time, lost func()) bool {
+	p := publication{server: s, request: q, tick: due.UnixMilli(), now: time.Now().UnixMilli(), lost: lost}
+	for _, one := range slices.Backward(s.registry.agent(agent.Namespace, agent.Name)) {
+		if p.to(one); p.queued {
+			s.metrics.requests.Add(float64(p.sent))
+			return true
+		}
+	}
+	return false
+}
+
+// publication is one request on its way to the sessions. Its number identifies it; it is 0 for one to a single agent.
 type publication struct {
 	server    *Server
 	request   *resource.CheckRequest
@@ -31,6 +43,8 @@ type publication struct {
 	number    uint64
 	tick, now int64          // Unix milliseconds
 	frames    [2][2]*message // by protocol and encoding, made when first needed and shared by all sessions
+	lost      func()
+	queued    bool // by a session at least
 	sent      int
 }
 
@@ -54,18 +68,8 @@ func (p *publication) all(q *schedule.Request) {
 	}
 }
 
-func (p *publication) pick(q *schedule.Request) {
-	r := p.server.registry
-	r.mu.Lock() // byName may have to be built
-	defer r.mu.Unlock()
-	for _, name := range q.Subscriptions {
-		if sub := r.subscriptions[resource.Name{Namespace: q.Namespace, Name: name}]; sub != nil {
-			if s := sub.pick(q.Ordinal); s != nil {
-				p.to(s)
-			}
-		}
-	}
-}
+// scratches are buffers to encode requests in: a frame that grows as it is encoded would leave twice its size as garbage.
+var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
 func (p *publication) to(s *session) {
 	request, protocol := p.request, 0
@@ -79,16 +83,26 @@ func (p *publication) to(s *session) {
 	}
 	m := p.frames[protocol][s.encoding]
 	if m == nil {
-		frame, err := wire.Append(nil, wire.TypeCheckRequest, s.encoding, request)
+		scratch := scratches.Get().(*[]byte)
+		frame, err := wire.Append((*scratch)[:0], wire.TypeCheckRequest, s.encoding, request)
+		if err == nil {
+			*scratch, frame = frame, slices.Clone(frame)
+		}
+		scratches.Put(scratch)
 		if err != nil {
 			p.server.rare.Error("check request cannot be encoded", p.request.Config.Metadata.Name,
 				"check", p.request.Config.Metadata.Name, "err", err)
 			frame = nil
 		}
-		m = &message{frame: frame, check: p.request.Config.Metadata.Name, proxy: p.request.Config.ProxyEntityName}
+		m = &message{frame: frame, check: p.request.Config.Metadata.Name, proxy: p.request.Config.ProxyEntityName, lost: p.lost}
 		p.frames[protocol][s.encoding] = m
 	}
-	if len(m.frame) > 0 && s.request(m, p.number, p.tick, p.now) {
+	if len(m.frame) == 0 {
+		return
+	}
+	queued, replaced := s.request(m, p.number, p.tick, p.now)
+	p.queued = p.queued || queued
+	if queued && !replaced { // one that replaces another counts with that
 		p.sent++
 	}
 }

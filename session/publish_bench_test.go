@@ -16,13 +16,12 @@ func BenchmarkPublish(b *testing.B) {
 	const agents = 18_000
 	for _, bc := range []struct {
 		name          string
-		lapwing, pick bool
+		lapwing       bool
 		subscriptions []string
 	}{
-		{"one subscription", false, false, []string{"linux"}},
-		{"two subscriptions", false, false, []string{"linux", "web"}},
-		{"round robin", false, true, []string{"linux"}},
-		{"scheduled", true, false, []string{"linux"}},
+		{"one subscription", false, []string{"linux"}},
+		{"two subscriptions", false, []string{"linux", "web"}},
+		{"scheduled", true, []string{"linux"}},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
 			s := bareServer(time.Second)
@@ -32,11 +31,10 @@ func BenchmarkPublish(b *testing.B) {
 				all = append(all, s.member("default", name, bc.lapwing, "linux", "web", "entity:"+name))
 			}
 			q := newTick("cpu", time.Time{}, bc.subscriptions...)
-			q.Pick, q.Assigned = bc.pick, bc.lapwing
+			q.Assigned = bc.lapwing
 			b.ReportAllocs()
 			for b.Loop() {
-				q.Tick = time.Now()
-				q.Ordinal++
+				q.Due = time.Now()
 				s.Publish(q)
 				b.StopTimer()
 				s.pacer.due(nil, time.Now().Add(time.Hour)) // empties the wheel

@@ -17,6 +17,7 @@ type message struct {
 	frame []byte
 	check string // the requested check; empty if it is no request
 	proxy string // the entity that the check is run for, if it is not the agent's own
+	lost  func() // called if the message does not leave; nil for most
 }
 
 // outgoing is what waits to be written to one agent, beside its schedule, pace and acknowledgements.
@@ -64,21 +65,23 @@ func (s *session) send(frame []byte) {
 
 // request queues the request of a tick. It leaves at the agent's moment after the tick. A tick long past leaves at the
 // agent's next moment, so that the pacer's work after a pause is spread. number is the request's: a request through
-// several subscriptions counts once. A request that replaces one that was held back does not count either.
-func (s *session) request(m *message, number uint64, tick, now int64) bool {
+// several subscriptions is queued once. It may replace one that was held back.
+func (s *session) request(m *message, number uint64, tick, now int64) (queued, replaced bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.published == number {
-		return false
+	if number > 0 {
+		if s.published == number {
+			return false, false
+		}
+		s.published = number
 	}
-	s.published = number
 	s.out.hold.due++
 	merged := s.out.merge(m)
 	switch {
 	case merged:
 		s.server.metrics.skipped.Inc()
 	case !s.add(m, now):
-		return false
+		return false, false
 	}
 	due := s.server.pacer.moment(tick, s.offset)
 	if s.out.request == 0 {
@@ -89,7 +92,7 @@ func (s *session) request(m *message, number uint64, tick, now int64) bool {
 	} else {
 		s.server.pacer.at(s, due, now)
 	}
-	return !merged
+	return true, merged
 }
 
 // longPast is how many milliseconds late a tick must be for its request to wait for the agent's next moment.
@@ -183,7 +186,7 @@ func (s *session) take(b *batch, h held) bool {
 	o := &s.out
 	b.frames = b.frames[:0]
 	if s.closed {
-		o.frames, o.bytes, o.request = nil, 0, 0
+		s.lose()
 		return false
 	}
 	requests := s.takeFrames(b, h)
@@ -206,6 +209,17 @@ func (s *session) take(b *batch, h held) bool {
 		}
 	}
 	return len(b.frames) > 0
+}
+
+// lose drops what waits to be written. The caller holds mu.
+func (s *session) lose() {
+	o := &s.out
+	for _, m := range o.frames {
+		if m.lost != nil {
+			m.lost()
+		}
+	}
+	o.frames, o.bytes, o.request = nil, 0, 0
 }
 
 // close ends the session as Sensu does: 1001, "bye".

@@ -15,7 +15,7 @@ import (
 // subscription.
 //
 // Locks are taken in this order: the departures' mu, a session's configuring, the registry's mu, a session's mu, the
-// pacer's mu. No definition is written while one of them is held: Server.onChange takes them, and writes wait for it.
+// pacer's mu or those of Agents. No definition is written while one of them is held: Server.onChange takes them, and writes wait for it.
 type registry struct {
 	mu            sync.RWMutex // guards the fields below
 	agents        map[resource.Name][]*session
@@ -26,6 +26,7 @@ type registry struct {
 	draining, suspended bool
 
 	staying atomic.Int64 // sessions that are to stay; each heartbeat to the other members has it
+	present Agents       // nil for none
 }
 
 // subscription holds the sessions that have a subscription, and the checks that are assigned to it. The sessions are
@@ -33,7 +34,6 @@ type registry struct {
 type subscription struct {
 	asked    []*session // sessions that get a request for each run
 	planned  []*session // sessions with a schedule, which get requests only for checks that are not in it
-	byName   []*session // both, one for each agent, built when round robin needs it
 	assigned []*assignment
 }
 
@@ -98,6 +98,24 @@ func (r *registry) remove(s *session) {
 	defer s.mu.Unlock()
 	r.goes(s)
 	r.leave(s)
+	s.lose()
+	if s.configured {
+		r.tell(k)
+	}
+}
+
+// tell tells Agents which subscriptions an agent has now: those of its newest session. The caller holds mu.
+func (r *registry) tell(k resource.Name) {
+	if r.present == nil {
+		return
+	}
+	for _, s := range slices.Backward(r.agents[k]) {
+		if s.configured {
+			r.present.Connected(k, s.subscriptions)
+			return
+		}
+	}
+	r.present.Gone(k)
 }
 
 // subscribe replaces a session's subscriptions. A lapwing agent gets its whole schedule again if they differ. A
@@ -105,7 +123,8 @@ func (r *registry) remove(s *session) {
 func (r *registry) subscribe(s *session, subscriptions []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !slices.Contains(r.agents[resource.Name{Namespace: s.namespace, Name: s.name}], s) {
+	k := resource.Name{Namespace: s.namespace, Name: s.name}
+	if !slices.Contains(r.agents[k], s) {
 		return
 	}
 	s.mu.Lock()
@@ -116,15 +135,15 @@ func (r *registry) subscribe(s *session, subscriptions []string) {
 	r.leave(s)
 	s.subscriptions, s.configured = subscriptions, true
 	s.plan.stale, s.plan.changes = s.lapwing, nil
+	r.tell(k)
 	for i, name := range subscriptions {
 		if slices.Contains(subscriptions[:i], name) {
 			continue
 		}
 		sub := r.subscription(resource.Name{Namespace: s.namespace, Name: name})
-		sub.byName = nil
 		list := sub.list(s)
 		at, _ := slices.BinarySearchFunc(*list, s, func(o, s *session) int {
-			return cmp.Or(compareTurns(o, s), -1) // behind those of the same agent, so that pick returns the oldest
+			return cmp.Or(compareTurns(o, s), -1) // behind those of the same agent
 		})
 		*list = slices.Insert(*list, at, s)
 	}
@@ -138,7 +157,6 @@ func (r *registry) leave(s *session) {
 		if sub == nil {
 			continue // the list has it twice
 		}
-		sub.byName = nil
 		list := sub.list(s)
 		at, _ := slices.BinarySearchFunc(*list, s, compareTurns)
 		for ; at < len(*list) && compareTurns((*list)[at], s) == 0; at++ {
@@ -233,20 +251,6 @@ func (r *registry) without(namespace string, subscriptions []string) (none []str
 		}
 	}
 	return none
-}
-
-// pick returns the session of one agent of a subscription, for round robin: agents take turns in the order of their
-// names. It returns nil if there is none. The caller holds mu for writing.
-func (sub *subscription) pick(ordinal uint64) *session {
-	if sub.byName == nil {
-		sub.byName = slices.Concat(sub.asked, sub.planned)
-		slices.SortStableFunc(sub.byName, func(a, b *session) int { return strings.Compare(a.name, b.name) })
-		sub.byName = slices.CompactFunc(sub.byName, func(a, b *session) bool { return a.name == b.name })
-	}
-	if len(sub.byName) == 0 {
-		return nil
-	}
-	return sub.byName[ordinal%uint64(len(sub.byName))]
 }
 
 // assign replaces the assignment of a check; a is nil when it is assigned no more. The agents of its subscriptions get

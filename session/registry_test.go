@@ -75,30 +75,81 @@ func TestWhoIsAsked(t *testing.T) {
 	q.Assigned = true
 	ask(q, "both", "double", "linux", "web")
 
-	// Round robin: one agent of each subscription, by name. An agent that is picked for both gets one request.
-	q = newTick("c", now, "linux", "web")
-	q.Pick, q.Ordinal = true, 0
-	ask(q, "both")
-	q.Ordinal = 1
-	ask(q, "double", "own")
-	q.Ordinal = 2
-	ask(q, "linux", "web")
-	twin := s.member("default", "web", false, "web") // the same agent once more: it gets no more turns
-	q.Subscriptions = []string{"web"}
-	for ordinal := range uint64(6) {
-		q.Ordinal = ordinal
-		ask(q, []string{"both", "own", "web"}[ordinal%3])
-	}
-	if n := twin.takeRequests(); n != 0 {
-		t.Errorf("the second session of an agent got %d requests", n)
-	}
-
 	for _, one := range all {
 		s.registry.remove(one)
 	}
-	s.registry.remove(twin)
 	if r := s.registry; len(r.agents)+len(r.subscriptions)+len(r.assignments) != 0 {
 		t.Errorf("the registry keeps %v %v %v", r.agents, r.subscriptions, r.assignments)
+	}
+}
+
+// agents is an Agents.
+type agents map[string][]string
+
+func (a agents) Connected(agent resource.Name, subscriptions []string) { a[agent.Name] = subscriptions }
+func (a agents) Gone(agent resource.Name)                              { delete(a, agent.Name) }
+
+// TestAgents: with two sessions an agent has the subscriptions of the newer one, and it is gone when both have ended.
+func TestAgents(t *testing.T) {
+	s := bareServer(time.Second)
+	known := agents{}
+	s.registry.present = known
+	want := func(subscriptions ...string) {
+		t.Helper()
+		if got, connected := known["a"]; !slices.Equal(got, subscriptions) || connected != (len(subscriptions) > 0) {
+			t.Errorf("it has %v, connected %v, want %v", got, connected, subscriptions)
+		}
+	}
+	first := s.newSession(nil, "default", "a")
+	s.registry.add(first)
+	want()
+	s.registry.subscribe(first, []string{"linux"})
+	want("linux")
+	s.registry.subscribe(first, []string{"linux", "web"})
+	want("linux", "web")
+	second := s.newSession(nil, "default", "a")
+	s.registry.add(second)
+	want("linux", "web")
+	s.registry.remove(second) // before it was configured
+	want("linux", "web")
+	second = s.member("default", "a", false, "db")
+	want("db")
+	s.registry.remove(first)
+	want("db")
+	s.registry.remove(second)
+	want()
+}
+
+// TestAsk: a turn goes to one session of the agent, and is lost if it does not leave.
+func TestAsk(t *testing.T) {
+	s := bareServer(time.Second)
+	one := s.member("default", "a", false, "linux")
+	s.member("default", "b", false, "linux")
+	lost := 0
+	ask := func(agent, check string) bool {
+		return s.Ask(resource.Name{Namespace: "default", Name: agent}, newTick(check, time.Now()).Request, time.Now(), func() { lost++ })
+	}
+	for range 2 {
+		if !ask("a", "c") {
+			t.Error("the agent takes no request")
+		}
+	}
+	if len(one.out.frames) != 2 {
+		t.Errorf("%d requests wait, want two", len(one.out.frames))
+	}
+	if ask("nobody", "c") {
+		t.Error("an agent that is not there takes a request")
+	}
+	one.out.hold.some = true // the backend is overloaded: a newer request replaces one that waits
+	if !ask("a", "c") || lost != 1 || len(one.out.frames) != 2 {
+		t.Errorf("%d requests are lost and %d wait, want the one that was replaced, and two", lost, len(one.out.frames))
+	}
+	s.registry.remove(one)
+	if lost != 3 {
+		t.Errorf("%d requests are lost, want all", lost)
+	}
+	if ask("a", "c") || lost != 3 {
+		t.Error("an agent that has gone takes a request")
 	}
 }
 

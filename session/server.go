@@ -99,12 +99,23 @@ type Options struct {
 	// Pressure tells how hard it is to take events; it is asked four times a second and sets the pace of lapwing agents.
 	// Default: as the log and the fold show it.
 	Pressure func() Pressure
+	// Agents is told which agents are connected. Default: none.
+	Agents Agents
+	// Receipt takes what a lapwing agent says about a turn of a round-robin check. It must not block. Default: receipts are dropped.
+	Receipt func(agent resource.Name, r *wire.Receipt)
 	// Members returns the members of the cluster that live and take agents, in any order. It is asked every second and
 	// must not block. Lapwing agents get their URLs, and agents move to other members until each has its share.
 	// Default: this backend is alone.
 	Members    func() []Member
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+}
+
+// Agents is told of each agent that connects, that has other subscriptions, and that goes. It must not block, and must not
+// call the Server.
+type Agents interface {
+	Connected(agent resource.Name, subscriptions []string)
+	Gone(agent resource.Name)
 }
 
 // maxReadDelay bounds ReadDelay, because it limits an agent's throughput to one socket buffer per delay.
@@ -204,10 +215,13 @@ func newServer(opts Options) *Server {
 	if opts.ForLapwing == nil {
 		opts.ForLapwing = func(q *resource.CheckRequest) *resource.CheckRequest { return q }
 	}
+	if opts.Receipt == nil {
+		opts.Receipt = func(resource.Name, *wire.Receipt) {}
+	}
 	s := &Server{
 		opts: opts, log: opts.Logger.With("component", "session"), registry: newRegistry(), socketsFull: wire.SocketsFull,
 	}
-	s.rare = rarelog.New(s.log)
+	s.rare, s.registry.present = rarelog.New(s.log), opts.Agents
 	s.duplicates = newDuplicates(s)
 	s.waits.all = map[*session]*sessionWait{}
 	s.pacer = newPacer(opts.Spread, (*session).flush)

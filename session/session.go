@@ -150,6 +150,12 @@ func (s *session) onMessage(ctx context.Context, msg []byte, p patience) error {
 			s.server.metrics.badFrames.Inc()
 			return fmt.Errorf("read batch of events: %w", err)
 		}
+	case wire.TypeReceipt:
+		if err := s.holdUp(ctx, p); err != nil {
+			return err
+		}
+		s.onReceipt(payload)
+		s.meter.Spend()
 	default:
 		s.server.metrics.badFrames.Inc()
 		s.warn("message of unknown type", "", "type", resource.Short(typ))
@@ -184,6 +190,17 @@ func (s *session) onKeepalive(ctx context.Context, payload []byte, enc wire.Enco
 		s.server.duplicates.heard(s)
 	}
 	return err
+}
+
+// onReceipt takes what a lapwing agent says about a turn.
+func (s *session) onReceipt(payload []byte) {
+	r, err := wire.DecodeReceipt(payload)
+	if err != nil || !s.lapwing {
+		s.server.metrics.badFrames.Inc()
+		s.warn("receipt of an agent was not taken", "", "err", err, "lapwing", s.lapwing)
+		return
+	}
+	s.server.opts.Receipt(resource.Name{Namespace: s.namespace, Name: s.name}, &r)
 }
 
 // onEvents takes a lapwing agent's batch. Each event is acknowledged when it is durable. An event that will never be

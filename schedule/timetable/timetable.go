@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 	"strings"
 	"time"
 
@@ -30,8 +29,6 @@ type Timetable interface {
 	// Latest is the last tick not after now, and how many ticks there were between it and the given earlier one, that
 	// one included.
 	Latest(tick, now int64) (newest, skipped int64)
-	// Ordinal numbers the ticks: it grows by one from each to the next.
-	Ordinal(tick int64) uint64
 }
 
 // Never is later than every tick.
@@ -154,12 +151,9 @@ func (i interval) Latest(tick, now int64) (newest, skipped int64) {
 	return tick + skipped*i.every, skipped
 }
 
-func (i interval) Ordinal(tick int64) uint64 { return uint64(tick) / uint64(i.every) }
-
 // cronTimes ticks as a cron expression says, in its time zone or the backend's.
 type cronTimes struct {
 	spec *cron.SpecSchedule
-	days dayCount
 }
 
 func (c *cronTimes) Next(t int64) int64 {
@@ -182,50 +176,4 @@ func (c *cronTimes) Latest(tick, now int64) (newest, skipped int64) {
 		skipped++
 	}
 	return tick, skipped
-}
-
-// Ordinal counts the ticks since 1970, as if every day had 24 hours. When clocks are put forward or back, some ordinals
-// are left out or repeated. The number of minutes would be simpler, but it grows by 5 from tick to tick of "*/5": then
-// of five agents always the same one would have its turn.
-func (c *cronTimes) Ordinal(tick int64) uint64 {
-	t := time.Unix(0, tick).In(c.spec.Location)
-	hours, minutes := c.spec.Hour&(1<<24-1), c.spec.Minute&(1<<60-1)
-	perHour := uint64(bits.OnesCount64(minutes))
-	perDay := uint64(bits.OnesCount64(hours)) * perHour
-	before := uint64(bits.OnesCount64(hours&(1<<t.Hour()-1)))*perHour + uint64(bits.OnesCount64(minutes&(1<<t.Minute()-1)))
-	return c.days.before(c.spec, t)*perDay + before
-}
-
-// dayCount counts the days on which a cron expression ticks. It continues from its last call.
-type dayCount struct {
-	upTo  int64 // days since 1970 that were counted
-	count uint64
-}
-
-func (d *dayCount) before(spec *cron.SpecSchedule, t time.Time) uint64 {
-	const day = 24 * 60 * 60
-	today := time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC).Unix() / day
-	if today < d.upTo {
-		*d = dayCount{}
-	}
-	for ; d.upTo < today; d.upTo++ {
-		if ticksOn(spec, time.Unix(d.upTo*day, 0).UTC()) {
-			d.count++
-		}
-	}
-	return d.count
-}
-
-// ticksOn reports whether the expression ticks on a day: when both the day of the month and of the week are restricted,
-// one of them is enough.
-func ticksOn(spec *cron.SpecSchedule, t time.Time) bool {
-	const star = 1 << 63 // set in a field that was "*"
-	if spec.Month&(1<<uint(t.Month())) == 0 {
-		return false
-	}
-	dom, dow := spec.Dom&(1<<uint(t.Day())) != 0, spec.Dow&(1<<uint(t.Weekday())) != 0
-	if spec.Dom&star != 0 || spec.Dow&star != 0 {
-		return dom && dow
-	}
-	return dom || dow
 }

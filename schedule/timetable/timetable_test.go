@@ -44,9 +44,6 @@ func TestPhases(t *testing.T) {
 		if want := 7_652 + n*10_000; at != want*1e6 {
 			t.Fatalf("tick %d at %d ms, want %d", n, at/1e6, want)
 		}
-		if got := i.Ordinal(at); got != uint64(n) {
-			t.Fatalf("tick %d has the ordinal %d", n, got)
-		}
 	}
 }
 
@@ -156,48 +153,4 @@ func FuzzParseCron(f *testing.F) {
 			t.Errorf("%q: next is %d", spec, next)
 		}
 	})
-}
-
-// TestOrdinals walks a year and more: from tick to tick the ordinal must grow by one, so that round robin gives every
-// agent its turn, whatever their number.
-func TestOrdinals(t *testing.T) {
-	begin := time.Date(2027, 12, 20, 0, 0, 0, 0, time.UTC)
-	for _, tc := range []struct {
-		spec    string
-		ticks   int
-		offBeat int // ticks where the clocks change
-	}{
-		{"TZ=UTC */5 * * * *", 110_000, 0},
-		{"TZ=UTC 7,11,30 2,22 * * *", 2000, 0},
-		{"TZ=UTC @hourly", 9000, 0},
-		{"TZ=UTC 0 0 29 2 *", 3, 0},
-		{"TZ=UTC 0 12 13 * fri", 100, 0},
-		{"TZ=UTC */10 8-17 * jan,jul mon-fri", 3000, 0},
-		{"@every 90s", 10_000, 0},
-		{"TZ=America/St_Johns 0 3 * * *", 400, 0},
-		{"TZ=America/New_York 0 * * * *", 9000, 2},
-	} {
-		times := cronTable(t, tc.spec)
-		at := times.Next(begin.UnixNano())
-		last := times.Ordinal(at)
-		offBeat := 0
-		for range tc.ticks {
-			at = times.Next(at)
-			ordinal := times.Ordinal(at)
-			if ordinal != last+1 {
-				offBeat++
-			}
-			last = ordinal
-		}
-		if offBeat != tc.offBeat {
-			t.Errorf("%s: %d ordinals out of order, want %d", tc.spec, offBeat, tc.offBeat)
-		}
-		// A backend that starts later must count the same.
-		if other := cronTable(t, tc.spec).Ordinal(at); other != last {
-			t.Errorf("%s: ordinal %d, of a new timetable %d", tc.spec, last, other)
-		}
-		if early := times.Ordinal(times.Next(begin.UnixNano())); early+uint64(tc.ticks) != last {
-			t.Errorf("%s: back at the first tick the ordinal is %d, of the last %d", tc.spec, early, last)
-		}
-	}
 }

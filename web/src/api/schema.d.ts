@@ -1586,6 +1586,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/checks/lateness": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** When checks last ran, and which are late */
+        get: operations["getLapwingV1NamespacesNamespaceChecksLateness"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/checks/{name}/lateness": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** When a check last ran, and whether it is late */
+        get: operations["getLapwingV1NamespacesNamespaceChecksNameLateness"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/config/stream": {
         parameters: {
             query?: never;
@@ -1651,6 +1685,23 @@ export interface paths {
         post?: never;
         /** Forget a dead letter */
         delete: operations["deleteLapwingV1NamespacesNamespaceDeadlettersId"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/events/lateness": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Events whose checks should have had another result since */
+        get: operations["getLapwingV1NamespacesNamespaceEventsLateness"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1725,6 +1776,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/lateness": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Whether a check should have had another result since its event */
+        get: operations["getLapwingV1NamespacesNamespaceEventsEntityCheckLateness"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/trace": {
         parameters: {
             query?: never;
@@ -1771,6 +1839,40 @@ export interface paths {
         put?: never;
         /** What would become of an event, perhaps with drafts of definitions; nothing is sent */
         post: operations["postLapwingV1NamespacesNamespacePipelinesSimulate"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/queue": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the groups of round-robin checks */
+        get: operations["getLapwingV1NamespacesNamespaceQueue"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/queue/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The groups of a round-robin check, with their open turns */
+        get: operations["getLapwingV1NamespacesNamespaceQueueName"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2357,6 +2459,27 @@ export interface components {
              */
             executed?: number;
         };
+        /** @description CheckLateness says when a check last ran, and whether its next run is overdue. */
+        CheckLateness: {
+            namespace: string;
+            check: string;
+            /**
+             * Format: int64
+             * @description LastRun is when the newest result of a run was received, Unix seconds; 0 if none is known.
+             */
+            last_run: number;
+            /** @description Overdue is how many runs are missing since then, 100 at most; 0 if the check is on time, or its lateness unknown. */
+            overdue: number;
+            /**
+             * Format: int64
+             * @description Since is when the first of them was due, Unix seconds; 0 if none is missing.
+             */
+            since: number;
+            /** @description WithoutAgent are all subscriptions of the check if no connected agent has any of them; else it is empty. */
+            without_agent: string[] | null;
+            /** @description Summary says in words what is wrong; "" if nothing is. */
+            summary: string;
+        };
         /** @description ClusterHeader says which backend answers. */
         ClusterHeader: {
             /** Format: uint64 */
@@ -2550,6 +2673,19 @@ export interface components {
             /** @description seconds for all agents to leave; default 30 */
             over_seconds?: number | null;
         };
+        /** @description DuplicateTurn is a result of a turn that had one. */
+        DuplicateTurn: {
+            /** Format: int64 */
+            tick: number;
+            entity?: string;
+            first: string;
+            second: string;
+            /**
+             * Format: int64
+             * @description Unix seconds
+             */
+            at: number;
+        };
         /** @description Entity is a thing that is watched: a host with an agent, or a proxy for something without one. */
         Entity: {
             entity_class?: string;
@@ -2646,10 +2782,125 @@ export interface components {
             /** @description Author is set by the server and not shown. The expressions read only events that the author may read. */
             author?: components["schemas"]["Author"] | null;
         };
+        /** @description EventLateness is an event whose check should have had another result since. */
+        EventLateness: {
+            namespace: string;
+            entity: string;
+            check: string;
+            /**
+             * Format: int64
+             * @description when the newest result of a run was received, Unix seconds
+             */
+            last_run: number;
+            /** @description how many runs are missing since then, 100 at most */
+            overdue: number;
+            /**
+             * Format: int64
+             * @description when the first of them was due, Unix seconds
+             */
+            since: number;
+            /** @description the same in words */
+            summary: string;
+        };
+        /** @description Fairness says how many turns the agents of a subscription had, each since it was connected. */
+        Fairness: {
+            /** @description Least and Most are those of one agent. */
+            least: number;
+            most: number;
+            mean: number;
+            /** @description Bins are numbers of agents: from Least to Most in equal steps, ten at most. */
+            bins: components["schemas"]["FairnessBin"][] | null;
+        };
+        /** @description FairnessBin is how many agents had From to To turns. */
+        FairnessBin: {
+            from: number;
+            to: number;
+            agents: number;
+        };
         /** @description FallbackPipeline lists pipelines in order. An event goes to the first, and to the next one when that fails. */
         FallbackPipeline: {
             metadata?: components["schemas"]["ObjectMeta"];
             pipelines?: (components["schemas"]["ResourceReference"] | null)[] | null;
+        };
+        /** @description GroupDetail is a group with its turns. */
+        GroupDetail: {
+            namespace: string;
+            check: string;
+            subscription: string;
+            /** @description Acts says that this member gives the turns. The figures of the member that does are the whole truth. */
+            acts: boolean;
+            /** @description Agents are connected and have the subscription. */
+            agents: number;
+            /** @description Open turns have no result yet, Waiting ones of them no agent. */
+            open: number;
+            waiting: number;
+            /** @description Oldest is the age of the oldest open turn. */
+            oldest: number;
+            /** @description Last is the agent that had the newest turn. */
+            last: string;
+            /** @description Answer is how long an agent may be silent before its turn goes to the next one, and Deadline how long after its tick a turn is given to agents. */
+            answer: number;
+            deadline: number;
+            /**
+             * Format: uint64
+             * @description Figures since the member began; see Counts.
+             */
+            given: number;
+            /** Format: uint64 */
+            again: number;
+            /** Format: uint64 */
+            answered: number;
+            /** Format: uint64 */
+            declined: number;
+            /** Format: uint64 */
+            expired: number;
+            /** Format: uint64 */
+            duplicates: number;
+            /** Format: uint64 */
+            late: number;
+            /** @description Turns are open, the oldest first. */
+            turns: components["schemas"]["OpenTurn"][] | null;
+            /** @description Fairness has how many turns the agents had, of all checks with the subscription. */
+            fairness: components["schemas"]["Fairness"];
+            /** @description Twice are the newest duplicates. */
+            twice: components["schemas"]["DuplicateTurn"][] | null;
+        };
+        /** @description GroupStatus is what users see of a group. Times are in seconds. */
+        GroupStatus: {
+            namespace: string;
+            check: string;
+            subscription: string;
+            /** @description Acts says that this member gives the turns. The figures of the member that does are the whole truth. */
+            acts: boolean;
+            /** @description Agents are connected and have the subscription. */
+            agents: number;
+            /** @description Open turns have no result yet, Waiting ones of them no agent. */
+            open: number;
+            waiting: number;
+            /** @description Oldest is the age of the oldest open turn. */
+            oldest: number;
+            /** @description Last is the agent that had the newest turn. */
+            last: string;
+            /** @description Answer is how long an agent may be silent before its turn goes to the next one, and Deadline how long after its tick a turn is given to agents. */
+            answer: number;
+            deadline: number;
+            /**
+             * Format: uint64
+             * @description Figures since the member began; see Counts.
+             */
+            given: number;
+            /** Format: uint64 */
+            again: number;
+            /** Format: uint64 */
+            answered: number;
+            /** Format: uint64 */
+            declined: number;
+            /** Format: uint64 */
+            expired: number;
+            /** Format: uint64 */
+            duplicates: number;
+            /** Format: uint64 */
+            late: number;
         };
         /** @description Handler says what to do with an incident: run a command, write to a socket, call a webhook, or use other handlers. */
         Handler: {
@@ -3135,6 +3386,24 @@ export interface components {
                 [key: string]: string;
             } | null;
             created_by?: string;
+        };
+        /** @description OpenTurn is a turn without a result. */
+        OpenTurn: {
+            /**
+             * Format: int64
+             * @description Unix seconds
+             */
+            tick: number;
+            entity?: string;
+            asked?: boolean;
+            agent?: string;
+            member?: string;
+            attempt: number;
+            running?: boolean;
+            /** @description Lost says that the agent's connection has ended since. */
+            lost?: boolean;
+            /** @description Since is how long the agent has had it, in seconds. */
+            since: number;
         };
         /** @description Orphan is an event that gets no more updates, because its entity or its check is gone. */
         Orphan: {
@@ -10914,6 +11183,86 @@ export interface operations {
             };
         };
     };
+    getLapwingV1NamespacesNamespaceChecksLateness: {
+        parameters: {
+            query?: {
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /** @description Where to go on: the Sensu-Continue of the page before */
+                continue?: string;
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Where the next page begins; absent on the last */
+                    "Sensu-Continue"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CheckLateness"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceChecksNameLateness: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CheckLateness"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     getLapwingV1NamespacesNamespaceConfigStream: {
         parameters: {
             query?: {
@@ -11131,6 +11480,52 @@ export interface operations {
             };
         };
     };
+    getLapwingV1NamespacesNamespaceEventsLateness: {
+        parameters: {
+            query?: {
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /** @description Where to go on: the Sensu-Continue of the page before */
+                continue?: string;
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Where the next page begins; absent on the last */
+                    "Sensu-Continue"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventLateness"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     getLapwingV1NamespacesNamespaceEventsStream: {
         parameters: {
             query?: {
@@ -11334,6 +11729,42 @@ export interface operations {
             };
         };
     };
+    getLapwingV1NamespacesNamespaceEventsEntityCheckLateness: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                entity: string;
+                /** @example example */
+                check: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventLateness"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     getLapwingV1NamespacesNamespaceEventsEntityCheckTrace: {
         parameters: {
             query?: {
@@ -11472,6 +11903,72 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Simulated"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceQueue: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GroupStatus"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceQueueName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GroupDetail"][] | null;
                 };
             };
             /** @description Why not */

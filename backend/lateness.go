@@ -1,0 +1,100 @@
+package backend
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/cluster"
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/lateness"
+	"github.com/lapwing-monitoring/lapwing/queue"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// newLateness makes the watch of late checks.
+func (b *Backend) newLateness(p *parts) (*lateness.Watcher, error) {
+	o := b.opts.Lateness
+	o.Snapshot, o.Runs, o.State = p.config.Snapshot, p.runs, p.state
+	o.Written = func(namespace, check string) time.Time {
+		return config.Written(p.config, config.Checks, namespace, check)
+	}
+	o.HeardFor, o.Agents, o.Proxies, o.Report = p.heardFor, p.agents, p.scheduler.Proxies, p.intake.Report
+	o.Queued = queue.Deadline
+	o.Acts = p.members.acts(cluster.LatenessLane)
+	o.Logger, o.Registerer = b.log, b.opts.Registry
+	return lateness.New(o)
+}
+
+// heardFor returns how long this backend has heard all agents, and sent its own all requests, without a break. It is 0
+// while the backend does not know what the other members hear, and counts anew when the agents of a member must connect
+// to others.
+func (p *parts) heardFor(now time.Time) time.Duration {
+	if !p.members.Leased() || p.members.behind() {
+		return 0
+	}
+	return min(p.intake.HeardFor(now), now.Sub(p.members.LastAway()))
+}
+
+// behind reports whether other members have folded much that this one has not.
+func (m *membership) behind() bool {
+	if m.Alone() {
+		return false
+	}
+	members := m.Members()
+	i := slices.IndexFunc(members, func(one cluster.Member) bool { return one.Self })
+	_, lag := members[i].Lag(members)
+	return slices.ContainsFunc(lag, func(n uint64) bool { return n > manyMissing })
+}
+
+// agentsQuestion asks a member about its agents.
+type agentsQuestion struct {
+	Subscriptions []resource.Name `json:"subscriptions"`
+}
+
+type agentsAnswer struct {
+	// Without are the subscriptions that no agent of the member has.
+	Without []resource.Name `json:"without"`
+	// HeardFor is how long the member has heard all agents without a break.
+	HeardFor time.Duration `json:"heard_for"`
+}
+
+func (p *parts) agentsHere(q *agentsQuestion) agentsAnswer {
+	a := agentsAnswer{HeardFor: p.heardFor(time.Now())}
+	for _, s := range q.Subscriptions {
+		if len(p.sessions.WithoutAgent(s.Namespace, []string{s.Name})) > 0 {
+			a.Without = append(a.Without, s)
+		}
+	}
+	return a
+}
+
+// agents asks all members about their agents. The agents of a member that is away come to others. If a member that is
+// heard does not answer, nothing is known.
+func (p *parts) agents(ctx context.Context, subscriptions []resource.Name) lateness.Agents {
+	own := p.agentsHere(&agentsQuestion{subscriptions})
+	all, err := askAll[agentsAnswer](ctx, p.members, questionAgents, agentsQuestion{own.Without})
+	if err != nil {
+		return lateness.Agents{}
+	}
+	a := lateness.Agents{HeardFor: own.HeardFor}
+	answers, lack := 0, map[resource.Name]int{} // how many of the answers lack a subscription
+	for _, one := range all {
+		switch {
+		case one.err == nil:
+			answers++
+			a.HeardFor = min(a.HeardFor, one.answer.HeardFor)
+			for _, s := range one.answer.Without {
+				lack[s]++
+			}
+		case one.member != nil && one.member.Heard:
+			return lateness.Agents{}
+		}
+	}
+	for _, s := range own.Without {
+		if lack[s] == answers {
+			a.Without = append(a.Without, s)
+		}
+	}
+	return a
+}
