@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -22,7 +23,7 @@ func TestBackendScripts(t *testing.T) {
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
-			b := testbackend.Start(env.T().(testing.TB), nil)
+			b := testbackend.Start(env.T().(testing.TB), func(o *testbackend.Options) { o.Lateness.Every = 100 * time.Millisecond })
 			env.Setenv("API", "http://"+b.APIAddr().String())
 			env.Setenv("SAMPLES", samples)
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))

@@ -55,7 +55,8 @@ var checkKind = newKind(client.Checks, display[check]{
 		{label: "Metric Format", text: func(c *check) string { return c.OutputMetricFormat }},
 		{label: "Metric Handlers", text: func(c *check) string { return commaSpace(c.OutputMetricHandlers) }},
 	},
-	create: checkFields,
+	addition: lastRun,
+	create:   checkFields,
 	createExamples: `  lapwing check create cpu --command check-cpu --subscriptions linux --interval 60
   lapwing check create backup -c check-backup -s db,files --cron '0 6 * * *' --handlers mail --timeout 30`,
 	can:   canList | canInfo | canDelete | canCreate | canUpdate,
@@ -268,16 +269,23 @@ func removeHookCommand(k *kind) *cobra.Command {
 }
 
 func executeCommand(k *kind) *cobra.Command {
-	var reason, subscriptions string
+	var (
+		reason, subscriptions string
+		all                   bool
+	)
 	cmd := &cobra.Command{
 		Use:     "execute NAME",
 		Short:   "run a check once, now",
+		Long:    "Run a check once, now: on all agents with one of its subscriptions, or if it is round robin on one agent of each.",
 		Example: "  lapwing check execute cpu\n  lapwing check execute cpu --subscriptions entity:srv1 --reason 'after the repair'",
 		Args:    args("NAME"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			in := map[string]any{"metadata": map[string]any{"name": args[0]}, "creator": s.user()}
 			if subs := splitList(subscriptions); len(subs) > 0 {
 				in["subscriptions"] = subs
+			}
+			if all {
+				in["all"] = true
 			}
 			if reason != "" {
 				in["reason"] = reason
@@ -291,6 +299,7 @@ func executeCommand(k *kind) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&reason, "reason", "r", "", "reason, for other people to read")
 	cmd.Flags().StringVarP(&subscriptions, "subscriptions", "s", "", "subscriptions to use instead of the check's own, comma separated")
+	cmd.Flags().BoolVar(&all, "all", false, "run a round-robin check on all agents too")
 	completeNames(cmd, k)
 	return cmd
 }

@@ -41,9 +41,10 @@ var eventKind = newKind(client.Events, display[event]{
 		{label: "Timestamp", text: func(e *event) string { return unixTime(e.Timestamp) }},
 		{label: "UUID", text: eventID},
 	},
-	example: "srv1 check-cpu",
-	can:     canList | canInfo | canDelete,
-	extra:   []func(*kind) *cobra.Command{resolveEventCommand, ackEventCommand, unackEventCommand, dependenciesCommand, traceEventCommand},
+	addition: late,
+	example:  "srv1 check-cpu",
+	can:      canList | canInfo | canDelete,
+	extra:    []func(*kind) *cobra.Command{resolveEventCommand, ackEventCommand, unackEventCommand, dependenciesCommand, traceEventCommand},
 })
 
 // eventEntity and eventCheck never return nil: an event may have no check, and a broken one no entity.

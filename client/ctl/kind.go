@@ -58,6 +58,8 @@ type kind struct {
 	// info lays out one resource for people.
 	info func(raw json.RawMessage) (shown, error)
 
+	addition *addition // nil for none
+
 	fields         []flagField // flags of create and update
 	createExamples string
 
@@ -85,7 +87,8 @@ type display[T any] struct {
 	split     func(*T) []*T // into the lines of a table; nil = one line
 	title     func(*T) string
 	fields    []fieldOf[T]
-	layout    func(*T) shown  // instead of title and fields
+	layout    func(*T) shown // instead of title and fields
+	addition  *addition
 	namespace func(*T) string // nil if not namespaced
 
 	create         []flagField
@@ -122,6 +125,7 @@ func newKind[T any](k client.Kind[T], d display[T]) *kind {
 		can:     d.can,
 		extra:   d.extra,
 
+		addition:       d.addition,
 		createExamples: d.createExamples,
 	}
 	if out.args == nil {

@@ -107,7 +107,7 @@ func listCommand(k *kind) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.printList(k, list, all)
+			return s.printList(s.withColumn(ctx, k, namespace, opts), list, all)
 		}),
 	}
 	f := cmd.Flags()
@@ -148,11 +148,12 @@ func infoCommand(k *kind) *cobra.Command {
 		Example: fmt.Sprintf("  lapwing %[1]s info %[2]s\n  lapwing %[1]s info %[2]s --format yaml", k.Command, k.example),
 		Args:    args(k.args...),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
-			raw, err := s.get(ctx, k, strings.Join(args, "/"))
+			name := strings.Join(args, "/")
+			raw, err := s.get(ctx, k, name)
 			if err != nil {
 				return err
 			}
-			return s.printOne(k, raw)
+			return s.printOne(s.withLine(ctx, k, name), raw)
 		}),
 	}
 	if k.Singleton {

@@ -403,9 +403,11 @@ func (p *tracePrinter) write(limit int) {
 	}
 }
 
-func (p *tracePrinter) ago(millis int64) string {
-	d := max(p.now.Sub(time.UnixMilli(millis)), 0)
-	switch {
+func (p *tracePrinter) ago(millis int64) string { return age(p.now.Sub(time.UnixMilli(millis))) }
+
+// age returns how long ago something was; the clocks of this host and of the server may differ a little.
+func age(d time.Duration) string {
+	switch d = max(d, 0); {
 	case d < time.Minute:
 		return fmt.Sprint(d.Truncate(time.Second))
 	case d < time.Hour:

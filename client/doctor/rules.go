@@ -16,10 +16,10 @@ var rules = []func(*exam){
 	membersBehind, versionsDiffer,
 	// The event's path.
 	brokerServes, logIsHeldUp, logTakes, logCommits, foldLag, writeBack, database, handlers, deadLetters, retries, groups, processes,
-	pipelineErrors, filterErrors, setAside, workers, filterSpeed, inhibition, traces, deadlines, schedules,
+	pipelineErrors, filterErrors, setAside, workers, filterSpeed, inhibition, traces, deadlines, schedules, groupsWithoutAgents, turnsExpired,
 	// The parts around the path.
 	agentsRead, agentsStopped, agentsDrained, agentsRefused, agentsLost, agentsPaced, agentsRepeat, agentsDuplicate, agentsPassword, quotas,
-	rejected, aggregates, clock, config, apiErrors, apiSpeed, streams,
+	rejected, lateChecks, checksWithoutAgent, aggregates, clock, config, apiErrors, apiSpeed, streams,
 }
 
 func restart(e *exam) {

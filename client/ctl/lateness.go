@@ -1,0 +1,152 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// addition is one more column of lists and one more line of info blocks, about what only lapwing knows. Sensu does not
+// have its paths, and the output for Sensu is without it.
+type addition struct {
+	title string
+	// list returns the cells of a list, and one the text for one resource: "" for no line.
+	list func(ctx context.Context, c *client.Client, namespace string, opts client.ListOptions) (cells, error)
+	one  func(ctx context.Context, c *client.Client, namespace, name string) (string, error)
+}
+
+// cells returns the text for a resource of a list.
+type cells func(raw json.RawMessage) string
+
+// withColumn returns a kind with the addition's column in its tables.
+func (s *invocation) withColumn(ctx context.Context, k *kind, namespace string, opts client.ListOptions) *kind {
+	if k.addition == nil || s.format != formatTabular {
+		return k
+	}
+	opts.ChunkSize = 0
+	cell, err := k.addition.list(ctx, s.client, namespace, opts)
+	if err != nil {
+		s.leftOut(k, err)
+		return k
+	}
+	with := *k
+	with.columns = append(slices.Clone(k.columns), column{title: k.addition.title})
+	with.rows = func(raw json.RawMessage) ([][]string, error) {
+		rows, err := k.rows(raw)
+		for i := range rows { // behind the other columns, and before the namespace
+			rows[i] = slices.Insert(rows[i], len(k.columns), cell(raw))
+		}
+		return rows, err
+	}
+	return &with
+}
+
+// withLine returns a kind with the addition's line in the info block of one resource.
+func (s *invocation) withLine(ctx context.Context, k *kind, name string) *kind {
+	if k.addition == nil || s.format != formatTabular {
+		return k
+	}
+	text, err := k.addition.one(ctx, s.client, s.namespace, name)
+	if err != nil {
+		s.leftOut(k, err)
+	}
+	if text == "" {
+		return k
+	}
+	with := *k
+	with.info = func(raw json.RawMessage) (shown, error) {
+		what, err := k.info(raw)
+		if block, ok := what.(*infoBlock); ok {
+			block.lines = append(block.lines, infoLine{k.addition.title, text})
+		}
+		return what, err
+	}
+	return &with
+}
+
+// leftOut says why the output is without an addition, unless the server does not know it.
+func (s *invocation) leftOut(k *kind, err error) {
+	if !errors.Is(err, client.ErrNotFound) {
+		fmt.Fprintf(s.errOut, "Warning: %q is left out: %v\n", k.addition.title, err)
+	}
+}
+
+// lastRun is when checks last ran.
+var lastRun = &addition{
+	title: "Last Run",
+	list: func(ctx context.Context, c *client.Client, namespace string, opts client.ListOptions) (cells, error) {
+		list, err := c.ChecksLateness(ctx, namespace, opts)
+		if err != nil {
+			return nil, err
+		}
+		texts, now := map[resource.Name]string{}, time.Now()
+		for i := range list {
+			texts[resource.Name{Namespace: list[i].Namespace, Name: list[i].Check}] = lastRunText(&list[i], now)
+		}
+		return func(raw json.RawMessage) string {
+			def, err := decode[check](raw)
+			if err != nil {
+				return ""
+			}
+			return texts[resource.NameOf(&def.Metadata)]
+		}, nil
+	},
+	one: func(ctx context.Context, c *client.Client, namespace, name string) (string, error) {
+		l, err := c.CheckLateness(ctx, namespace, name)
+		if err != nil {
+			return "", err
+		}
+		return lastRunText(l, time.Now()), nil
+	},
+}
+
+func lastRunText(l *resource.CheckLateness, now time.Time) string {
+	var parts []string
+	if l.LastRun > 0 {
+		parts = append(parts, age(now.Sub(time.Unix(l.LastRun, 0)))+" ago")
+	}
+	if l.Summary != "" {
+		parts = append(parts, l.Summary)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// late says which events should have been followed by others.
+var late = &addition{
+	title: "Late",
+	list: func(ctx context.Context, c *client.Client, namespace string, opts client.ListOptions) (cells, error) {
+		list, err := c.EventsLateness(ctx, namespace, opts)
+		if err != nil {
+			return nil, err
+		}
+		texts := map[eventKey]string{}
+		for _, l := range list {
+			texts[eventKey{l.Namespace, l.Entity, l.Check}] = l.Summary
+		}
+		return func(raw json.RawMessage) string {
+			if len(texts) == 0 {
+				return ""
+			}
+			ev, err := decode[event](raw)
+			if err != nil {
+				return ""
+			}
+			of := eventEntity(ev).Metadata
+			return texts[eventKey{of.Namespace, of.Name, eventCheck(ev).Metadata.Name}]
+		}, nil
+	},
+	one: func(ctx context.Context, c *client.Client, namespace, name string) (string, error) {
+		l, err := c.EventLateness(ctx, namespace, name)
+		if err != nil {
+			return "", err
+		}
+		return l.Summary, nil
+	},
+}
