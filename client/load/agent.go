@@ -3,6 +3,7 @@ package load
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,7 +16,10 @@ type simAgent struct {
 	fleet  *Fleet
 	index  int // within the whole run
 	name   string
+	id     uint32 // hash of the name, not 0
 	entity []byte // as in its events, protobuf
+	// subscriptions are shared with other agents.
+	subscriptions []string
 
 	backoff time.Duration // for the dialer
 
@@ -34,11 +38,16 @@ type simAgent struct {
 	ripe       time.Time // when results that are held back are sent; zero if there are none
 	pace       wire.Pace
 	arrived    bool // was configured at least once
+	dead       bool // was killed: it does nothing any more
 	cluster    membership
+
+	delivered uint32   // turns so far
+	before    uint32   // of them, before the measured part
+	delayed   []uint64 // keys of turns whose answers are delayed
 
 	// While TCP blocks the agent, its messages wait here: no goroutine of the load tool waits for a socket.
 	writing time.Time // start of a write that is not complete; zero if there is none
-	held    []result  // of Sensu's protocol
+	held    []result  // of Sensu's protocol; receipts in lapwing's
 	owed    bool      // a keepalive
 }
 
@@ -135,7 +144,7 @@ func (a *simAgent) serve(conn *wire.Conn) error {
 			return err
 		}
 		if len(due) > 0 && !conn.Buffered() {
-			if err := a.answer(conn, due); err != nil {
+			if err := a.respond(conn, due); err != nil {
 				return err
 			}
 			due = due[:0]
@@ -166,28 +175,47 @@ func (a *simAgent) onConfigured(conn *wire.Conn) error {
 	return a.sendKeepalive(conn)
 }
 
-// write sends messages without waiting for the socket: a goroutine sends what it does not take at once. The caller
+// write sends messages without waiting for the socket: a goroutine sends what it does not take at once. Answers are the
+// turns that count as answered when the socket has taken all of the messages; write does not keep the slice. The caller
 // holds a.mu, and a.writing is zero.
-func (a *simAgent) write(msgs [][]byte) error {
+func (a *simAgent) write(msgs [][]byte, answers []result) error {
 	conn := a.conn
 	rest, err := conn.TryWriteBatch(msgs)
-	if err != nil || len(rest) == 0 {
+	if err != nil {
 		return err
 	}
+	if len(rest) == 0 {
+		a.written(answers)
+		return nil
+	}
 	a.writing = time.Now()
+	answers = slices.Clone(answers)
 	a.fleet.running.Go(func() {
-		if err := a.finish(conn, rest); err != nil {
+		if err := a.finish(conn, rest, answers); err != nil {
 			a.fleet.drop(a, conn, err)
 		}
 	})
 	return nil
 }
 
+// written notes answers to turns that the socket has taken. The caller holds a.mu.
+func (a *simAgent) written(answers []result) {
+	now := time.Now()
+	for i := range answers {
+		if answers[i].turn.text != "" {
+			a.fleet.onAnswered(a, &answers[i], now)
+		}
+	}
+}
+
 // finish ends a write, and sends messages that have waited for it.
-func (a *simAgent) finish(conn *wire.Conn, rest []byte) error {
+func (a *simAgent) finish(conn *wire.Conn, rest []byte, answers []result) error {
 	err := conn.FinishWrite(rest)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if err == nil && !a.dead { // a killed agent's socket throws away what it has not sent
+		a.written(answers)
+	}
 	if a.conn != conn {
 		return nil // the connection was dropped
 	}
@@ -208,10 +236,8 @@ func (a *simAgent) sendHeld() error {
 	if len(a.held) > 0 && a.writing.IsZero() {
 		due := a.held
 		a.held = nil
-		for i := range due {
-			a.pair(due[i].number).held = false
-		}
-		if err := a.sendResults(due); err != nil {
+		a.mark(due, false)
+		if err := a.sendKept(due); err != nil {
 			return err
 		}
 	}
@@ -222,6 +248,14 @@ func (a *simAgent) sendHeld() error {
 		return err
 	}
 	return a.keepaliveNow()
+}
+
+// sendKept sends what waited for the socket. The caller holds a.mu and knows that the socket is free.
+func (a *simAgent) sendKept(due []result) error {
+	if a.lapwing {
+		return a.sendReceipts(a.conn, due)
+	}
+	return a.sendResults(due)
 }
 
 // sendKeepalive sends a keepalive.
@@ -264,7 +298,7 @@ func (a *simAgent) keepaliveNow() error {
 			return fmt.Errorf("encode keepalive: %w", err)
 		}
 	}
-	if err := a.write([][]byte{o.buf}); err != nil {
+	if err := a.write([][]byte{o.buf}, nil); err != nil {
 		return fmt.Errorf("send keepalive: %w", err)
 	}
 	a.fleet.measures.keepalives.Add(1)
@@ -273,17 +307,22 @@ func (a *simAgent) keepaliveNow() error {
 
 // onRequest takes a check request, unless an earlier one of the check waits.
 func (a *simAgent) onRequest(payload []byte) (result, bool, error) {
-	req, number, err := a.fleet.request(payload)
+	req, err := a.fleet.request(payload)
 	if err != nil {
 		return result{}, false, err
 	}
 	now := time.Now()
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	m := a.fleet.measures
 	m.requests.Add(1)
+	if req.turn.text != "" {
+		r, ok := a.onTurn(&req, now)
+		return r, ok, nil
+	}
+	number := a.fleet.number(req.check.name)
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	p := a.pair(number)
-	if req.issued <= p.issued || a.fleet.quiet.Load() {
+	if req.issued <= p.issued || a.fleet.quiet.Load() > 0 || a.dead {
 		return result{}, false, nil
 	}
 	if p.held {
@@ -309,21 +348,79 @@ func (a *simAgent) pair(number int) *pair {
 	return &a.pairs[number]
 }
 
-// answer sends the results of requested checks.
-func (a *simAgent) answer(conn *wire.Conn, due []result) error {
+// respond answers requests that arrived together: turns after the fleet's delay, others at once. It does not keep due.
+func (a *simAgent) respond(conn *wire.Conn, due []result) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if delay := a.fleet.opts.AckDelay; delay > 0 {
+		var turns []result
+		if turns, due = splitTurns(due); len(turns) > 0 {
+			at := time.Now().Add(delay)
+			a.fleet.delayed.put(delayedAnswer{due: at, agent: a, conn: conn, turns: slices.Clone(turns)})
+		}
+	}
+	return a.respondNow(conn, due)
+}
+
+// respondNow sends what answers the requests of a connection. The caller holds a.mu.
+func (a *simAgent) respondNow(conn *wire.Conn, due []result) error {
+	if a.fleet.opts.Receipts {
+		var turns []result
+		turns, due = splitTurns(due)
+		if err := a.sendReceipts(conn, turns); err != nil {
+			return err
+		}
+	}
 	switch {
+	case a.dead || len(due) == 0:
+		return nil
 	case a.lapwing:
 		return a.sendBatch(conn, due)
-	case a.conn != conn || !a.writing.IsZero():
-		a.held = append(a.held, due...)
-		for i := range due {
-			a.pair(due[i].number).held = true
-		}
+	case a.conn == nil || a.conn != conn || !a.configured || !a.writing.IsZero():
+		a.hold(due)
 		return nil
 	}
 	return a.sendResults(due)
+}
+
+// hold keeps results or receipts until the socket takes them. The caller holds a.mu.
+func (a *simAgent) hold(due []result) {
+	a.held = append(a.held, due...)
+	a.mark(due, true)
+}
+
+// mark notes whether checks have a result that waits. The caller holds a.mu.
+func (a *simAgent) mark(results []result, held bool) {
+	for i := range results {
+		if results[i].turn.text == "" {
+			a.pair(results[i].number).held = held
+		}
+	}
+}
+
+// sendReceipts answers turns with receipts. They are not sent on another connection: the backend has given the turns to
+// other agents. The caller holds a.mu.
+func (a *simAgent) sendReceipts(conn *wire.Conn, turns []result) error {
+	switch {
+	case a.dead || len(turns) == 0 || a.conn == nil || a.conn != conn:
+		return nil
+	case !a.configured || !a.writing.IsZero():
+		a.hold(turns)
+		return nil
+	}
+	o := outgoings.Get().(*outgoing)
+	defer o.release()
+	for i := range turns {
+		r := &turns[i]
+		o.buf = wire.AppendReceipt(o.buf, &wire.Receipt{
+			Check: r.check.name, Entity: r.check.result.ProxyEntityName, Turn: r.turn.text, Outcome: wire.OutcomeDone,
+		})
+		o.end()
+	}
+	if err := a.write(o.messages(), turns); err != nil {
+		return fmt.Errorf("send receipts: %w", err)
+	}
+	return nil
 }
 
 // sendResults sends results in Sensu's protocol. The caller holds a.mu and knows that the socket is free.
@@ -335,9 +432,9 @@ func (a *simAgent) sendResults(due []result) error {
 		o.buf = append(o.buf, '\n')
 		o.buf = a.fleet.appendEvent(o.buf, a, &due[i])
 		o.end()
-		a.fleet.onSend(a, &due[i])
+		a.fleet.onResult(a, &due[i])
 	}
-	if err := a.write(o.messages()); err != nil {
+	if err := a.write(o.messages(), due); err != nil {
 		return fmt.Errorf("send events: %w", err)
 	}
 	a.fleet.measures.events.Add(uint64(len(due)))
@@ -382,9 +479,9 @@ func (a *simAgent) sendBatch(conn *wire.Conn, due []result) error {
 	return a.writeBatch(o, a.unacked[len(a.unacked)-len(due):])
 }
 
-// holdsBack reports whether the last results wait for others, which they do while their checks stay OK and none of those
-// held back has waited for long enough. Only an agent with a schedule holds results back, because runDue ends their time.
-// The caller holds a.mu.
+// holdsBack reports whether the last results wait for others, which they do while their checks stay OK and none of
+// those held back has waited for long enough. Only an agent with a schedule holds results back, because runDue ends
+// their time. The caller holds a.mu.
 func (a *simAgent) holdsBack(due []result, now time.Time) bool {
 	if a.fleet.opts.BatchDelay == 0 || len(a.plan) == 0 {
 		return false
@@ -414,7 +511,7 @@ func (a *simAgent) writeBatch(o *outgoing, events []unacked) error {
 		} else {
 			results++
 			o.buf = a.fleet.appendEvent(o.buf, a, &events[i].result)
-			a.fleet.onSend(a, &events[i].result)
+			a.fleet.onResult(a, &events[i].result)
 		}
 		o.end()
 	}
@@ -424,7 +521,7 @@ func (a *simAgent) writeBatch(o *outgoing, events []unacked) error {
 	start := len(o.buf)
 	o.buf = wire.AppendEvents(o.buf, events[0].sequence, o.items)
 	a.sent = events[len(events)-1].sequence
-	if err := a.write([][]byte{o.buf[start:]}); err != nil {
+	if err := a.write([][]byte{o.buf[start:]}, nil); err != nil {
 		return fmt.Errorf("send events: %w", err)
 	}
 	a.fleet.measures.events.Add(uint64(results))
@@ -479,6 +576,9 @@ func (a *simAgent) onAck(payload []byte) error {
 	n := 0
 	for n < len(a.unacked) && a.unacked[n].sequence <= seq {
 		a.fleet.measures.latencies[report.LatencyAck].record(now.Sub(a.unacked[n].sent))
+		if r := &a.unacked[n].result; r.turn.text != "" {
+			a.fleet.onAnswered(a, r, now)
+		}
 		n++
 	}
 	a.unacked = append(a.unacked[:0], a.unacked[n:]...)
@@ -493,6 +593,9 @@ func (a *simAgent) onSchedule(payload []byte) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.dead {
+		return nil
+	}
 	if replace {
 		a.plan = nil
 	}
@@ -501,11 +604,11 @@ func (a *simAgent) onSchedule(payload []byte) error {
 		var c *check
 		var number int
 		if name == "" {
-			var req request
-			if req, number, err = a.fleet.request(e.Request); err != nil {
+			req, err := a.fleet.request(e.Request)
+			if err != nil {
 				return err
 			}
-			c, name = req.check, req.check.name
+			c, name, number = req.check, req.check.name, a.fleet.number(req.check.name)
 		}
 		kept := a.plan[:0]
 		for _, p := range a.plan {
@@ -561,7 +664,7 @@ func (a *simAgent) runDue(second int64) {
 	for _, p := range a.plan {
 		since := (second*1000 + p.phase%1000 - p.phase) % p.every // since it was last due
 		a.due = min(a.due, second+(p.every-since)/1000)
-		if since != 0 || a.fleet.quiet.Load() {
+		if since != 0 || a.fleet.quiet.Load() > 0 {
 			continue
 		}
 		pair := a.pair(p.number)

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -26,6 +27,7 @@ const (
 type check struct {
 	name      string
 	id        uint64 // hash of the name
+	turnHash  uint64 // part of the keys of its turns: hash of the name and the proxy entity
 	interval  time.Duration
 	result    resource.Check // the same part of each result
 	metadata  []byte         // for its events
@@ -35,6 +37,7 @@ type check struct {
 func newCheck(config *resource.CheckConfig) *check {
 	c := &check{
 		name: config.Metadata.Name, id: checkHash(config.Metadata.Name), interval: time.Duration(config.Interval) * time.Second,
+		turnHash: mix64(mix64(stringHash(config.Metadata.Name)) ^ stringHash(config.ProxyEntityName)),
 		result:   *resource.CheckOf(config),
 		metadata: (&resource.ObjectMeta{Namespace: config.Metadata.Namespace}).AppendProto(nil),
 	}
@@ -47,20 +50,23 @@ func newCheck(config *resource.CheckConfig) *check {
 // result is one run of a check by an agent.
 type result struct {
 	check    *check
-	number   int    // of the check in the fleet
-	n        uint32 // number of the result among those of this agent and check, from 1
+	number   int    // of the check in the fleet; not of a turn
+	n        uint32 // number of the result among those of this agent and check, or among its turns, from 1
 	issued   int64  // Unix seconds
 	executed int64  // Unix seconds
+	turn     turn
+	created  bool // of a turn: it is counted in measures.created
 }
 
 // scratch is memory for the parts of an event whose length must be known before they are written.
 type scratch struct {
-	check   resource.Check
-	metrics resource.Metrics
-	buf     []byte
+	check       resource.Check
+	metrics     resource.Metrics
+	annotations map[string]string // of a turn's result
+	buf         []byte
 }
 
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
+var scratches = sync.Pool{New: func() any { return &scratch{annotations: map[string]string{}} }}
 
 // appendEvent appends the event of a result, as protobuf.
 func (f *Fleet) appendEvent(dst []byte, a *simAgent, r *result) []byte {
@@ -71,6 +77,14 @@ func (f *Fleet) appendEvent(dst []byte, a *simAgent, r *result) []byte {
 	s.check.Status = f.outcomes.status(a.index, r.check.id, r.n)
 	s.check.Duration = 0.01
 	s.check.Output = f.output(a.index, r)
+	s.check.ProcessedBy = ""
+	if r.turn.text != "" {
+		s.check.ProcessedBy = a.name
+		clear(s.annotations)
+		maps.Copy(s.annotations, r.check.result.Metadata.Annotations)
+		s.annotations[resource.TurnAnnotation] = r.turn.text
+		s.check.Metadata.Annotations = s.annotations
+	}
 	s.buf = s.check.AppendProto(s.buf[:0])
 
 	dst = protowire.AppendTag(dst, fieldTimestamp, protowire.VarintType)
@@ -122,7 +136,7 @@ func (f *Fleet) keepalive(a *simAgent, sequence int64) *resource.Event {
 	return &resource.Event{
 		Timestamp: time.Now().Unix(), ID: resource.NewEventID(), Sequence: sequence,
 		Metadata: resource.ObjectMeta{Namespace: f.opts.Namespace},
-		Entity:   f.entity(a.name),
+		Entity:   f.entity(a),
 		Check: &resource.Check{
 			Metadata: resource.ObjectMeta{Namespace: f.opts.Namespace, Name: "keepalive"},
 			Interval: uint32(f.opts.KeepaliveInterval / time.Second), Timeout: uint32(f.opts.KeepaliveTimeout / time.Second),
@@ -131,16 +145,16 @@ func (f *Fleet) keepalive(a *simAgent, sequence int64) *resource.Event {
 }
 
 // entity is an agent's report about its host.
-func (f *Fleet) entity(name string) *resource.Entity {
+func (f *Fleet) entity(a *simAgent) *resource.Entity {
 	return &resource.Entity{
 		Metadata: resource.ObjectMeta{
-			Namespace: f.opts.Namespace, Name: name, CreatedBy: f.opts.User,
+			Namespace: f.opts.Namespace, Name: a.name, CreatedBy: f.opts.User,
 			Labels: map[string]string{Label: f.opts.Run}, Annotations: map[string]string{},
 		},
-		EntityClass: resource.EntityAgentClass, Subscriptions: f.opts.Subscriptions, User: f.opts.User,
+		EntityClass: resource.EntityAgentClass, Subscriptions: a.subscriptions, User: f.opts.User,
 		SensuAgentVersion: f.opts.Version, KeepaliveHandlers: []string{}, Redact: []string{"password", "api_key", "secret"},
 		System: resource.System{
-			Hostname: name, OS: "linux", Platform: "debian", PlatformFamily: "debian", PlatformVersion: "12", Arch: "amd64",
+			Hostname: a.name, OS: "linux", Platform: "debian", PlatformFamily: "debian", PlatformVersion: "12", Arch: "amd64",
 			Network: resource.Network{Interfaces: []resource.NetworkInterface{
 				{Name: "lo", Addresses: []string{"127.0.0.1/8"}},
 				{Name: "eth0", MAC: "02:00:00:00:00:01", Addresses: []string{"192.0.2.1/24"}},

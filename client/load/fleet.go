@@ -49,7 +49,10 @@ type FleetOptions struct {
 	BaseName      string // an agent's name is this, a dash and its index
 	First, Count  int    // indexes First to First+Count-1, of the whole run
 	Subscriptions []string
-	Protocol      string // ProtocolSensu or ProtocolLapwing
+	// SubscriptionsPerAgent is how many of Subscriptions each agent has, 0 for all. Each subscription has about the same
+	// number of agents.
+	SubscriptionsPerAgent int
+	Protocol              string // ProtocolSensu or ProtocolLapwing
 	// Sources are addresses of this machine to connect from, in turn. Default: the system's choice.
 	Sources []netip.Addr
 
@@ -67,9 +70,36 @@ type FleetOptions struct {
 	Mix             []Share // statuses; default all 0
 	FlapRate        float64 // chance that a status is drawn again, per result
 	MetricsPerEvent int
-	Churn           float64 // connections ended on purpose per second
+	Churn           float64       // connections ended on purpose per second
+	AckDelay        time.Duration // from the arrival of a turn to its answer, to the precision of a slot
+	Receipts        bool          // turns are answered with receipts rather than results; lapwing protocol only
+	KillAgents      float64       // share of the agents that stop for good in the measured part
 	Seed            uint64
 	Version         string // version that the agents report
+}
+
+func (o *FleetOptions) validate() error {
+	switch {
+	case o.Count <= 0:
+		return errors.New("fleet: no agents")
+	case len(o.Backends) == 0:
+		return errors.New("fleet: no backend")
+	case o.Protocol != ProtocolSensu && o.Protocol != ProtocolLapwing:
+		return fmt.Errorf("fleet: unknown protocol %q", o.Protocol)
+	case o.BatchDelay < 0 || o.BatchDelay%time.Second != 0:
+		return errors.New("fleet: the batch delay must be whole seconds")
+	case o.KeepaliveInterval < time.Second:
+		return errors.New("fleet: the keepalive interval must be at least a second")
+	case o.SubscriptionsPerAgent < 0 || o.SubscriptionsPerAgent > len(o.Subscriptions):
+		return fmt.Errorf("fleet: an agent cannot have %d of %d subscriptions", o.SubscriptionsPerAgent, len(o.Subscriptions))
+	case o.AckDelay < 0:
+		return errors.New("fleet: the delay of answers must not be below 0")
+	case o.Receipts && o.Protocol != ProtocolLapwing:
+		return errors.New("fleet: only agents of the lapwing protocol can answer with receipts")
+	case o.KillAgents < 0 || o.KillAgents > 1:
+		return errors.New("fleet: the share of agents to kill must be from 0 to 1")
+	}
+	return nil
 }
 
 // Fleet runs agents.
@@ -81,11 +111,15 @@ type Fleet struct {
 	smallOutput string
 	hugeOutput  string
 	metricNames []string
-	header      http.Header // for the handshake, without the name
+	header      http.Header // for the handshake, without what differs from agent to agent
+	turnLog     *turnLog    // of the process; nil if there is none
+	delayed     delayQueue
+	// subscriptions are those of the options twice, so that the subscriptions of each agent are a part of them.
+	subscriptions []string
 
 	agents  []*simAgent
 	connect chan *simAgent // agents that must connect
-	quiet   atomic.Bool    // no results any more
+	quiet   atomic.Int64   // no results since then, in Unix seconds; 0 if they go on
 	onSend  func(a *simAgent, r *result)
 
 	cancel  context.CancelFunc
@@ -101,22 +135,15 @@ type Fleet struct {
 
 // NewFleet makes the agents; Start connects them.
 func NewFleet(opts FleetOptions, log *slog.Logger) (*Fleet, error) {
-	switch {
-	case opts.Count <= 0:
-		return nil, errors.New("fleet: no agents")
-	case len(opts.Backends) == 0:
-		return nil, errors.New("fleet: no backend")
-	case opts.Protocol != ProtocolSensu && opts.Protocol != ProtocolLapwing:
-		return nil, fmt.Errorf("fleet: unknown protocol %q", opts.Protocol)
-	case opts.BatchDelay < 0 || opts.BatchDelay%time.Second != 0:
-		return nil, errors.New("fleet: the batch delay must be whole seconds")
-	case opts.KeepaliveInterval < time.Second:
-		return nil, errors.New("fleet: the keepalive interval must be at least a second")
+	if err := opts.validate(); err != nil {
+		return nil, err
 	}
 	f := &Fleet{
 		opts: opts, log: log, outcomes: newOutcomes(opts.Seed, opts.Mix, opts.FlapRate),
-		measures:    newMeasures(report.LatencyAck, report.LatencyRequest, report.LatencyConnect, report.LatencyInterval),
-		smallOutput: filler(opts.EventBytes), hugeOutput: filler(opts.HugeBytes),
+		measures: newMeasures(report.LatencyAck, report.LatencyRequest, report.LatencyConnect, report.LatencyInterval,
+			report.LatencyTurnArrival, report.LatencyTurnAnswer),
+		subscriptions: slices.Concat(opts.Subscriptions, opts.Subscriptions),
+		smallOutput:   filler(opts.EventBytes), hugeOutput: filler(opts.HugeBytes),
 		header: http.Header{}, connect: make(chan *simAgent, opts.Count), onSend: func(*simAgent, *result) {},
 		checks: map[string]*check{}, numbers: map[string]int{}, slotOf: map[*simAgent]int64{},
 	}
@@ -126,12 +153,23 @@ func NewFleet(opts FleetOptions, log *slog.Logger) (*Fleet, error) {
 	f.header.Set("Accept", wire.ContentType(wire.Protobuf))
 	f.header.Set(wire.HeaderNamespace, opts.Namespace)
 	f.header.Set(wire.HeaderUser, opts.User)
-	f.header.Set(wire.HeaderSubscriptions, strings.Join(opts.Subscriptions, ","))
 	for i := opts.First; i < opts.First+opts.Count; i++ {
-		name := opts.BaseName + "-" + strconv.Itoa(i)
-		f.agents = append(f.agents, &simAgent{fleet: f, index: i, name: name, entity: f.entity(name).AppendProto(nil)})
+		a := &simAgent{fleet: f, index: i, name: opts.BaseName + "-" + strconv.Itoa(i), subscriptions: f.subscriptionsOf(i)}
+		a.id, a.entity = max(1, uint32(stringHash(a.name))), f.entity(a).AppendProto(nil)
+		f.agents = append(f.agents, a)
 	}
 	return f, nil
+}
+
+// subscriptionsOf returns the subscriptions of an agent. If it has only some, they begin with another one from agent to
+// agent.
+func (f *Fleet) subscriptionsOf(index int) []string {
+	all, n := len(f.opts.Subscriptions), f.opts.SubscriptionsPerAgent
+	if n == 0 {
+		return f.opts.Subscriptions
+	}
+	first := index % all
+	return f.subscriptions[first : first+n : first+n]
 }
 
 // Start begins to connect the agents.
@@ -154,8 +192,14 @@ func (f *Fleet) Start(ctx context.Context) error {
 	return nil
 }
 
-// Quiet stops the agents' results; they stay connected and alive.
-func (f *Fleet) Quiet() { f.quiet.Store(true) }
+// Quiet stops the agents' results; they stay connected and alive. Turns of earlier ticks are still answered.
+func (f *Fleet) Quiet() { f.quiet.Store(time.Now().Unix()) }
+
+// over reports whether the results of ticks at a second of Unix time are not wanted any more.
+func (f *Fleet) over(tick int64) bool {
+	quiet := f.quiet.Load()
+	return quiet > 0 && tick > quiet
+}
 
 // Stop disconnects the agents and waits for their goroutines.
 func (f *Fleet) Stop() error {
@@ -201,6 +245,9 @@ func (f *Fleet) Snapshot() Snapshot {
 		if !a.writing.IsZero() && now.Sub(a.writing) > heldUpLong {
 			s.HeldUp++
 		}
+		if !a.dead {
+			s.Turns.PerAgent[a.delivered-a.before]++
+		}
 		a.mu.Unlock()
 	}
 	return s
@@ -238,6 +285,7 @@ func (f *Fleet) retry(a *simAgent, after time.Duration) {
 func (f *Fleet) dial(a *simAgent) error {
 	header := f.header.Clone()
 	header.Set(wire.HeaderAgentName, a.name)
+	header.Set(wire.HeaderSubscriptions, strings.Join(a.subscriptions, ","))
 	request := http.Request{Header: header}
 	request.SetBasicAuth(f.opts.User, f.opts.Password)
 	if f.opts.Protocol == ProtocolLapwing {
@@ -249,21 +297,32 @@ func (f *Fleet) dial(a *simAgent) error {
 	if len(f.opts.Sources) > 0 {
 		opts.LocalAddr = f.opts.Sources[a.index%len(f.opts.Sources)]
 	}
+	if a.killed() {
+		return nil
+	}
 	begin := time.Now()
-	conn, answer, err := wire.Dial(f.ctx, a.address(), header, opts)
+	conn, reply, err := wire.Dial(f.ctx, a.address(), header, opts)
 	if err != nil {
 		return err
 	}
-	lapwing := answer.Get(wire.HeaderProtocol) == wire.ProtocolVersion
+	lapwing := reply.Get(wire.HeaderProtocol) == wire.ProtocolVersion
 	if f.opts.Protocol == ProtocolLapwing && !lapwing {
 		_ = conn.Close(wire.CloseGoingAway, "bye")
 		return errors.New("the backend does not speak the lapwing protocol")
 	}
-	if !slices.Contains(answer.Values("Accept"), wire.ContentType(wire.Protobuf)) {
+	if !slices.Contains(reply.Values("Accept"), wire.ContentType(wire.Protobuf)) {
 		_ = conn.Close(wire.CloseGoingAway, "bye")
 		return errors.New("the backend does not speak protobuf")
 	}
 	a.mu.Lock()
+	if a.dead {
+		a.mu.Unlock()
+		conn.Abort()
+		return nil
+	}
+	if lapwing {
+		a.held = nil // receipts for turns that came on an earlier connection
+	}
 	a.conn, a.lapwing, a.dialed, a.configured, a.sent, a.pace, a.writing = conn, lapwing, begin, false, 0, wire.PaceGo, time.Time{}
 	a.ripe = time.Time{} // all that waits is sent as soon as the backend takes it
 	a.cluster.leaving, a.cluster.tries = false, 0
@@ -333,6 +392,7 @@ func (f *Fleet) keepTime() {
 		case <-tick.C:
 		}
 		now := time.Now()
+		f.sendDelayed(now)
 		for ; last < now.UnixMilli()/slot.Milliseconds(); last++ {
 			f.runSlot(last)
 			f.measures.lag.Store(int64(time.Since(time.UnixMilli((last + 1) * slot.Milliseconds()))))
@@ -386,56 +446,85 @@ func (f *Fleet) planChanged(a *simAgent) {
 type request struct {
 	check  *check
 	issued int64
+	turn   turn
 }
 
-// request parses a check request, and returns the number of its check too. It decodes each definition once.
-func (f *Fleet) request(payload []byte) (request, int, error) {
-	var definition []byte
-	var req request
-	for b := payload; len(b) > 0; {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return request{}, 0, fmt.Errorf("read check request: %w", protowire.ParseError(n))
-		}
-		b = b[n:]
-		switch {
-		case num == 1 && typ == protowire.BytesType:
-			definition, n = protowire.ConsumeBytes(b)
-		case num == 4 && typ == protowire.VarintType:
-			var v uint64
-			v, n = protowire.ConsumeVarint(b)
-			req.issued = int64(v)
-		default:
-			n = protowire.ConsumeFieldValue(num, typ, b)
-		}
-		if n < 0 {
-			return request{}, 0, fmt.Errorf("read check request: %w", protowire.ParseError(n))
-		}
-		b = b[n:]
+// request parses a check request. It decodes each definition once.
+func (f *Fleet) request(payload []byte) (request, error) {
+	req, err := f.parseRequest(payload)
+	if err != nil {
+		return request{}, fmt.Errorf("read check request: %w", err)
 	}
+	return req, nil
+}
+
+func (f *Fleet) parseRequest(payload []byte) (req request, err error) {
+	var definition []byte
+	for at := 0; at < len(payload); {
+		part, n, err := nextField(payload[at:])
+		if err != nil {
+			return req, err
+		}
+		switch {
+		case part.is(fieldDefinition, protowire.BytesType):
+			definition = part.content
+		case part.is(fieldIssued, protowire.VarintType):
+			req.issued = int64(part.number)
+		}
+		at += n
+	}
+	s := scratches.Get().(*scratch)
+	defer scratches.Put(s)
+	rest, value, err := cutTurn(s.buf[:0], definition)
+	if err != nil {
+		return req, err
+	}
+	if value != nil {
+		s.buf = rest
+		if req.turn, err = parseTurn(value); err != nil {
+			return req, err
+		}
+	}
+	if req.check, err = f.check(rest); err != nil {
+		return req, err
+	}
+	req.turn.key ^= req.check.turnHash
+	return req, nil
+}
+
+// check returns the check with an encoded definition.
+func (f *Fleet) check(definition []byte) (*check, error) {
 	f.mu.RLock()
 	c, ok := f.checks[string(definition)]
-	number := 0
-	if ok {
-		number = f.numbers[c.name]
-	}
 	f.mu.RUnlock()
 	if ok {
-		req.check = c
-		return req, number, nil
+		return c, nil
 	}
 	var config resource.CheckConfig
 	if err := config.UnmarshalProto(definition); err != nil {
-		return request{}, 0, fmt.Errorf("read check request: %w", err)
+		return nil, err
 	}
-	req.check = newCheck(&config)
+	c = newCheck(&config)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.checks[string(definition)] = req.check
-	number, ok = f.numbers[req.check.name]
-	if !ok {
-		number = len(f.numbers)
-		f.numbers[req.check.name] = number
+	f.checks[string(definition)] = c
+	return c, nil
+}
+
+// number returns the number of the checks with the given name. Turns do not need one: agents count their results by
+// number, and there may be tens of thousands of round-robin checks.
+func (f *Fleet) number(name string) int {
+	f.mu.RLock()
+	number, ok := f.numbers[name]
+	f.mu.RUnlock()
+	if ok {
+		return number
 	}
-	return req, number, nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if number, ok = f.numbers[name]; !ok {
+		number = len(f.numbers)
+		f.numbers[name] = number
+	}
+	return number
 }

@@ -33,8 +33,8 @@ func (r *recorder) record(d time.Duration) {
 	_ = r.hist.RecordValue(us) // cannot be out of range
 }
 
-// take returns what was recorded since the last take.
-func (r *recorder) take(empty *hdrhistogram.Histogram) *hdrhistogram.Histogram {
+// swap returns what was recorded since the last swap.
+func (r *recorder) swap(empty *hdrhistogram.Histogram) *hdrhistogram.Histogram {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.hist
@@ -54,6 +54,9 @@ type measures struct {
 	errors      atomic.Uint64
 	disconnects atomic.Uint64 // that the tool did not cause
 	moves       atomic.Uint64 // to other backends, at the request of one
+	turns       atomic.Uint64 // requests that carry a turn
+	answers     answerList    // to turns
+	killed      atomic.Int64  // agents
 	lag         atomic.Int64  // by how much the pacer is behind, in nanoseconds
 	latencies   map[string]*recorder
 	lastError   atomic.Pointer[string]
@@ -73,8 +76,8 @@ func (m *measures) fail(err error) {
 	m.lastError.Store(&text)
 }
 
-// Snapshot is the work of one process's agents so far, with their latencies since the last snapshot. Its fields are
-// exported for the connection between processes.
+// Snapshot is the work of one process's agents so far, with their latencies and answers since the last snapshot. Its
+// fields are exported for the connection between processes.
 type Snapshot struct {
 	First, Last time.Time // when it was taken; of several processes the first and the last
 	Connected   int64
@@ -87,12 +90,26 @@ type Snapshot struct {
 	Requests    uint64
 	Errors      uint64
 	Disconnects uint64
-	Moves       uint64        // to other backends, at the request of one
+	Moves       uint64 // to other backends, at the request of one
+	Turns       TurnCounts
+	Killed      int64         // agents
 	Unacked     uint64        // sent a while ago
 	Lag         time.Duration // by how much the process is behind its own schedule
 	CPU         time.Duration // user and system, of the process
 	LastError   string
 	Latencies   map[string]*hdrhistogram.Snapshot
+	Answers     []TurnAnswer
+}
+
+// TurnCounts are the turns of one process's agents so far.
+type TurnCounts struct {
+	Received uint64 // requests
+	Answered uint64 // answers; Fleet.onAnswered says when they count
+	// Different and Twice count turns that were answered, and turns that several agents answered. The run counts them
+	// over all processes.
+	Different, Twice uint64
+	// PerAgent is, of the agents that were not killed, how many had which number of turns since Fleet.Begin.
+	PerAgent map[uint32]uint32
 }
 
 func (m *measures) snapshot() Snapshot {
@@ -101,13 +118,18 @@ func (m *measures) snapshot() Snapshot {
 		First: now, Last: now, Arrived: m.arrived.Load(), InProgress: m.inProgress.Load(), Connected: m.connected.Load(),
 		Events: m.events.Load(), Created: m.created.Load(), Keepalives: m.keepalives.Load(),
 		Requests: m.requests.Load(), Errors: m.errors.Load(), Disconnects: m.disconnects.Load(), Moves: m.moves.Load(),
-		Lag: time.Duration(m.lag.Load()), CPU: processCPU(), Latencies: map[string]*hdrhistogram.Snapshot{},
+		Turns: TurnCounts{
+			Received: m.turns.Load(), PerAgent: map[uint32]uint32{},
+		},
+		Killed: m.killed.Load(),
+		Lag:    time.Duration(m.lag.Load()), CPU: processCPU(), Latencies: map[string]*hdrhistogram.Snapshot{},
 	}
+	s.Answers, s.Turns.Answered = m.answers.swap()
 	if text := m.lastError.Load(); text != nil {
 		s.LastError = *text
 	}
 	for name, r := range m.latencies {
-		if h := r.take(newHistogram()); h.TotalCount() > 0 {
+		if h := r.swap(newHistogram()); h.TotalCount() > 0 {
 			s.Latencies[name] = h.Export()
 		}
 	}
@@ -133,6 +155,9 @@ func (s *Snapshot) add(o Snapshot) {
 	s.Errors += o.Errors
 	s.Disconnects += o.Disconnects
 	s.Moves += o.Moves
+	s.Turns.add(&o.Turns)
+	s.Answers = append(s.Answers, o.Answers...)
+	s.Killed += o.Killed
 	s.Unacked += o.Unacked
 	s.Lag = max(s.Lag, o.Lag)
 	s.CPU += o.CPU
@@ -144,6 +169,17 @@ func (s *Snapshot) add(o Snapshot) {
 			s.Latencies = map[string]*hdrhistogram.Snapshot{}
 		}
 		s.Latencies[name] = merged(s.Latencies[name], h)
+	}
+}
+
+func (t *TurnCounts) add(o *TurnCounts) {
+	t.Received += o.Received
+	t.Answered += o.Answered
+	if t.PerAgent == nil {
+		t.PerAgent = map[uint32]uint32{}
+	}
+	for turns, agents := range o.PerAgent {
+		t.PerAgent[turns] += agents
 	}
 }
 

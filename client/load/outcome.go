@@ -2,7 +2,6 @@ package load
 
 import (
 	"encoding/binary"
-	"hash/fnv"
 	"math"
 )
 
@@ -86,8 +85,13 @@ func mix64(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-func checkHash(name string) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(name))
-	return h.Sum64()
+func checkHash(name string) uint64 { return stringHash(name) }
+
+// stringHash is FNV-1a. It is the same in all processes, and unlike that of hash/fnv it needs no memory.
+func stringHash(s string) uint64 {
+	h := uint64(0xcbf29ce484222325)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 0x100000001b3
+	}
+	return h
 }

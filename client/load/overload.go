@@ -193,16 +193,22 @@ func (r *run) overloadSample(s report.Sample) {
 const (
 	drainPatience = 3 * time.Minute
 	drainedStill  = 3 // consecutive samples without another result: none is on its way
+	// turnPatience is how long a backend may take to give a turn of an agent that is gone to another agent.
+	turnPatience = 15 * time.Second
 )
 
 // drained waits, after the agents have stopped their results, until the backend folds no more: events on their way are
-// not lost.
+// not lost. Turns of a run are given to other agents for some more time.
 func (r *run) drained(ctx context.Context) error {
+	turns := time.Now()
+	if r.report.Turns != nil {
+		turns = turns.Add(turnPatience)
+	}
 	still, slack := 0, 0.0
 	if len(r.opts.Metrics) > 1 { // the members of a cluster are read one after the other
 		slack = r.report.Summary.EventsPerSecond / 100
 	}
-	for until := time.Now().Add(drainPatience); time.Now().Before(until) && still < drainedStill; {
+	for until := time.Now().Add(drainPatience); time.Now().Before(until) && (still < drainedStill || time.Now().Before(turns)); {
 		before := r.lastSeen
 		sample, err := r.sample(ctx)
 		if err != nil {

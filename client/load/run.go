@@ -44,6 +44,9 @@ type Options struct {
 	Child []string
 	// Burner is the command line of a process that keeps a processor busy; needed for a scenario with an overload.
 	Burner []string
+	// TurnLog is a file for a line per answered turn of a round-robin check, in columns; "" for none. With several
+	// processes each has a file of its own, with a dot and its number after the name.
+	TurnLog string
 	// NoVerify skips the comparison at the end.
 	NoVerify bool
 	// Keep leaves what the run has created, for a backend that is thrown away: to delete 40,000 entities takes minutes.
@@ -58,7 +61,7 @@ type Options struct {
 }
 
 const (
-	connectPatience = 3 * time.Minute
+	connectPatience = 3 * time.Minute // beyond the time that the connect rate takes
 	cleanupPatience = 2 * time.Minute
 	registerPause   = 2 * time.Second // from the last agent's connection until the checks' creation has taken effect
 )
@@ -76,21 +79,35 @@ type run struct {
 	last      Snapshot
 	lastAt    time.Time
 	lastSeen  *scrape
+	answers   answerBook
 	overload  overload
 	latencies map[string]*hdrhistogram.Histogram // of the measured part
+	start     Snapshot                           // at the beginning of the measured part
 }
 
 // Run plays a scenario. When ctx ends, the run ends early and still reports. Once agents were connected, there is a
 // report even with an error.
 func Run(ctx context.Context, opts Options) (_ *report.Report, err error) {
 	s := opts.Scenario
-	if len(s.Agents) == 0 {
+	if s.AgentCount() == 0 {
 		return nil, errors.New("load: no agents")
+	}
+	if s.Load.KillAgents > 0 && s.Load.Duration == 0 {
+		return nil, errors.New("load: agents can be killed over a run only if its duration is given")
 	}
 	if len(opts.Metrics) == 0 {
 		opts.Metrics = []string{strings.TrimRight(opts.API.URL, "/") + "/metrics"}
 	}
 	r := &run{opts: opts, watch: newWatcher(opts.Metrics), latencies: map[string]*hdrhistogram.Histogram{}}
+	for _, g := range s.Agents {
+		if g.Count == 0 {
+			continue // parts leaves it out, too
+		}
+		fleet := r.fleet(g)
+		if err := fleet.validate(); err != nil {
+			return nil, err
+		}
+	}
 	if r.api, err = opts.API.client(); err != nil {
 		return nil, err
 	}
@@ -107,11 +124,17 @@ func Run(ctx context.Context, opts Options) (_ *report.Report, err error) {
 	if err := s.Setup(ctx, r.api); err != nil {
 		return nil, err
 	}
-	if err := r.start(ctx); err != nil {
+	if err := r.startAgents(ctx); err != nil {
 		return nil, err
 	}
 	r.report = r.newReport()
 	if err := r.connect(ctx); err != nil {
+		return r.report, err
+	}
+	if s.Load.ChecksLast {
+		fmt.Fprintln(opts.Progress, "creating the checks")
+	}
+	if err := s.SetupLate(ctx, r.api); err != nil {
 		return r.report, err
 	}
 	if err := r.measure(ctx); err != nil {
@@ -120,19 +143,23 @@ func Run(ctx context.Context, opts Options) (_ *report.Report, err error) {
 	return r.report, r.finish(clean)
 }
 
-// fleets divides the agents among the processes: every process has a part of each group.
-func (r *run) fleets() [][]FleetOptions {
+// parts divides the agents among the processes: every process has a part of each group.
+func (r *run) parts() []Part {
 	s := r.opts.Scenario
-	processes := max(1, s.Load.Processes)
-	parts := make([][]FleetOptions, processes)
+	parts := make([]Part, max(1, s.Load.Processes))
 	for _, g := range s.Agents {
 		o := r.fleet(g)
 		for i := range parts {
-			o.First = g.Count*i/processes + 1
-			o.Count = g.Count*(i+1)/processes + 1 - o.First
+			o.First = g.Count*i/len(parts) + 1
+			o.Count = g.Count*(i+1)/len(parts) + 1 - o.First
 			if o.Count > 0 {
-				parts[i] = append(parts[i], o)
+				parts[i].Fleets = append(parts[i].Fleets, o)
 			}
+		}
+	}
+	for i := range parts {
+		if parts[i].TurnLog = r.opts.TurnLog; parts[i].TurnLog != "" && len(parts) > 1 {
+			parts[i].TurnLog += "." + strconv.Itoa(i+1)
 		}
 	}
 	return parts
@@ -142,13 +169,15 @@ func (r *run) fleet(g scenario.Agents) FleetOptions {
 	s := r.opts.Scenario
 	o := FleetOptions{
 		Run: s.Run, Backends: r.opts.Backends, Namespace: s.Namespace, User: r.opts.AgentUser, Password: r.opts.AgentPassword,
-		BaseName: g.Name, Count: g.Count, Subscriptions: g.Subscriptions, Protocol: g.Protocol, Sources: s.Load.Sources,
+		BaseName: g.Name, Count: g.Count, Subscriptions: g.Subscriptions, SubscriptionsPerAgent: g.SubscriptionsPerAgent,
+		Protocol: g.Protocol, Sources: s.Load.Sources,
 		KeepaliveInterval: g.Keepalive.Interval, KeepaliveTimeout: g.Keepalive.Warning,
 		ConnectRate: s.Load.ConnectRate * float64(g.Count) / float64(s.AgentCount()) / float64(max(1, s.Load.Processes)),
 		RetryMin:    r.opts.RetryMin, RetryMax: r.opts.RetryMax,
 		BatchDelay: s.Load.BatchDelay, FlapRate: s.Load.FlapRate,
 		EventBytes: s.Load.EventBytes, HugeEvents: s.Load.HugeEvents, HugeBytes: s.Load.HugeBytes,
 		MetricsPerEvent: s.Load.MetricsPerEvent, Churn: s.Load.Churn * float64(g.Count) / float64(s.AgentCount()) / float64(max(1, s.Load.Processes)),
+		AckDelay: s.Load.AckDelay, Receipts: s.Load.Receipts, KillAgents: s.Load.KillAgents,
 		Seed: s.Load.Seed, Version: r.opts.Version,
 	}
 	for status, weight := range s.Load.Statuses {
@@ -158,7 +187,7 @@ func (r *run) fleet(g scenario.Agents) FleetOptions {
 	return o
 }
 
-func (r *run) start(ctx context.Context) error {
+func (r *run) startAgents(ctx context.Context) error {
 	s := r.opts.Scenario
 	if s.Load.Probes > 0 {
 		host, err := hostOf(r.opts.API.URL)
@@ -172,8 +201,8 @@ func (r *run) start(ctx context.Context) error {
 			return err
 		}
 	}
-	parts := r.fleets()
-	for i, fleets := range parts {
+	parts := r.parts()
+	for i, part := range parts {
 		var w worker = &local{log: r.opts.Logger}
 		if len(parts) > 1 {
 			var err error
@@ -182,7 +211,7 @@ func (r *run) start(ctx context.Context) error {
 			}
 		}
 		r.workers = append(r.workers, w)
-		if err := w.start(ctx, fleets); err != nil {
+		if err := w.start(ctx, part); err != nil {
 			return fmt.Errorf("start load process %d: %w", i+1, err)
 		}
 	}
@@ -209,10 +238,13 @@ func hostOf(api string) (string, error) {
 
 // connect waits until all agents are connected.
 func (r *run) connect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, connectPatience)
+	want, patience := r.opts.Scenario.AgentCount(), connectPatience
+	if rate := r.opts.Scenario.Load.ConnectRate; rate > 0 {
+		patience += time.Duration(float64(want) / rate * float64(time.Second))
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	begin := time.Now()
-	want := r.opts.Scenario.AgentCount()
 	r.begin = begin // until the measured part begins
 	for {
 		sample, err := r.sample(ctx)
@@ -261,7 +293,13 @@ func (r *run) measure(ctx context.Context) error {
 	r.latencies = map[string]*hdrhistogram.Histogram{}
 	r.begin = r.lastAt
 	r.report.Started = r.begin
-	start, startSeen := r.last, r.lastSeen
+	startSeen := r.lastSeen
+	r.start = r.last
+	for i, w := range r.workers {
+		if err := w.begin(s.Load.Duration); err != nil {
+			return fmt.Errorf("begin to measure in load process %d: %w", i+1, err)
+		}
+	}
 	if err := r.beginOverload(); err != nil {
 		return err
 	}
@@ -281,7 +319,7 @@ func (r *run) measure(ctx context.Context) error {
 		r.progress(r.phase(), sample)
 		r.overloadSample(sample)
 	}
-	r.summarize(start, startSeen)
+	r.summarize(startSeen)
 	return nil
 }
 
@@ -310,9 +348,11 @@ func (r *run) sample(ctx context.Context) (report.Sample, error) {
 	if now.IsZero() {
 		now = time.Now()
 	}
+	r.answers.note(s.Answers, now)
+	s.Answers, s.Turns.Different, s.Turns.Twice = nil, r.answers.different, r.answers.twice
 	sample := report.Sample{
 		At: now.Sub(r.begin).Seconds(), Agents: int(s.Connected), Events: s.Events - r.last.Events, Errors: s.Errors - r.last.Errors,
-		Latencies: map[string]report.Quantiles{},
+		Turns: s.Turns.Answered - r.last.Turns.Answered, Latencies: map[string]report.Quantiles{},
 	}
 	for name, exported := range s.Latencies {
 		if exported == nil {
@@ -376,8 +416,8 @@ func (r *run) describe(sample *report.Sample, seen *scrape) {
 func pointer(v float64) *float64 { return &v }
 
 // summarize computes the figures of the measured part.
-func (r *run) summarize(start Snapshot, startSeen *scrape) {
-	rep, sum := r.report, &r.report.Summary
+func (r *run) summarize(startSeen *scrape) {
+	rep, sum, start := r.report, &r.report.Summary, &r.start
 	rep.Seconds = r.lastAt.Sub(r.begin).Seconds()
 	sent, seconds := float64(r.last.Events-start.Events), r.last.Last.Sub(start.First).Seconds()
 	if seconds > 0 {
@@ -401,9 +441,20 @@ func (r *run) summarize(start Snapshot, startSeen *scrape) {
 	if late, ok := r.lastSeen.since(startSeen, received("deadline")); ok && rep.Overload != nil {
 		rep.Overload.FalseDeadlines = &late
 	}
-	if events == 0 {
-		return
+	r.summarizeTurns()
+	if t := rep.Turns; t != nil && t.Receipts { // the few events are those of the probes
+		seconds = r.last.Last.Sub(start.First).Seconds()
+		events, folded = t.PerSecond*seconds, false
 	}
+	if events > 0 {
+		r.summarizeCosts(startSeen, events, seconds, folded)
+	}
+}
+
+// summarizeCosts computes what an event, or a turn, has cost: so many of them were folded by the backend in so many
+// seconds, or counted by the load tool.
+func (r *run) summarizeCosts(startSeen *scrape, events, seconds float64, folded bool) {
+	sum, start := &r.report.Summary, &r.start
 	if tool := r.last.Last.Sub(start.First).Seconds(); tool > 0 {
 		sum.LoadCPUMicros = pointer((r.last.CPU - start.CPU).Seconds() / tool * seconds * 1e6 / events)
 	}
@@ -473,7 +524,8 @@ func (r *run) finish(ctx context.Context) error {
 	if _, err := r.sample(ctx); err != nil {
 		errs = append(errs, err)
 	}
-	sum.EventsSent, sum.KeepalivesSent = r.last.Created, r.last.Keepalives
+	r.countTurns()
+	sum.EventsSent, sum.KeepalivesSent, sum.Killed = r.last.Created, r.last.Keepalives, int(r.last.Killed)
 	sum.Errors, sum.Disconnects, sum.Moves = r.last.Errors, r.last.Disconnects, r.last.Moves
 	if r.last.LastError != "" {
 		r.report.Notes = append(r.report.Notes, "last error: "+r.last.LastError)
@@ -505,14 +557,20 @@ func (r *run) cleanup(ctx context.Context) error {
 
 func (r *run) progress(phase string, s report.Sample) {
 	line := fmt.Sprintf("%-10s %6d agents %8d events/s", phase, s.Agents, s.Events)
-	for _, name := range []string{report.LatencyAck, report.LatencyVisible, report.LatencyHandler} {
+	if r.last.Turns.Answered > 0 {
+		line += fmt.Sprintf(" %8d turns/s", s.Turns)
+	}
+	for _, name := range []string{report.LatencyAck, report.LatencyVisible, report.LatencyHandler, report.LatencyTurnArrival} {
 		if q, ok := s.Latencies[name]; ok {
 			line += fmt.Sprintf("  %s p99 %.0f ms", name, q.P99*1000)
 		}
 	}
 	if s.BackendCPU != nil {
 		line += fmt.Sprintf("  backend %.2f cores", *s.BackendCPU)
-		if s.Events > 0 {
+		switch {
+		case r.opts.Scenario.Load.Receipts && s.Turns > 0:
+			line += fmt.Sprintf(" (%.1f µs/turn)", *s.BackendCPU*1e6/float64(s.Turns))
+		case s.Events > 0:
 			line += fmt.Sprintf(" (%.1f µs/event)", *s.BackendCPU*1e6/float64(s.Events))
 		}
 	}

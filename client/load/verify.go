@@ -98,13 +98,14 @@ func (f *Fleet) Verify(ctx context.Context, api EventReader) (Verdict, error) {
 	return total, failure
 }
 
-// verifyAgent repeats the comparison of what is not complete yet, until the deadline.
+// verifyAgent repeats the comparison of what is not complete yet, until the deadline. What a killed agent has sent may be
+// lost, and is not compared.
 func (f *Fleet) verifyAgent(ctx context.Context, api EventReader, a *simAgent, deadline time.Time) (Verdict, error) {
 	for {
 		a.mu.Lock()
-		pairs := slices.Clone(a.pairs)
+		pairs, dead := slices.Clone(a.pairs), a.dead
 		a.mu.Unlock()
-		if !slices.ContainsFunc(pairs, func(p pair) bool { return p.n > 0 }) {
+		if dead || !slices.ContainsFunc(pairs, func(p pair) bool { return p.n > 0 }) {
 			return Verdict{}, nil
 		}
 		var events []storedEvent

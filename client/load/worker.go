@@ -10,17 +10,26 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
 // worker runs the fleets of one process: this one, or another.
 type worker interface {
-	start(ctx context.Context, fleets []FleetOptions) error
+	start(ctx context.Context, part Part) error
+	begin(length time.Duration) error
 	snapshot() (Snapshot, error)
 	quiet() error
 	verify(ctx context.Context, api APIOptions) (Verdict, error)
 	stop() error
+}
+
+// Part is the part of a run that one process has. Its fields are exported for the connection between processes.
+type Part struct {
+	Fleets []FleetOptions
+	// TurnLog is a file for a line per answered turn; "" for none.
+	TurnLog string
 }
 
 // APIOptions are for reaching the backend's API.
@@ -35,20 +44,34 @@ func (o APIOptions) client() (*client.Client, error) {
 
 // local is the worker in this process.
 type local struct {
-	log    *slog.Logger
-	fleets []*Fleet
+	log     *slog.Logger
+	fleets  []*Fleet
+	turnLog *turnLog // nil if there is none
 }
 
-func (l *local) start(ctx context.Context, fleets []FleetOptions) error {
-	for _, opts := range fleets {
+func (l *local) start(ctx context.Context, part Part) (err error) {
+	if part.TurnLog != "" {
+		if l.turnLog, err = openTurnLog(part.TurnLog); err != nil {
+			return err
+		}
+	}
+	for _, opts := range part.Fleets {
 		f, err := NewFleet(opts, l.log)
 		if err != nil {
 			return err
 		}
+		f.turnLog = l.turnLog
 		l.fleets = append(l.fleets, f)
 		if err := f.Start(ctx); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func (l *local) begin(length time.Duration) error {
+	for _, f := range l.fleets {
+		f.Begin(length)
 	}
 	return nil
 }
@@ -91,6 +114,10 @@ func (l *local) stop() error {
 	for _, f := range l.fleets {
 		errs = append(errs, f.Stop())
 	}
+	if l.turnLog != nil {
+		errs = append(errs, l.turnLog.close())
+		l.turnLog = nil
+	}
 	return errors.Join(errs...)
 }
 
@@ -120,8 +147,12 @@ func startRemote(args []string) (*remote, error) {
 	return &remote{cmd: cmd, in: in, rpc: rpc.NewClient(pipes{out, in})}, nil
 }
 
-func (r *remote) start(_ context.Context, fleets []FleetOptions) error {
-	return r.rpc.Call("Worker.Start", fleets, new(struct{}))
+func (r *remote) start(_ context.Context, part Part) error {
+	return r.rpc.Call("Worker.Start", part, new(struct{}))
+}
+
+func (r *remote) begin(length time.Duration) error {
+	return r.rpc.Call("Worker.Begin", length, new(struct{}))
 }
 
 func (r *remote) snapshot() (s Snapshot, err error) {
@@ -179,11 +210,14 @@ func ServeWorker(ctx context.Context, in io.ReadCloser, out io.WriteCloser, log 
 }
 
 // Start starts the fleets.
-func (w *Worker) Start(fleets []FleetOptions, _ *struct{}) error {
+func (w *Worker) Start(part Part, _ *struct{}) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.local.start(w.ctx, fleets)
+	return w.local.start(w.ctx, part)
 }
+
+// Begin begins the measured part.
+func (w *Worker) Begin(length time.Duration, _ *struct{}) error { return w.local.begin(length) }
 
 // Snapshot returns the fleets' work.
 func (w *Worker) Snapshot(_ struct{}, s *Snapshot) (err error) {

@@ -41,7 +41,10 @@ type loadOptions struct {
 	statuses string
 	sources  []string
 	huge     string
+	kill     string
 	ns       string
+	turnLog  string
+	cut      int
 }
 
 func loadCommand() *cobra.Command {
@@ -63,7 +66,11 @@ run early, with a report. The exit status is 1 when the scenario expects somethi
 		RunE: func(cmd *cobra.Command, _ []string) error { return runLoad(cmd, &o) },
 	}
 	cmd.AddCommand(loadCompareCommand())
-	f := cmd.Flags()
+	o.flags(cmd.Flags())
+	return cmd
+}
+
+func (o *loadOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.scenario, "scenario", "", "file with a scenario")
 	f.StringVarP(&o.output, "output", "o", "", "directory for report.json and report.html")
 	f.StringVar(&o.api.URL, "api-url", "http://127.0.0.1:8080", "URL of the backend's API")
@@ -77,10 +84,13 @@ run early, with a report. The exit status is 1 when the scenario expects somethi
 	f.IntVar(&o.group.Count, "count", 1000, "agents")
 	f.StringVar(&o.group.Name, "base-entity-name", "test-host", "an agent's name is this, a dash and a number")
 	f.StringSliceVar(&o.group.Subscriptions, "subscriptions", []string{"default"}, "subscriptions of the agents")
+	f.IntVar(&o.group.SubscriptionsPerAgent, "subscriptions-per-agent", 0, "how many of the subscriptions each agent has; 0 is all")
+	f.IntVar(&o.cut, "scenario-subscriptions", 0,
+		"number of the scenario's subscriptions to use; there are more round-robin checks instead; 0 is all")
 	f.DurationVar(&o.group.Keepalive.Interval, "keepalive-interval", 20*time.Second, "time between keepalives")
 	f.DurationVar(&o.group.Keepalive.Warning, "keepalive-timeout", 120*time.Second, "silence after which the backend warns")
 	f.StringVar(&o.settings.Protocol, "protocol", load.ProtocolSensu, "sensu or lapwing")
-	f.IntVar(&o.checks.Count, "checks", 10, "checks to create for the agents; 0 to use the existing ones")
+	f.IntVar(&o.checks.Count, "checks", 10, "checks to create for the agents; 0 to use the existing ones; of a scenario, those with a number in their name")
 	f.DurationVar(&o.checks.Interval, "check-interval", 10*time.Second, "interval of these checks")
 	f.DurationVar(&o.settings.Duration, "duration", 0, "how long to measure; 0 is until Ctrl-C")
 	f.DurationVar(&o.settings.WarmUp, "warm-up", 15*time.Second, "time with all agents connected before measuring")
@@ -93,6 +103,15 @@ run early, with a report. The exit status is 1 when the scenario expects somethi
 	f.Float64Var(&o.settings.FlapRate, "flap-rate", 0, "chance that a check's status is drawn anew, per result")
 	f.IntVar(&o.settings.MetricsPerEvent, "metrics", 0, "metric points in each event")
 	f.Float64Var(&o.settings.Churn, "churn", 0, "connections to end per second")
+	f.DurationVar(&o.settings.AckDelay, "ack-delay", 0,
+		"time from the arrival of a round-robin check's turn at an agent to the answer, to a precision of 10ms")
+	f.BoolVar(&o.settings.Receipts, "receipts", false,
+		"answer turns of round-robin checks with receipts instead of results (lapwing protocol only)")
+	f.StringVar(&o.turnLog, "turn-log", "",
+		"file for a line per answered turn of a round-robin check (see bench/scenarios/README.md); each of several processes adds "+
+			"its number to the name: .1, .2, …")
+	f.StringVar(&o.kill, "kill-agents", "0",
+		"share of agents, for example 30%, that stop for good without a close frame, evenly over the duration")
 	f.StringVar(&o.huge, "huge-events", "0", "share of events, 0 to 1, with an output of --huge-bytes")
 	f.Lookup("huge-events").NoOptDefVal = "1"
 	f.IntVar(&o.settings.HugeBytes, "huge-bytes", 1<<20, "length of a huge output")
@@ -104,7 +123,6 @@ run early, with a report. The exit status is 1 when the scenario expects somethi
 	f.BoolVar(&o.keep, "keep", false, "leave what the run has created, for a backend that is thrown away")
 	f.BoolVar(&o.noVerify, "no-verify", false, "do not compare, at the end, what the backend knows with what was sent")
 	f.StringVar(&o.logLevel, "log-level", "warn", "trace, debug, info, warn, error or fatal")
-	return cmd
 }
 
 func runLoad(cmd *cobra.Command, o *loadOptions) error {
@@ -125,7 +143,7 @@ func runLoad(cmd *cobra.Command, o *loadOptions) error {
 	rep, err := load.Run(cmd.Context(), load.Options{
 		Scenario: s, API: o.api, Backends: o.backends, Metrics: o.metrics, AgentUser: o.user, AgentPassword: o.password,
 		RetryMin: o.retryMin, RetryMax: o.retryMax, Child: []string{os.Args[0], loadWorker},
-		Burner: []string{os.Args[0], loadWorker, "--burn"}, NoVerify: o.noVerify, Keep: o.keep,
+		Burner: []string{os.Args[0], loadWorker, "--burn"}, TurnLog: o.turnLog, NoVerify: o.noVerify, Keep: o.keep,
 		Command: commandLine(cmd), Settings: settings, Version: version, Progress: cmd.ErrOrStderr(), Logger: log,
 	})
 	if rep == nil {
@@ -168,8 +186,14 @@ func (o *loadOptions) merge(flags *pflag.FlagSet) (*scenario.Scenario, error) {
 	if o.settings.HugeEvents, err = strconv.ParseFloat(o.huge, 64); err != nil || o.settings.HugeEvents < 0 || o.settings.HugeEvents > 1 {
 		return nil, fmt.Errorf("--huge-events %s: a share between 0 and 1 is wanted", o.huge)
 	}
+	if o.settings.KillAgents, err = parseShare(o.kill); err != nil {
+		return nil, fmt.Errorf("--kill-agents: %w", err)
+	}
 	if o.settings.Protocol != load.ProtocolSensu && o.settings.Protocol != load.ProtocolLapwing {
 		return nil, fmt.Errorf("--protocol %s: neither sensu nor lapwing", o.settings.Protocol)
+	}
+	if o.cut != 0 && o.scenario == "" {
+		return nil, errors.New("--scenario-subscriptions needs --scenario")
 	}
 	s := &scenario.Scenario{Name: "flags", Namespace: o.ns, Run: "flags", Agents: []scenario.Agents{o.group}, Load: o.settings}
 	if o.checks.Count > 0 {
@@ -180,6 +204,11 @@ func (o *loadOptions) merge(flags *pflag.FlagSet) (*scenario.Scenario, error) {
 	if o.scenario != "" {
 		if s, err = scenario.Load(o.scenario); err != nil {
 			return nil, err
+		}
+		if o.cut != 0 {
+			if err := s.CutSubscriptions(o.cut); err != nil {
+				return nil, fmt.Errorf("--scenario-subscriptions: %w", err)
+			}
 		}
 		o.override(flags, s)
 	}
@@ -203,6 +232,9 @@ func (o *loadOptions) override(flags *pflag.FlagSet, s *scenario.Scenario) {
 	choose(flags, "flap-rate", &l.FlapRate, o.settings.FlapRate)
 	choose(flags, "metrics", &l.MetricsPerEvent, o.settings.MetricsPerEvent)
 	choose(flags, "churn", &l.Churn, o.settings.Churn)
+	choose(flags, "ack-delay", &l.AckDelay, o.settings.AckDelay)
+	choose(flags, "receipts", &l.Receipts, o.settings.Receipts)
+	choose(flags, "kill-agents", &l.KillAgents, o.settings.KillAgents)
 	choose(flags, "huge-events", &l.HugeEvents, o.settings.HugeEvents)
 	choose(flags, "huge-bytes", &l.HugeBytes, o.settings.HugeBytes)
 	choose(flags, "probes", &l.Probes, o.settings.Probes)
@@ -219,13 +251,36 @@ func (o *loadOptions) override(flags *pflag.FlagSet, s *scenario.Scenario) {
 			s.Checks[i].Interval = o.checks.Interval
 		}
 	}
-	if flags.Changed("count") { // shared among the groups as the file has it
-		total, before := s.AgentCount(), 0
-		for i := range s.Agents {
-			after := before + s.Agents[i].Count
-			s.Agents[i].Count = o.group.Count*after/total - o.group.Count*before/total
-			before = after
+	var agents, checks []*int
+	for i := range s.Agents {
+		agents = append(agents, &s.Agents[i].Count)
+		if flags.Changed("subscriptions-per-agent") {
+			s.Agents[i].SubscriptionsPerAgent = o.group.SubscriptionsPerAgent
 		}
+	}
+	for i := range s.Checks {
+		if strings.Contains(s.Checks[i].Name, scenario.Numbered) {
+			checks = append(checks, &s.Checks[i].Count)
+		}
+	}
+	if flags.Changed("count") {
+		share(o.group.Count, agents)
+	}
+	if flags.Changed("checks") {
+		share(o.checks.Count, checks)
+	}
+}
+
+// share divides a number among counts, as they are related to each other.
+func share(number int, counts []*int) {
+	total, before := 0, 0
+	for _, n := range counts {
+		total += *n
+	}
+	for _, n := range counts {
+		after := before + *n
+		*n = number*after/total - number*before/total
+		before = after
 	}
 }
 
@@ -235,6 +290,19 @@ func choose[T comparable](flags *pflag.FlagSet, name string, field *T, value T) 
 	if flags.Changed(name) || *field == zero {
 		*field = value
 	}
+}
+
+// parseShare reads a share as a number from 0 to 1, or in percent.
+func parseShare(text string) (float64, error) {
+	digits, percent := strings.CutSuffix(text, "%")
+	share, err := strconv.ParseFloat(digits, 64)
+	if percent {
+		share /= 100
+	}
+	if err != nil || !(share >= 0 && share <= 1) {
+		return 0, fmt.Errorf("%q is not a share: a number from 0 to 1, or from 0%% to 100%%", text)
+	}
+	return share, nil
 }
 
 func parseStatuses(text string) (map[uint32]float64, error) {

@@ -17,6 +17,8 @@ var latencies = []struct{ key, name, about string }{
 	{LatencyRequest, "Check request", "tick of a check → request at the agent"},
 	{LatencyAPI, "Answer of the API", "a request for an event to its answer"},
 	{LatencyInterval, "Interval kept", "deviation of the time between two requests of a check from its interval"},
+	{LatencyTurnArrival, "Turn received", "tick of a turn → request at the agent"},
+	{LatencyTurnAnswer, "Turn answered", "tick of a turn → answer acknowledged, or written if it is a receipt"},
 	{LatencyConnect, "Connected", "start of dialing → first message of the backend"},
 }
 
@@ -27,6 +29,8 @@ type page struct {
 	Verdict  verdict
 	Tiles    []tile
 	Rows     []latencyRow
+	Bins     []binRow // of the turns per agent
+	Spread   string
 	Facts    []fact
 	Plots    []plotView
 	XTicks   []tick
@@ -71,6 +75,9 @@ func newPage(r *Report) *page {
 	p := &page{
 		Report: r, Subtitle: subtitle(r), Verdict: judge(r), Tiles: tiles(r), Rows: latencyRows(r), Facts: facts(r),
 		Counters: counters(r, t),
+	}
+	if r.Turns != nil {
+		p.Bins, p.Spread = r.Turns.PerAgent.rows(), r.Turns.PerAgent.summary()
 	}
 	if len(t.times) < 2 {
 		return p
@@ -139,18 +146,28 @@ func tiles(r *Report) []tile {
 	if s.EventsSent == 0 {
 		out = out[:0] // a run of idle agents
 	}
+	if r.Turns != nil {
+		out = append(r.Turns.tiles(), out...)
+	}
 	connected := tile{Name: "Agents", Value: count(s.Connected), Unit: "connected", About: "all in " + span(s.ConnectSeconds), Class: "good"}
+	if s.Killed > 0 {
+		connected.About += "; " + count(s.Killed) + " killed during the run"
+	}
 	if s.Connected < s.Agents {
 		connected.About, connected.Class = fmt.Sprintf("of %s, in %s", count(s.Agents), span(s.ConnectSeconds)), "bad"
 	}
-	cpu := tile{Name: "Backend CPU", Value: maybe(s.BackendCPUMicros, number), Unit: "µs per event"}
-	if s.BackendCPUMicros != nil && s.EventsPerSecond > 0 {
-		cpu.About = cores(*s.BackendCPUMicros * s.EventsPerSecond / 1e6)
+	cpu := tile{Name: "Backend CPU", Value: maybe(s.BackendCPUMicros, number), Unit: "µs per " + r.unit()}
+	rate := s.EventsPerSecond
+	if r.unit() == "turn" {
+		rate = r.Turns.PerSecond
+	}
+	if s.BackendCPUMicros != nil && rate > 0 {
+		cpu.About = cores(*s.BackendCPUMicros * rate / 1e6)
 	}
 	if s.LoadCPUMicros != nil {
 		cpu.About = strings.TrimPrefix(cpu.About+"; load tool "+micros(*s.LoadCPUMicros), "; ")
 	}
-	if s.EventsSent > 0 {
+	if s.EventsSent > 0 || r.unit() == "turn" {
 		out = append(out, cpu)
 	}
 	rss := tile{Name: "Backend memory", Value: absent, Unit: ""}
@@ -170,7 +187,7 @@ func tiles(r *Report) []tile {
 			about += "; " + size(*s.DiskBytes) + " written by the process"
 		}
 		v, u, _ := strings.Cut(size(*value), " ")
-		out = append(out, tile{Name: "Disk", Value: v, Unit: u + " per event", About: about})
+		out = append(out, tile{Name: "Disk", Value: v, Unit: u + " per " + r.unit(), About: about})
 	}
 	troubles := tile{Name: "Errors", Value: count(s.Errors), About: "of connections and of frames; " + count(s.Disconnects) + " unwanted disconnects", Class: "good"}
 	if s.Errors+s.Disconnects > 0 {
@@ -225,7 +242,7 @@ func facts(r *Report) []fact {
 		{"Keepalives sent", count(r.Summary.KeepalivesSent)},
 	}
 	for _, b := range r.Summary.Backends {
-		out = append(out, fact{"Backend", b.text()})
+		out = append(out, fact{"Backend", b.text(r.unit())})
 	}
 	return slices.DeleteFunc(out, func(f fact) bool { return f.Value == "" })
 }
@@ -257,6 +274,11 @@ func plotsOf(r *Report) (plots []plot, quiet []string) {
 	add(plot{title: "Agents", about: "connected", format: number, lines: []line{
 		of("agents", mean, func(s *Sample) float64 { return float64(s.Agents) }),
 	}})
+	if r.Turns != nil {
+		add(plot{title: "Turns", about: "answered per second", format: number, lines: []line{
+			of("turns/s", mean, func(s *Sample) float64 { return float64(s.Turns) }),
+		}})
+	}
 	for _, key := range latencyKeys(r) {
 		name, about := key, ""
 		for _, l := range latencies {

@@ -20,6 +20,7 @@ type Report struct {
 	Target    Target            `json:"target"`
 
 	Summary   Summary              `json:"summary"`
+	Turns     *Turns               `json:"turns,omitempty"`    // if the agents got turns of round-robin checks
 	Overload  *Overload            `json:"overload,omitempty"` // of a scenario that overloads the backend
 	Latencies map[string]Quantiles `json:"latencies"`          // by what was measured, see the Latency constants
 	Series    []Sample             `json:"series"`             // one per second
@@ -46,6 +47,9 @@ const (
 	LatencyRequest  = "request"  // tick of a check to its request's arrival at the agent
 	LatencyConnect  = "connect"  // start of dialing to the first message of the backend
 	LatencyInterval = "interval" // deviation of the time between two requests of a check from its interval
+
+	LatencyTurnArrival = "turn_arrival" // tick of a turn to its request's arrival at the agent
+	LatencyTurnAnswer  = "turn_answer"  // tick of a turn to its answer, as Turns.Answered counts it
 )
 
 // Machine is where the load ran.
@@ -65,7 +69,7 @@ type Target struct {
 }
 
 // Summary is the whole run in figures. Figures that could not be measured, for example because the backend lacks the
-// metric, are absent.
+// metric, are absent. If agents answer turns with receipts, figures per event are per answered turn.
 type Summary struct {
 	Agents         int     `json:"agents"`          // agents of the scenario
 	Connected      int     `json:"connected"`       // at the end of connecting
@@ -80,6 +84,7 @@ type Summary struct {
 	Errors           uint64   `json:"errors"`             // of connections and of frames
 	Disconnects      uint64   `json:"disconnects"`        // that the tool did not cause
 	Moves            uint64   `json:"moves,omitempty"`    // of agents to other backends, at the request of one
+	Killed           int      `json:"killed,omitempty"`   // agents that the tool has stopped for good, without a close frame
 	Pairs            uint64   `json:"pairs"`              // (entity, check) pairs that the tool sent events of
 	PairsVerified    uint64   `json:"pairs_verified"`     // whose stored event and history were compared with what was sent
 	Lost             uint64   `json:"lost"`               // events
@@ -92,6 +97,41 @@ type Summary struct {
 	DiskBytes        *float64 `json:"disk_bytes"` // written by the backend's process, per event
 	// Backends are the members of a cluster. The figures above are their sums.
 	Backends []Backend `json:"backends,omitempty"`
+}
+
+// Turns is the agents' work on round-robin checks: on requests that carry a turn, which is a tick of a check for one of
+// its subscriptions. The counts are those since the beginning of the measured part, until its turns are answered.
+type Turns struct {
+	Received uint64 `json:"received"` // requests
+	// Answered counts answers. One in the lapwing protocol that is a result counts when the backend acknowledges it,
+	// any other when it is written.
+	Answered  uint64 `json:"answered"`
+	Different uint64 `json:"different"` // turns that were answered
+	// AnsweredTwice counts turns that more than one agent answered, of all load processes. It misses a second answer
+	// that comes more than five minutes after the first.
+	AnsweredTwice uint64  `json:"answered_twice"`
+	PerSecond     float64 `json:"per_second"` // answers, of the measured part
+	Receipts      bool    `json:"receipts"`   // the answers were receipts, rather than results
+	// PerAgent is the number of requests of each agent that was not killed, of the measured part.
+	PerAgent Distribution `json:"per_agent"`
+}
+
+// Distribution describes how agents differ in a whole number. It has at most ten bins, for the numbers from Min to Max.
+// All bins have the same count of numbers, so the last one may go beyond Max.
+type Distribution struct {
+	Agents    int     `json:"agents"`
+	Min       float64 `json:"min"`
+	Max       float64 `json:"max"`
+	Mean      float64 `json:"mean"`
+	Deviation float64 `json:"deviation"` // standard
+	Bins      []Bin   `json:"bins"`
+}
+
+// Bin is the agents whose number is From, To or between them.
+type Bin struct {
+	From   float64 `json:"from"`
+	To     float64 `json:"to"`
+	Agents int     `json:"agents"`
 }
 
 // Backend is one of several backends.
@@ -130,10 +170,11 @@ type Sample struct {
 	Agents     int                  `json:"agents"`
 	Events     uint64               `json:"events"` // sent in this second
 	Errors     uint64               `json:"errors"`
-	Latencies  map[string]Quantiles `json:"latencies"`   // of this second
-	BackendCPU *float64             `json:"backend_cpu"` // cores
-	LoadCPU    *float64             `json:"load_cpu"`    // cores
-	BackendRSS *float64             `json:"backend_rss"` // bytes
-	Queues     map[string]float64   `json:"queues"`      // depths, by queue
-	Counters   map[string]float64   `json:"counters"`    // rates per second of the backend's counters, by name
+	Turns      uint64               `json:"turns,omitempty"` // answered in this second
+	Latencies  map[string]Quantiles `json:"latencies"`       // of this second
+	BackendCPU *float64             `json:"backend_cpu"`     // cores
+	LoadCPU    *float64             `json:"load_cpu"`        // cores
+	BackendRSS *float64             `json:"backend_rss"`     // bytes
+	Queues     map[string]float64   `json:"queues"`          // depths, by queue
+	Counters   map[string]float64   `json:"counters"`        // rates per second of the backend's counters, by name
 }

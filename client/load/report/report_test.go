@@ -186,6 +186,50 @@ func TestWrite(t *testing.T) {
 	has(t, page, "2 of 4 expectations missed", "Latency: acknowledged")
 }
 
+// turns is what a run of round-robin checks adds to a report.
+func turns() *Turns {
+	d := Distribution{Agents: 50_000, Min: 200, Max: 300, Mean: 240.4, Deviation: 15.2}
+	for i, agents := range []int{10, 400, 4000, 12000, 17000, 11000, 4500, 1000, 80, 10} {
+		d.Bins = append(d.Bins, Bin{From: 200 + float64(10*i), To: 209 + float64(10*i), Agents: agents})
+	}
+	return &Turns{
+		Received: 12_000_007, Answered: 11_999_990, Different: 11_999_986, AnsweredTwice: 4, PerSecond: 39_999.6,
+		Receipts: true, PerAgent: d,
+	}
+}
+
+func TestWriteTurns(t *testing.T) {
+	r := sample("lapwing", 50_000, 10, 19.4)
+	r.Turns, r.Summary.Killed, r.Summary.EventsSent = turns(), 15_000, 0
+	for i := range r.Series {
+		r.Series[i].Turns = 40_000
+	}
+	r.Latencies[LatencyTurnArrival] = Quantiles{Count: 1, P50: 0.2, P99: 1, Max: 2}
+	page := write(t, "turns", r)
+	has(t, page, "40,000 <small>turns/s", "11,999,990 answered with receipts", "19.4 <small>µs per turn", "0.78 cores; load tool 11.3 µs", "15,000 killed",
+		`<div class="tile unsure"><h2>Turns answered twice</h2><p class="value">4`, "by different agents, of 11,999,986", "Turn received",
+		"50,000 agents had 200 to 300 turns each, 240 on average, with a standard deviation of 15.2.",
+		`<th scope="row">240 to 249</th><td>17,000</td>`, "width:100%", "answered per second")
+	var b bytes.Buffer
+	if err := Text(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	t.Log("\n" + b.String())
+	has(t, b.String(), "turns/s           40,000 answered with receipts  (11,999,990 in all)", "killed            15,000 agents, without a close frame",
+		"turns received    12,000,007\n", "turns answered    11,999,986, 4 of them by several agents",
+		"CPU per turn      19.4 µs backend, 11.3 µs load tool", "bytes per turn    1.02 KiB in the log", "turns per agent   200 to 300, mean 240, standard deviation 15.2",
+		"  agents in bins  10 400 4,000 12,000 17,000 11,000 4,500 1,000 80 10", "turn received  200 ms")
+	r.Turns.PerAgent.Bins = []Bin{{From: 240, To: 240, Agents: 3}}
+	has(t, write(t, "narrow", r), `<th scope="row">240</th>`)
+	r.Turns = &Turns{} // none was answered
+	has(t, write(t, "unanswered", r), "0 answered with results")
+	text, err := json.Marshal(turns())
+	if err != nil {
+		t.Fatal(err)
+	}
+	has(t, string(text), `"received":12000007`, `"per_agent":{"agents":50000,"min":200,`, `{"from":240,"to":249,"agents":17000}`)
+}
+
 // TestWriteLong has more samples than a plot has points.
 func TestWriteLong(t *testing.T) {
 	r := sample("sensu", 18000, 32400, 17.3)

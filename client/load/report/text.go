@@ -7,9 +7,9 @@ import (
 	"text/tabwriter"
 )
 
-// text describes one of several backends.
-func (b *Backend) text() string {
-	return fmt.Sprintf("%s per event and %s by %s", maybe(b.CPUMicros, micros), maybe(b.RSSBytes, size), b.Metrics)
+// text describes one of several backends. The unit is that of the report.
+func (b *Backend) text(unit string) string {
+	return fmt.Sprintf("%s per %s and %s by %s", maybe(b.CPUMicros, micros), unit, maybe(b.RSSBytes, size), b.Metrics)
 }
 
 // Text writes a run's result for a terminal.
@@ -35,16 +35,22 @@ func Text(w io.Writer, r *Report) error {
 	row("duplicates", "%s", found(r, s.Duplicates).Text)
 	row("order violations", "%s", found(r, s.OrderViolations).Text)
 	row("agents", "%s of %s connected, in %s", count(s.Connected), count(s.Agents), span(s.ConnectSeconds))
+	if s.Killed > 0 {
+		row("killed", "%s agents, without a close frame", count(s.Killed))
+	}
 	row("errors", "%s, and %s unwanted disconnects", count(s.Errors), count(s.Disconnects))
 	if s.Moves > 0 {
 		row("moves", "%s of agents to other backends, at the request of one", count(s.Moves))
 	}
-	row("CPU per event", "%s backend, %s load tool", maybe(s.BackendCPUMicros, micros), maybe(s.LoadCPUMicros, micros))
+	row("CPU per "+r.unit(), "%s backend, %s load tool", maybe(s.BackendCPUMicros, micros), maybe(s.LoadCPUMicros, micros))
 	row("backend memory", "%s", maybe(s.BackendRSSBytes, size))
 	for _, b := range s.Backends {
-		row("  of them", "%s", b.text())
+		row("  of them", "%s", b.text(r.unit()))
 	}
-	row("bytes per event", "%s in the log, %s written", maybe(s.LogBytesPerEvent, size), maybe(s.DiskBytes, size))
+	row("bytes per "+r.unit(), "%s in the log, %s written", maybe(s.LogBytesPerEvent, size), maybe(s.DiskBytes, size))
+	if r.Turns != nil {
+		r.Turns.rows(row)
+	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("format report: %w", err)
 	}

@@ -44,6 +44,11 @@ func (s *Scenario) Judge(r *report.Report) []report.Expectation {
 	atMost("order_violations", e.OrderViolations, sum.OrderViolations, compared)
 	atMost("errors", e.Errors, sum.Errors, true)
 	atMost("disconnects", e.Disconnects, sum.Disconnects, true)
+	turns := r.Turns
+	if turns == nil {
+		turns = &report.Turns{}
+	}
+	atMost("turn_duplicates", e.TurnDuplicates, turns.AnsweredTwice, r.Turns != nil)
 
 	limit := func(name string, want, got *float64, atLeast bool, unit string) {
 		if want == nil {
@@ -64,6 +69,7 @@ func (s *Scenario) Judge(r *report.Report) []report.Expectation {
 	limit("connected_min", e.ConnectedMin, new(float64(sum.Connected)), true, "")
 	limit("connect_seconds_max", e.ConnectSecondsMax, &sum.ConnectSeconds, false, " s")
 	limit("events_per_second_min", e.EventsPerSecondMin, &sum.EventsPerSecond, true, "")
+	limit("turns_per_second_min", e.TurnsPerSecondMin, &turns.PerSecond, true, "")
 	limit("cpu_micros_max", e.CPUMicrosMax, sum.BackendCPUMicros, false, " µs")
 	limit("rss_bytes_max", e.RSSBytesMax, sum.BackendRSSBytes, false, " bytes")
 	limit("log_bytes_max", e.LogBytesMax, sum.LogBytesPerEvent, false, " bytes")

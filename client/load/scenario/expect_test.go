@@ -17,6 +17,7 @@ func TestJudge(t *testing.T) {
 				Connected: 1010, ConnectSeconds: 9.24, EventsSent: 1000, EventsPerSecond: 506, Errors: 3, Pairs: 5, PairsVerified: 5,
 				BackendCPUMicros: &micros, BackendRSSBytes: &rss, LogBytesPerEvent: &log, DiskBytes: &disk,
 			},
+			Turns: &report.Turns{PerSecond: 1.2},
 			Latencies: map[string]report.Quantiles{
 				report.LatencyHandler: {Count: 10, P50: 0.009, P99: 0.05, Max: 0.7},
 				report.LatencyAck:     {Count: 10, P99: 0.1},
@@ -29,7 +30,7 @@ func TestJudge(t *testing.T) {
 		if change != nil {
 			change(r)
 		}
-		if n := len(s.Judge(r)); n != 16 {
+		if n := len(s.Judge(r)); n != 18 {
 			t.Errorf("%d expectations", n)
 		}
 		if got := fmt.Sprint(s.Check(r)); got != "["+strings.Join(want, " ")+"]" {
@@ -41,6 +42,10 @@ func TestJudge(t *testing.T) {
 	f(func(r *report.Report) { r.Summary.PairsVerified = 0 }, "loss: wanted at most 0, found not measured",
 		"duplicates: wanted at most 0, found not measured", "order_violations: wanted at most 0, found not measured")
 	f(func(r *report.Report) { r.Summary.EventsPerSecond = 499.4 }, "events_per_second_min: wanted at least 500, found 499.4")
+	f(func(r *report.Report) { r.Turns.PerSecond, r.Turns.AnsweredTwice = 0.9, 1 }, "turn_duplicates: wanted at most 0, found 1",
+		"turns_per_second_min: wanted at least 1, found 0.9")
+	f(func(r *report.Report) { r.Turns = nil }, "turn_duplicates: wanted at most 0, found not measured",
+		"turns_per_second_min: wanted at least 1, found 0")
 	f(func(r *report.Report) { r.Summary.Connected = 1009 }, "connected_min: wanted at least 1010, found 1009")
 	f(func(r *report.Report) { r.Summary.ConnectSeconds = 15.5 }, "connect_seconds_max: wanted at most 15 s, found 15.5 s")
 	f(func(r *report.Report) { r.Summary.BackendCPUMicros = nil }, "cpu_micros_max: wanted at most 20.5 µs, found not measured")

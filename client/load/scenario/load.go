@@ -107,6 +107,7 @@ func (s *Scenario) defaults() {
 const (
 	maxAgents  = 1_000_000
 	maxObjects = 100_000 // of one kind
+	maxRequest = 1 << 20
 )
 
 func (s *Scenario) validate(d *decoder) {
@@ -144,7 +145,7 @@ func (s *Scenario) validate(d *decoder) {
 
 var latencies = []string{
 	report.LatencyAck, report.LatencyVisible, report.LatencyAPI, report.LatencyHandler, report.LatencyRequest,
-	report.LatencyConnect, report.LatencyInterval,
+	report.LatencyConnect, report.LatencyInterval, report.LatencyTurnArrival, report.LatencyTurnAnswer,
 }
 
 func item(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
@@ -162,6 +163,12 @@ func (s *Scenario) validateAgents(d *decoder) {
 		seen[g.Name] = true
 		if g.Count < 1 || g.Count > maxAgents {
 			d.failAt(at+".count", "must be from 1 to %d", maxAgents)
+		}
+		if g.SubscriptionsPerAgent < 0 || g.SubscriptionsPerAgent > len(g.Subscriptions) {
+			d.failAt(at+".subscriptions_per_agent", "must be from 0 to the number of subscriptions, %d", len(g.Subscriptions))
+		}
+		if s.Load.Receipts && g.Protocol == protocolSensu {
+			d.failAt(at+".protocol", "Sensu's agents send no receipts")
 		}
 		if g.Keepalive.Interval < time.Second || g.Keepalive.Interval%time.Second != 0 {
 			d.failAt(at+".keepalive.interval", "must be whole seconds")
@@ -238,7 +245,10 @@ func (s *Scenario) validateChecks(d *decoder, entities map[string]bool) {
 		if len(c.Pipelines) > 0 {
 			s.require(d, at+".pipelines", NeedsPipelines)
 		}
-		if c.ProxyEntity != "" && !entities[c.ProxyEntity] {
+		if c.RequestBytes < 0 || c.RequestBytes > maxRequest {
+			d.failAt(at+".request_bytes", "must be from 0 to %d", maxRequest)
+		}
+		if c.ProxyEntity != "" && !entities[c.proxyEntity(s, 1)] {
 			// The backend would create it at the first event, and Cleanup would not remove it.
 			d.failAt(at+".proxy_entity", "%q is not among the entities", c.ProxyEntity)
 		}
@@ -312,6 +322,7 @@ func (s *Scenario) validateLoad(d *decoder) {
 		{"connect_rate", l.ConnectRate}, {"churn", l.Churn}, {"batch_delay", float64(l.BatchDelay)}, {"event_bytes", float64(l.EventBytes)},
 		{"huge_bytes", float64(l.HugeBytes)},
 		{"metrics_per_event", float64(l.MetricsPerEvent)}, {"processes", float64(l.Processes)}, {"probes", float64(l.Probes)},
+		{"create_parallel", float64(l.CreateParallel)}, {"ack_delay", float64(l.AckDelay)},
 	} {
 		if f.v < 0 {
 			d.failAt("load."+f.name, "must not be below 0")
@@ -320,7 +331,7 @@ func (s *Scenario) validateLoad(d *decoder) {
 	for _, f := range []struct {
 		name string
 		v    float64
-	}{{"flap_rate", l.FlapRate}, {"huge_events", l.HugeEvents}} {
+	}{{"flap_rate", l.FlapRate}, {"huge_events", l.HugeEvents}, {"kill_agents", l.KillAgents}} {
 		if f.v < 0 || f.v > 1 {
 			d.failAt("load."+f.name, "is a share and must be from 0 to 1")
 		}

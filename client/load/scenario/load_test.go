@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,7 +27,7 @@ agents:
     subscriptions: [one, two]
     keepalive: {interval: 60s, warning: 6m}
     protocol: lapwing
-  - {name: b, count: 10, subscriptions: [two]}
+  - {name: b, count: 10, subscriptions: [two], subscriptions_per_agent: 1}
 checks:
   - name: plain-{n}
     count: 5
@@ -43,7 +44,7 @@ checks:
     subscriptions: [one, two, nobody]
     round_robin: true
     proxy_requests: {labels: {kind: switch}, splay: true, splay_coverage: 90}
-  - {name: proxy, cron: "* * * * *", subscriptions: [two], proxy_entity: switch-2, pipelines: [stream], command: "true"}
+  - {name: proxy, cron: "* * * * *", subscriptions: [two], proxy_entity: switch-2, pipelines: [stream], command: "true", request_bytes: 1024}
 handlers:
   - {name: file, type: pipe, command: cat >/dev/null, timeout: 10s, filters: [is_incident], mutator: only_check_output}
   - {name: socket, type: tcp, host: 127.0.0.1, port: 4000}
@@ -77,6 +78,11 @@ load:
   processes: 2
   probes: 5
   seed: 7
+  ack_delay: 150ms
+  receipts: false
+  kill_agents: 0.3
+  checks_last: false
+  create_parallel: 4
 expect:
   loss: 0
   duplicates: 0
@@ -90,6 +96,8 @@ expect:
   rss_bytes_max: 1e9
   log_bytes_max: 1100
   disk_bytes_max: 2000
+  turns_per_second_min: 1
+  turn_duplicates: 0
   latencies:
     handler: {p50_max: 10ms, p99_max: 50ms, max: 1s}
     ack: {p99_max: 2s}
@@ -112,6 +120,8 @@ func TestParse(t *testing.T) {
 		s.Agents[1].Keepalive != Keepalive{20 * time.Second, 2 * time.Minute}, s.Agents[1].Protocol != "sensu",
 		s.Checks[0].Command != Command, s.Checks[1].Count != 1, s.Checks[1].ProxyRequests.Coverage != 90,
 		s.Entities[0].Class != "proxy", s.Resources[1].APIVersion != "core/v2",
+		s.Load.AckDelay != 150*time.Millisecond, s.Load.KillAgents != 0.3, s.Agents[1].SubscriptionsPerAgent != 1,
+		*s.Expect.TurnsPerSecondMin != 1, *s.Expect.TurnDuplicates != 0, s.Checks[2].RequestBytes != 1024,
 		s.Load.Statuses[2] != 0.1, s.Load.Sources[1].String() != "127.0.0.3", s.Load.Seed != 7, s.Load.HugeBytes != 1e6,
 		*s.Expect.Errors != 3, *s.Expect.CPUMicrosMax != 20.5, s.Expect.Latencies["handler"].P99Max != 50*time.Millisecond,
 		s.Expect.Latencies["ack"].Max != 0:
@@ -185,14 +195,20 @@ func TestParseErrors(t *testing.T) {
 	f("{0: 0.9, 2: 0.1}", "{0: 0}", "f.yaml:52: load.statuses: none is ever taken")
 	f("flap_rate: 0.1", "flap_rate: 10", "f.yaml:53: load.flap_rate: is a share and must be from 0 to 1")
 	f("127.0.0.3", "localhost", "f.yaml:58: load.sources[1]: ParseAddr")
-	f("loss: 0", "loss: none", `f.yaml:63: expect.loss: "none" is not a whole number from 0 on`)
-	f("rss_bytes_max: 1e9", "rss_bytes_max: .inf", `f.yaml:72: expect.rss_bytes_max: ".inf" is not a number`)
-	f("rss_bytes_max: 1e9", "rss_bytes_max: inf", `f.yaml:72: expect.rss_bytes_max: "inf" is not a number of a sensible size`)
-	f("    ack: {p99_max: 2s}", "    acknowledge: {p99_max: 2s}", "f.yaml:77: expect.latencies.acknowledge: there is no such latency; those there are: ack,")
+	f("loss: 0", "loss: none", `f.yaml:68: expect.loss: "none" is not a whole number from 0 on`)
+	f("rss_bytes_max: 1e9", "rss_bytes_max: .inf", `f.yaml:77: expect.rss_bytes_max: ".inf" is not a number`)
+	f("rss_bytes_max: 1e9", "rss_bytes_max: inf", `f.yaml:77: expect.rss_bytes_max: "inf" is not a number of a sensible size`)
+	f("    ack: {p99_max: 2s}", "    acknowledge: {p99_max: 2s}", "f.yaml:84: expect.latencies.acknowledge: there is no such latency; those there are: ack,")
 	f("splay: true", "splay: maybe", `f.yaml:27: checks[1].proxy_requests.splay: "maybe" is neither true nor false`)
-	f("subscriptions: [two]}", "subscriptions: two}", `f.yaml:11: agents[1].subscriptions: must be a list, not "two"`)
-	f("{name: b, count: 10, subscriptions: [two]}", "b", `f.yaml:11: agents[1]: must be a mapping of names to values, not "b"`)
+	f("subscriptions: [two], sub", "subscriptions: two, sub", `f.yaml:11: agents[1].subscriptions: must be a list, not "two"`)
+	f("{name: b, count: 10, subscriptions: [two], subscriptions_per_agent: 1}", "b", `f.yaml:11: agents[1]: must be a mapping of names to values, not "b"`)
 	f("agents:", "agents: &a", "f.yaml:5: agents: anchors and aliases are not allowed here")
+	f("agent: 1}", "agent: 2}", "f.yaml:11: agents[1].subscriptions_per_agent: must be from 0 to the number of subscriptions, 1")
+	f("request_bytes: 1024", "request_bytes: -1", "f.yaml:28: checks[2].request_bytes: must be from 0 to 1048576")
+	f("ack_delay: 150ms", "ack_delay: -1s", `f.yaml:62: load.ack_delay: "-1s" is not a time such as 10s, 5m or 500ms`)
+	f("receipts: false", "receipts: true", "f.yaml:11: agents[1].protocol: Sensu's agents send no receipts")
+	f("create_parallel: 4", "create_parallel: -4", "f.yaml:66: load.create_parallel: must not be below 0")
+	f("kill_agents: 0.3", "kill_agents: 30", "f.yaml:64: load.kill_agents: is a share and must be from 0 to 1")
 	f("description: everything", "description: 'every", "f.yaml: yaml: line ")
 	f("description: everything", "---", "f.yaml: there is more than one document")
 	_, err := parse("f.yaml", nil)
@@ -213,7 +229,7 @@ func TestLoadNoFile(t *testing.T) {
 
 var (
 	saysAgents = regexp.MustCompile(`([\d,]+) agents?\b`)
-	saysRate   = regexp.MustCompile(`([\d,]+) events/s`)
+	saysRate   = regexp.MustCompile(`([\d,]+) (?:events|turns)/s`)
 )
 
 // TestFiles reads every scenario of the repository, and checks that the file does what its description says.
@@ -254,15 +270,22 @@ func TestFiles(t *testing.T) {
 				t.Error("not all agents are expected to be connected")
 			}
 			over := s.Load.Overload.Duration > 0 // then less is folded than is sent
-			if least := s.Expect.EventsPerSecondMin; rate > 0 && (least == nil || *least > rate || *least < 0.9*rate && !over) {
+			least := s.Expect.EventsPerSecondMin
+			if s.Load.Receipts {
+				least = s.Expect.TurnsPerSecondMin // there are no events
+			}
+			if rate > 0 && (least == nil || *least > rate || *least < 0.9*rate && !over) {
 				t.Error("the rate is not expected, or cannot be had")
 			}
 			if big := strings.HasPrefix(name, "sensu-perf-") && !strings.HasSuffix(name, "-small"); !big &&
 				s.AgentCount()/max(1, s.Load.Processes) > 18500 {
 				t.Errorf("%d agents do not fit into %d load processes", s.AgentCount(), s.Load.Processes)
 			}
-			if rate > 0 && s.Expect.Loss == nil {
+			if rate > 0 && s.Expect.Loss == nil && !s.Load.Receipts {
 				t.Error("events may be lost")
+			}
+			if s.Load.Receipts && s.Expect.TurnDuplicates == nil {
+				t.Error("turns may be given twice")
 			}
 		})
 	}
@@ -298,6 +321,96 @@ func TestSuites(t *testing.T) {
 	f("sensu-perf-40k", 4, 40000, 45, 45000)
 	f("sensu-perf-20k-proxy", 4, 20000, 1000, 5000)
 	f("sensu-perf-20k-tcp", 4, 20000, 40, 20000)
+}
+
+// TestQueueLab compares the stages of the queue laboratory with the published figures.
+func TestQueueLab(t *testing.T) {
+	for _, subscriptions := range []int{2, 3, 5, 6, 20} {
+		s, err := Load(filepath.Join(folder, "queue-lab.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.CutSubscriptions(subscriptions); err != nil {
+			t.Fatal(err)
+		}
+		g, c := s.Agents[0], &s.Checks[0]
+		if len(s.Agents) != 1 || len(s.Checks) != 1 || !slices.Equal(g.Subscriptions, c.Subscriptions) || len(g.Subscriptions) != subscriptions {
+			t.Fatalf("%d subscriptions: agents %+v, checks %+v", subscriptions, s.Agents, s.Checks)
+		}
+		if s.AgentCount() != 50_000 || math.Abs(s.EventsPerSecond()-40_000) > 4 || !c.RoundRobin || g.Protocol != protocolLapwing {
+			t.Errorf("%d subscriptions: %d agents, %v turns/s", subscriptions, s.AgentCount(), s.EventsPerSecond())
+		}
+		if least := *s.Expect.TurnsPerSecondMin; least > s.EventsPerSecond() {
+			t.Errorf("%d subscriptions: %v turns/s are expected of %v", subscriptions, least, s.EventsPerSecond())
+		}
+		if s.Load.AckDelay != 150*time.Millisecond || s.Load.Duration != 5*time.Minute || c.RequestBytes != 1024 || !s.Load.Receipts {
+			t.Errorf("%d subscriptions: load %+v", subscriptions, s.Load)
+		}
+	}
+}
+
+func TestCutSubscriptions(t *testing.T) {
+	const text = `name: lab
+agents:
+  - {name: a, count: 3, subscriptions: [one, two, three], subscriptions_per_agent: 2}
+  - {name: b, count: 3, subscriptions: [two, four]}
+checks:
+  - {name: "robin-{n}", count: 30, interval: 1s, subscriptions: [one, two, three, four], round_robin: true}
+  - {name: "plain-{n}", count: 7, interval: 1s, subscriptions: [four, two]}
+  - {name: single, interval: 1s, subscriptions: [one, three], round_robin: true}
+  - {name: "all-{n}", count: 5, interval: 1s, subscriptions: [two, one], round_robin: true}
+`
+	type cut struct {
+		subscriptions string
+		number        int // of the subscriptions of each agent, or of the checks
+	}
+	for n, want := range map[int][]cut{
+		4: {
+			{"one two three", 2}, {"two four", 0},
+			{"one two three four", 30}, {"four two", 7}, {"one three", 1}, {"two one", 5},
+		},
+		3: {
+			{"one two three", 2}, {"two", 0},
+			{"one two three", 40}, {"two", 7}, {"one three", 1}, {"two one", 5},
+		},
+		2: {
+			{"one two", 2}, {"two", 0},
+			{"one two", 60}, {"two", 7}, {"one", 1}, {"two one", 5},
+		},
+	} {
+		s := mustParse(t, text)
+		if err := s.CutSubscriptions(n); err != nil {
+			t.Fatal(err)
+		}
+		var got []cut
+		for _, g := range s.Agents {
+			got = append(got, cut{strings.Join(g.Subscriptions, " "), g.SubscriptionsPerAgent})
+		}
+		for _, c := range s.Checks {
+			got = append(got, cut{strings.Join(c.Subscriptions, " "), c.Count})
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d subscriptions: %v, want %v", n, got, want)
+		}
+	}
+	for n, want := range map[int]string{
+		0:  "the scenario has 4 subscriptions, not 0",
+		-1: "the scenario has 4 subscriptions, not -1",
+		5:  "the scenario has 4 subscriptions, not 5",
+		1:  "agents b have none of the first 1 subscriptions",
+	} {
+		if err := mustParse(t, text).CutSubscriptions(n); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d subscriptions: error %v, want %s", n, err, want)
+		}
+	}
+	s := mustParse(t, strings.Replace(text, "[four, two]", "[four]", 1))
+	if err := s.CutSubscriptions(2); err == nil || !strings.Contains(err.Error(), "checks plain-{n} have none") {
+		t.Errorf("error %v of checks that no agent would run", err)
+	}
+	s = mustParse(t, strings.Replace(text, "count: 30", "count: 60000", 1))
+	if err := s.CutSubscriptions(2); err == nil || !strings.Contains(err.Error(), "120000 checks") {
+		t.Errorf("error %v of too many checks", err)
+	}
 }
 
 func FuzzParse(f *testing.F) {

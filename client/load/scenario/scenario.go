@@ -57,11 +57,14 @@ type Scenario struct {
 
 // Agents is a group of agents that are alike. An agent's name is the group's, a dash and a number.
 type Agents struct {
-	Name          string    `yaml:"name"`
-	Count         int       `yaml:"count"`
-	Subscriptions []string  `yaml:"subscriptions"`
-	Keepalive     Keepalive `yaml:"keepalive"`
-	Protocol      string    `yaml:"protocol"` // sensu or lapwing; default: that of load, or the load tool's
+	Name          string   `yaml:"name"`
+	Count         int      `yaml:"count"`
+	Subscriptions []string `yaml:"subscriptions"`
+	// SubscriptionsPerAgent is how many of the subscriptions each agent has; default: all. Each of them has about the
+	// same number of agents.
+	SubscriptionsPerAgent int       `yaml:"subscriptions_per_agent"`
+	Keepalive             Keepalive `yaml:"keepalive"`
+	Protocol              string    `yaml:"protocol"` // sensu or lapwing; default: that of load, or the load tool's
 }
 
 // Keepalive is the timing of the agents' keepalives.
@@ -72,15 +75,16 @@ type Keepalive struct {
 
 // Checks is a check, or several that differ in their number. An agent runs those with one of its subscriptions.
 type Checks struct {
-	Name          string         `yaml:"name"`    // with a count above 1 it holds {n}
-	Count         int            `yaml:"count"`   // default 1
-	Command       string         `yaml:"command"` // default: Command
-	Interval      time.Duration  `yaml:"interval"`
-	Cron          string         `yaml:"cron"` // instead of interval
-	Subscriptions []string       `yaml:"subscriptions"`
-	Handlers      []string       `yaml:"handlers"`
-	Pipelines     []string       `yaml:"pipelines"` // names of core/v2 Pipelines
-	RoundRobin    bool           `yaml:"round_robin"`
+	Name          string        `yaml:"name"`    // with a count above 1 it holds {n}
+	Count         int           `yaml:"count"`   // default 1
+	Command       string        `yaml:"command"` // default: Command
+	Interval      time.Duration `yaml:"interval"`
+	Cron          string        `yaml:"cron"` // instead of interval
+	Subscriptions []string      `yaml:"subscriptions"`
+	Handlers      []string      `yaml:"handlers"`
+	Pipelines     []string      `yaml:"pipelines"` // names of core/v2 Pipelines
+	RoundRobin    bool          `yaml:"round_robin"`
+	// ProxyEntity is one of the entities. If it is the name of several, with {n}, the checks have them in turn.
 	ProxyEntity   string         `yaml:"proxy_entity"`
 	ProxyRequests *ProxyRequests `yaml:"proxy_requests"`
 	TTL           time.Duration  `yaml:"ttl"`
@@ -88,6 +92,9 @@ type Checks struct {
 	Metrics       *Metrics       `yaml:"metrics"`
 	LowFlap       uint32         `yaml:"low_flap_threshold"`
 	HighFlap      uint32         `yaml:"high_flap_threshold"`
+	// RequestBytes is the length of a request for the check, in protobuf, with its turn if the check is round robin. An
+	// annotation fills it up. What the backend itself adds to a definition comes on top.
+	RequestBytes int `yaml:"request_bytes"`
 }
 
 // ProxyRequests makes a check run once for each proxy entity with all of these labels.
@@ -161,7 +168,18 @@ type Settings struct {
 	Processes       int                `yaml:"processes"`
 	Probes          int                `yaml:"probes"` // agents whose events are followed to the API and a handler
 	Seed            uint64             `yaml:"seed"`
-	Overload        Overload           `yaml:"overload"`
+	// AckDelay is the time from the arrival of a round-robin check's turn at an agent to the answer.
+	AckDelay time.Duration `yaml:"ack_delay"`
+	// Receipts makes the agents answer turns with receipts rather than results. Lapwing protocol only.
+	Receipts bool `yaml:"receipts"`
+	// KillAgents is the share of the agents that stop for good, without a close frame, evenly over the measured part.
+	KillAgents float64 `yaml:"kill_agents"`
+	// ChecksLast creates the checks when all agents are connected. Round-robin checks have their full rate from the
+	// first agent on, and would slow down the connecting.
+	ChecksLast bool `yaml:"checks_last"`
+	// CreateParallel is how many objects are created at the same time; default 4.
+	CreateParallel int      `yaml:"create_parallel"`
+	Overload       Overload `yaml:"overload"`
 }
 
 // Overload is the first part of the measured time, in which other processes use up the CPU. The rest is measured as the
@@ -187,6 +205,8 @@ type Expect struct {
 	DiskBytesMax       *float64           `yaml:"disk_bytes_max"`        // per event
 	CaughtUpSecondsMax *float64           `yaml:"caught_up_seconds_max"` // after an overload
 	FalseDeadlines     *float64           `yaml:"false_deadlines"`       // agents and checks taken for silent, after an overload
+	TurnsPerSecondMin  *float64           `yaml:"turns_per_second_min"`  // answered
+	TurnDuplicates     *uint64            `yaml:"turn_duplicates"`       // turns that several agents answered
 	Latencies          map[string]Latency `yaml:"latencies"`             // by the keys of a report's latencies
 	OverloadLatencies  map[string]Latency `yaml:"overload_latencies"`    // the same, under the overload
 }
@@ -239,12 +259,27 @@ func (s *Scenario) runners(c *Checks) int {
 		}
 		return n
 	}
-	for _, g := range s.Agents {
-		for _, sub := range c.Subscriptions {
-			if slices.Contains(g.Subscriptions, sub) {
-				n += g.Count
-				break
-			}
+	for i := range s.Agents {
+		n += s.Agents[i].with(c.Subscriptions)
+	}
+	return n
+}
+
+// with returns how many of the agents have one of the subscriptions.
+func (g *Agents) with(subscriptions []string) int {
+	all := len(g.Subscriptions)
+	each := g.SubscriptionsPerAgent
+	if each == 0 {
+		each = all
+	}
+	n := 0
+	for first := range all {
+		has := false
+		for i := range each {
+			has = has || slices.Contains(subscriptions, g.Subscriptions[(first+i)%all])
+		}
+		if has {
+			n += (g.Count + (all-first)%all) / all // agents, from the index 1 on, whose index modulo all is first
 		}
 	}
 	return n

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,8 +18,8 @@ import (
 )
 
 const (
-	// creating is how many objects are created at the same time. Sensu's own test creates its checks four at a time, so
-	// that the backend is not surprised by all of them.
+	// creating is how many objects are created at the same time, unless the scenario sets create_parallel. Sensu's own
+	// test creates its checks four at a time, so that the backend is not surprised by all of them.
 	creating = 4
 	removing = 16
 )
@@ -62,11 +64,23 @@ type head struct {
 	Metadata resource.ObjectMeta `json:"metadata"`
 }
 
-// Setup creates the scenario's objects. It refuses to replace an object that no load run has made. If it fails, Cleanup
-// removes what it has created until then.
+// Setup creates the scenario's objects, but not those that SetupLate creates. It refuses to replace an object that no load
+// run has made. If it fails, Cleanup removes what it has created until then.
 func (s *Scenario) Setup(ctx context.Context, api *client.Client) error {
+	return s.setUp(ctx, api, false)
+}
+
+// SetupLate creates the objects that the scenario wants when the agents are connected. It is like Setup.
+func (s *Scenario) SetupLate(ctx context.Context, api *client.Client) error {
+	return s.setUp(ctx, api, true)
+}
+
+func (s *Scenario) setUp(ctx context.Context, api *client.Client, late bool) error {
 	for _, step := range s.steps() {
-		err := parallel(ctx, creating, step.objects, func(ctx context.Context, o object) error { return s.create(ctx, api, o) })
+		if late != (s.Load.ChecksLast && step.kind == "checks") {
+			continue
+		}
+		err := parallel(ctx, cmp.Or(s.Load.CreateParallel, creating), step.objects, func(ctx context.Context, o object) error { return s.create(ctx, api, o) })
 		if err != nil {
 			return fmt.Errorf("set up %s: %w", s.Name, err)
 		}
@@ -274,7 +288,7 @@ func orEmpty(list []string) []string {
 func (c *Checks) config(s *Scenario, n int) *resource.CheckConfig {
 	config := &resource.CheckConfig{
 		Metadata: s.meta(numbered(c.Name, n), nil), Command: c.Command, Interval: seconds(c.Interval), Cron: c.Cron, Publish: true,
-		Subscriptions: orEmpty(c.Subscriptions), Handlers: orEmpty(c.Handlers), RoundRobin: c.RoundRobin, ProxyEntityName: c.ProxyEntity,
+		Subscriptions: orEmpty(c.Subscriptions), Handlers: orEmpty(c.Handlers), RoundRobin: c.RoundRobin, ProxyEntityName: c.proxyEntity(s, n),
 		TTL: int64(seconds(c.TTL)), Timeout: seconds(c.Timeout), LowFlapThreshold: c.LowFlap, HighFlapThreshold: c.HighFlap,
 		RuntimeAssets: []string{}, CheckHooks: []resource.HookList{}, EnvVars: []string{}, OutputMetricHandlers: []string{}, Secrets: []resource.Secret{},
 	}
@@ -292,7 +306,41 @@ func (c *Checks) config(s *Scenario, n int) *resource.CheckConfig {
 	if c.Metrics != nil {
 		config.OutputMetricFormat, config.OutputMetricHandlers = c.Metrics.Format, orEmpty(c.Metrics.Handlers)
 	}
+	if c.RequestBytes > 0 {
+		c.fill(config)
+	}
 	return config
+}
+
+// proxyEntity is the proxy entity of the check with number n.
+func (c *Checks) proxyEntity(s *Scenario, n int) string {
+	for _, e := range s.Entities {
+		if e.Name == c.ProxyEntity {
+			return numbered(e.Name, (n-1)%max(1, e.Count)+1)
+		}
+	}
+	return c.ProxyEntity
+}
+
+// filling is the annotation that fills a check's requests up.
+const filling = "filling"
+
+// fill fills a check's definition up so that a request has the length that the scenario wants.
+func (c *Checks) fill(config *resource.CheckConfig) {
+	annotations := map[string]string{}
+	config.Metadata.Annotations = annotations
+	missing := func() int {
+		request := resource.CheckRequest{Config: config, Issued: 1_800_000_000}
+		return c.RequestBytes - len(request.AppendProto(nil))
+	}
+	if c.RoundRobin {
+		annotations[resource.TurnAnnotation] = "1800000000 " + c.Subscriptions[0] + " 1800000000000000"
+	}
+	if n := missing(); n > 0 {
+		annotations[filling] = strings.Repeat("x", n) // too long by its own frame
+		annotations[filling] = strings.Repeat("x", max(0, n+missing()))
+	}
+	delete(annotations, resource.TurnAnnotation)
 }
 
 func (h *Handler) handler(s *Scenario) *resource.Handler {

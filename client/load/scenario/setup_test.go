@@ -306,3 +306,111 @@ func TestSetupFails(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestRequestBytes: a request has the length that the scenario wants, for each check and with its turn.
+func TestRequestBytes(t *testing.T) {
+	s := mustParse(t, `name: lab
+agents: [{name: a, count: 3, subscriptions: [one, two]}]
+checks:
+  - {name: "robin-{n}", count: 20000, interval: 1s, subscriptions: [one, two], round_robin: true, request_bytes: 1024}
+  - {name: "plain-{n}", count: 2, interval: 1s, subscriptions: [one], request_bytes: 700}
+  - {name: short, interval: 1s, subscriptions: [one], request_bytes: 10}
+`)
+	size := func(c *resource.CheckConfig, subscription string) int {
+		if subscription != "" {
+			c.Metadata.Annotations[resource.TurnAnnotation] = "1799999999 " + subscription + " 1799999999000000"
+		}
+		return len((&resource.CheckRequest{Config: c, Issued: 1_799_999_999}).AppendProto(nil))
+	}
+	for _, n := range []int{1, 9, 10, 20_000} {
+		for _, subscription := range []string{"one", "two"} {
+			if got := size(s.Checks[0].config(s, n), subscription); got != 1024 {
+				t.Errorf("a turn of check %d has %d bytes", n, got)
+			}
+		}
+	}
+	if got := size(s.Checks[1].config(s, 2), ""); got != 700 {
+		t.Errorf("a request has %d bytes", got)
+	}
+	for _, c := range s.Checks {
+		if _, has := c.config(s, 1).Metadata.Annotations[resource.TurnAnnotation]; has {
+			t.Errorf("the definition of %s has a turn", c.Name)
+		}
+	}
+	if a := s.Checks[2].config(s, 1).Metadata.Annotations; len(a) != 0 {
+		t.Errorf("a definition that is long enough has the annotations %v", a)
+	}
+}
+
+// TestProxyEntityInTurn: checks share a number of proxy entities.
+func TestProxyEntityInTurn(t *testing.T) {
+	s := mustParse(t, `name: lab
+agents: [{name: a, count: 3, subscriptions: [one]}]
+checks:
+  - {name: "many-{n}", count: 7, interval: 1s, subscriptions: [one], proxy_entity: "switch-{n}"}
+  - {name: one, interval: 1s, subscriptions: [one], proxy_entity: switch-2}
+entities: [{name: "switch-{n}", count: 3}]
+`)
+	for n, want := range []string{"switch-1", "switch-2", "switch-3", "switch-1", "switch-2", "switch-3", "switch-1"} {
+		if got := s.Checks[0].config(s, n+1).ProxyEntityName; got != want {
+			t.Errorf("check %d is for %s, want %s", n+1, got, want)
+		}
+	}
+	if got := s.Checks[1].config(s, 1).ProxyEntityName; got != "switch-2" {
+		t.Errorf("the other check is for %s", got)
+	}
+}
+
+// TestSetupLate: checks that come last are created last, and removed with all else.
+func TestSetupLate(t *testing.T) {
+	m, c := inMemory(t)
+	s := mustParse(t, strings.Replace(full, "checks_last: false", "checks_last: true", 1))
+	f := func(setup func(context.Context, *client.Client) error, want int) {
+		t.Helper()
+		if err := setup(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if len(m.objects) != want {
+			t.Errorf("%d objects, want %d", len(m.objects), want)
+		}
+	}
+	s.Load.CreateParallel = 1
+	f(s.Setup, 2+4+4)
+	f(s.SetupLate, 2+4+4+7)
+	if m.most != 1 {
+		t.Errorf("%d objects were created at the same time, want one", m.most)
+	}
+	f(s.Cleanup, 0)
+	s.Load.ChecksLast = false
+	f(s.Setup, 2+4+4+7)
+	puts := len(m.puts)
+	f(s.SetupLate, 2+4+4+7)
+	if len(m.puts) != puts {
+		t.Error("objects were created twice")
+	}
+}
+
+// TestRunners: the rate of a check counts the agents that have one of its subscriptions.
+func TestRunners(t *testing.T) {
+	all := []string{"a", "b", "c", "d", "e"}
+	for each := range 6 {
+		for count := 1; count <= 12; count++ {
+			for _, subscriptions := range [][]string{{"a"}, {"b", "d"}, {"x"}, {"x", "e"}, all} {
+				g := Agents{Count: count, Subscriptions: all, SubscriptionsPerAgent: each}
+				want := 0
+				for index := 1; index <= count; index++ {
+					own := all
+					if each > 0 {
+						own = append(append([]string{}, all...), all...)[index%5 : index%5+each]
+					}
+					if slices.ContainsFunc(own, func(s string) bool { return slices.Contains(subscriptions, s) }) {
+						want++
+					}
+				}
+				if got := g.with(subscriptions); got != want {
+					t.Errorf("%d of %d agents with %d each have one of %v, want %d", got, count, each, subscriptions, want)
+				}
+			}
+		}
+	}
+}
