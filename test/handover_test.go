@@ -92,7 +92,7 @@ func (p *pager) of(check string) (pages []page) {
 	return pages
 }
 
-// gauge returns a metric of a handler, 0 if the backend does not answer.
+// gauge returns a metric of a handler, or with "" one without labels; 0 if the backend does not answer.
 func (p *process) gauge(name, handler string) (v float64) {
 	resp, err := http.Get("http://" + p.api + "/metrics")
 	if err != nil {
@@ -105,6 +105,9 @@ func (p *process) gauge(name, handler string) (v float64) {
 		return 0
 	}
 	for _, m := range families[name].GetMetric() {
+		if len(m.GetLabel()) == 0 && handler == "" {
+			return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
 		for _, l := range m.GetLabel() {
 			if l.GetValue() == handler {
 				v += m.GetGauge().GetValue() + m.GetCounter().GetValue()
