@@ -15,7 +15,8 @@ import (
 // subscription.
 //
 // Locks are taken in this order: the departures' mu, a session's configuring, the registry's mu, a session's mu, the
-// pacer's mu or those of Agents. No definition is written while one of them is held: Server.onChange takes them, and writes wait for it.
+// pacer's mu or those of Agents. No definition is written while one of them is held: Server.onChange takes them, and
+// writes wait for it.
 type registry struct {
 	mu            sync.RWMutex // guards the fields below
 	agents        map[resource.Name][]*session
