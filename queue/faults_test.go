@@ -41,8 +41,8 @@ func TestResultsOfBefore(t *testing.T) {
 	}
 }
 
-// TestFlapping: an agent that loses its connection again and again keeps its turn once. The next one gets it, and a turn
-// ends at some time whatever happens.
+// TestFlapping: an agent that loses its connection again and again keeps its turn once. The next one gets it, and each
+// turn ends in the end.
 func TestFlapping(t *testing.T) {
 	b := newBed(t, "a", "b")
 	b.tick()
@@ -118,7 +118,7 @@ func TestTakeOverOfRunning(t *testing.T) {
 	}
 }
 
-// TestOneRequest: an agent gets one request for a turn of several groups, whichever groups they are, and when it comes
+// TestOneRequest: an agent gets one request for a turn of several groups, side by side or not, and also when it comes
 // later than they do. Its requests are not issued in the future.
 func TestOneRequest(t *testing.T) {
 	b := newBed(t)

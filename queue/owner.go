@@ -164,7 +164,7 @@ func (q *Queue) give(o *owed, now time.Time) {
 	}
 	switch {
 	case !some:
-		o.tried = nil // whichever comes now is another one
+		o.tried = nil // they are gone
 		q.waiting[o] = struct{}{}
 		q.setTimer(o, o.deadline)
 		return

@@ -342,8 +342,8 @@ func (q *Queue) offer(g *group, turn Turn, t *Tick, now time.Time) {
 	}
 }
 
-// Forget drops what a check owes to groups that are not in the given subscriptions: it was deleted or changed.
-func (q *Queue) Forget(name resource.Name, subscriptions []string) {
+// forget drops what a check owes to groups that are not in the given subscriptions: it was deleted or changed.
+func (q *Queue) forget(name resource.Name, subscriptions []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c := q.checks[name]

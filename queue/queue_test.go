@@ -228,8 +228,8 @@ func TestDone(t *testing.T) {
 	}
 }
 
-// TestNobodyThere: a turn waits for an agent until its deadline.
-func TestNobodyThere(t *testing.T) {
+// TestNoAgent: a turn waits for an agent until its deadline.
+func TestNoAgent(t *testing.T) {
 	b := newBed(t)
 	b.tick()
 	b.pass(8 * time.Second)

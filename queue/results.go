@@ -59,7 +59,7 @@ func (q *Queue) Define(name resource.Name, c *resource.CheckConfig) {
 	}
 	r.some.Store(len(r.checks) > 0)
 	r.mu.Unlock()
-	q.Forget(name, c.Subscriptions)
+	q.forget(name, c.Subscriptions)
 }
 
 // Name implements fold.Follower.

@@ -206,7 +206,9 @@ func Join[G any](lists [][]G, status func(*G) *GroupStatus) []G {
 	}
 	slices.SortFunc(joined, func(a, b G) int {
 		x, y := status(&a), status(&b)
-		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Check, y.Check), strings.Compare(x.Subscription, y.Subscription))
+		return cmp.Or(
+			strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Check, y.Check), strings.Compare(x.Subscription, y.Subscription),
+		)
 	})
 	return joined
 }

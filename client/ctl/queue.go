@@ -15,8 +15,9 @@ import (
 // queueCommand has the commands about what round-robin checks owe.
 func queueCommand() *cobra.Command {
 	cmd := groupOf("queue", "show the turns of round-robin checks", "list", listQueueCommand(), infoQueueCommand())
-	cmd.Long = `See who runs round-robin checks. Each subscription of such a check is a group: each tick is the turn of one of its agents. A turn
-without a result goes to the next agent, until its deadline. The figures count since the backend that gives the turns began.`
+	cmd.Long = `See who runs round-robin checks. Each subscription of such a check is a group: each tick is the turn of one of its
+agents. A turn without a result goes to the next agent, until its deadline. The figures count since the backend that gives
+the turns began.`
 	return cmd
 }
 

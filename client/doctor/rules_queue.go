@@ -17,8 +17,9 @@ func groupsWithoutAgents(e *exam) {
 	names := metricsNamed(e.after, metric, groupName, func(name string, _ float64) string { return name })
 	e.find(Finding{
 		Severity: Warning, Part: Schedule,
-		Title:  "round-robin checks have no agents",
-		Detail: fmt.Sprintf("No agent is connected for %s of round-robin checks%s. Their ticks are not run there.", count(n, "subscription"), names),
+		Title: "round-robin checks have no agents",
+		Detail: fmt.Sprintf("No agent is connected for %s of round-robin checks%s. Their ticks are not run there.",
+			count(n, "subscription"), names),
 		Advice: "Start agents with these subscriptions, or take the subscriptions from the checks.",
 	})
 }
