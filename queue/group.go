@@ -24,6 +24,7 @@ type group struct {
 	name   Group
 	limits limits // of the newest tick
 	cursor string // the agent that had the last turn
+	place  int    // where that was in its ring
 	moved  uint64 // when that was, see stamp
 	open   map[Turn]*owed
 	done   []answered // turns that had a result, in their order

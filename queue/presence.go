@@ -1,8 +1,10 @@
 package queue
 
 import (
+	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
@@ -16,10 +18,12 @@ import (
 //
 // It is safe for concurrent use.
 type Presence struct {
-	mu   sync.Mutex // guards the fields below, and all that they lead to
-	self *site
-	rings
-	agents map[resource.Name]*agent
+	mu     sync.Mutex // guards the fields below, and all that they lead to
+	self   *site
+	rings  map[resource.Name]*ring
+	agents map[string]map[string]*agent // by namespace and name
+	older  map[*agent][]*home           // of agents that are connected to several members; the newer ones come last
+	homes  map[homeKey]*home
 	sites  map[string]*site // the other members, by id
 	// changed are the own agents whose change the other members have not got, and left the connections that have ended
 	// since takeLeft.
@@ -32,21 +36,17 @@ type site struct {
 	member string
 	life   string // of its process
 	number uint64 // of its newest change that is in effect
-	homes  map[resource.Name]*home
-	missed bool // its agents may be others than homes says
-	asked  bool // for a copy, which has not come yet
+	missed bool   // its agents may be others than Presence says
+	asked  bool   // for a copy, which has not come yet
 }
 
 // newPresence returns the presence of a member and one of its process's lives, without agents.
 func newPresence(member, life string) *Presence {
 	return &Presence{
-		self: newSite(member, life), rings: rings{}, agents: map[resource.Name]*agent{}, sites: map[string]*site{},
+		self: &site{member: member, life: life}, rings: map[resource.Name]*ring{}, agents: map[string]map[string]*agent{},
+		older: map[*agent][]*home{}, homes: map[homeKey]*home{}, sites: map[string]*site{},
 		changed: map[resource.Name]struct{}{}, left: map[connection]struct{}{},
 	}
-}
-
-func newSite(member, life string) *site {
-	return &site{member: member, life: life, homes: map[resource.Name]*home{}}
 }
 
 // Connected says that an agent is connected to this member, and has these subscriptions from now on.
@@ -61,61 +61,168 @@ func (p *Presence) Connected(name resource.Name, subscriptions []string) {
 func (p *Presence) Gone(name resource.Name) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.self.homes[name] != nil {
-		p.leave(p.self, name)
+	if p.leave(p.self, p.agent(name)) {
 		p.changed[name] = struct{}{}
 	}
 }
 
-// settle gives an agent a home with these subscriptions. The caller holds mu.
+// agent returns a connected agent; nil if it is not. The caller holds mu, as for the functions up to Number.
+func (p *Presence) agent(name resource.Name) *agent { return p.agents[name.Namespace][name.Name] }
+
+// homeAt returns an agent's home at a site; nil if it has none there.
+func (p *Presence) homeAt(s *site, a *agent) *home {
+	switch {
+	case a == nil:
+		return nil
+	case a.home.site == s:
+		return a.home
+	}
+	for _, h := range p.older[a] {
+		if h.site == s {
+			return h
+		}
+	}
+	return nil
+}
+
+// settle gives an agent a home with these subscriptions.
 func (p *Presence) settle(s *site, name resource.Name, subscriptions []string) {
-	a := p.agents[name]
-	if a == nil {
-		a = &agent{name: name}
-		p.agents[name] = a
+	a := p.agent(name)
+	old, h := p.homeAt(s, a), p.share(s, name, subscriptions)
+	switch {
+	case a == nil:
+		a = &agent{name.Name, h}
+		p.add(a)
+	case a.home == old:
+		a.home = h
+	case old != nil:
+		p.older[a][slices.Index(p.older[a], old)] = h
+	default:
+		p.older[a] = append(p.older[a], a.home)
+		a.home = h
 	}
-	h := s.homes[name]
-	if h == nil {
-		h = &home{site: s, agent: a}
-		s.homes[name] = h
-		a.homes = append(a.homes, h)
-	}
-	old := h.rings
-	h.rings = make([]*ring, 0, len(subscriptions))
-	for _, subscription := range subscriptions {
-		r := p.of(resource.Name{Namespace: name.Namespace, Name: subscription})
-		if !slices.Contains(h.rings, r) {
-			h.rings = append(h.rings, r)
+	if old != h {
+		for _, r := range h.rings {
 			r.set(a, true)
 		}
 	}
-	p.leaveRings(a, old)
+	if old != nil {
+		p.leaveHome(a, old)
+	}
 }
 
-// leave takes a home away. The caller holds mu.
-func (p *Presence) leave(s *site, name resource.Name) {
-	h := s.homes[name]
-	delete(s.homes, name)
-	a := h.agent
-	a.homes = slices.DeleteFunc(a.homes, func(o *home) bool { return o == h })
-	p.leaveRings(a, h.rings)
-	if len(a.homes) == 0 {
-		delete(p.agents, name)
+// leave takes the home at a site away from an agent, and reports whether it had one.
+func (p *Presence) leave(s *site, a *agent) bool {
+	old := p.homeAt(s, a)
+	if old == nil {
+		return false
 	}
-	p.left[connection{name, s.member}] = struct{}{}
+	p.left[connection{a.full(), s.member}] = struct{}{}
+	others := slices.DeleteFunc(append(p.older[a], a.home), func(h *home) bool { return h == old })
+	last := len(others) - 1
+	if last < 0 {
+		p.remove(a)
+	} else {
+		a.home = others[last]
+		if p.older[a] = others[:last]; last == 0 {
+			delete(p.older, a)
+		}
+	}
+	p.leaveHome(a, old)
+	return true
 }
 
-// leaveRings takes an agent out of the rings that it has through no home any more, and removes those that are empty then.
-func (p *Presence) leaveRings(a *agent, old []*ring) {
-	for _, r := range old {
-		if a.has(r) {
-			continue
-		}
-		r.set(a, false)
-		if len(r.changed) >= len(r.agents) && r.empty() {
-			delete(p.rings, r.subscription)
+// leaveHome takes an agent out of the rings that it has through no other home.
+func (p *Presence) leaveHome(a *agent, old *home) {
+	for _, r := range old.rings {
+		has := func(h *home) bool { return slices.Contains(h.rings, r) }
+		if (a.home == nil || !has(a.home)) && !slices.ContainsFunc(p.older[a], has) {
+			p.part(r, a)
 		}
 	}
+	if old.agents--; old.agents == 0 {
+		delete(p.homes, old.homeKey)
+	}
+}
+
+// part takes an agent out of a ring, and removes the ring if it is empty then.
+func (p *Presence) part(r *ring, a *agent) {
+	r.set(a, false)
+	if len(r.changed) >= len(r.agents) && r.empty() {
+		delete(p.rings, r.subscription)
+	}
+}
+
+// add adds an agent that had no home.
+func (p *Presence) add(a *agent) {
+	of := p.agents[a.home.namespace]
+	if of == nil {
+		of = map[string]*agent{}
+		p.agents[a.home.namespace] = of
+	}
+	of[a.name] = a
+	if r := p.own(a.full()); r != nil {
+		r.set(a, true)
+	}
+}
+
+// remove removes an agent that has no home any more.
+func (p *Presence) remove(a *agent) {
+	name := a.full()
+	if delete(p.agents[name.Namespace], name.Name); len(p.agents[name.Namespace]) == 0 {
+		delete(p.agents, name.Namespace)
+	}
+	if r := p.own(name); r != nil {
+		p.part(r, a)
+	}
+	a.home = nil
+}
+
+// own returns the ring of the subscription that only the named agent has, or others that name it. There is none until it is
+// looked at: it would be one more for each agent.
+func (p *Presence) own(agent resource.Name) *ring {
+	return p.rings[resource.Name{Namespace: agent.Namespace, Name: resource.EntitySubscription(agent.Name)}]
+}
+
+// of returns a subscription's ring, and makes it if necessary.
+func (p *Presence) of(subscription resource.Name) *ring {
+	r := p.rings[subscription]
+	if r == nil {
+		r = &ring{subscription: subscription}
+		p.rings[subscription] = r
+		if a := p.owner(subscription); a != nil {
+			r.set(a, true)
+		}
+	}
+	return r
+}
+
+// owner returns the connected agent whose own subscription it is; nil if there is none.
+func (p *Presence) owner(subscription resource.Name) *agent {
+	name, own := strings.CutPrefix(subscription.Name, resource.EntitySubscription(""))
+	if !own {
+		return nil
+	}
+	return p.agent(resource.Name{Namespace: subscription.Namespace, Name: name})
+}
+
+// share returns the home of one more agent.
+func (p *Presence) share(s *site, agent resource.Name, subscriptions []string) *home {
+	own := resource.EntitySubscription(agent.Name)
+	list := slices.DeleteFunc(slices.Clone(subscriptions), func(name string) bool { return name == own })
+	k := homeKey{s, agent.Namespace, strings.Join(list, "\x00")}
+	h := p.homes[k]
+	if h == nil {
+		h = &home{homeKey: k}
+		for _, name := range list {
+			if r := p.of(resource.Name{Namespace: agent.Namespace, Name: name}); !slices.Contains(h.rings, r) {
+				h.rings = append(h.rings, r)
+			}
+		}
+		p.homes[k] = h
+	}
+	h.agents++
+	return h
 }
 
 // Number is that of the newest change that the other members were told.
@@ -140,7 +247,7 @@ func (p *Presence) changes(size int) (message []byte, more bool) {
 			return w.buf, true
 		}
 		delete(p.changed, name)
-		w.agent(name, p.self.homes[name])
+		w.agent(name, p.homeAt(p.self, p.agent(name)))
 	}
 	return w.buf, false
 }
@@ -150,8 +257,8 @@ func (p *Presence) copy() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := p.begin()
-	for name, h := range p.self.homes {
-		w.agent(name, h)
+	for a := range p.at(p.self) {
+		w.agent(a.full(), p.homeAt(p.self, a))
 	}
 	return w.buf
 }
@@ -200,12 +307,12 @@ func (p *Presence) take(message []byte) error {
 		return nil
 	}
 	s.number, s.missed = m.number, false
-	gone := maps.Clone(s.homes)
+	gone := maps.Collect(p.at(s))
 	for _, a := range m.agents {
-		delete(gone, a.name)
+		delete(gone, p.agent(a.name))
 	}
-	for name := range gone {
-		p.leave(s, name)
+	for a := range gone {
+		p.leave(s, a)
 	}
 	p.apply(s, m.agents)
 	return nil
@@ -255,15 +362,28 @@ func (p *Presence) site(member, life string) *site {
 		if s != nil {
 			p.vacate(s)
 		}
-		s = newSite(member, life)
+		s = &site{member: member, life: life}
 		p.sites[member] = s
 	}
 	return s
 }
 
+// at returns the agents that are connected to a site.
+func (p *Presence) at(s *site) iter.Seq2[*agent, struct{}] {
+	return func(yield func(*agent, struct{}) bool) {
+		for _, agents := range p.agents {
+			for _, a := range agents {
+				if p.homeAt(s, a) != nil && !yield(a, struct{}{}) {
+					return
+				}
+			}
+		}
+	}
+}
+
 func (p *Presence) vacate(s *site) {
-	for name := range maps.Clone(s.homes) {
-		p.leave(s, name)
+	for a := range p.at(s) {
+		p.leave(s, a)
 	}
 }
 
@@ -271,8 +391,8 @@ func (p *Presence) apply(s *site, agents []present) {
 	for _, a := range agents {
 		if a.connected {
 			p.settle(s, a.name, a.subscriptions)
-		} else if s.homes[a.name] != nil {
-			p.leave(s, a.name)
+		} else {
+			p.leave(s, p.agent(a.name))
 		}
 	}
 }
@@ -299,15 +419,19 @@ func (p *Presence) takeLeft() map[connection]struct{} {
 func (p *Presence) memberOf(agent resource.Name) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if a := p.agents[agent]; a != nil {
-		return a.at().site.member
+	if a := p.agent(agent); a != nil {
+		return a.home.site.member
 	}
 	return ""
 }
 
 // ring returns the agents of a group; nil if there is none. The caller holds mu.
 func (p *Presence) ring(g Group) *ring {
-	r := p.rings[resource.Name{Namespace: g.Check.Namespace, Name: g.Subscription}]
+	subscription := resource.Name{Namespace: g.Check.Namespace, Name: g.Subscription}
+	r := p.rings[subscription]
+	if r == nil && p.owner(subscription) != nil {
+		r = p.of(subscription)
+	}
 	if r == nil || r.empty() {
 		return nil
 	}
@@ -319,7 +443,7 @@ func (p *Presence) others(g Group, tried []string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.ring(g)
-	return r != nil && slices.ContainsFunc(r.agents, func(a *agent) bool { return !slices.Contains(tried, a.name.Name) })
+	return r != nil && slices.ContainsFunc(r.agents, func(a *agent) bool { return !slices.Contains(tried, a.name) })
 }
 
 // has reports whether a group has an agent.
@@ -363,13 +487,13 @@ func (p *Presence) next(g *group, tried []string) (agent, member string, some bo
 	}
 	if g.cursor == "" { // each group begins with another agent, or the first one would have the first turns of all
 		hash := xxhash.Sum64String(g.name.Check.Name + "\x00" + g.name.Subscription)
-		g.cursor = r.agents[hash%uint64(len(r.agents))].name.Name
+		g.cursor = r.agents[hash%uint64(len(r.agents))].name
 	}
 	for name, steps := g.cursor, 0; steps <= len(tried); steps++ {
-		at := r.after(name)
-		if name = r.agents[at].name.Name; !slices.Contains(tried, name) {
-			r.turns[at]++
-			return name, r.agents[at].at().site.member, true
+		g.place = r.after(name, g.place)
+		if name = r.agents[g.place].name; !slices.Contains(tried, name) {
+			r.turns[g.place]++
+			return name, r.agents[g.place].home.site.member, true
 		}
 	}
 	return "", "", true

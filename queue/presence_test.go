@@ -16,13 +16,10 @@ import (
 func (p *Presence) members(subscription string) (names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := p.rings[resource.Name{Namespace: "default", Name: subscription}]
-	if r == nil {
-		return nil
-	}
-	r.settle()
-	for _, a := range r.agents {
-		names = append(names, a.name.Name)
+	if r := p.ring(Group{resource.Name{Namespace: "default", Name: "check"}, subscription}); r != nil {
+		for _, a := range r.agents {
+			names = append(names, a.name)
+		}
 	}
 	return names
 }
@@ -37,8 +34,11 @@ func TestAfter(t *testing.T) {
 		p.Connected(resource.Name{Namespace: "default", Name: name}, []string{"linux"})
 	}
 	for name, want := range map[string]string{"": "a", "a": "c", "b": "c", "c": "e", "e": "a", "z": "a"} {
-		if linux.settle(); linux.agents[linux.after(name)].name.Name != want {
-			t.Errorf("after %q comes %s, want %s", name, linux.agents[linux.after(name)].name.Name, want)
+		linux.settle()
+		for near := range 4 {
+			if got := linux.agents[linux.after(name, near)].name; got != want {
+				t.Errorf("after %q comes %s, want %s", name, got, want)
+			}
 		}
 	}
 	linux.turns = []uint32{1, 2, 3}
@@ -50,8 +50,10 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-// TestPresence: three members that tell each other about their agents know the same in the end, whatever gets lost.
+// TestPresence: three members that tell each other about their agents know the same in the end, whatever gets lost. Each
+// agent has its own subscription, and some have that of others too.
 func TestPresence(t *testing.T) {
+	list := []string{"sub-0", "sub-1", "sub-2", "sub-3", "entity:agent-0", "entity:agent-1"}
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 0))
@@ -92,14 +94,16 @@ func TestPresence(t *testing.T) {
 				default:
 					var subscriptions []string
 					for range rng.IntN(4) {
-						subscriptions = append(subscriptions, fmt.Sprint("sub-", rng.IntN(4)))
+						subscriptions = append(subscriptions, list[rng.IntN(len(list))])
 					}
+					subscriptions = resource.AddEntitySubscription(subscriptions, name)
 					connected[at][name] = subscriptions
 					all[at].Connected(resource.Name{Namespace: "default", Name: name}, subscriptions)
 				}
 				if rng.IntN(3) == 0 {
 					spread(at, true)
 				}
+				all[at].members(list[rng.IntN(len(list))])
 			}
 			for from := range all {
 				spread(from, true)
@@ -114,8 +118,7 @@ func TestPresence(t *testing.T) {
 					}
 				}
 			}
-			for i := range 4 {
-				subscription := fmt.Sprint("sub-", i)
+			for _, subscription := range list {
 				want := map[string]bool{}
 				for _, agents := range connected {
 					for name, has := range agents {
@@ -172,7 +175,8 @@ func BenchmarkPresence(b *testing.B) {
 			}
 			from := newPresence("a", "1")
 			for i := range agents {
-				from.Connected(resource.Name{Namespace: "default", Name: fmt.Sprintf("host-%05d", i)}, subscriptions)
+				name := fmt.Sprintf("host-%05d", i)
+				from.Connected(resource.Name{Namespace: "default", Name: name}, resource.AddEntitySubscription(subscriptions, name))
 			}
 			before := inUse()
 			to := newPresence("b", "1")
@@ -188,9 +192,10 @@ func BenchmarkPresence(b *testing.B) {
 				first = to.of(resource.Name{Namespace: "default", Name: subscription})
 				first.settle()
 			}
-			name := ""
+			name, at := "", 0
 			for b.Loop() {
-				name = first.agents[first.after(name)].name.Name
+				at = first.after(name, at)
+				name = first.agents[at].name
 			}
 			b.ReportMetric(float64(inUse()-before)/(agents*float64(each)), "B/subscription")
 			runtime.KeepAlive(to)

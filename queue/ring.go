@@ -8,30 +8,27 @@ import (
 )
 
 // agent is a connected agent. It is in the ring of each of its subscriptions once, however many members it is connected
-// to.
+// to. There are very many, so it is small.
 type agent struct {
-	name  resource.Name
-	homes []*home // the newest is the last
+	name string
+	home *home // that gets requests, the newest; others are in Presence.older
 }
 
-// home is an agent's connection to a member.
+// home is a member that agents are connected to, and their subscriptions, without each agent's own (see Presence.own). All
+// agents for which both are the same share it.
 type home struct {
-	site  *site
-	agent *agent
-	rings []*ring // of its subscriptions
+	homeKey
+	rings  []*ring
+	agents int // that have it
 }
 
-// at returns the connection that gets requests; nil if there is none any more.
-func (a *agent) at() *home {
-	if len(a.homes) == 0 {
-		return nil
-	}
-	return a.homes[len(a.homes)-1]
+// homeKey tells the homes of a site apart.
+type homeKey struct {
+	site                     *site
+	namespace, subscriptions string
 }
 
-func (a *agent) has(r *ring) bool {
-	return slices.ContainsFunc(a.homes, func(h *home) bool { return slices.Contains(h.rings, r) })
-}
+func (a *agent) full() resource.Name { return resource.Name{Namespace: a.home.namespace, Name: a.name} }
 
 // ring is the agents of a subscription in the order of their names, which is the order of their turns. Changes wait until
 // the ring is looked at: when many agents come together, each of them would move half of the others.
@@ -81,7 +78,7 @@ func (r *ring) settle() {
 	r.agents, r.turns, r.changed = agents, turns, nil
 }
 
-func byName(a, b *agent) int { return strings.Compare(a.name.Name, b.name.Name) }
+func byName(a, b *agent) int { return strings.Compare(a.name, b.name) }
 
 func (r *ring) empty() bool {
 	r.settle()
@@ -90,27 +87,18 @@ func (r *ring) empty() bool {
 
 // search returns the place of a name. The ring must be settled.
 func (r *ring) search(name string) (at int, found bool) {
-	return slices.BinarySearchFunc(r.agents, name, func(a *agent, name string) int { return strings.Compare(a.name.Name, name) })
+	return slices.BinarySearchFunc(r.agents, name, func(a *agent, name string) int { return strings.Compare(a.name, name) })
 }
 
-// after returns the place of the first agent behind a name, and begins anew at the end. The ring must not be empty.
-func (r *ring) after(name string) int {
-	at, found := r.search(name)
+// after returns the place of the first agent behind a name, and begins anew at the end. The ring must not be empty. near is
+// where the name may be: mostly no agent has come or gone.
+func (r *ring) after(name string, near int) int {
+	at, found := near, near < len(r.agents) && r.agents[near].name == name
+	if !found {
+		at, found = r.search(name)
+	}
 	if found {
 		at++
 	}
 	return at % len(r.agents)
-}
-
-// rings has the rings by subscription.
-type rings map[resource.Name]*ring
-
-// of returns a subscription's ring, and makes it if necessary.
-func (r rings) of(subscription resource.Name) *ring {
-	one := r[subscription]
-	if one == nil {
-		one = &ring{subscription: subscription}
-		r[subscription] = one
-	}
-	return one
 }
