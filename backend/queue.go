@@ -16,7 +16,8 @@ import (
 // newQueue makes the queue of round-robin checks. It knows all checks from here on.
 func (b *Backend) newQueue(p *parts) (*queue.Queue, error) {
 	o := queue.Options{
-		Member: p.members.Self(), Life: p.members.Life(), Deliver: p.deliver, Unheard: p.unheard,
+		Member: p.members.Self(), Life: p.members.Life(),
+		Deliver: p.deliver, Unheard: p.unheard, Overloaded: p.overloaded,
 		Acts: func(check resource.Name) bool {
 			return p.members.Acts(cluster.QueueLane(check.Namespace, check.Name))
 		},
@@ -84,6 +85,11 @@ func (p *parts) unheard(period time.Duration, now time.Time) time.Time {
 		return time.UnixMilli(again)
 	}
 	return time.Time{}
+}
+
+// overloaded reports whether the backend was overloaded at any time in a period before now.
+func (p *parts) overloaded(period time.Duration, now time.Time) bool {
+	return p.intake.HeardFor(now) < period
 }
 
 // queueQuestion asks a member for its groups: those of a check with their turns, or without a check all of a namespace.

@@ -40,8 +40,8 @@ type group struct {
 type answered struct {
 	turn  Turn
 	agent string
-	at    time.Time // when this member learned it
-	tried []string  // agents that had the turn before; they may have a result too
+	at    int64     // when this member learned it, Unix milliseconds
+	tried *[]string // agents that had the turn before, if there were any; they may have a result too
 }
 
 // Counts are a group's figures since this backend began.
@@ -158,7 +158,11 @@ func (s *issues) next(agent string, turn Turn, batch uint64, now time.Time) int6
 // note notes when a request was issued. Old ones are forgotten as newer ones come, whatever the clock says.
 func (s *issues) note(k agentEntity, one issue) {
 	if s.lately == nil || s.newest-s.since > issuedFor {
-		s.lately, s.before, s.since = map[agentEntity]issue{}, s.lately, s.newest
+		if s.before == nil {
+			s.before = map[agentEntity]issue{}
+		}
+		clear(s.before)
+		s.lately, s.before, s.since = s.before, s.lately, s.newest
 	}
 	s.lately[k] = one
 }
@@ -188,8 +192,8 @@ func (g *group) tried(t Turn) []string {
 	if o := g.open[t]; o != nil {
 		return o.tried
 	}
-	if a := g.answer(t); a != nil {
-		return a.tried
+	if a := g.answer(t); a != nil && a.tried != nil {
+		return *a.tried
 	}
 	return nil
 }
@@ -213,7 +217,7 @@ func (g *group) recall(now time.Time) {
 // not count.
 func (g *group) had(t Turn, now time.Time) bool {
 	at, found := g.search(t)
-	if found && g.done[at].at.After(now.Add(time.Second)) {
+	if found && g.done[at].at > now.Add(time.Second).UnixMilli() {
 		g.done = slices.Delete(g.done, at, at+1)
 		return false
 	}
@@ -223,13 +227,16 @@ func (g *group) had(t Turn, now time.Time) bool {
 // noteAnswer notes the result of a turn, and forgets those that no turn needs any more: a result counts as the second of
 // its turn for as long as the turn may be given to an agent, and once more.
 func (g *group) noteAnswer(t Turn, agent string, now time.Time) {
-	a := answered{t, agent, now.Round(0), nil}
-	if o := g.open[t]; o != nil && len(o.tried) > 1 {
-		a.tried = o.tried
+	a := answered{t, agent, now.UnixMilli(), nil}
+	if o := g.open[t]; o != nil {
+		a.turn = o.turn // the text of t is part of what the agent has sent
+		if tried := o.tried; len(tried) > 1 {
+			a.tried = &tried
+		}
 	}
 	if len(g.done) == cap(g.done) {
-		before := now.Add(-2 * g.limits.deadline)
-		g.done = slices.DeleteFunc(g.done, func(a answered) bool { return a.at.Before(before) })
+		before := now.Add(-2 * g.limits.deadline).UnixMilli()
+		g.done = slices.DeleteFunc(g.done, func(a answered) bool { return a.at < before })
 		if len(g.done) > cap(g.done)*3/4 {
 			g.done = slices.Grow(g.done, len(g.done)+1) // or the next ones would each look at all
 		}

@@ -56,16 +56,16 @@ func (q *Queue) send(now time.Time) {
 func (q *Queue) sendOnce(now time.Time) (more bool) {
 	q.mu.Lock()
 	local, n := q.local, q.news
-	q.local, q.news = nil, news{}
+	q.local, q.news = q.courier.passing, news{}
 	q.batch++
-	list := deliveries(local)
+	list := q.courier.take(local)
 	var messages [][]byte
 	if q.opts.Bus != nil {
 		messages = n.encode(q.opts.Member)
 	}
 	q.mu.Unlock()
 	for _, d := range list {
-		q.sheet.fill(d)
+		q.courier.fill(d)
 		if !q.opts.Deliver(d) {
 			more = true
 			q.Undelivered(d, now)

@@ -32,8 +32,8 @@ type owed struct {
 	back          bool      // it was given to the same agent again, after another connection was lost
 	passed        uint64    // the stamp under which it was last passed to an agent of this member
 
-	next  time.Time // when it is looked at
-	place int       // in the timers; -1 if it has none
+	next  int64 // when it is looked at, Unix microseconds
+	place int   // in the timers; -1 if it has none
 }
 
 // owe notes a turn. It may not be due yet, if that is later than its tick. The caller holds mu, as for all functions of
@@ -108,55 +108,62 @@ type passing struct {
 	as uint64 // the stamp then
 }
 
-// deliveries returns the requests for the agents that have some turns. An agent that has the turn of several of a check's
-// groups, issued together, gets one request.
-func deliveries(local []passing) []*Delivery {
-	type request struct {
-		check  *check
-		turn   Turn
-		agent  string
-		issued int64
-	}
-	var list []*Delivery
-	found := make(map[request]*Delivery, len(local))
-	for _, p := range local {
-		if p.agent == "" || p.stamp != p.as {
-			continue // it has been settled, or given to another agent, since
-		}
-		r := request{p.group.check, p.turn, p.agent, p.issued}
-		d := found[r]
-		if d == nil {
-			d = &Delivery{
-				Agent: resource.Name{Namespace: p.group.name.Check.Namespace, Name: p.agent}, Check: p.group.name.Check,
-				Turn: p.turn, Attempt: p.attempt, Request: p.request, issued: p.issued,
-			}
-			found[r] = d
-			list = append(list, d)
-		}
-		d.Subscriptions, d.moved = append(d.Subscriptions, p.group.name.Subscription), max(d.moved, p.moved)
-	}
-	return list
-}
+// courier makes the requests of turns for their agents. It belongs to the loop, and reuses its memory: of requests alone
+// there would be a thousand bytes of garbage for each turn.
+type courier struct {
+	passing []passing
+	asked   map[asked]*Delivery
 
-// sheet is a request that is filled in anew for each delivery: a new one for each would be a third of all garbage.
-type sheet struct {
 	request     resource.CheckRequest
 	config      resource.CheckConfig
 	annotations map[string]string
 }
 
-// fill puts the turn and the time of issue on a delivery's request.
-func (s *sheet) fill(d *Delivery) {
-	if s.annotations == nil {
-		s.annotations = map[string]string{}
+// asked tells requests apart.
+type asked struct {
+	check  *check
+	turn   Turn
+	agent  string
+	issued int64
+}
+
+// take returns the requests for the agents that have some turns. An agent that has the turn of several of a check's groups,
+// issued together, gets one request. The caller holds mu.
+func (c *courier) take(local []passing) (list []*Delivery) {
+	if c.asked == nil {
+		c.asked, c.annotations = map[asked]*Delivery{}, map[string]string{}
 	}
-	clear(s.annotations)
-	s.request, s.config = *d.Request, *d.Request.Config
-	maps.Copy(s.annotations, s.config.Metadata.Annotations)
-	s.annotations[resource.TurnAnnotation] = d.Turn.Format(d.moved, d.Subscriptions...)
-	s.config.Metadata.Annotations = s.annotations
-	s.request.Config, s.request.Issued = &s.config, d.issued
-	d.Request = &s.request
+	for _, p := range local {
+		if p.agent == "" || p.stamp != p.as {
+			continue // it has been settled, or given to another agent, since
+		}
+		a := asked{p.group.check, p.turn, p.agent, p.issued}
+		d := c.asked[a]
+		if d == nil {
+			d = &Delivery{
+				Agent: resource.Name{Namespace: p.group.name.Check.Namespace, Name: p.agent}, Check: p.group.name.Check,
+				Turn: p.turn, Attempt: p.attempt, Request: p.request, issued: p.issued,
+			}
+			c.asked[a] = d
+			list = append(list, d)
+		}
+		d.Subscriptions, d.moved = append(d.Subscriptions, p.group.name.Subscription), max(d.moved, p.moved)
+	}
+	clear(c.asked)
+	clear(local)
+	c.passing = local[:0]
+	return list
+}
+
+// fill puts the turn and the time of issue on a delivery's request.
+func (c *courier) fill(d *Delivery) {
+	clear(c.annotations)
+	c.request, c.config = *d.Request, *d.Request.Config
+	maps.Copy(c.annotations, c.config.Metadata.Annotations)
+	c.annotations[resource.TurnAnnotation] = d.Turn.Format(d.moved, d.Subscriptions...)
+	c.config.Metadata.Annotations = c.annotations
+	c.request.Config, c.request.Issued = &c.config, d.issued
+	d.Request = &c.request
 }
 
 // here reports whether a tick fell due since this queue began.

@@ -103,6 +103,8 @@ func (q *Queue) timeout(o *owed, now time.Time) {
 		q.expire(o)
 	case o.request == nil || o.running && !o.lost:
 		q.setTimer(o, o.until())
+	case o.agent != "" && !o.lost && q.opts.Overloaded(o.limits.answer, now):
+		q.setTimer(o, earlier(o.until(), now.Add(o.limits.answer)))
 	default:
 		delete(q.waiting, o)
 		if o.agent == "" {
@@ -238,9 +240,13 @@ func (q *Queue) declined(o *owed, agent string, now time.Time) {
 	}
 	o.group.counts.Declined++
 	q.count(o.group.check, q.metrics.declined)
-	if o.group.check.acting && o.request != nil {
-		q.give(o, now)
-	} else {
+	switch {
+	case !o.group.check.acting || o.request == nil:
 		q.takeBack(o)
+	case q.opts.Overloaded(o.limits.answer, now): // likely a newer request has taken its place
+		q.takeBack(o)
+		q.setTimer(o, earlier(o.deadline, now.Add(o.limits.answer)))
+	default:
+		q.give(o, now)
 	}
 }

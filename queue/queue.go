@@ -39,6 +39,10 @@ type Options struct {
 	// Unheard returns when an agent's silence counts if results could not arrive for a whole period before now; else the
 	// zero time. Default: they always could.
 	Unheard func(period time.Duration, now time.Time) time.Time
+	// Overloaded reports whether requests were held back, or results could not arrive, at any time in a period before now.
+	// Then no turn goes to a further agent because the one before is silent: it would be one more request. Default: they
+	// never were.
+	Overloaded func(period time.Duration, now time.Time) bool
 	// Bus carries news between the members. Default: there are no others.
 	Bus Bus
 	// Others returns the other members. It must not block. Required with a Bus.
@@ -108,7 +112,7 @@ type Queue struct {
 	presence *Presence
 	results  results
 
-	sheet     sheet         // of the loop
+	courier   courier
 	wake      chan struct{} // capacity 1
 	life      context.Context
 	end       context.CancelFunc
@@ -145,6 +149,9 @@ func New(opts Options) (*Queue, error) {
 	}
 	if opts.Unheard == nil {
 		opts.Unheard = func(time.Duration, time.Time) time.Time { return time.Time{} }
+	}
+	if opts.Overloaded == nil {
+		opts.Overloaded = func(time.Duration, time.Time) bool { return false }
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -272,13 +279,13 @@ func (q *Queue) look(now time.Time) {
 func (q *Queue) fire(now time.Time) (next time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.timers) > 0 && !q.timers[0].next.After(now) {
+	for len(q.timers) > 0 && q.timers[0].next <= now.UnixMicro() {
 		q.timeout(q.timers[0], now)
 	}
 	if len(q.timers) == 0 {
 		return now.Add(time.Hour)
 	}
-	return q.timers[0].next
+	return time.UnixMicro(q.timers[0].next)
 }
 
 // Offer takes a tick. All members call it, so that each of them knows what is owed.
@@ -372,7 +379,7 @@ func (q *Queue) setTimer(o *owed, at time.Time) {
 	if !o.group.check.acting {
 		at = later(o.until(), o.most).Add(outlive)
 	}
-	o.next = at.Round(0) // all are times of the wall clock: its steps do not change their order
+	o.next = at.UnixMicro() // of the wall clock: its steps do not change the order of turns
 	if o.place < 0 {
 		heap.Push(&q.timers, o)
 	} else {
@@ -386,10 +393,10 @@ type timers []*owed
 func (t timers) Len() int { return len(t) }
 
 func (t timers) Less(a, b int) bool {
-	if t[a].next.Equal(t[b].next) {
+	if t[a].next == t[b].next {
 		return t[a].order < t[b].order
 	}
-	return t[a].next.Before(t[b].next)
+	return t[a].next < t[b].next
 }
 
 func (t timers) Swap(a, b int) {

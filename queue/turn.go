@@ -44,7 +44,10 @@ func (t Turn) Format(stamp uint64, subscriptions ...string) string {
 	}
 	for i, s := range subscriptions {
 		b = append(b, " ,"[min(i, 1)])
-		b = append(b, escape.Replace(s)...)
+		if strings.ContainsAny(s, "%,") {
+			s = escape.Replace(s)
+		}
+		b = append(b, s...)
 	}
 	return string(strconv.AppendUint(append(b, ' '), stamp, 10))
 }
@@ -81,8 +84,10 @@ func parseTurn(text, entity string) (g given, ok bool) {
 	if g.stamp, err = strconv.ParseUint(rest[end+1:], 10, 64); err != nil {
 		return given{}, false
 	}
-	for i, s := range g.subscriptions {
-		g.subscriptions[i] = unescape.Replace(s)
+	if strings.Contains(text, "%") {
+		for i, s := range g.subscriptions {
+			g.subscriptions[i] = unescape.Replace(s)
+		}
 	}
 	if len(g.subscriptions) > 1 {
 		slices.Sort(g.subscriptions)

@@ -98,6 +98,9 @@ func (s *session) takeFrames(b *batch, h held) (requests int) {
 			requests++
 		}
 		b.frames = append(b.frames, m.frame)
+		if m.scratch != nil {
+			b.scratches = append(b.scratches, m.scratch)
+		}
 		o.bytes -= len(m.frame)
 	}
 	clear(o.frames[len(kept):])

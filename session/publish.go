@@ -71,6 +71,26 @@ func (p *publication) all(q *schedule.Request) {
 // scratches are buffers to encode requests in: a frame that grows as it is encoded would leave twice its size as garbage.
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
+// keepScratch is how large a buffer may be that a frame waits in, in bytes: a frame may be much smaller than its buffer.
+const keepScratch = 4 << 10
+
+// encode makes the frame. own says that only one session sends it: it needs no memory of its own then.
+func (m *message) encode(e wire.Encoding, q *resource.CheckRequest, own bool) error {
+	scratch := scratches.Get().(*[]byte)
+	frame, err := wire.Append((*scratch)[:0], wire.TypeCheckRequest, e, q)
+	if err != nil {
+		scratches.Put(scratch)
+		return err
+	}
+	if *scratch = frame; own && cap(frame) <= keepScratch {
+		m.frame, m.scratch = frame, scratch
+		return nil
+	}
+	m.frame = slices.Clone(frame)
+	scratches.Put(scratch)
+	return nil
+}
+
 func (p *publication) to(s *session) {
 	request, protocol := p.request, 0
 	if s.lapwing {
@@ -83,18 +103,10 @@ func (p *publication) to(s *session) {
 	}
 	m := p.frames[protocol][s.encoding]
 	if m == nil {
-		scratch := scratches.Get().(*[]byte)
-		frame, err := wire.Append((*scratch)[:0], wire.TypeCheckRequest, s.encoding, request)
-		if err == nil {
-			*scratch, frame = frame, slices.Clone(frame)
+		m = &message{check: p.request.Config.Metadata.Name, proxy: p.request.Config.ProxyEntityName, lost: p.lost}
+		if err := m.encode(s.encoding, request, p.number == 0); err != nil {
+			p.server.rare.Error("check request cannot be encoded", m.check, "check", m.check, "err", err)
 		}
-		scratches.Put(scratch)
-		if err != nil {
-			p.server.rare.Error("check request cannot be encoded", p.request.Config.Metadata.Name,
-				"check", p.request.Config.Metadata.Name, "err", err)
-			frame = nil
-		}
-		m = &message{frame: frame, check: p.request.Config.Metadata.Name, proxy: p.request.Config.ProxyEntityName, lost: p.lost}
 		p.frames[protocol][s.encoding] = m
 	}
 	if len(m.frame) == 0 {

@@ -18,6 +18,8 @@ type message struct {
 	check string // the requested check; empty if it is no request
 	proxy string // the entity that the check is run for, if it is not the agent's own
 	lost  func() // called if the message does not leave; nil for most
+	// scratch has the frame's memory, and is used again when the frame is written; nil if other sessions send it too.
+	scratch *[]byte
 }
 
 // outgoing is what waits to be written to one agent, beside its schedule, pace and acknowledgements.
@@ -100,9 +102,20 @@ const longPast = 1000
 
 // batch is what one system call writes to one agent. It is reused.
 type batch struct {
-	frames  [][]byte
-	entries []wire.ScheduleEntry
-	ack     []byte
+	frames    [][]byte
+	scratches []*[]byte // with the memory of some frames
+	entries   []wire.ScheduleEntry
+	ack       []byte
+}
+
+// written ends the use of the frames.
+func (b *batch) written() {
+	clear(b.frames)
+	for i, s := range b.scratches {
+		scratches.Put(s)
+		b.scratches[i] = nil
+	}
+	b.scratches = b.scratches[:0]
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -127,7 +140,7 @@ func (s *session) flush(b *batch) {
 	s.mu.Unlock()
 
 	rest, err := s.conn.TryWriteBatch(b.frames)
-	clear(b.frames)
+	b.written()
 	if len(rest) > 0 {
 		s.server.metrics.slowWrites.Inc()
 		go s.finish(rest)
@@ -168,7 +181,7 @@ func (s *session) finish(rest []byte) {
 		}
 		s.mu.Unlock()
 		rest, err = s.conn.TryWriteBatch(b.frames)
-		clear(b.frames)
+		b.written()
 		if err != nil {
 			s.broken(err)
 		}

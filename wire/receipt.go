@@ -55,6 +55,7 @@ func DecodeReceipt(payload []byte) (r Receipt, err error) {
 		return r, fmt.Errorf("decode receipt: %w", errTruncated)
 	}
 	r.Outcome, payload = Outcome(payload[0]), payload[1:]
+	rest := string(payload) // once for all of them
 	if r.Outcome < OutcomeRunning || r.Outcome > OutcomeDone {
 		return r, fmt.Errorf("decode receipt: %v is not known", r.Outcome)
 	}
@@ -63,7 +64,8 @@ func DecodeReceipt(payload []byte) (r Receipt, err error) {
 		if n <= 0 || size > uint64(len(payload)-n) {
 			return r, fmt.Errorf("decode receipt: %w", errTruncated)
 		}
-		*text, payload = string(payload[n:n+int(size)]), payload[n+int(size):]
+		payload = payload[n+int(size):]
+		*text, rest = rest[n:n+int(size)], rest[n+int(size):]
 	}
 	if len(payload) > 0 {
 		return r, fmt.Errorf("decode receipt: %w", errTrailing)
