@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +79,36 @@ func TestOutage(t *testing.T) {
 	}
 	if n := len(b.find(linux).open); n > 33 {
 		t.Errorf("%d turns wait, of 32 in the time that they may", n)
+	}
+}
+
+// TestOverload: a turn whose agent is silent goes to no other agent while the backend is overloaded, and one whose request
+// did not leave waits. Afterwards they do, and in an overload that lasts they expire.
+func TestOverload(t *testing.T) {
+	b := newBed(t, "a", "b", "c")
+	b.over = true
+	silent := b.tick()
+	b.now = b.now.Add(time.Second)
+	replaced := b.tick()
+	b.want("a", "b")
+	b.receipt(replaced, "b", wire.OutcomeDeclined)
+	b.pass(3 * time.Second)
+	b.want()
+	b.over = false
+	b.pass(3 * time.Second)
+	b.answer(silent, "a")
+	b.answer(replaced, "c")
+	if got := b.given(); !slices.Contains(got, "c") {
+		t.Errorf("after the overload the turns go to %v", got)
+	}
+
+	b.over = true
+	b.tick()
+	b.given()
+	b.pass(time.Minute)
+	b.want()
+	if n := b.counts(); n.Expired != 1 || len(b.find(linux).open) != 0 {
+		t.Errorf("got %+v, and %d turns are open", n, len(b.find(linux).open))
 	}
 }
 

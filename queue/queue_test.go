@@ -18,6 +18,7 @@ type bed struct {
 	t       *testing.T
 	acts    bool
 	refuses bool // its sessions take nothing
+	over    bool // it is overloaded
 	unheard time.Time
 	sent    []*Delivery
 	now     time.Time
@@ -40,7 +41,8 @@ func newBed(t *testing.T, agents ...string) *bed {
 			b.sent = append(b.sent, d)
 			return !b.refuses
 		},
-		Unheard: func(time.Duration, time.Time) time.Time { return b.unheard },
+		Unheard:    func(time.Duration, time.Time) time.Time { return b.unheard },
+		Overloaded: func(time.Duration, time.Time) bool { return b.over },
 	})
 	if err != nil {
 		t.Fatal(err)

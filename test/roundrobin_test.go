@@ -140,6 +140,23 @@ func TestRoundRobin(t *testing.T) {
 			t.Errorf("the group is %+v; ran: %v", g, r.count())
 		}
 	})
+	t.Run("two agents, and one refuses", func(t *testing.T) {
+		for _, name := range []string{"d", "e"} {
+			startAgent(t, b, agent.Options{Name: name, Subscriptions: []string{"pair"}})
+		}
+		eventually(t, time.Minute, "both are there", func() bool { return b.Counter(t, "lapwing_agent_sessions") == 5 })
+		r := newRunFile(t)
+		c := r.check("pair", "[ {{ .name }} != d ] || sleep 3600")
+		c.Subscriptions = []string{"pair"}
+		define(t, b.Client, client.Checks, "pair", c)
+		eventually(t, 2*time.Minute, "d declines its turns, and e has them all", func() bool {
+			g := groupOf(t, b.Client, "pair")
+			return r.count()["e"] >= 6 && g.Declined >= 3 && g.Answered >= 6
+		})
+		if g := groupOf(t, b.Client, "pair"); g.Duplicates > 0 || g.Again < g.Declined-1 || r.count()["d"] != 1 {
+			t.Errorf("the group is %+v; ran: %v", g, r.count())
+		}
+	})
 }
 
 // last returns when the file was last written to, in Unix seconds.
