@@ -17,7 +17,7 @@ import (
 func (b *Backend) newQueue(p *parts) (*queue.Queue, error) {
 	o := queue.Options{
 		Member: p.members.Self(), Life: p.members.Life(),
-		Deliver: p.deliver, Unheard: p.unheard, Overloaded: p.overloaded,
+		Deliver: p.deliver, Unheard: p.unheard, Overloaded: func() bool { return p.sessions.Overloaded() },
 		Acts: func(check resource.Name) bool {
 			return p.members.Acts(cluster.QueueLane(check.Namespace, check.Name))
 		},
@@ -55,7 +55,9 @@ func (p *parts) recall() {
 func (m *membership) queueOthers() []queue.Other {
 	var others []queue.Other
 	for _, o := range m.Others() {
-		others = append(others, queue.Other{ID: o.ID, Life: o.Life, Heard: o.Heard, Presence: o.Presence})
+		others = append(others, queue.Other{
+			ID: o.ID, Life: o.Life, Heard: o.Heard, Presence: o.Presence, Overloaded: o.Overloaded,
+		})
 	}
 	return others
 }
@@ -79,17 +81,12 @@ func (p *parts) deliver(d *queue.Delivery) bool {
 // receipt passes what an agent says about a turn to the queue.
 func (p *parts) receipt(agent resource.Name, r *wire.Receipt) { p.queue.Receipt(agent, r, time.Now()) }
 
-// unheard returns when an agent's silence counts, if results could not arrive for a whole period.
-func (p *parts) unheard(period time.Duration, now time.Time) time.Time {
-	if again := p.intake.Unheard(period.Milliseconds(), now); again != 0 {
+// unheard returns when an agent's silence counts, if results could not arrive at some time in the period before now.
+func (p *parts) unheard(period time.Duration) time.Time {
+	if again := p.intake.Unheard(period.Milliseconds(), time.Now()); again != 0 {
 		return time.UnixMilli(again)
 	}
 	return time.Time{}
-}
-
-// overloaded reports whether the backend was overloaded at any time in a period before now.
-func (p *parts) overloaded(period time.Duration, now time.Time) bool {
-	return p.intake.HeardFor(now) < period
 }
 
 // queueQuestion asks a member for its groups: those of a check with their turns, or without a check all of a namespace.

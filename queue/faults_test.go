@@ -2,7 +2,6 @@ package queue
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,33 +81,45 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestOverload: a turn whose agent is silent goes to no other agent while the backend is overloaded, and one whose request
-// did not leave waits. Afterwards they do, and in an overload that lasts they expire.
+// TestOverload: while a member is overloaded, silent agents that are connected to it keep their turns. Afterwards these have
+// the time for an answer, and go to other agents.
 func TestOverload(t *testing.T) {
-	b := newBed(t, "a", "b", "c")
+	b := newBed(t, "a", "b")
 	b.over = true
-	silent := b.tick()
-	b.now = b.now.Add(time.Second)
-	replaced := b.tick()
-	b.want("a", "b")
-	b.receipt(replaced, "b", wire.OutcomeDeclined)
+	turn := b.tick()
 	b.pass(3 * time.Second)
-	b.want()
 	b.over = false
-	b.pass(3 * time.Second)
-	b.answer(silent, "a")
-	b.answer(replaced, "c")
-	if got := b.given(); !slices.Contains(got, "c") {
-		t.Errorf("after the overload the turns go to %v", got)
-	}
+	b.pass(4 * time.Second)
+	b.want("a") // without the overload b would have had it after 5 s
+	b.pass(2 * time.Second)
+	b.want("b")
+	b.answer(turn, "b")
 
 	b.over = true
 	b.tick()
-	b.given()
 	b.pass(time.Minute)
-	b.want()
+	b.want("a")
 	if n := b.counts(); n.Expired != 1 || len(b.find(linux).open) != 0 {
 		t.Errorf("got %+v, and %d turns are open", n, len(b.find(linux).open))
+	}
+
+	b.tick()
+	b.receipt(Turn{Tick: b.now.Unix()}, "b", wire.OutcomeDeclined)
+	b.want("b", "a") // an agent that declines does so at once
+}
+
+// TestTimeInAMicrosecond: a turn whose time comes later in the present microsecond waits for the next one.
+func TestTimeInAMicrosecond(t *testing.T) {
+	b := newBed(t, "a")
+	b.now = b.now.Add(900 * time.Nanosecond)
+	turn := b.tick()
+	b.receipt(turn, "a", wire.OutcomeRunning)
+	end := b.find(linux).open[turn].until()
+	if next := b.fire(end.Add(-700 * time.Nanosecond)); !next.Equal(end.Truncate(time.Microsecond).Add(time.Microsecond)) {
+		t.Errorf("the turn that ends at %v is looked at at %v", end, next)
+	}
+	if b.fire(end.Add(time.Microsecond)); b.counts().Expired != 1 {
+		t.Error("the turn did not end")
 	}
 }
 

@@ -24,7 +24,7 @@ type group struct {
 	name   Group
 	limits limits // of the newest tick
 	cursor string // the agent that had the last turn
-	place  int    // where that was in its ring
+	place  int    // where the cursor was found in its ring; agents may have come or gone since
 	moved  uint64 // when that was, see stamp
 	open   map[Turn]*owed
 	done   []answered // turns that had a result, in their order
@@ -158,11 +158,12 @@ func (s *issues) next(agent string, turn Turn, batch uint64, now time.Time) int6
 // note notes when a request was issued. Old ones are forgotten as newer ones come, whatever the clock says.
 func (s *issues) note(k agentEntity, one issue) {
 	if s.lately == nil || s.newest-s.since > issuedFor {
-		if s.before == nil {
-			s.before = map[agentEntity]issue{}
+		next := s.before
+		if next == nil || len(next) > 2*len(s.lately) { // a map that was large once stays so
+			next = map[agentEntity]issue{}
 		}
-		clear(s.before)
-		s.lately, s.before, s.since = s.before, s.lately, s.newest
+		clear(next)
+		s.lately, s.before, s.since = next, s.lately, s.newest
 	}
 	s.lately[k] = one
 }
@@ -229,8 +230,9 @@ func (g *group) had(t Turn, now time.Time) bool {
 func (g *group) noteAnswer(t Turn, agent string, now time.Time) {
 	a := answered{t, agent, now.UnixMilli(), nil}
 	if o := g.open[t]; o != nil {
-		a.turn = o.turn // the text of t is part of what the agent has sent
-		if tried := o.tried; len(tried) > 1 {
+		a.turn = o.turn // the entity of t may be part of a whole receipt, which would stay in memory
+		if len(o.tried) > 1 {
+			tried := o.tried
 			a.tried = &tried
 		}
 	}

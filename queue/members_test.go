@@ -172,8 +172,8 @@ func (n *node) start() {
 		Member: n.id, Life: strconv.Itoa(n.life), Bus: n, Others: n.others, AskCopy: n.copyOf,
 		Acts:    func(check resource.Name) bool { return n.alive && w.owner(check) == n.id },
 		Deliver: func(d *Delivery) bool { return n.deliver(d) },
-		Unheard: func(period time.Duration, now time.Time) time.Time {
-			if heard := w.stopped.Add(period); heard.After(now) {
+		Unheard: func(period time.Duration) time.Time {
+			if heard := w.stopped.Add(period); heard.After(w.now) {
 				return heard
 			}
 			return time.Time{}

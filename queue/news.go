@@ -123,13 +123,19 @@ func (q *Queue) listen() error {
 }
 
 // lookAtMembers asks for what was missed of other members' agents, and forgets those of members that are away. It reports
-// whether the agents of all others are known.
-func (q *Queue) lookAtMembers() (complete bool) {
+// whether the agents of all others are known, and which members are overloaded.
+func (q *Queue) lookAtMembers() (complete bool, overloaded []string) {
+	if q.opts.Overloaded() {
+		overloaded = append(overloaded, q.opts.Member)
+	}
 	if q.opts.Bus == nil {
-		return true
+		return true, overloaded
 	}
 	complete = true
 	for _, o := range q.opts.Others() {
+		if o.Overloaded {
+			overloaded = append(overloaded, o.ID)
+		}
 		if !o.Heard {
 			q.presence.lost(o.ID)
 			continue
@@ -139,7 +145,7 @@ func (q *Queue) lookAtMembers() (complete bool) {
 			q.done.Go(func() { q.ask(o.ID) })
 		}
 	}
-	return complete
+	return complete, overloaded
 }
 
 // ask gets a copy of a member's agents.

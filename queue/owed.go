@@ -108,19 +108,22 @@ type passing struct {
 	as uint64 // the stamp then
 }
 
-// courier makes the requests of turns for their agents. It belongs to the loop, and reuses its memory: of requests alone
-// there would be a thousand bytes of garbage for each turn.
+// courier makes the requests of turns for their agents, in memory that it uses again.
 type courier struct {
-	passing []passing
-	asked   map[asked]*Delivery
+	passing  []passing // for Queue.local, once it is empty
+	requests map[requestKey]*Delivery
 
+	// fill has the request of one delivery in these.
 	request     resource.CheckRequest
 	config      resource.CheckConfig
 	annotations map[string]string
 }
 
-// asked tells requests apart.
-type asked struct {
+// maxRequests is how many requests a map may have had that is used again. It would be emptied as slowly as if it had as many.
+const maxRequests = 4096
+
+// requestKey tells requests apart.
+type requestKey struct {
 	check  *check
 	turn   Turn
 	agent  string
@@ -130,33 +133,38 @@ type asked struct {
 // take returns the requests for the agents that have some turns. An agent that has the turn of several of a check's groups,
 // issued together, gets one request. The caller holds mu.
 func (c *courier) take(local []passing) (list []*Delivery) {
-	if c.asked == nil {
-		c.asked, c.annotations = map[asked]*Delivery{}, map[string]string{}
+	if c.requests == nil {
+		c.requests = map[requestKey]*Delivery{}
 	}
 	for _, p := range local {
 		if p.agent == "" || p.stamp != p.as {
 			continue // it has been settled, or given to another agent, since
 		}
-		a := asked{p.group.check, p.turn, p.agent, p.issued}
-		d := c.asked[a]
+		k := requestKey{p.group.check, p.turn, p.agent, p.issued}
+		d := c.requests[k]
 		if d == nil {
 			d = &Delivery{
 				Agent: resource.Name{Namespace: p.group.name.Check.Namespace, Name: p.agent}, Check: p.group.name.Check,
 				Turn: p.turn, Attempt: p.attempt, Request: p.request, issued: p.issued,
 			}
-			c.asked[a] = d
+			c.requests[k] = d
 			list = append(list, d)
 		}
 		d.Subscriptions, d.moved = append(d.Subscriptions, p.group.name.Subscription), max(d.moved, p.moved)
 	}
-	clear(c.asked)
-	clear(local)
+	if clear(local); len(c.requests) > maxRequests {
+		c.requests = nil
+	}
+	clear(c.requests)
 	c.passing = local[:0]
 	return list
 }
 
 // fill puts the turn and the time of issue on a delivery's request.
 func (c *courier) fill(d *Delivery) {
+	if c.annotations == nil {
+		c.annotations = map[string]string{}
+	}
 	clear(c.annotations)
 	c.request, c.config = *d.Request, *d.Request.Config
 	maps.Copy(c.annotations, c.config.Metadata.Annotations)
@@ -180,7 +188,7 @@ func (q *Queue) answered(g *group, turn Turn, agent string, took time.Duration, 
 		}
 		g.counts.Duplicates++
 		q.count(c, q.metrics.duplicates)
-		g.twice = append(g.twice, Duplicate{turn, a.agent, agent, now})
+		g.twice = append(g.twice, Duplicate{a.turn, a.agent, agent, now})
 		g.twice = g.twice[max(0, len(g.twice)-maxTwice):]
 		return true
 	}

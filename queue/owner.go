@@ -91,20 +91,23 @@ func (q *Queue) timeout(o *owed, now time.Time) {
 		return
 	}
 	if o.agent != "" && !o.lost {
-		if again := q.opts.Unheard(o.limits.answer, now); again.After(now) && again.Before(o.most) {
+		if again := q.opts.Unheard(o.limits.answer); again.After(now) && again.Before(o.most) {
 			// Its result could not arrive during the time for an answer, so it waits for longer.
 			o.extend(again.Add(o.limits.answer))
 			q.setTimer(o, again)
 			return
 		}
 	}
+	// While a member is overloaded, another request would only add to its load. Afterwards the agent has the time for an
+	// answer once more.
+	excused := q.overloaded[o.member].Add(o.limits.answer)
 	switch {
 	case !o.until().After(now):
 		q.expire(o)
 	case o.request == nil || o.running && !o.lost:
 		q.setTimer(o, o.until())
-	case o.agent != "" && !o.lost && q.opts.Overloaded(o.limits.answer, now):
-		q.setTimer(o, earlier(o.until(), now.Add(o.limits.answer)))
+	case o.agent != "" && !o.lost && excused.After(now):
+		q.setTimer(o, earlier(o.until(), excused))
 	default:
 		delete(q.waiting, o)
 		if o.agent == "" {
@@ -240,13 +243,9 @@ func (q *Queue) declined(o *owed, agent string, now time.Time) {
 	}
 	o.group.counts.Declined++
 	q.count(o.group.check, q.metrics.declined)
-	switch {
-	case !o.group.check.acting || o.request == nil:
-		q.takeBack(o)
-	case q.opts.Overloaded(o.limits.answer, now): // likely a newer request has taken its place
-		q.takeBack(o)
-		q.setTimer(o, earlier(o.deadline, now.Add(o.limits.answer)))
-	default:
+	if o.group.check.acting && o.request != nil {
 		q.give(o, now)
+	} else {
+		q.takeBack(o)
 	}
 }

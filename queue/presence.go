@@ -2,13 +2,13 @@ package queue
 
 import (
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -49,7 +49,8 @@ func newPresence(member, life string) *Presence {
 	}
 }
 
-// Connected says that an agent is connected to this member, and has these subscriptions from now on.
+// Connected says that an agent is connected to this member, and has these subscriptions from now on. It also has its own
+// one, whether that is among them or not.
 func (p *Presence) Connected(name resource.Name, subscriptions []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,7 +67,8 @@ func (p *Presence) Gone(name resource.Name) {
 	}
 }
 
-// agent returns a connected agent; nil if it is not. The caller holds mu, as for the functions up to Number.
+// agent returns a connected agent; nil if it is not. The caller holds mu, as for all functions with a small initial that do
+// not take it.
 func (p *Presence) agent(name resource.Name) *agent { return p.agents[name.Namespace][name.Name] }
 
 // homeAt returns an agent's home at a site; nil if it has none there.
@@ -178,8 +180,8 @@ func (p *Presence) remove(a *agent) {
 	a.home = nil
 }
 
-// own returns the ring of the subscription that only the named agent has, or others that name it. There is none until it is
-// looked at: it would be one more for each agent.
+// own returns the ring of an agent's own subscription; nil if there is none yet. It is made when a group or another agent
+// first needs it: otherwise there would be one more ring for each agent.
 func (p *Presence) own(agent resource.Name) *ring {
 	return p.rings[resource.Name{Namespace: agent.Namespace, Name: resource.EntitySubscription(agent.Name)}]
 }
@@ -206,18 +208,22 @@ func (p *Presence) owner(subscription resource.Name) *agent {
 	return p.agent(resource.Name{Namespace: subscription.Namespace, Name: name})
 }
 
-// share returns the home of one more agent.
+// share counts an agent in for a home, and makes the home if it is the first one. leaveHome counts it out again.
 func (p *Presence) share(s *site, agent resource.Name, subscriptions []string) *home {
 	own := resource.EntitySubscription(agent.Name)
 	list := slices.DeleteFunc(slices.Clone(subscriptions), func(name string) bool { return name == own })
-	k := homeKey{s, agent.Namespace, strings.Join(list, "\x00")}
+	slices.Sort(list)
+	list = slices.Compact(list)
+	var text []byte
+	for _, name := range list {
+		text = fields.AppendBytes(text, name)
+	}
+	k := homeKey{s, agent.Namespace, string(text)}
 	h := p.homes[k]
 	if h == nil {
 		h = &home{homeKey: k}
 		for _, name := range list {
-			if r := p.of(resource.Name{Namespace: agent.Namespace, Name: name}); !slices.Contains(h.rings, r) {
-				h.rings = append(h.rings, r)
-			}
+			h.rings = append(h.rings, p.of(resource.Name{Namespace: agent.Namespace, Name: name}))
 		}
 		p.homes[k] = h
 	}
@@ -307,12 +313,14 @@ func (p *Presence) take(message []byte) error {
 		return nil
 	}
 	s.number, s.missed = m.number, false
-	gone := maps.Collect(p.at(s))
+	has := make(map[*agent]bool, len(m.agents))
 	for _, a := range m.agents {
-		delete(gone, p.agent(a.name))
+		has[p.agent(a.name)] = true
 	}
-	for a := range gone {
-		p.leave(s, a)
+	for a := range p.at(s) {
+		if !has[a] {
+			p.leave(s, a)
+		}
 	}
 	p.apply(s, m.agents)
 	return nil
@@ -368,12 +376,12 @@ func (p *Presence) site(member, life string) *site {
 	return s
 }
 
-// at returns the agents that are connected to a site.
-func (p *Presence) at(s *site) iter.Seq2[*agent, struct{}] {
-	return func(yield func(*agent, struct{}) bool) {
+// at returns the agents that are connected to a site. Any of them may be taken away meanwhile.
+func (p *Presence) at(s *site) iter.Seq[*agent] {
+	return func(yield func(*agent) bool) {
 		for _, agents := range p.agents {
 			for _, a := range agents {
-				if p.homeAt(s, a) != nil && !yield(a, struct{}{}) {
+				if p.homeAt(s, a) != nil && !yield(a) {
 					return
 				}
 			}

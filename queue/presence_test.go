@@ -53,7 +53,7 @@ func TestAfter(t *testing.T) {
 // TestPresence: three members that tell each other about their agents know the same in the end, whatever gets lost. Each
 // agent has its own subscription, and some have that of others too.
 func TestPresence(t *testing.T) {
-	list := []string{"sub-0", "sub-1", "sub-2", "sub-3", "entity:agent-0", "entity:agent-1"}
+	list := []string{"sub-0", "sub-1", "sub-2", "sub-0\x00sub-1", "entity:agent-0", "entity:agent-1"}
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 0))
@@ -139,6 +139,15 @@ func TestPresence(t *testing.T) {
 					if p.members(name.Name) == nil {
 						t.Errorf("member %d keeps the empty %s", at, name.Name)
 					}
+				}
+				for name := range connected[at] {
+					p.Gone(resource.Name{Namespace: "default", Name: name})
+				}
+				for other := range all {
+					p.lost(fmt.Sprint("m", other))
+				}
+				if len(p.agents)+len(p.older)+len(p.homes)+len(p.rings) > 0 {
+					t.Errorf("without agents member %d has %v, %v, %v and %v", at, p.agents, p.older, p.homes, p.rings)
 				}
 			}
 		})

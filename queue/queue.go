@@ -36,13 +36,11 @@ type Options struct {
 	// Deliver has an agent that is connected to this member run a check, and reports whether a connection takes the
 	// request. It must not block. Required.
 	Deliver func(*Delivery) bool
-	// Unheard returns when an agent's silence counts if results could not arrive for a whole period before now; else the
-	// zero time. Default: they always could.
-	Unheard func(period time.Duration, now time.Time) time.Time
-	// Overloaded reports whether requests were held back, or results could not arrive, at any time in a period before now.
-	// Then no turn goes to a further agent because the one before is silent: it would be one more request. Default: they
-	// never were.
-	Overloaded func(period time.Duration, now time.Time) bool
+	// Unheard returns when an agent's silence counts if results could not arrive at some time in the period before now; the
+	// zero time if they could. It must not block. Default: they always could.
+	Unheard func(period time.Duration) time.Time
+	// Overloaded reports whether this member holds requests back. It must not block. Default: it never does.
+	Overloaded func() bool
 	// Bus carries news between the members. Default: there are no others.
 	Bus Bus
 	// Others returns the other members. It must not block. Required with a Bus.
@@ -64,6 +62,8 @@ type Bus interface {
 type Other struct {
 	ID, Life string
 	Heard    bool
+	// Overloaded says that it holds requests back.
+	Overloaded bool
 	// Presence is the Number that its heartbeat has.
 	Presence uint64
 }
@@ -112,7 +112,7 @@ type Queue struct {
 	presence *Presence
 	results  results
 
-	courier   courier
+	courier   courier       // of the loop
 	wake      chan struct{} // capacity 1
 	life      context.Context
 	end       context.CancelFunc
@@ -131,9 +131,11 @@ type Queue struct {
 	waiting  map[*owed]struct{} // no agent could take them
 	lost     map[*owed]struct{} // the connections of their agents have ended
 	offered  uint64             // turns so far
-	news     news               // not sent yet
-	local    []passing          // to deliver to agents of this member
-	batch    uint64             // how often local has been delivered
+	// overloaded is when members last held requests back, by id.
+	overloaded map[string]time.Time
+	news       news      // not sent yet
+	local      []passing // to deliver to agents of this member
+	batch      uint64    // how often local has been delivered
 }
 
 // New checks the options.
@@ -148,10 +150,10 @@ func New(opts Options) (*Queue, error) {
 		opts.Acts = func(resource.Name) bool { return true }
 	}
 	if opts.Unheard == nil {
-		opts.Unheard = func(time.Duration, time.Time) time.Time { return time.Time{} }
+		opts.Unheard = func(time.Duration) time.Time { return time.Time{} }
 	}
 	if opts.Overloaded == nil {
-		opts.Overloaded = func(time.Duration, time.Time) bool { return false }
+		opts.Overloaded = func() bool { return false }
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -159,7 +161,7 @@ func New(opts Options) (*Queue, error) {
 	q := &Queue{
 		opts: opts, rare: rarelog.New(opts.Logger.With("component", "queue")), presence: newPresence(opts.Member, opts.Life),
 		results: results{checks: map[resource.Name]*latest{}}, wake: make(chan struct{}, 1), checks: map[resource.Name]*check{},
-		waiting: map[*owed]struct{}{}, lost: map[*owed]struct{}{},
+		waiting: map[*owed]struct{}{}, lost: map[*owed]struct{}{}, overloaded: map[string]time.Time{},
 	}
 	q.life, q.end = context.WithCancel(context.Background())
 	q.metrics = newMetrics(opts.Registerer, q)
@@ -250,10 +252,13 @@ func (q *Queue) awake() {
 // look notes which agents have come or gone, and now and then who acts.
 func (q *Queue) look(now time.Time) {
 	q.sendPresence()
-	complete := q.lookAtMembers()
+	complete, overloaded := q.lookAtMembers()
 	left := q.presence.takeLeft()
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	for _, member := range overloaded {
+		q.overloaded[member] = now.Round(0)
+	}
 	began := now.Sub(q.began) // not all members are heard at once
 	q.complete = q.complete || complete && began > takeOver || began > incompleteFor
 	all := now.Sub(q.swept) >= sweepEvery
@@ -277,6 +282,7 @@ func (q *Queue) look(now time.Time) {
 
 // fire handles the turns whose time has come. It returns when it is to be called again.
 func (q *Queue) fire(now time.Time) (next time.Time) {
+	now = now.Round(0) // without the monotonic clock: a time that has passed by one clock only would be looked at again and again
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.timers) > 0 && q.timers[0].next <= now.UnixMicro() {
@@ -379,7 +385,8 @@ func (q *Queue) setTimer(o *owed, at time.Time) {
 	if !o.group.check.acting {
 		at = later(o.until(), o.most).Add(outlive)
 	}
-	o.next = at.UnixMicro() // of the wall clock: its steps do not change the order of turns
+	// By the wall clock, whose steps do not change the order of turns. At the next microsecond, at is over.
+	o.next = at.Add(time.Microsecond - 1).UnixMicro()
 	if o.place < 0 {
 		heap.Push(&q.timers, o)
 	} else {

@@ -41,8 +41,8 @@ func newBed(t *testing.T, agents ...string) *bed {
 			b.sent = append(b.sent, d)
 			return !b.refuses
 		},
-		Unheard:    func(time.Duration, time.Time) time.Time { return b.unheard },
-		Overloaded: func(time.Duration, time.Time) bool { return b.over },
+		Unheard:    func(time.Duration) time.Time { return b.unheard },
+		Overloaded: func() bool { return b.over },
 	})
 	if err != nil {
 		t.Fatal(err)

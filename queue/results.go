@@ -143,7 +143,7 @@ func (q *Queue) result(name Group, turn Turn, at uint64, agent string, took time
 	if g == nil {
 		return
 	}
-	if q.complete && !q.presence.has(name, agent) && !slices.Contains(g.tried(turn), agent) {
+	if q.complete && !slices.Contains(g.tried(turn), agent) && !q.presence.has(name, agent) {
 		return // it was not asked; a member that has just begun cannot know that
 	}
 	g.move(at, agent, now)

@@ -14,12 +14,12 @@ type agent struct {
 	home *home // that gets requests, the newest; others are in Presence.older
 }
 
-// home is a member that agents are connected to, and their subscriptions, without each agent's own (see Presence.own). All
-// agents for which both are the same share it.
+// home is a set of subscriptions at a member, without an agent's own one (see Presence.own). The agents that are connected to
+// that member and have these subscriptions share it.
 type home struct {
 	homeKey
 	rings  []*ring
-	agents int // that have it
+	agents int // that share it
 }
 
 // homeKey tells the homes of a site apart.

@@ -111,6 +111,9 @@ func (s *Server) setOverloaded(before, pace wire.Pace, now time.Time) {
 	}
 }
 
+// Overloaded reports whether requests for agents are held back.
+func (s *Server) Overloaded() bool { return s.pace() != wire.PaceGo }
+
 // pace returns the present pace of lapwing agents.
 func (s *Server) pace() wire.Pace { return wire.Pace(s.paced.Load()) }
 

@@ -22,12 +22,12 @@ func (s *Server) Publish(q schedule.Request) {
 }
 
 // Ask sends a check request that is due to one agent, and reports whether a connection of it takes it. It never waits for
-// the agent. If the request does not leave after all, because the agent goes or another request for the same check replaces
-// it, lost is called, with locks held: it must not call the Server.
+// the agent. If the agent goes before the request leaves, lost is called, with locks held: it must not call the Server. Under
+// overload a later request for the same check may replace it, and that is not told.
 func (s *Server) Ask(agent resource.Name, q *resource.CheckRequest, due time.Time, lost func()) bool {
 	p := publication{server: s, request: q, tick: due.UnixMilli(), now: time.Now().UnixMilli(), lost: lost}
 	for _, one := range slices.Backward(s.registry.agent(agent.Namespace, agent.Name)) {
-		if p.to(one); p.queued {
+		if p.to(one); p.queued { // by one session only: see message.scratch
 			s.metrics.requests.Add(float64(p.sent))
 			return true
 		}
@@ -71,10 +71,8 @@ func (p *publication) all(q *schedule.Request) {
 // scratches are buffers to encode requests in: a frame that grows as it is encoded would leave twice its size as garbage.
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
-// keepScratch is how large a buffer may be that a frame waits in, in bytes: a frame may be much smaller than its buffer.
-const keepScratch = 4 << 10
-
-// encode makes the frame. own says that only one session sends it: it needs no memory of its own then.
+// encode makes the frame. own says that only one session sends it: then it stays in the buffer that it was made in, unless
+// that is much larger.
 func (m *message) encode(e wire.Encoding, q *resource.CheckRequest, own bool) error {
 	scratch := scratches.Get().(*[]byte)
 	frame, err := wire.Append((*scratch)[:0], wire.TypeCheckRequest, e, q)
@@ -82,7 +80,7 @@ func (m *message) encode(e wire.Encoding, q *resource.CheckRequest, own bool) er
 		scratches.Put(scratch)
 		return err
 	}
-	if *scratch = frame; own && cap(frame) <= keepScratch {
+	if *scratch = frame; own && cap(frame) <= 2*len(frame) {
 		m.frame, m.scratch = frame, scratch
 		return nil
 	}

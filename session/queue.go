@@ -12,13 +12,13 @@ const (
 	maxOutBytes   = 4 << 20 // bytes queued for one agent
 )
 
-// message is a frame for agents. All sessions that send it share it.
+// message is a frame for agents. All sessions that send it share it, unless it has a scratch.
 type message struct {
 	frame []byte
 	check string // the requested check; empty if it is no request
 	proxy string // the entity that the check is run for, if it is not the agent's own
 	lost  func() // called if the message does not leave; nil for most
-	// scratch has the frame's memory, and is used again when the frame is written; nil if other sessions send it too.
+	// scratch is the frame's memory, which other frames use once this one is written. Only one session may send it then.
 	scratch *[]byte
 }
 
