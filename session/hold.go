@@ -59,6 +59,9 @@ func (o *outgoing) merge(m *message) bool {
 		if old.check == m.check && old.proxy == m.proxy {
 			o.bytes += len(m.frame) - len(old.frame)
 			o.frames[i] = m
+			if old.lost != nil {
+				old.lost()
+			}
 			return true
 		}
 	}

@@ -22,8 +22,8 @@ func (s *Server) Publish(q schedule.Request) {
 }
 
 // Ask sends a check request that is due to one agent, and reports whether a connection of it takes it. It never waits for
-// the agent. If the agent goes before the request leaves, lost is called, with locks held: it must not call the Server. Under
-// overload a later request for the same check may replace it, and that is not told.
+// the agent. If the request does not leave after all, because the agent goes or another request for the same check replaces
+// it, lost is called, with locks held: it must not call the Server.
 func (s *Server) Ask(agent resource.Name, q *resource.CheckRequest, due time.Time, lost func()) bool {
 	p := publication{server: s, request: q, tick: due.UnixMilli(), now: time.Now().UnixMilli(), lost: lost}
 	for _, one := range slices.Backward(s.registry.agent(agent.Namespace, agent.Name)) {
