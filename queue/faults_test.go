@@ -96,6 +96,14 @@ func TestOverload(t *testing.T) {
 	b.answer(turn, "b")
 
 	b.over = true
+	turn = b.tick()
+	b.pass(9 * time.Second)
+	b.over = false
+	b.pass(6 * time.Second)
+	b.want("a", "b") // behind the deadline that the turn had
+	b.answer(turn, "b")
+
+	b.over = true
 	b.tick()
 	b.pass(time.Minute)
 	b.want("a")

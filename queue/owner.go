@@ -99,7 +99,7 @@ func (q *Queue) timeout(o *owed, now time.Time) {
 		}
 	}
 	// While a member is overloaded, another request would only add to its load. Afterwards the agent has the time for an
-	// answer once more.
+	// answer once more, and then there is time for another agent.
 	excused := q.overloaded[o.member].Add(o.limits.answer)
 	switch {
 	case !o.until().After(now):
@@ -107,6 +107,7 @@ func (q *Queue) timeout(o *owed, now time.Time) {
 	case o.request == nil || o.running && !o.lost:
 		q.setTimer(o, o.until())
 	case o.agent != "" && !o.lost && excused.After(now):
+		o.extend(earlier(excused.Add(2*o.limits.answer), o.due.Add(2*o.limits.deadline)))
 		q.setTimer(o, earlier(o.until(), excused))
 	default:
 		delete(q.waiting, o)
