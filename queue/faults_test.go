@@ -111,9 +111,19 @@ func TestOverload(t *testing.T) {
 		t.Errorf("got %+v, and %d turns are open", n, len(b.find(linux).open))
 	}
 
-	b.tick()
-	b.receipt(Turn{Tick: b.now.Unix()}, "b", wire.OutcomeDeclined)
+	turn = b.tick()
+	b.receipt(turn, "b", wire.OutcomeDeclined)
 	b.want("b", "a") // an agent that declines does so at once
+	b.answer(turn, "a")
+
+	// The clock is set back behind an overload, which is over then.
+	b.pass(10 * time.Second)
+	b.over = false
+	b.now = b.now.Add(-time.Hour)
+	b.find(linux).check.begin = b.now
+	b.tick()
+	b.pass(7 * time.Second)
+	b.want("b", "a")
 }
 
 // TestTimeInAMicrosecond: a turn whose time comes later in the present microsecond waits for the next one.

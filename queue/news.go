@@ -133,12 +133,12 @@ func (q *Queue) lookAtMembers() (complete bool, overloaded []string) {
 	}
 	complete = true
 	for _, o := range q.opts.Others() {
-		if o.Overloaded {
-			overloaded = append(overloaded, o.ID)
-		}
 		if !o.Heard {
 			q.presence.lost(o.ID)
 			continue
+		}
+		if o.Overloaded {
+			overloaded = append(overloaded, o.ID)
 		}
 		missed, wanted := q.presence.heard(o.ID, o.Life, o.Presence)
 		if complete = complete && !missed; wanted {

@@ -91,6 +91,10 @@ func (p *Presence) homeAt(s *site, a *agent) *home {
 func (p *Presence) settle(s *site, name resource.Name, subscriptions []string) {
 	a := p.agent(name)
 	old, h := p.homeAt(s, a), p.share(s, name, subscriptions)
+	if old == h {
+		h.agents-- // nothing has changed
+		return
+	}
 	switch {
 	case a == nil:
 		a = &agent{name.Name, h}
@@ -103,10 +107,8 @@ func (p *Presence) settle(s *site, name resource.Name, subscriptions []string) {
 		p.older[a] = append(p.older[a], a.home)
 		a.home = h
 	}
-	if old != h {
-		for _, r := range h.rings {
-			r.set(a, true)
-		}
+	for _, r := range h.rings {
+		r.set(a, true)
 	}
 	if old != nil {
 		p.leaveHome(a, old)

@@ -256,6 +256,11 @@ func (q *Queue) look(now time.Time) {
 	left := q.presence.takeLeft()
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	for member, at := range q.overloaded {
+		if at.After(now.Round(0)) { // the clock was set back
+			delete(q.overloaded, member)
+		}
+	}
 	for _, member := range overloaded {
 		q.overloaded[member] = now.Round(0)
 	}
