@@ -496,6 +496,7 @@ func TestHandover(t *testing.T) {
 				const step = time.Millisecond
 				for range 10 * time.Second / step {
 					time.Sleep(step)
+					synctest.Wait() // or a partition could go from one member to another while they are asked in turn
 					for p := range partitions {
 						var act []string
 						for i, one := range n.nodes {
