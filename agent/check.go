@@ -75,7 +75,7 @@ func (a *Agent) acceptTick(ctx context.Context, req *resource.CheckRequest) verd
 	key := checkKey(req.Config.Metadata.Name, req.Config.ProxyEntityName)
 	v := a.requests.tick(key, req.Issued)
 	if v == accepted {
-		a.start(ctx, key, req, turn{}) // a tick is no turn, whatever annotations its check has
+		a.start(ctx, key, req, turn{}) // a tick is no turn, even if its check has the annotation
 	}
 	return v
 }

@@ -155,7 +155,7 @@ func (s *issues) next(agent string, turn Turn, batch uint64, now time.Time) int6
 	return at
 }
 
-// note notes when a request was issued. Old ones are forgotten as newer ones come, whatever the clock says.
+// note notes when a request was issued. Old ones are forgotten as newer ones come, not as the clock goes on.
 func (s *issues) note(k agentEntity, one issue) {
 	if s.lately == nil || s.newest-s.since > issuedFor {
 		next := s.before

@@ -50,7 +50,7 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-// TestPresence: three members that tell each other about their agents know the same in the end, whatever gets lost. Each
+// TestPresence: three members that tell each other about their agents know the same in the end, even if messages get lost. Each
 // agent has its own subscription, and some have that of others too.
 func TestPresence(t *testing.T) {
 	list := []string{"sub-0", "sub-1", "sub-2", "sub-0\x00sub-1", "entity:agent-0", "entity:agent-1"}

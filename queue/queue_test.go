@@ -306,7 +306,7 @@ func TestTwoGroups(t *testing.T) {
 	}
 }
 
-// TestStrict: between two turns of an agent, each agent that is there all the time has one, whatever the others do.
+// TestStrict: between two turns of an agent, each agent that is there all the time has one, even if others come and go.
 func TestStrict(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 0))

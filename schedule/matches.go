@@ -134,7 +134,7 @@ func (s *Scheduler) matching(ctx context.Context, c *resource.CheckConfig, p *ma
 		known = append(known, m)
 	}
 	all := s.matchNew(ctx, c, p, known, ask)
-	// Whatever has an answer keeps it, also if the time for the others was over.
+	// An answer that has come is kept, even if the time for the others was over.
 	p.known = slices.DeleteFunc(slices.Clone(known), func(m match) bool { return m.again })
 	if !all {
 		return nil
