@@ -1,0 +1,74 @@
+package carbon
+
+import (
+	"fmt"
+	"net"
+	"testing"
+	"time"
+)
+
+// counter is a Writer that counts, and notifies when it has so many points.
+type counter struct {
+	points, want int
+	done         chan struct{}
+}
+
+func (c *counter) Add([]byte, int64, float64) error {
+	c.points++
+	if c.points == c.want {
+		close(c.done)
+	}
+	return nil
+}
+
+func (c *counter) Flush() error { return nil }
+func (c *counter) Close() error { return nil }
+
+// BenchmarkListener answers how much of a core a point needs from one socket to another, with the sender.
+//
+//	go test -run xxx -bench Listener ./metric/carbon
+func BenchmarkListener(b *testing.B) {
+	var points []Point
+	for i := range 500 {
+		points = append(points, Point{fmt.Appendf(nil, "servers.host%03d.cpu.total.idle", i), now, float64(i) * 1.37})
+	}
+	var lines []byte
+	for _, p := range points {
+		lines = AppendLine(lines, p)
+	}
+	for protocol, data := range map[Protocol][]byte{
+		LineTCP: lines, Pickle: AppendPickle(nil, points), Protobuf: AppendProtobuf(nil, points),
+	} {
+		b.Run(string(protocol), func(b *testing.B) {
+			w := &counter{want: b.N * len(points), done: make(chan struct{})}
+			l, err := New(Options{Protocol: protocol, Address: "127.0.0.1:0", Now: testNow, NewWriter: func() Writer { return w }})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := l.Start(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			c, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				if _, err := c.Write(data); err != nil {
+					b.Fatal(err)
+				}
+			}
+			select {
+			case <-w.done:
+			case <-time.After(patience):
+				b.Fatal("points are missing")
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(points)), "ns/point")
+			_ = c.Close()
+			if err := l.Stop(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
