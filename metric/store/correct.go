@@ -1,0 +1,325 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+	"github.com/prometheus/prometheus/tsdb/index"
+
+	"github.com/lapwing-monitoring/lapwing/metric/series"
+)
+
+// correctBatch is how many series are read at once to compute a slot again.
+const correctBatch = 200
+
+func (s *Store) wakeCorrector() {
+	select {
+	case s.correct <- struct{}{}:
+	default:
+	}
+}
+
+// runCorrections computes wrong slots again. It works for at most a fifth of a core's time.
+func (s *Store) runCorrections() {
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.correct:
+		}
+		s.correctOnce(s.ctx, true)
+		// Gather what belongs together before the next round.
+		if !s.pause(s.ctx, 200*time.Millisecond) {
+			return
+		}
+	}
+}
+
+// pause waits for d and reports false if ctx has ended.
+func (s *Store) pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// correctAll computes all wrong slots again and reports whether it has finished before ctx ended.
+func (s *Store) correctAll(ctx context.Context) bool {
+	for s.counts.wrong.Load() > 0 && ctx.Err() == nil {
+		s.correctOnce(ctx, false)
+	}
+	return s.counts.wrong.Load() == 0
+}
+
+// Flush waits until all that was queued before is appended, and all slots that late points have changed are written
+// again.
+func (s *Store) Flush(ctx context.Context) error {
+	for _, sh := range s.shards {
+		if err := sh.drain(ctx); err != nil {
+			return err
+		}
+	}
+	if !s.correctAll(ctx) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// correctOnce computes the slots that are wrong by now: those of finer archives first, because coarser ones are made
+// of them.
+func (s *Store) correctOnce(ctx context.Context, paced bool) {
+	s.correctMu.Lock()
+	defer s.correctMu.Unlock()
+	// All levels are taken at once: a late point that comes afterwards makes its slots of all levels wrong again, so
+	// no coarse slot is left with what the finer one was before.
+	var taken [maxArchives][]slotKey
+	for _, sh := range s.shards {
+		sh.mu.Lock()
+		for k := range sh.wrong {
+			for key := range sh.wrong[k] {
+				sh.wrong[k][key] = true
+				taken[k] = append(taken[k], key)
+			}
+		}
+		sh.mu.Unlock()
+	}
+	for k, keys := range taken {
+		slices.SortFunc(keys, func(a, b slotKey) int {
+			return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(a.series.shard, b.series.shard),
+				cmp.Compare(a.series.name, b.series.name))
+		})
+		for len(keys) > 0 && ctx.Err() == nil {
+			n := 1
+			for n < len(keys) && n < correctBatch && keys[n].slot == keys[0].slot &&
+				keys[n].series.shard == keys[0].series.shard {
+				n++
+			}
+			begin := time.Now()
+			s.correctKeys(ctx, k, keys[:n])
+			keys = keys[n:]
+			if paced && !s.pause(ctx, 4*time.Since(begin)) {
+				break
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// correctKeys computes slots of one time and one shard.
+func (s *Store) correctKeys(ctx context.Context, k int, keys []slotKey) {
+	sh := s.shards[keys[0].series.shard]
+	slot := keys[0].slot
+	// Series of one plan can be read together.
+	plans := map[*plan][]*Series{}
+	sh.mu.Lock()
+	for _, key := range keys {
+		if k < len(key.series.levels) {
+			plans[key.series.plan] = append(plans[key.series.plan], key.series)
+		}
+	}
+	sh.mu.Unlock()
+	for p, group := range plans {
+		names := make([]string, len(group))
+		for i, se := range group {
+			names[i] = se.name
+		}
+		values, err := s.aggregate(ctx, p, k, names, slot)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.counts.correctFailed.Add(int64(len(names)))
+				s.rare.Error("cannot roll up metric points", p.tiers[k].name(), "tier", p.tiers[k].name(), "series", len(names),
+					"err", err)
+				continue // the slots are forgotten below: the same error would come again
+			}
+			return
+		}
+		var n tally
+		now := s.now()
+		sh.mu.Lock()
+		for i, se := range group {
+			if se.plan == p && !math.IsNaN(values[i]) && !s.full.Load() {
+				sh.append(se, k, sh.lateTime(se, k, slot, now), values[i], &n)
+			}
+		}
+		sh.commit(&n)
+		sh.mu.Unlock()
+		s.counts.add(&n)
+		s.counts.corrected.Add(int64(len(group)))
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, key := range keys {
+		if taken, ok := sh.wrong[k][key]; ok && taken {
+			delete(sh.wrong[k], key)
+			s.counts.wrong.Add(-1)
+		}
+	}
+}
+
+// aggregate computes a slot of archive k of several series from what the next finer tier has.
+func (s *Store) aggregate(ctx context.Context, p *plan, k int, names []string, slot int64) ([]float64, error) {
+	fine := p.Archives[k-1].Step
+	values := unknown(len(names), p.ratios[k])
+	if err := p.tiers[k-1].read(ctx, names, slot, slot+p.Archives[k].Step, func(i int, sec int64, v float64) {
+		values[i][(sec-slot)/fine] = v
+	}); err != nil {
+		return nil, err
+	}
+	result := make([]float64, len(names))
+	for i, v := range values {
+		result[i] = p.Method.Aggregate(v, p.XFilesFactor)
+	}
+	return result, nil
+}
+
+// runSweeps closes the slots of series that get no more points.
+func (s *Store) runSweeps() {
+	for s.pause(s.ctx, s.o.SweepInterval) {
+		s.sweep()
+		s.retireTiers()
+	}
+}
+
+func (s *Store) retireTiers() {
+	now := s.o.Now().UnixMilli()
+	for _, t := range *s.tiers.Load() {
+		if s.full.Load() || s.ctx.Err() != nil {
+			return
+		}
+		if err := t.retire(now); err != nil {
+			s.rare.Error("cannot write the head of an idle tier", t.name(), "tier", t.name(), "err", err)
+		}
+	}
+}
+
+func (s *Store) sweep() {
+	before := s.now() - int64(s.o.CloseAfter/time.Second)
+	for _, sh := range s.shards {
+		sh.closeSlots(before)
+	}
+}
+
+// recover rolls up the slots that were open when the last run ended without Stop, for all series of the finest tiers'
+// heads.
+func (s *Store) recover() {
+	for _, t := range *s.tiers.Load() {
+		if t.startMax == math.MinInt64 {
+			continue
+		}
+		if err := s.recoverTier(t); err != nil && s.ctx.Err() == nil {
+			s.log.Error("cannot roll up the points from before a crash", "tier", t.name(), "err", err)
+		}
+	}
+}
+
+func (s *Store) recoverTier(t *tier) error {
+	head, err := t.db.Head().Index()
+	if err != nil {
+		return err
+	}
+	defer head.Close()
+	name, value := index.AllPostingsKey()
+	postings, err := head.Postings(s.ctx, name, value)
+	if err != nil {
+		return err
+	}
+	var b labels.ScratchBuilder
+	var last time.Time
+	for n := 0; postings.Next(); n++ {
+		if n%correctBatch == 0 {
+			if n > 0 && !s.pause(s.ctx, 4*time.Since(last)) {
+				return s.ctx.Err()
+			}
+			last = time.Now()
+		}
+		if err := head.Series(postings.At(), &b, nil); err != nil {
+			continue // the head dropped it meanwhile
+		}
+		p, err := s.planOf(Name(b.Labels()))
+		if err != nil || p.tiers[0] != t || len(p.tiers) == 1 {
+			continue
+		}
+		se, err := s.Open(Name(b.Labels()))
+		if errors.Is(err, ErrTooManySeries) {
+			return err
+		}
+		if err != nil {
+			continue
+		}
+		at, ok := t.startNewest[postings.At()]
+		if !ok {
+			at = t.startMax
+		}
+		s.shards[se.shard].recover(se, p, at/1000)
+	}
+	t.startNewest = nil
+	return postings.Err()
+}
+
+// newestOfEach returns the time in ms of the newest sample of each series in the head: a sender may be behind others, or
+// ahead of all. It reads the last chunk of each series, before new samples come.
+func (t *tier) newestOfEach() (map[storage.SeriesRef]int64, error) {
+	head, err := t.db.Head().Index()
+	if err != nil {
+		return nil, err
+	}
+	defer head.Close()
+	chunkReader, err := t.db.Head().Chunks()
+	if err != nil {
+		return nil, err
+	}
+	defer chunkReader.Close()
+	name, value := index.AllPostingsKey()
+	postings, err := head.Postings(context.Background(), name, value)
+	if err != nil {
+		return nil, err
+	}
+	newest := map[storage.SeriesRef]int64{}
+	var b labels.ScratchBuilder
+	var metas []chunks.Meta
+	var it chunkenc.Iterator
+	for postings.Next() {
+		if err := head.Series(postings.At(), &b, &metas); err != nil || len(metas) == 0 {
+			continue
+		}
+		chunk, _, err := chunkReader.ChunkOrIterable(metas[len(metas)-1])
+		if err != nil || chunk == nil {
+			continue
+		}
+		for it = chunk.Iterator(it); it.Next() != chunkenc.ValNone; {
+			newest[postings.At()] = it.AtT()
+		}
+	}
+	return newest, postings.Err()
+}
+
+// recover notes the slots around a time as wrong.
+func (sh *shard) recover(se *Series, p *plan, at int64) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if se.plan != p {
+		return
+	}
+	var n tally
+	for k := 1; k < len(se.levels); k++ {
+		step := p.Archives[k].Step
+		slot := series.Floor(at, step)
+		sh.wrongSlot(k, slotKey{se, slot}, &n)
+		sh.wrongSlot(k, slotKey{se, slot - step}, &n)
+	}
+	sh.store.counts.add(&n)
+}
