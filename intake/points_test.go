@@ -18,9 +18,9 @@ import (
 // heap is a Sink that keeps all points.
 type heap struct{ got []string }
 
-func (h *heap) Put(namespace, entity string, points []resource.MetricPoint) {
+func (h *heap) Put(namespace, entity, check string, points []resource.MetricPoint) {
 	for _, p := range points {
-		h.got = append(h.got, fmt.Sprint(namespace, "/", entity, " ", p.Name, p.Tags, "=", p.Value, "@", p.Timestamp))
+		h.got = append(h.got, fmt.Sprint(namespace, "/", entity, "/", check, " ", p.Name, p.Tags, "=", p.Value, "@", p.Timestamp))
 	}
 }
 
@@ -59,18 +59,18 @@ func TestPointsReachTheSink(t *testing.T) {
 	if err := send(measured("router", point, resource.MetricPoint{Name: "tx"})); err != nil {
 		t.Fatal(err)
 	}
-	want("an agent's event", "default/router rx[{if eth0}]=1.5@7", "default/router tx[]=0@0")
+	want("an agent's event", "default/router/net rx[{if eth0}]=1.5@7", "default/router/net tx[]=0@0")
 	src.Prompt = true
 	proxied := measured("web1", point)
 	proxied.Check.ProxyEntityName = "router"
 	if err := send(proxied); err != nil {
 		t.Fatal(err)
 	}
-	want("one about a proxy entity", "default/router rx[{if eth0}]=1.5@7")
+	want("one about a proxy entity", "default/router/net rx[{if eth0}]=1.5@7")
 	if err := i.Submit(t.Context(), measured("router", point)); err != nil {
 		t.Fatal(err)
 	}
-	want("a user's event", "default/router rx[{if eth0}]=1.5@7")
+	want("a user's event", "default/router/net rx[{if eth0}]=1.5@7")
 	if err := i.Submit(t.Context(), measured("router")); err != nil {
 		t.Fatal(err)
 	}

@@ -41,6 +41,9 @@ func (s *session) configure() error {
 	s.configuring.Lock()
 	defer s.configuring.Unlock()
 	cfg, ok := s.stored()
+	if ok && cfg.EntityClass == resource.EntityProxyClass && cfg.Metadata.CreatedBy == "" {
+		ok = false // events made it: the agent's keepalive replaces it, and must not take its subscriptions before that
+	}
 	if !ok {
 		cfg = &resource.EntityConfig{
 			Metadata: resource.ObjectMeta{Name: unknownEntity, Namespace: s.namespace}, EntityClass: resource.EntityAgentClass,
