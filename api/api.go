@@ -125,6 +125,12 @@ type Options struct {
 	Drain Drainer
 	// Health returns the state for /health. Default: one healthy member.
 	Health func(context.Context) Health
+	// Metrics is the store of metrics. Default: none.
+	Metrics StoredMetrics
+	// ParseMetricCheck checks a metric check's expression, and PreviewMetricCheck returns what a metric check would have
+	// done between two times, in Unix seconds, with the rights of its author. Default: expressions are not checked, and there is no preview.
+	ParseMetricCheck   func(def *resource.MetricCheck) error
+	PreviewMetricCheck func(ctx context.Context, def *resource.MetricCheck, from, until int64) (*resource.MetricPreview, error)
 	// Version is the backend's version, for /version.
 	Version string
 	// Gatherer has the metrics of /metrics. Default: none.
@@ -263,6 +269,7 @@ func New(opts Options) (*API, error) {
 	a.servePipelines()
 	a.serveFallbackPipelines()
 	a.serveAggregates()
+	a.serveMetricChecks()
 	a.serveEntities()
 	a.serveEntityConfigs()
 	a.serveEvents()
@@ -271,6 +278,7 @@ func New(opts Options) (*API, error) {
 	a.serveEventLateness()
 	a.serveDependencies()
 	a.serveTrace()
+	a.serveStoredMetrics()
 	a.serveDeadLetters()
 	a.serveAudit()
 	a.serveConfigStream()

@@ -71,6 +71,7 @@ func TestClientFitsTheDocument(t *testing.T) {
 	check(client.Kind[json.RawMessage](client.Handlers), "example")
 	check(client.Kind[json.RawMessage](client.Hooks), "example")
 	check(client.Kind[json.RawMessage](client.Mutators), "example")
+	check(client.Kind[json.RawMessage](client.MetricChecks), "example")
 	check(client.Kind[json.RawMessage](client.Pipelines), "example")
 	check(client.Kind[json.RawMessage](client.Roles), "example")
 	check(client.Kind[json.RawMessage](client.RoleBindings), "example")

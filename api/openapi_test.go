@@ -35,6 +35,7 @@ type object = map[string]any
 // kinds are the types of the resources, by their plural names.
 var kinds = map[string]any{
 	"aggregates":          resource.Aggregate{},
+	"metricchecks":        resource.MetricCheck{},
 	"apikeys":             resource.APIKey{},
 	"assets":              resource.Asset{},
 	"authproviders":       resource.AuthProvider{},
@@ -71,6 +72,8 @@ var examples = map[string]string{
 	"filters":  `{` + exampleMeta + `,"action":"allow","expressions":["event.check.status == 1"],"when":{"days":{"monday":[{"begin":"1:00 PM","end":"2:00 PM"}]}}}`,
 	"mutators": `{` + exampleMeta + `,"command":"cat","timeout":1}`,
 	"hooks":    `{` + exampleMeta + `,"command":"ps","timeout":1}`,
+	"metricchecks": `{` + exampleMeta + `,"source":"graphite","expr":"servers.*.cpu.total.idle","interval":60,"window":300,"reduce":"average","warning":{"below":20},"critical":{"above":1e9,"below":10},
+		"for":120,"keep_firing_for":60,"absent_status":1,"absent_for":3600,"entity_node":1,"result":{"check":"cpu","labels":{"team":"ops"},"handlers":["example"]}}`,
 	"aggregates": `{` + exampleMeta + `,"field_selector":"event.check.name == example","group_by":"entity.labels.region","critical":{"percent":30,"count":5},"min_members":2,"few_status":0,"interval":60,
 		"result":{"entity":"shop","labels":{"service":"shop"},"handlers":["example"],"pipelines":[{"name":"example","type":"Pipeline","api_version":"core/v2"}]}}`,
 	"assets": `{` + exampleMeta + `,"builds":[{"url":"https://example.com/a","sha512":"` +
@@ -147,6 +150,18 @@ var described = map[string]operation{
 		status: 200, answer: text(streamType)},
 	"GET " + ours + "namespaces/{namespace}/aggregates/{name}/evaluation": {
 		summary: "What an aggregate finds now, of each group", status: 200, answer: []resource.AggregateEvaluation{}},
+	"GET " + ours + "namespaces/{namespace}/metricchecks/{name}/preview": {
+		summary: "What a metric check would have done between two times", query: []string{"since", "until"}, status: 200,
+		answer: resource.MetricPreview{}},
+	"POST " + ours + "namespaces/{namespace}/metricchecks/preview": {
+		summary: "What a draft of a metric check would have done between two times; nothing is stored", query: []string{"since", "until"},
+		body: resource.MetricCheck{}, status: 200, answer: resource.MetricPreview{}},
+	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/series": {
+		summary: "The stored series of a check's metrics", status: 200, answer: []EventSeries{}},
+	"GET " + ours + "graphite/{path...}":    {summary: "Graphite's API: render, metrics/find, tags and others", status: 200, answer: text("application/json")},
+	"POST " + ours + "graphite/{path...}":   {summary: "Graphite's API with parameters in a form", body: anyObject{}, status: 200, answer: text("application/json")},
+	"GET " + ours + "prometheus/{path...}":  {summary: "Prometheus' API: api/v1/query, query_range, labels, series and others", status: 200, answer: text("application/json")},
+	"POST " + ours + "prometheus/{path...}": {summary: "Prometheus' API with parameters in a form, and remote write", body: anyObject{}, status: 200, answer: text("application/json")},
 	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/dependencies": {
 		summary: "What an event depends on, and whether that keeps it from handlers", status: 200, answer: inhibit.Report{}},
 	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/history": {
@@ -367,7 +382,7 @@ func document(t *testing.T, routes []route) object {
 			item[strings.ToLower(method)] = op.json(types, &rt, method)
 		}
 		if len(item) > 0 {
-			paths[rt.pattern] = item
+			paths[documentPath(rt.pattern)] = item
 		}
 	}
 	types.components["Error"] = object{"type": "object", "properties": object{
@@ -396,6 +411,9 @@ func document(t *testing.T, routes []route) object {
 	}
 }
 
+// documentPath returns a route's pattern as OpenAPI writes it, which knows no parameter for several segments.
+func documentPath(pattern string) string { return strings.ReplaceAll(pattern, "...}", "}") }
+
 func (op *operation) contentType() string { return cmp.Or(op.label, jsonType) }
 
 func (op *operation) json(types *schemas, rt *route, method string) object {
@@ -412,7 +430,7 @@ func (op *operation) json(types *schemas, rt *route, method string) object {
 	}
 	var params []object
 	for _, p := range pathParameter.FindAllString(rt.pattern, -1) {
-		name := strings.Trim(p, "{}")
+		name := strings.Trim(p, "{.}")
 		param := object{"name": name, "in": "path", "required": true, "schema": object{"type": "string", "minLength": 1}}
 		switch name {
 		case "namespace":
@@ -523,7 +541,7 @@ func (s *server) putExamples() {
 	for plural, body := range examples {
 		path := core + "namespaces/default/" + plural + "/example"
 		switch plural {
-		case "aggregates":
+		case "aggregates", "metricchecks":
 			path = strings.Replace(path, core, ours, 1)
 		case "events":
 			path += "/example"
@@ -536,6 +554,13 @@ func (s *server) putExamples() {
 			s.t.Errorf("PUT %s: %d %s", path, a.status, a.body)
 		}
 	}
+}
+
+// oneSeries is a StoredMetrics.
+type oneSeries struct{ StoredMetrics }
+
+func (oneSeries) SeriesOf(context.Context, string, string, string) ([]EventSeries, error) {
+	return []EventSeries{{Name: "a", Tags: map[string]string{"b": "c"}}}, nil
 }
 
 // oneGroup is a Queue.
@@ -567,6 +592,13 @@ func TestAnswersFitTheDocument(t *testing.T) {
 				Steps: []trace.Step{{Saw: []trace.Value{{Name: "a"}}}}, Attempts: []trace.Attempt{{At: 1}}}},
 		}}}}
 		o.Queue = oneGroup{}
+		o.Metrics = oneSeries{}
+		o.PreviewMetricCheck = func(context.Context, *resource.MetricCheck, int64, int64) (*resource.MetricPreview, error) {
+			value := 1.5
+			return &resource.MetricPreview{Findings: []resource.MetricFinding{{
+				Series: []resource.MetricFindingSeries{{Name: "a", Value: &value}}, Changes: []resource.MetricStatusChange{{At: 1}},
+			}}}, nil
+		}
 		o.DeadLetters = &letters{list: []delivery.DeadLetter{{ID: "example", Namespace: "default",
 			Event: &resource.Event{ID: resource.NewEventID(), Entity: &resource.Entity{}, Check: &resource.Check{}}}}}
 	})
@@ -597,7 +629,7 @@ func TestAnswersFitTheDocument(t *testing.T) {
 			t.Errorf("GET %s: %d, and %v", path, a.status, err)
 			continue
 		}
-		schema, ok := dig(doc, "paths", rt.pattern, "get", "responses", strconv.Itoa(a.status), "content", op.contentType(), "schema")
+		schema, ok := dig(doc, "paths", documentPath(rt.pattern), "get", "responses", strconv.Itoa(a.status), "content", op.contentType(), "schema")
 		if !ok {
 			if a.status != http.StatusNotFound || !strings.Contains(path, "/apikeys/") && !strings.Contains(path, "/authproviders/") {
 				t.Errorf("GET %s: %d %s is not in the document", path, a.status, a.body)

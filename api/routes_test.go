@@ -37,6 +37,11 @@ var openPaths = map[string]bool{
 	"POST /api/lapwing/v1/namespaces/{namespace}/silenced/purge":   true,
 	// The event and each draft are checked by themselves.
 	"POST /api/lapwing/v1/namespaces/{namespace}/pipelines/simulate": true,
+	// The rights limit which series an answer has.
+	"GET /api/lapwing/v1/graphite/{path...}":    true,
+	"POST /api/lapwing/v1/graphite/{path...}":   true,
+	"GET /api/lapwing/v1/prometheus/{path...}":  true,
+	"POST /api/lapwing/v1/prometheus/{path...}": true,
 }
 
 // visible are the paths that any right may show: users see each namespace in which they may get something.
@@ -117,7 +122,7 @@ func TestEveryRouteAuthorises(t *testing.T) {
 	}
 }
 
-var pathParameter = regexp.MustCompile(`\{[a-z]+\}`)
+var pathParameter = regexp.MustCompile(`\{[a-z]+(\.\.\.)?\}`)
 
 // needed returns the right that a method of a path needs.
 func needed(method, pattern string) (verb, res string) {
@@ -148,7 +153,7 @@ func needed(method, pattern string) (verb, res string) {
 func allBut(verb, res string) []resource.Rule {
 	verbs := []string{"get", "list", "create", "update", "delete"}
 	resources := []string{
-		"aggregates", "assets", "checks", "entities", "events", "filters", "handlers", "hooks", "mutators",
+		"aggregates", "metricchecks", "assets", "checks", "entities", "events", "filters", "handlers", "hooks", "mutators",
 		"pipelines", "fallbackPipeline", "silenced", "roles",
 		"rolebindings", "namespaces", "clusterroles", "clusterrolebindings", "users", "apikeys", "authproviders", "audit", "prune",
 		"tessen", "cluster", "cluster-members", "entity-configs", "deadletters",

@@ -163,8 +163,9 @@ func (b *Backend) Start(ctx context.Context) (err error) {
 	takeAPI()
 	b.serveAPI(p.api)
 	b.running = p
-	b.log.Info("backend is ready", "id", stored.id.Cluster, "api", b.APIAddr().String(), "agents", b.AgentAddr().String(),
-		"seconds", time.Since(begin).Seconds())
+	b.log.Info("backend is ready", append([]any{
+		"id", stored.id.Cluster, "api", b.APIAddr().String(), "agents", b.AgentAddr().String(), "seconds", time.Since(begin).Seconds(),
+	}, p.metrics.Ports()...)...)
 	return nil
 }
 

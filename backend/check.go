@@ -13,6 +13,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/internal/clientaddr"
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
+	"github.com/lapwing-monitoring/lapwing/metric/rulefile"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -46,6 +47,12 @@ func (o *Options) Check() error {
 	o.checkQuotas(&bad)
 	o.TLS.check(bad.Add)
 	o.Cluster.check(bad.Add)
+	o.Metric.Check(&bad)
+	if files, err := rulefile.ReadFiles(o.RuleFiles...); err != nil {
+		bad.Add("prometheus-rule-files", "%w", err)
+	} else if err := rulefile.Check(files); err != nil {
+		bad.Add("prometheus-rule-files", "%w", err)
+	}
 	return bad.Err()
 }
 

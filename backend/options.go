@@ -22,6 +22,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/lateness"
+	"github.com/lapwing-monitoring/lapwing/metric"
 	"github.com/lapwing-monitoring/lapwing/session"
 	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/telemetry"
@@ -79,9 +80,15 @@ type Options struct {
 	Intake      intake.Options
 	Housekeeper intake.HousekeeperOptions
 	Lateness    lateness.Options
+	Metric      metric.Options
 	Session     session.Options // PartialBytes 0 follows from MemoryLimit, for the connections' bounds see connectionLimits
 	API         api.Options
 	APIConns    connlimit.Options // 0: see connectionLimits
+
+	// RuleFiles are files of Prometheus' rules; patterns with * work.
+	RuleFiles []string
+	// EventMetrics stores the metric points of events.
+	EventMetrics bool
 
 	Version string
 	// Logger defaults to none.
@@ -99,7 +106,7 @@ func DefaultOptions() Options {
 		Auth: auth.DefaultOptions(), Expressions: filter.DefaultPoolOptions(), Assets: asset.DefaultOptions(),
 		Mirror: asset.DefaultMirrorOptions(), Send: send.DefaultOptions(), Handler: handler.DefaultOptions(),
 		Trace: trace.DefaultOptions(), Intake: intake.DefaultOptions(), Housekeeper: intake.DefaultHousekeeperOptions(),
-		Lateness: lateness.DefaultOptions(), Session: session.DefaultOptions(), API: api.DefaultOptions(),
+		Lateness: lateness.DefaultOptions(), Metric: metric.DefaultOptions(), EventMetrics: true, Session: session.DefaultOptions(), API: api.DefaultOptions(),
 	}
 	o.Session.PartialBytes = 0
 	o.Cluster.NATS.Prefix = broker.DefaultPrefix
@@ -113,6 +120,9 @@ func (o *Options) complete() {
 	o.connectionLimits(connlimit.Files())
 	if o.MemoryLimit > 0 {
 		o.Log.MaxRate = o.MemoryLimit / 30 // so that a flood does not fill the memory
+	}
+	if o.Metric.Store.MemoryLimit == 0 && o.MemoryLimit > 0 {
+		o.Metric.Store.MemoryLimit = o.MemoryLimit / 3
 	}
 	if o.Session.PartialBytes == 0 {
 		o.Session.PartialBytes = session.DefaultOptions().PartialBytes

@@ -18,6 +18,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/lateness"
+	"github.com/lapwing-monitoring/lapwing/metric/alert"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/queue"
@@ -52,6 +53,10 @@ type parts struct {
 	runs        *lateness.Runs
 	fold        *fold.Fold
 
+	metrics      *metricServer
+	metricChecks *alert.Runner
+	rules        *alert.Rules // nil for none
+
 	intake      *intake.Intake
 	watcher     *silence.Watcher
 	housekeeper *intake.Housekeeper
@@ -76,6 +81,9 @@ func (b *Backend) build(s *storage) (*parts, error) {
 		return nil, err
 	}
 	if err := b.buildFold(p); err != nil {
+		return nil, err
+	}
+	if err := b.buildMetrics(p); err != nil {
 		return nil, err
 	}
 	if err := b.buildIntake(p); err != nil {
@@ -191,6 +199,9 @@ func (b *Backend) buildIntake(p *parts) (err error) {
 	o := b.opts.Intake
 	o.Config, o.Log, o.State, o.Silences, o.Watches = p.config, p.log, p.state, p.matcher, p.members.Watches
 	o.TurnAt = p.queue.Received
+	if b.opts.EventMetrics {
+		o.Metrics = p.metrics.Events()
+	}
 	o.Logger, o.Registerer = b.log, b.opts.Registry
 	if p.intake, err = intake.New(o); err != nil {
 		return err
@@ -213,6 +224,12 @@ func (b *Backend) buildIntake(p *parts) (err error) {
 		Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
+		return err
+	}
+	if err := b.buildMetricChecks(p); err != nil {
+		return err
+	}
+	if err := b.buildRules(p); err != nil {
 		return err
 	}
 	p.reports = newExpressionReports(p.expressions, p.config, p.loaded, p.intake, b.log)
@@ -274,6 +291,7 @@ func (b *Backend) apiOptions(p *parts) api.Options {
 	o.Execute, o.Drain, o.Cluster, o.Health = p.view.Execute, p.sessions, p.view, p.view.health
 	o.Ready, o.Serves = func() error { return b.ready(p) }, func() error { return b.serves(p) }
 	o.Lateness, o.Backup = p.lateness, newBackups(b, p).Write
+	o.Metrics, o.ParseMetricCheck, o.PreviewMetricCheck = storedMetrics{p.metrics.Server}, parseMetricCheck, p.metricChecks.Preview
 	o.Impaired, o.Web, o.Version = p.expressions.Err, web.Handler(), b.opts.Version
 	o.Logger, o.Gatherer, o.Registerer = b.log, b.opts.Registry, b.opts.Registry
 	return o
@@ -326,14 +344,24 @@ func (b *Backend) startEvents(ctx context.Context, p *parts) error {
 	}
 	p.intake.LookAtClock(time.Now()) // deadlines count from now on, by this clock
 	p.members.Ready()
+	b.say("metrics")
+	if err := p.metrics.Start(ctx); err != nil { // buildMetrics has it stopped
+		return err
+	}
 	if err := b.start(ctx, "silence watcher", p.watcher); err != nil {
 		return err
 	}
 	b.push("intake", p.intake.Stop)
+	if p.rules != nil {
+		if err := b.start(ctx, "Prometheus rules", p.rules); err != nil {
+			return err
+		}
+	}
 	return b.startAll(ctx,
 		named{"deadlines", p.deadlines.wheel},
 		named{"housekeeper", p.housekeeper},
 		named{"aggregates", p.aggregates},
+		named{"metric checks", p.metricChecks},
 		named{"reports on expressions", p.reports},
 	)
 }

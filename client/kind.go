@@ -40,6 +40,7 @@ var (
 	RoleBindings        = kindOf[resource.RoleBinding]()
 	Silences            = kindOf[resource.Silenced]()
 	Aggregates          = kindOf[resource.Aggregate]()
+	MetricChecks        = kindOf[resource.MetricCheck]()
 	EntityConfigs       = kindOf[resource.EntityConfig]()
 	AuthProviders       = kindOf[resource.AuthProvider]()
 )

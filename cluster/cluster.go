@@ -548,6 +548,9 @@ func PartitionLane(partition int) string { return fmt.Sprintf("p/%d", partition)
 // AggregateLane names the lane of an aggregate.
 func AggregateLane(namespace, name string) string { return "a/" + namespace + "/" + name }
 
+// MetricCheckLane names the lane of a metric check.
+func MetricCheckLane(namespace, name string) string { return "m/" + namespace + "/" + name }
+
 // QueueLane names the lane of a round-robin check.
 func QueueLane(namespace, name string) string { return "q/" + namespace + "/" + name }
 
@@ -556,4 +559,5 @@ const (
 	HousekeepingLane = "housekeeping"
 	RemindersLane    = "reminders"
 	LatenessLane     = "lateness"
+	RulesLane        = "rules"
 )

@@ -132,13 +132,7 @@ func (a *Aggregate) Validate() error {
 	if err := a.Critical.validate("critical"); err != nil {
 		return err
 	}
-	for i := range a.Result.Pipelines {
-		p := a.Result.Pipelines[i]
-		if p.Name == "" || p.APIVersion != pipelineAPIVersion || p.Type != pipelineType {
-			return fmt.Errorf("pipeline reference is invalid: resource type not capable of acting as a pipeline: %s.%s", p.APIVersion, p.Type)
-		}
-	}
-	return nil
+	return validPipelines(a.Result.Pipelines)
 }
 
 func (t *AggregateThreshold) validate(name string) error {

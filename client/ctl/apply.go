@@ -354,7 +354,7 @@ func (o *object) visible(body map[string]any) map[string]any {
 	body = maps.Clone(body)
 	delete(body, "password")
 	delete(body, "password_hash")
-	delete(body, "author") // of an aggregate, set by the server
+	delete(body, "author") // of an aggregate or a metric check, set by the server
 	meta, ok := body["metadata"].(map[string]any)
 	if !ok {
 		return body

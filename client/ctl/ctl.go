@@ -34,7 +34,7 @@ func Add(root *cobra.Command) {
 		configureCommand(), loginCommand(), configCommand(), logoutCommand(), envCommand(), versionCommand(),
 		createFilesCommand(), deleteFilesCommand(), applyCommand(), diffCommand(), pruneCommand(), dumpCommand(),
 		editCommand(), describeTypeCommand(),
-		clusterCommand(), authCommand(), topCommand(), queueCommand(), deadLetterCommand(), orphanCommand(),
+		clusterCommand(), authCommand(), topCommand(), queueCommand(), metricCommand(), deadLetterCommand(), orphanCommand(),
 	}
 	for _, k := range kinds {
 		if k.can != 0 {

@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -27,6 +28,7 @@ type fieldKind uint8
 const (
 	textField fieldKind = iota
 	numberField
+	decimalField
 	yesNoField
 	listField       // comma separated
 	expressionField // comma separated, except for commas in brackets and quotes
@@ -41,6 +43,12 @@ func (f *flagField) parse(word string) (any, error) {
 			return nil, fmt.Errorf("%q is not a whole number", word)
 		}
 		return json.Number(strconv.FormatInt(n, 10)), nil
+	case decimalField:
+		word = strings.TrimSpace(word)
+		if f, err := strconv.ParseFloat(word, 64); err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+			return nil, fmt.Errorf("%q is not a number", word)
+		}
+		return strconv.ParseFloat(word, 64)
 	case yesNoField:
 		b, err := strconv.ParseBool(strings.TrimSpace(word))
 		if err != nil {
@@ -58,7 +66,7 @@ func (f *flagField) parse(word string) (any, error) {
 // empty returns the field's value when nothing is set.
 func (f *flagField) empty() any {
 	switch f.kind {
-	case numberField:
+	case numberField, decimalField:
 		return json.Number("0")
 	case yesNoField:
 		return false
@@ -161,7 +169,7 @@ func (v *fieldValue) String() string {
 
 // Type returns the word for the value in help.
 func (v *fieldValue) Type() string {
-	return [...]string{textField: "string", numberField: "int", yesNoField: "bool", listField: "strings",
+	return [...]string{textField: "string", numberField: "int", decimalField: "number", yesNoField: "bool", listField: "strings",
 		expressionField: "strings"}[v.field.kind]
 }
 

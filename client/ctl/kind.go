@@ -21,7 +21,7 @@ var kinds = inTableOrder(
 	namespaceKind, clusterRoleKind, clusterRoleBindingKind, userKind, apiKeyKind, tessenKind,
 	assetKind, checkKind, entityKind, eventKind, filterKind, handlerKind, hookKind, mutatorKind, pipelineKind,
 	fallbackKind, roleKind, roleBindingKind, silencedKind,
-	aggregateKind, entityConfigKind, ldapKind, adKind, oidcKind,
+	aggregateKind, metricCheckKind, entityConfigKind, ldapKind, adKind, oidcKind,
 )
 
 func inTableOrder(list ...*kind) []*kind {

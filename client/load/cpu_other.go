@@ -4,5 +4,5 @@ package load
 
 import "time"
 
-// processCPU is not known here.
-func processCPU() time.Duration { return 0 }
+// ProcessCPU is not known here.
+func ProcessCPU() time.Duration { return 0 }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processCPU is the CPU time of this process.
-func processCPU() time.Duration {
+// ProcessCPU is the CPU time of this process.
+func ProcessCPU() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
 		return 0

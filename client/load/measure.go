@@ -122,7 +122,7 @@ func (m *measures) snapshot() Snapshot {
 			Received: m.turns.Load(), PerAgent: map[uint32]uint32{},
 		},
 		Killed: m.killed.Load(),
-		Lag:    time.Duration(m.lag.Load()), CPU: processCPU(), Latencies: map[string]*hdrhistogram.Snapshot{},
+		Lag:    time.Duration(m.lag.Load()), CPU: ProcessCPU(), Latencies: map[string]*hdrhistogram.Snapshot{},
 	}
 	s.Answers, s.Turns.Answered = m.answers.swap()
 	if text := m.lastError.Load(); text != nil {

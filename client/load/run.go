@@ -341,7 +341,7 @@ func (r *run) sample(ctx context.Context) (report.Sample, error) {
 			report.LatencyVisible: one.Latencies[report.LatencyVisible], report.LatencyHandler: one.Latencies[report.LatencyHandler],
 		}, LastError: one.LastError})
 		if len(r.workers) > 1 {
-			s.CPU += processCPU()
+			s.CPU += ProcessCPU()
 		}
 	}
 	now := s.Last

@@ -81,7 +81,7 @@ func (l *local) snapshot() (Snapshot, error) {
 	for _, f := range l.fleets {
 		s.add(f.Snapshot())
 	}
-	s.CPU = processCPU() // of the process, not of each fleet
+	s.CPU = ProcessCPU() // of the process, not of each fleet
 	return s, nil
 }
 

@@ -94,7 +94,7 @@ func commercial(row *resource.Kind, special ...func(*kind)) *kind {
 // special are the kinds of resource.Kinds that this package uses by name.
 var special = []*kind{
 	namespaceKind, userKind, clusterRoleKind, roleKind, apiKeyKind, authProviderKind, mutatorKind, entityKind,
-	silencedKind, eventKind, handlerKind, pipelineKind, checkKind, aggregateKind,
+	silencedKind, eventKind, handlerKind, pipelineKind, checkKind, aggregateKind, metricCheckKind,
 }
 
 var (
@@ -106,6 +106,7 @@ var (
 	pipelineKind    = of(client.Pipelines.Kind, func(k *kind) { k.adapt = useHandlers })
 	checkKind       = of(client.Checks.Kind)
 	aggregateKind   = of(client.Aggregates.Kind)
+	metricCheckKind = of(client.MetricChecks.Kind)
 	// authProviderKind is the sign-in providers. Sensu's commercial edition has them too.
 	authProviderKind = commercial(client.AuthProviders.Kind)
 )
@@ -137,12 +138,12 @@ var steps = inOrder([]step{
 	{kind: sold("secrets/v1", "Secret", "secrets", true), after: authProviderKind},
 	{kind: sold("pipeline/v1", "SumoLogicMetricsHandler", "sumo-logic-metrics-handlers", true), after: handlerKind},
 	{kind: streamHandlerKind, after: handlerKind},
-	{kind: ruleTemplateKind, after: aggregateKind},
-	{kind: serviceComponentKind, after: aggregateKind},
-	{kind: sold("searches/v1", "Search", "searches", true), after: aggregateKind},
-	{kind: sold("web/v1", "GlobalConfig", "config", false), after: aggregateKind},
-	{kind: sold("federation/v1", "Cluster", "clusters", false), after: aggregateKind},
-	{kind: sold("federation/v1", "EtcdReplicator", "etcd-replicators", false), after: aggregateKind},
+	{kind: ruleTemplateKind, after: metricCheckKind},
+	{kind: serviceComponentKind, after: metricCheckKind},
+	{kind: sold("searches/v1", "Search", "searches", true), after: metricCheckKind},
+	{kind: sold("web/v1", "GlobalConfig", "config", false), after: metricCheckKind},
+	{kind: sold("federation/v1", "Cluster", "clusters", false), after: metricCheckKind},
+	{kind: sold("federation/v1", "EtcdReplicator", "etcd-replicators", false), after: metricCheckKind},
 })
 
 // inOrder adds a step for each kind of the table without one, and sorts the steps.

@@ -28,7 +28,7 @@ func TestOrder(t *testing.T) {
 	}
 	const want = "namespaces users clusterroles roles clusterrolebindings rolebindings apikeys authproviders providers secrets " +
 		"tessen assets hooks filters mutators entities silenced events silenced " +
-		"handlers sumo-logic-metrics-handlers tcp-stream-handlers pipelines fallbackPipeline checks aggregates " +
+		"handlers sumo-logic-metrics-handlers tcp-stream-handlers pipelines fallbackPipeline checks aggregates metricchecks " +
 		"rule-templates service-components searches config clusters etcd-replicators"
 	if strings.Join(got, " ") != want {
 		t.Errorf("the order is\n%s, want\n%s", strings.Join(got, " "), want)

@@ -37,6 +37,14 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	storageFlags(f, o)
 	handlerFlags(f, o)
 	quotaFlags(f, &o.Intake.Quotas)
+	f.BoolVar(&o.EventMetrics, "event-metrics", o.EventMetrics, "store the metric points of events")
+	f.StringSliceVar(&o.RuleFiles, "prometheus-rule-files", o.RuleFiles,
+		"files of Prometheus' rules: recording rules write series, alerting rules make events; patterns with * work; the same on all backends")
+	metricFlags(f, &o.Metric)
+	f.IntVar(&o.Metric.Replication, "metric-replication-factor", o.Metric.Replication,
+		"members of a cluster that store each series of metrics, from 1 to 3; means nothing without a cluster")
+	f.Int64Var(&o.Metric.MemberSpillBytes, "metric-member-spill-bytes", o.Metric.MemberSpillBytes,
+		"disk for the points that wait for one other member of the cluster")
 	logLevel = f.String("log-level", "info", "trace, debug, info, warn, error or fatal")
 	logFormat = f.String("log-format", "text", "text or json")
 	return logLevel, logFormat

@@ -35,14 +35,14 @@ var liveBackendFlags = []string{
 const backendStopTimeout = 50 * time.Second
 
 // backendZeros are the backend's flags for numbers and times that take 0. Their help says what 0 does.
-var backendZeros = []string{
+var backendZeros = append([]string{
 	"agent-max-connections", "agent-max-connections-per-address", "agent-partial-bytes", "agent-port", "agent-quota-bytes",
 	"agent-quota-entities", "agent-quota-events", "agent-read-delay", "agent-spread", "api-max-connections",
 	"api-max-connections-per-address", "api-request-limit", "api-write-timeout", "assets-burst-limit", "assets-mirror-bytes",
 	"assets-rate-limit", "default-silenced-expiry-time", "event-log-flush-interval", "event-log-partitions",
 	"max-silenced-expiry-time-allowed", "memory-limit", "namespace-quota-bytes", "namespace-quota-entities",
 	"namespace-quota-events", "nats-replicas", "orphan-ttl", "proxy-entity-ttl", "state-history-age", "trace-sample",
-}
+}, metricZeros...)
 
 // backendSettings are the backend's options as flags.
 type backendSettings struct {

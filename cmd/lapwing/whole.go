@@ -19,10 +19,11 @@ hands incidents to handlers.
   lapwing backend     run the server
   lapwing agent       run the agent on a host
   lapwing demo        run both here, with sample checks
+  lapwing carbon      run a Graphite server alone
   lapwing doctor      say what limits a backend now
   lapwing configure   sign in, then: lapwing event list`
 	root.AddCommand(backendCommand(), agentCommand(), demoCommand(), doctorCommand(), migrateCommand(), backupCommand(), restoreCommand(),
-		loadCommand(), loadWorkerCommand())
+		loadCommand(), loadWorkerCommand(), carbonCommand())
 	ctl.Add(root)
 }
 

@@ -1,0 +1,80 @@
+//go:build !agentonly
+
+package main
+
+import (
+	"github.com/spf13/pflag"
+
+	"github.com/lapwing-monitoring/lapwing/metric"
+)
+
+// metricZeros are the flags of metricFlags that take 0. Their help says what 0 does.
+var metricZeros = []string{
+	"carbon-idle-timeout", "carbon-max-connections", "metric-late-window", "metric-max-series", "metric-memory-limit",
+	"metric-min-free-disk", "metric-new-series-per-minute", "metric-sync-interval",
+}
+
+// metricFlags map flags onto the options of the metrics half. The backend and `lapwing carbon` have them.
+func metricFlags(f *pflag.FlagSet, o *metric.Options) {
+	f.StringVar(&o.LineAddress, "carbon-listen-address", o.LineAddress,
+		"TCP address for Graphite's plaintext protocol, for example 127.0.0.1:2003; none if empty")
+	f.StringVar(&o.UDPAddress, "carbon-udp-listen-address", o.UDPAddress, "UDP address for Graphite's plaintext protocol; none if empty")
+	f.StringVar(&o.GzipAddress, "carbon-gzip-listen-address", o.GzipAddress,
+		"TCP address for Graphite's plaintext protocol on connections compressed with gzip; none if empty")
+	f.StringVar(&o.PickleAddress, "carbon-pickle-listen-address", o.PickleAddress,
+		"TCP address for Graphite's pickle protocol, for example 127.0.0.1:2004; none if empty")
+	f.StringVar(&o.ProtobufAddress, "carbon-protobuf-listen-address", o.ProtobufAddress,
+		"TCP address for carbon's protobuf protocol; none if empty")
+	f.IntVar(&o.Listen.MaxConnections, "carbon-max-connections", o.Listen.MaxConnections,
+		"connections to one carbon listener; more wait; 0 for 15,000")
+	f.DurationVar(&o.Listen.IdleTimeout, "carbon-idle-timeout", o.Listen.IdleTimeout,
+		"time without a byte after which a carbon connection is closed; 0 for 10m")
+	f.StringVar(&o.QueryAddress, "graphite-listen-address", o.QueryAddress,
+		"address for the HTTP APIs of Graphite (/render, /metrics/find) and Prometheus (/api/v1/query), without sign-in; none if empty")
+	f.BoolVar(&o.RemoteWriteIn, "graphite-remote-write", o.RemoteWriteIn,
+		"take Prometheus remote write (/api/v1/write) at --graphite-listen-address, without sign-in")
+	f.DurationVar(&o.QueryTimeout, "graphite-query-timeout", o.QueryTimeout, "longest time for a query of metrics")
+	f.StringVar(&o.SchemasFile, "storage-schemas-file", o.SchemasFile,
+		"carbon's storage-schemas.conf; without it 10s:1d,1m:30d,10m:1y")
+	f.StringVar(&o.AggregationFile, "storage-aggregation-file", o.AggregationFile, "carbon's storage-aggregation.conf")
+	f.StringVar(&o.AggregationRulesFile, "aggregation-rules-file", o.AggregationRulesFile,
+		"carbon's aggregation-rules.conf: series computed from other series as points arrive")
+	f.BoolVar(&o.Aggregator.AggregatesOnly, "aggregates-only", o.Aggregator.AggregatesOnly,
+		"store only series that --aggregation-rules-file makes, as carbon does with FORWARD_ALL = False")
+	f.StringVar(&o.RewriteFile, "rewrite-rules-file", o.RewriteFile, "carbon's rewrite-rules.conf")
+	f.StringVar(&o.WhitelistFile, "carbon-whitelist-file", o.WhitelistFile, "carbon's whitelist.conf: names of series that are taken")
+	f.StringVar(&o.BlacklistFile, "carbon-blacklist-file", o.BlacklistFile, "carbon's blacklist.conf: names of series that are refused")
+	f.IntVar(&o.Store.MaxSeries, "metric-max-series", o.Store.MaxSeries,
+		"series with recent points; points of further series are refused; 0 for 10,000,000")
+	f.IntVar(&o.Store.CreatesPerMinute, "metric-new-series-per-minute", o.Store.CreatesPerMinute,
+		"new series a minute; points of further new series are refused; 0 for no bound")
+	f.DurationVar(&o.Store.LateWindow, "metric-late-window", o.Store.LateWindow,
+		"how much older than the newest point a point may be; 0 for 24h")
+	f.DurationVar(&o.Store.SyncInterval, "metric-sync-interval", o.Store.SyncInterval,
+		"time between two syncs of points to the disk; 0 for 1s")
+	f.Int64Var(&o.Store.MinFreeBytes, "metric-min-free-disk", o.Store.MinFreeBytes,
+		"bytes of free disk below which points are dropped until there is room again; 0 for 512 MiB")
+	f.Int64Var(&o.Store.MemoryLimit, "metric-memory-limit", o.Store.MemoryLimit,
+		"bytes of memory for series with recent points; at this bound new series are refused; 0 for no bound, and in a backend for a "+
+			"third of --memory-limit")
+	relayFlags(f, &o.Relay)
+	f.StringSliceVar(&o.RemoteWriteURLs, "metric-remote-write-url", nil,
+		"URLs of other stores (Mimir, Thanos, VictoriaMetrics, Prometheus) that get each stored point by remote write")
+}
+
+// relayFlags are about other carbon servers that get the points too.
+func relayFlags(f *pflag.FlagSet, r *metric.RelayOptions) {
+	f.StringSliceVar(&r.Destinations, "relay-destinations", r.Destinations,
+		"carbon servers that get the points too, HOST:PORT[:INSTANCE], in the order of their cluster's configuration")
+	f.StringVar(&r.Method, "relay-method", r.Method,
+		"how series are placed on --relay-destinations: constant (all get all), rules, consistent-hashing or aggregated-consistent-hashing")
+	f.StringVar(&r.Hash, "relay-hash", r.Hash,
+		"hash ring of --relay-destinations: carbon_ch, carbon_ch-c-relay, fnv1a_ch, fnv1a_ch-carbon or jump_fnv1a_ch")
+	f.StringVar(&r.RulesFile, "relay-rules-file", r.RulesFile, "carbon's relay-rules.conf, for --relay-method rules")
+	f.IntVar(&r.Replication, "relay-replication-factor", r.Replication, "how many of --relay-destinations get each series")
+	f.BoolVar(&r.Diverse, "relay-diverse-replicas", r.Diverse, "place the copies of a series on different hosts")
+	f.StringVar(&r.Protocol, "relay-protocol", r.Protocol, "protocol of --relay-destinations: pickle, line, protobuf or udp")
+	f.IntVar(&r.QueueBytes, "relay-queue-bytes", r.QueueBytes, "memory for the points of one destination; more wait on disk")
+	f.Int64Var(&r.SpillBytes, "relay-spill-bytes", r.SpillBytes, "disk for the points of one destination; more are dropped")
+	f.BoolVar(&r.Only, "relay-only", r.Only, "store nothing here, and only pass points on to --relay-destinations")
+}

@@ -1,0 +1,169 @@
+package metric
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/metric/aggregator"
+	"github.com/lapwing-monitoring/lapwing/metric/carbon"
+	"github.com/lapwing-monitoring/lapwing/metric/relay"
+	"github.com/lapwing-monitoring/lapwing/metric/ring"
+	"github.com/lapwing-monitoring/lapwing/metric/store"
+)
+
+// Options are the settings of a Server. Zero values are the defaults, which DefaultOptions returns where they are not
+// "none".
+type Options struct {
+	// Dir holds all that the server keeps. Required.
+	Dir string
+
+	// Addresses of listeners, HOST:PORT; none if empty.
+	LineAddress     string // carbon's plaintext over TCP
+	UDPAddress      string // the same over UDP
+	GzipAddress     string // the same over TCP, compressed with gzip
+	PickleAddress   string
+	ProtobufAddress string
+	// QueryAddress is where Graphite's and Prometheus' HTTP APIs are, without sign-in. Prometheus' remote write is there
+	// too, if RemoteWriteIn is set.
+	QueryAddress  string
+	RemoteWriteIn bool
+
+	// Listen has the settings that all listeners share.
+	Listen carbon.Options
+
+	// Files of carbon, read as carbon reads them, and read again when they change. Empty is the default of each part.
+	SchemasFile, AggregationFile      string
+	AggregationRulesFile, RewriteFile string
+	WhitelistFile, BlacklistFile      string
+
+	// Store is the store's settings. Its Dir, Policy and clock are the server's.
+	Store store.Options
+	// Aggregator is the settings of aggregation. Its file and Emit are the server's.
+	Aggregator aggregator.Options
+	// Relay sends points on to other carbon servers. Default: none.
+	Relay RelayOptions
+	// RemoteWriteURLs are other stores that get each stored sample by Prometheus remote write. Default: none.
+	RemoteWriteURLs []string
+
+	// Cluster is the members that share the series. Default: none, all series are here.
+	Cluster *Cluster
+	// Replication is how many members store each series, from 1 to 3. Default 2.
+	Replication int
+	// MemberSpillBytes bounds the disk for points that wait for one other member. Default 4 GiB.
+	MemberSpillBytes int64
+
+	// Forget is how long a series has no points until it leaves the memory; its data stay. Default 1 h.
+	Forget time.Duration
+	// SelfInterval is the time between two points of the server about itself, under carbon's names. Default 1 min;
+	// negative: none.
+	SelfInterval time.Duration
+	// SelfHost is the host in these names. Default "localhost".
+	SelfHost string
+
+	// QueryTimeout bounds a query. Default 30 s.
+	QueryTimeout time.Duration
+	// MaxSeries bounds the series that a render request may read, and MaxPoints their values. Default 50,000 and 10,000,000. What its
+	// functions compute may be three times as much.
+	MaxSeries, MaxPoints int
+
+	// Version is for /version and buildinfo.
+	Version string
+	// Now is the clock. Default: time.Now.
+	Now        func() time.Time
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// RelayOptions are about other carbon servers that get the points too.
+type RelayOptions struct {
+	// Destinations are HOST:PORT[:INSTANCE]. Default: none.
+	Destinations []string
+	// Method is constant, rules, consistent-hashing or aggregated-consistent-hashing.
+	Method string
+	// Hash is the ring's: carbon_ch, carbon_ch-c-relay, fnv1a_ch, fnv1a_ch-carbon or jump_fnv1a_ch.
+	Hash string
+	// RulesFile is relay-rules.conf, for the method rules.
+	RulesFile string
+	// Replication is how many destinations get each series. Diverse has them on different hosts.
+	Replication int
+	Diverse     bool
+	// Protocol is pickle, line, protobuf or udp.
+	Protocol string
+	// QueueBytes bounds the points of a destination in memory, SpillBytes those on disk.
+	QueueBytes int
+	SpillBytes int64
+	// Only relays: nothing is stored here.
+	Only bool
+}
+
+// DefaultOptions returns the default settings.
+func DefaultOptions() Options {
+	return Options{
+		Forget: time.Hour, SelfInterval: time.Minute, SelfHost: "localhost", QueryTimeout: 30 * time.Second,
+		MaxSeries: 50_000, MaxPoints: 10_000_000, Replication: 2, MemberSpillBytes: 4 << 30,
+		Relay: RelayOptions{
+			Method: relay.ConsistentHashing.String(), Hash: ring.CarbonCH.String(), Replication: 1, Diverse: true, Protocol: relay.Pickle.String(),
+			QueueBytes: 64 << 20, SpillBytes: 1 << 30,
+		},
+	}
+}
+
+func (o *Options) complete() error {
+	if o.Dir == "" {
+		return errors.New("metric: Dir is required")
+	}
+	d := DefaultOptions()
+	o.Forget, o.SelfInterval = cmp.Or(o.Forget, d.Forget), cmp.Or(o.SelfInterval, d.SelfInterval)
+	o.SelfHost, o.QueryTimeout = cmp.Or(o.SelfHost, d.SelfHost), cmp.Or(o.QueryTimeout, d.QueryTimeout)
+	o.MaxSeries, o.MaxPoints = cmp.Or(o.MaxSeries, d.MaxSeries), cmp.Or(o.MaxPoints, d.MaxPoints)
+	o.Replication, o.MemberSpillBytes = cmp.Or(o.Replication, d.Replication), cmp.Or(o.MemberSpillBytes, d.MemberSpillBytes)
+	r, dr := &o.Relay, &d.Relay
+	r.Method, r.Hash, r.Protocol = cmp.Or(r.Method, dr.Method), cmp.Or(r.Hash, dr.Hash), cmp.Or(r.Protocol, dr.Protocol)
+	r.Replication, r.QueueBytes, r.SpillBytes = cmp.Or(r.Replication, dr.Replication), cmp.Or(r.QueueBytes, dr.QueueBytes), cmp.Or(r.SpillBytes, dr.SpillBytes)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if r.Only && len(r.Destinations) == 0 {
+		return errors.New("relay only: there are no destinations")
+	}
+	o.SelfHost = strings.ReplaceAll(o.SelfHost, ".", "_")
+	return nil
+}
+
+// relayOptions turns the settings into those of package relay.
+func (o *Options) relayOptions(names func(name string) []string, rules []relay.Rule) (relay.Options, error) {
+	r := &o.Relay
+	out := relay.Options{Replication: r.Replication, Rules: rules, Logger: o.Logger, Registerer: o.Registerer}
+	var err error
+	if out.Method, err = relay.ParseMethod(r.Method); err != nil {
+		return out, fmt.Errorf("relay method: %w", err)
+	}
+	if out.Ring.Method, err = ring.ParseMethod(r.Hash); err != nil {
+		return out, fmt.Errorf("relay hash: %w", err)
+	}
+	out.Ring.Diverse = r.Diverse
+	protocol, err := relay.ParseProtocol(r.Protocol)
+	if err != nil {
+		return out, fmt.Errorf("relay protocol: %w", err)
+	}
+	for _, text := range r.Destinations {
+		d, err := ring.ParseDestination(text)
+		if err != nil {
+			return out, fmt.Errorf("relay destination: %w", err)
+		}
+		out.Destinations = append(out.Destinations, relay.DestinationOptions{
+			Destination: d, Protocol: protocol, MaxQueueBytes: r.QueueBytes, MaxSpillBytes: r.SpillBytes,
+		})
+	}
+	out.AggregateNames = func(name string, dst []string) []string { return append(dst, names(name)...) }
+	return out, nil
+}
