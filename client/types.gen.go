@@ -267,6 +267,13 @@ type DuplicateTurn struct {
 	At     int64  `json:"at"` // Unix seconds
 }
 
+// EventSeries is a series of a check's points.
+type EventSeries struct {
+	Name   string            `json:"name"`
+	Tags   map[string]string `json:"tags"`
+	Target string            `json:"target"` // for Graphite's render
+}
+
 // Fairness says how many turns the agents of a subscription had, each since it was connected.
 type Fairness struct {
 	Least int     `json:"least"` // Least and Most are those of one agent.

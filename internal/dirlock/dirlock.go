@@ -27,5 +27,10 @@ func Take(dir string) (*Lock, error) {
 	return &Lock{f}, nil
 }
 
-// Unlock lets another process take the directory.
-func (l *Lock) Unlock() error { return l.file.Close() }
+// Unlock lets another process take the directory. It may be called twice.
+func (l *Lock) Unlock() error {
+	if err := l.file.Close(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
+}

@@ -14,8 +14,10 @@ func TestOneAtATime(t *testing.T) {
 	if _, err := Take(dir); !errors.Is(err, ErrInUse) {
 		t.Errorf("a second lock: %v, want ErrInUse", err)
 	}
-	if err := first.Unlock(); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		if err := first.Unlock(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	again, err := Take(dir)
 	if err != nil {

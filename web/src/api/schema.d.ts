@@ -1497,6 +1497,41 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/graphite/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Graphite's API: render, metrics/find, tags and others */
+        get: operations["getLapwingV1GraphitePath"];
+        put?: never;
+        /** Graphite's API with parameters in a form */
+        post: operations["postLapwingV1GraphitePath"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/metricchecks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List metricchecks */
+        get: operations["getLapwingV1Metricchecks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/aggregates": {
         parameters: {
             query?: never;
@@ -1793,6 +1828,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/series": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The stored series of a check's metrics */
+        get: operations["getLapwingV1NamespacesNamespaceEventsEntityCheckSeries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/trace": {
         parameters: {
             query?: never;
@@ -1802,6 +1854,78 @@ export interface paths {
         };
         /** What became of the newest events of a check: workflows, filters, attempts */
         get: operations["getLapwingV1NamespacesNamespaceEventsEntityCheckTrace"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/metricchecks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List metricchecks */
+        get: operations["getLapwingV1NamespacesNamespaceMetricchecks"];
+        put?: never;
+        /** Create one of the metricchecks */
+        post: operations["postLapwingV1NamespacesNamespaceMetricchecks"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/metricchecks/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** What a draft of a metric check would have done between two times; nothing is stored */
+        post: operations["postLapwingV1NamespacesNamespaceMetricchecksPreview"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/metricchecks/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get one of the metricchecks */
+        get: operations["getLapwingV1NamespacesNamespaceMetricchecksName"];
+        /** Create or replace one of the metricchecks */
+        put: operations["putLapwingV1NamespacesNamespaceMetricchecksName"];
+        post?: never;
+        /** Delete one of the metricchecks */
+        delete: operations["deleteLapwingV1NamespacesNamespaceMetricchecksName"];
+        options?: never;
+        head?: never;
+        /** Change one of the metricchecks (RFC 7386) */
+        patch: operations["patchLapwingV1NamespacesNamespaceMetricchecksName"];
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/metricchecks/{name}/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What a metric check would have done between two times */
+        get: operations["getLapwingV1NamespacesNamespaceMetricchecksNamePreview"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1924,6 +2048,24 @@ export interface paths {
         get: operations["getLapwingV1OpenapiJson"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/prometheus/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Prometheus' API: api/v1/query, query_range, labels, series and others */
+        get: operations["getLapwingV1PrometheusPath"];
+        put?: never;
+        /** Prometheus' API with parameters in a form, and remote write */
+        post: operations["postLapwingV1PrometheusPath"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2802,6 +2944,15 @@ export interface components {
             /** @description the same in words */
             summary: string;
         };
+        /** @description EventSeries is a series of a check's points. */
+        EventSeries: {
+            name: string;
+            tags: {
+                [key: string]: string;
+            } | null;
+            /** @description for Graphite's render */
+            target: string;
+        };
         /** @description Fairness says how many turns the agents of a subscription had, each since it was connected. */
         Fairness: {
             /** @description Least and Most are those of one agent. */
@@ -3304,6 +3455,92 @@ export interface components {
             digests: components["schemas"]["DigestStatus"][] | null;
             digests_differ: number[] | null;
         };
+        /** @description MetricCheck is a check that the backend computes from stored metrics: it fails if a series that the expression selects is beyond a threshold. */
+        MetricCheck: {
+            metadata?: components["schemas"]["ObjectMeta"];
+            /** @description Source is the language of Expr: graphite (default) or promql. */
+            source?: string;
+            expr?: string;
+            /**
+             * Format: uint32
+             * @description Interval is the time between two evaluations, in seconds.
+             */
+            interval?: number;
+            /**
+             * Format: uint32
+             * @description Window is how far back a value counts, in seconds; a series without one is absent. Default: five intervals.
+             */
+            window?: number;
+            /** @description Reduce makes one value of those in the window: last (default), average, max, min or sum. PromQL has functions for that, so there it is always the last one. */
+            reduce?: string;
+            /** @description Warning and Critical are the thresholds for the statuses 1 and 2. */
+            warning?: components["schemas"]["MetricCheckThreshold"] | null;
+            critical?: components["schemas"]["MetricCheckThreshold"] | null;
+            /**
+             * Format: uint32
+             * @description For is how long a series must be beyond a threshold until the check fails, and KeepFiringFor how long it must be back until the check passes again, in seconds.
+             */
+            for?: number;
+            /** Format: uint32 */
+            keep_firing_for?: number;
+            /** @description AbsentStatus is the status of a series that was there and has no value in the window. Default 3. */
+            absent_status?: number | null;
+            /**
+             * Format: uint32
+             * @description AbsentFor is how long a series may be absent until its event is resolved and removed, in seconds. Default one day.
+             */
+            absent_for?: number;
+            /** @description EntityNode is the node of the series' name that names the entity of the event, counted from 0, or from the end if it is negative; EntityLabel is the label or tag that names it. Default: Result.Entity. */
+            entity_node?: number | null;
+            entity_label?: string;
+            /** @description Result describes the events that the metric check makes. */
+            result?: components["schemas"]["MetricCheckResult"];
+            /** @description Author is the user who wrote the definition. Series are only those that the author may see. The server sets it. */
+            author?: components["schemas"]["Author"] | null;
+        };
+        /** @description MetricCheckResult describes the events that a metric check makes. They belong to a proxy entity, or to an agent's. */
+        MetricCheckResult: {
+            /** @description default the metric check's name */
+            entity?: string;
+            /** @description default the metric check's name */
+            check?: string;
+            /** @description Labels and Annotations of the check. */
+            labels?: {
+                [key: string]: string;
+            } | null;
+            annotations?: {
+                [key: string]: string;
+            } | null;
+            handlers?: string[] | null;
+            pipelines?: components["schemas"]["ResourceReference"][] | null;
+        };
+        /** @description MetricCheckThreshold is reached by a value above or below a bound. */
+        MetricCheckThreshold: {
+            above?: number | null;
+            below?: number | null;
+        };
+        /** @description MetricFinding is what a metric check finds for one entity. */
+        MetricFinding: {
+            entity: string;
+            check: string;
+            /** Format: uint32 */
+            status: number;
+            output: string;
+            /** @description Series that are in the state of the result, at most ten. */
+            series: components["schemas"]["MetricFindingSeries"][] | null;
+            /** @description Changes of the status in the time that was asked for, oldest first. */
+            changes?: components["schemas"]["MetricStatusChange"][] | null;
+        };
+        /** @description MetricFindingSeries is a series with the value that was compared, null if it is absent. */
+        MetricFindingSeries: {
+            name: string;
+            value: number | null;
+            /**
+             * Format: int64
+             * @description Since is when it came into the state, in Unix seconds.
+             */
+            since?: number;
+        };
         /** @description MetricPoint is one value of one series. The unit of Timestamp depends on its source. */
         MetricPoint: {
             name?: string;
@@ -3311,6 +3548,26 @@ export interface components {
             /** Format: int64 */
             timestamp?: number;
             tags?: components["schemas"]["MetricTag"][] | null;
+        };
+        /** @description MetricPreview is what a metric check would have done in a range of time. */
+        MetricPreview: {
+            /** Format: int64 */
+            from: number;
+            /** Format: int64 */
+            until: number;
+            /** @description Fired is how many times a result would have begun to fail. */
+            fired: number;
+            findings: components["schemas"]["MetricFinding"][] | null;
+        };
+        /** @description MetricStatusChange is a change of a result's status. */
+        MetricStatusChange: {
+            /**
+             * Format: int64
+             * @description Unix seconds
+             */
+            at: number;
+            /** Format: uint32 */
+            status: number;
         };
         /** @description MetricTag is a name and value on a point. */
         MetricTag: {
@@ -10752,6 +11009,115 @@ export interface operations {
             };
         };
     };
+    getLapwingV1GraphitePath: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": string;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    postLapwingV1GraphitePath: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": string;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1Metricchecks: {
+        parameters: {
+            query?: {
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /** @description Where to go on: the Sensu-Continue of the page before */
+                continue?: string;
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Where the next page begins; absent on the last */
+                    "Sensu-Continue"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MetricCheck"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     getLapwingV1NamespacesNamespaceAggregates: {
         parameters: {
             query?: {
@@ -11765,6 +12131,42 @@ export interface operations {
             };
         };
     };
+    getLapwingV1NamespacesNamespaceEventsEntityCheckSeries: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                entity: string;
+                /** @example example */
+                check: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventSeries"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     getLapwingV1NamespacesNamespaceEventsEntityCheckTrace: {
         parameters: {
             query?: {
@@ -11791,6 +12193,438 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Outcome"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceMetricchecks: {
+        parameters: {
+            query?: {
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /** @description Where to go on: the Sensu-Continue of the page before */
+                continue?: string;
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Where the next page begins; absent on the last */
+                    "Sensu-Continue"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MetricCheck"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    postLapwingV1NamespacesNamespaceMetricchecks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "metadata": {
+                 *         "name": "example",
+                 *         "namespace": "default",
+                 *         "labels": {
+                 *           "region": "eu"
+                 *         }
+                 *       },
+                 *       "source": "graphite",
+                 *       "expr": "servers.*.cpu.total.idle",
+                 *       "interval": 60,
+                 *       "window": 300,
+                 *       "reduce": "average",
+                 *       "warning": {
+                 *         "below": 20
+                 *       },
+                 *       "critical": {
+                 *         "above": 1000000000,
+                 *         "below": 10
+                 *       },
+                 *       "for": 120,
+                 *       "keep_firing_for": 60,
+                 *       "absent_status": 1,
+                 *       "absent_for": 3600,
+                 *       "entity_node": 1,
+                 *       "result": {
+                 *         "check": "cpu",
+                 *         "labels": {
+                 *           "team": "ops"
+                 *         },
+                 *         "handlers": [
+                 *           "example"
+                 *         ]
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["MetricCheck"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    postLapwingV1NamespacesNamespaceMetricchecksPreview: {
+        parameters: {
+            query?: {
+                /**
+                 * @description From when on: RFC 3339, Unix seconds, or how long ago
+                 * @example 24h
+                 */
+                since?: string;
+                /**
+                 * @description Until when, in the same forms
+                 * @example 1h
+                 */
+                until?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "metadata": {
+                 *         "name": "example",
+                 *         "namespace": "default",
+                 *         "labels": {
+                 *           "region": "eu"
+                 *         }
+                 *       },
+                 *       "source": "graphite",
+                 *       "expr": "servers.*.cpu.total.idle",
+                 *       "interval": 60,
+                 *       "window": 300,
+                 *       "reduce": "average",
+                 *       "warning": {
+                 *         "below": 20
+                 *       },
+                 *       "critical": {
+                 *         "above": 1000000000,
+                 *         "below": 10
+                 *       },
+                 *       "for": 120,
+                 *       "keep_firing_for": 60,
+                 *       "absent_status": 1,
+                 *       "absent_for": 3600,
+                 *       "entity_node": 1,
+                 *       "result": {
+                 *         "check": "cpu",
+                 *         "labels": {
+                 *           "team": "ops"
+                 *         },
+                 *         "handlers": [
+                 *           "example"
+                 *         ]
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["MetricCheck"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MetricPreview"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceMetricchecksName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MetricCheck"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    putLapwingV1NamespacesNamespaceMetricchecksName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "metadata": {
+                 *         "name": "example",
+                 *         "namespace": "default",
+                 *         "labels": {
+                 *           "region": "eu"
+                 *         }
+                 *       },
+                 *       "source": "graphite",
+                 *       "expr": "servers.*.cpu.total.idle",
+                 *       "interval": 60,
+                 *       "window": 300,
+                 *       "reduce": "average",
+                 *       "warning": {
+                 *         "below": 20
+                 *       },
+                 *       "critical": {
+                 *         "above": 1000000000,
+                 *         "below": 10
+                 *       },
+                 *       "for": 120,
+                 *       "keep_firing_for": 60,
+                 *       "absent_status": 1,
+                 *       "absent_for": 3600,
+                 *       "entity_node": 1,
+                 *       "result": {
+                 *         "check": "cpu",
+                 *         "labels": {
+                 *           "team": "ops"
+                 *         },
+                 *         "handlers": [
+                 *           "example"
+                 *         ]
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["MetricCheck"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    deleteLapwingV1NamespacesNamespaceMetricchecksName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    patchLapwingV1NamespacesNamespaceMetricchecksName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "metadata": {
+                 *         "annotations": {
+                 *           "note": "changed"
+                 *         }
+                 *       }
+                 *     }
+                 */
+                "application/merge-patch+json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MetricCheck"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceMetricchecksNamePreview: {
+        parameters: {
+            query?: {
+                /**
+                 * @description From when on: RFC 3339, Unix seconds, or how long ago
+                 * @example 24h
+                 */
+                since?: string;
+                /**
+                 * @description Until when, in the same forms
+                 * @example 1h
+                 */
+                until?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MetricPreview"];
                 };
             };
             /** @description Why not */
@@ -12081,6 +12915,72 @@ export interface operations {
                 };
                 content: {
                     "application/json": Record<string, never>;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1PrometheusPath: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": string;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    postLapwingV1PrometheusPath: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": string;
                 };
             };
             /** @description Why not */
