@@ -180,6 +180,11 @@ func (s *Store) readLevel(ctx context.Context, p *plan, k int, names []string, s
 	step := p.Archives[k].Step
 	values := unknown(len(names), (end-start)/step)
 	t := p.tiers[k]
+	// Before the tier: a slot that is corrected in between is then either wrong here or right there.
+	var wrong [][]int64
+	if k > 0 {
+		wrong = s.wrongSlots(names, k, start, end, step)
+	}
 	if err := t.read(ctx, names, start, end, func(i int, sec int64, v float64) {
 		values[i][(sec-start)/step] = v
 	}); err != nil {
@@ -191,7 +196,6 @@ func (s *Store) readLevel(ctx context.Context, p *plan, k int, names []string, s
 	// The finer tier has everything since limit: a block is kept until all of it is one block's time beyond the
 	// retention.
 	limit := series.Floor(now-p.Archives[k-1].Retention()-p.tiers[k-1].block/1000, step) + step
-	wrong := s.wrongSlots(names, k, start, end, step)
 	heads := ranges{from: max(start, limit)}
 	tails := ranges{to: end}
 	single := ranges{}
