@@ -37,14 +37,17 @@ type player struct {
 	events  int // number of results sent so far
 	agents  map[string]*connection
 	earlier []*connection // of agents that connected again
-	sinks   map[string]*sink
-	result  *Result
+	// keepalives are the numbers of the agents' newest keepalives. A new connection of an agent goes on counting: its first
+	// keepalive must not be taken for the one of before.
+	keepalives map[string]int
+	sinks      map[string]*sink
+	result     *Result
 }
 
 func play(ctx context.Context, t *Target, s *Sequence, dir string) *Result {
 	p := &player{
 		ctx: ctx, target: t, seq: s, ns: t.namespaceOf(s), dir: filepath.Join(dir, s.Name), begin: time.Now(),
-		agents: map[string]*connection{}, sinks: map[string]*sink{}, result: &Result{Sequence: s},
+		agents: map[string]*connection{}, keepalives: map[string]int{}, sinks: map[string]*sink{}, result: &Result{Sequence: s},
 	}
 	defer func() {
 		for _, a := range slices.AppendSeq(p.earlier, maps.Values(p.agents)) {
@@ -352,7 +355,8 @@ func (p *player) sendKeepalive(k map[string]any) (sentTo, error) {
 	for _, key := range []string{"agent", "event", "entity", "sync", "no_check"} {
 		delete(k, key)
 	}
-	a.sequence++
+	a.sequence = p.keepalives[name] + 1
+	p.keepalives[name] = a.sequence
 	ent := a.entity(p)
 	if entity != nil {
 		more := p.entity(name, entity)
