@@ -92,7 +92,7 @@ func Load(file string) (*Rules, []Warning, error) {
 	return Parse(file, strings.NewReader(string(text)))
 }
 
-// Parse reads the rules of a file, whose name stands in errors and warnings. As with carbon, one bad line is an error
+// Parse reads the rules of a file, whose name is in errors and warnings. As with carbon, one bad line is an error
 // of the whole file.
 func Parse(file string, reader io.Reader) (*Rules, []Warning, error) {
 	text, err := io.ReadAll(io.LimitReader(reader, MaxFile+1))

@@ -197,7 +197,7 @@ func (r *Rules) reread(e *rulefile.Evaluator, before []rulefile.File) []rulefile
 		err = e.Update(files)
 	}
 	if err != nil {
-		r.rare.Error("the changed rules cannot be used: the ones of before stay", "files", "err", err)
+		r.rare.Error("the changed rules cannot be used: the earlier ones stay", "files", "err", err)
 		return before
 	}
 	r.log.Info("the rules have changed", "files", len(files))

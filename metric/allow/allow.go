@@ -139,7 +139,7 @@ func Load(whitelist, blacklist string) (*Lists, []Warning, error) {
 	return lists, warnings, nil
 }
 
-// Parse reads the patterns of a file, whose name stands in errors and warnings. A bad pattern is skipped with a
+// Parse reads the patterns of a file, whose name is in errors and warnings. A bad pattern is skipped with a
 // warning.
 func Parse(file string, reader io.Reader) (*List, []Warning, error) {
 	text, err := io.ReadAll(io.LimitReader(reader, MaxFile+1))

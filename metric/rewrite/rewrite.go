@@ -95,7 +95,7 @@ func Load(file string) (*Rules, []Warning, error) {
 	return Parse(file, strings.NewReader(string(text)))
 }
 
-// Parse reads the rules of a file, whose name stands in errors and warnings. A line that carbon skips is a warning; so
+// Parse reads the rules of a file, whose name is in errors and warnings. A line that carbon skips is a warning; so
 // is a replacement with which carbon fails later.
 func Parse(file string, reader io.Reader) (*Rules, []Warning, error) {
 	text, err := io.ReadAll(io.LimitReader(reader, MaxFile+1))

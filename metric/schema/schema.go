@@ -117,7 +117,7 @@ func Default() *Schemas {
 	return s
 }
 
-// Source is a file to parse. Name stands in errors and warnings. A nil Reader is a file without sections.
+// Source is a file to parse. Name is in errors and warnings. A nil Reader is a file without sections.
 type Source struct {
 	Name   string
 	Reader io.Reader

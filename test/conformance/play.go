@@ -38,7 +38,7 @@ type player struct {
 	agents  map[string]*connection
 	earlier []*connection // of agents that connected again
 	// keepalives are the numbers of the agents' newest keepalives. A new connection of an agent goes on counting: its first
-	// keepalive must not be taken for the one of before.
+	// keepalive must not be taken for an earlier one.
 	keepalives map[string]int
 	sinks      map[string]*sink
 	result     *Result
