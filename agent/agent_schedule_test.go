@@ -107,17 +107,14 @@ func TestAgentObeysASensuBackend(t *testing.T) {
 	s.Close(wire.CloseGoingAway, "bye")
 	s = b.accept(t)
 	s.sendNotFound()
-	for !s.readN(1)[0].keepalive {
-	}
-	if n := value(t, a.schedule.metrics.checks); n != 0 {
-		t.Errorf("%v checks left in the schedule", n)
-	}
+	waitFor(t, "the schedule is dropped", func() bool { return value(t, a.schedule.metrics.checks) == 0 })
 	ran := value(t, a.schedule.metrics.ticks.WithLabelValues("accepted"))
 	config := shellCheck("asked", "sleep 2.1") // past two ticks of the old schedule
 	if ev := s.request(&resource.CheckRequest{Config: config, Issued: 1}); ev.Check.Status != 0 {
 		t.Errorf("got %+v", ev.Check)
 	}
-	if n := value(t, a.schedule.metrics.ticks.WithLabelValues("accepted")); n != ran {
+	// A run that was due before may be counted after.
+	if n := value(t, a.schedule.metrics.ticks.WithLabelValues("accepted")); n > ran+1 {
 		t.Errorf("%v runs of the old schedule", n-ran)
 	}
 }

@@ -292,3 +292,6 @@ func names(cert *x509.Certificate) []string {
 	}
 	return all
 }
+
+// majority returns how many members are a majority; 1 for any number of members.
+func (c *Cluster) majority() int { return c.size()/2 + 1 }

@@ -40,7 +40,7 @@ func (b *Backend) buildMetrics(p *parts) error {
 	o.Logger, o.Registerer = b.log, b.opts.Registry
 	if m := p.members; !m.Alone() {
 		o.Cluster = &metric.Cluster{
-			Self: m.Self(), Members: m.metricMembers, Ask: m.Ask,
+			Self: m.Self(), Members: m.metricMembers, Ask: m.Ask, Least: b.opts.Cluster.majority(),
 			Handle: func(question string, f func(context.Context, []byte) ([]byte, error)) error {
 				return m.Handle(question, f)
 			},

@@ -19,6 +19,9 @@ type Cluster struct {
 	Self string
 	// Members returns all members that are known now, with those that are away.
 	Members func() []member.Info
+	// Least is how many members, this one included, must be known before the listeners take points. Senders wait until
+	// then, because a point would have fewer copies than Options.Replication says. Default 1.
+	Least int
 	// Ask sends a question to a member and returns its answer.
 	Ask func(ctx context.Context, id, question string, payload []byte) ([]byte, error)
 	// Handle has f answer the other members' questions of a name. It is called by Start.
@@ -79,6 +82,35 @@ func (s *Server) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	return s.members.Settle(ctx)
+}
+
+// knowsMembers reports whether the points of senders can have their copies. A member that was known once counts.
+func (s *Server) knowsMembers() bool {
+	if s.members == nil {
+		return true
+	}
+	all, _ := s.members.Members()
+	return len(all) >= min(s.opts.Cluster.Least, s.members.Factor())
+}
+
+// membersPoll is how often it is looked whether enough members are known.
+const membersPoll = 100 * time.Millisecond
+
+// listenLater starts the listeners when enough members are known. It ends with the server.
+func (s *Server) listenLater() {
+	s.opts.Logger.Info("the listeners of metrics wait until another member is known")
+	tick := time.NewTicker(membersPoll)
+	defer tick.Stop()
+	for !s.knowsMembers() {
+		select {
+		case <-tick.C:
+		case <-s.life.Done():
+			return
+		}
+	}
+	if err := s.listen(s.life); err != nil {
+		s.opts.Logger.Debug("the server has stopped before its listeners began", "err", err)
+	}
 }
 
 func (s *Server) membersChanged() {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"net"
@@ -41,6 +42,7 @@ type bus struct {
 	members  []member.Info
 
 	rules, schemas string // files; "" for none
+	least          int    // for Cluster.Least
 }
 
 func (b *bus) ask(ctx context.Context, id, question string, payload []byte) ([]byte, error) {
@@ -83,7 +85,7 @@ func (b *bus) start(t *testing.T, id, dir string, factor int) *Server {
 	o.Dir, o.LineAddress, o.Replication, o.SelfInterval = dir, "127.0.0.1:0", factor, -1
 	o.Store.MinFreeBytes = -1
 	o.AggregationRulesFile, o.SchemasFile = b.rules, b.schemas
-	o.Cluster = &Cluster{Self: id, Members: b.list, Ask: b.ask, HandoverDelay: 100 * time.Millisecond, HandoverAgain: 300 * time.Millisecond, Handle: func(question string, f answerer) error {
+	o.Cluster = &Cluster{Self: id, Members: b.list, Ask: b.ask, Least: b.least, HandoverDelay: 100 * time.Millisecond, HandoverAgain: 300 * time.Millisecond, Handle: func(question string, f answerer) error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.handlers[id+"/"+question] = f
@@ -102,6 +104,34 @@ func (b *bus) start(t *testing.T, id, dir string, factor int) *Server {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// TestListenersWaitForMembers: a point must not be taken while it can have no copy.
+func TestListenersWaitForMembers(t *testing.T) {
+	b := &bus{handlers: map[string]answerer{}, least: 2}
+	s := b.start(t, "a", t.TempDir(), 2)
+	c, err := net.Dial("tcp", s.Addr(carbon.LineTCP).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := fmt.Fprintf(c, "early.point 1 %d\n", time.Now().Unix()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(3 * membersPoll))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("the point was taken without a second member: %v", err)
+	}
+	b.mu.Lock()
+	b.members = append(b.members, member.Info{ID: "b", Away: true})
+	b.mu.Unlock()
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+		t.Fatalf("the connection ended with %v", err)
+	}
 }
 
 // sendLines sends plaintext to a server and returns when the server has closed the connection in order.

@@ -134,6 +134,9 @@ func (s *Server) missingOf(ctx context.Context) *missing {
 	return &missing{factor: s.members.Factor()}
 }
 
+// meetTime is how long after its start this member asks also those that it has not heard yet: they may well be there.
+const meetTime = 10 * time.Second
+
 // askAll asks all members at the same time, this one included, and returns the answers in the order of the members' ids.
 // It fails only if this member fails. The others are noted as missing then.
 func (s *Server) askAll(ctx context.Context, q *question, m *missing) ([]*answer, error) {
@@ -149,7 +152,7 @@ func (s *Server) askAll(ctx context.Context, q *question, m *missing) ([]*answer
 		switch {
 		case i == self:
 		case m.has(other.Name): // it has not answered an earlier question of the request, and is not waited for again
-		case other.Away:
+		case other.Away && time.Since(s.began) > meetTime:
 			m.add(other.Name)
 		default:
 			under.Go(func() {

@@ -58,6 +58,7 @@ type Server struct {
 	query      net.Listener // nil for none
 	http       *http.Server
 
+	began   time.Time   // of Start
 	loading atomic.Bool // the index does not have all names yet
 	queries gate
 	life    context.Context // of the goroutines of the server itself
@@ -401,7 +402,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if s.started || s.stopped {
 		return errors.New("start metrics: started or stopped before")
 	}
-	s.started = true
+	s.started, s.began = true, time.Now()
 	s.schemas.Start()
 	if s.store != nil {
 		if err := s.store.Start(); err != nil {
@@ -436,12 +437,24 @@ func (s *Server) Start(ctx context.Context) error {
 	if s.opts.SelfInterval > 0 && len(s.listeners) > 0 {
 		s.running.Go(s.reportSelf)
 	}
+	if s.knowsMembers() {
+		if err := s.listen(ctx); err != nil {
+			return err
+		}
+	} else {
+		s.running.Go(s.listenLater)
+	}
+	s.serveQueries()
+	return nil
+}
+
+// listen has the listeners take points.
+func (s *Server) listen(ctx context.Context) error {
 	for _, l := range s.listeners {
 		if err := l.Start(ctx); err != nil {
 			return fmt.Errorf("start a listener of metrics: %w", err)
 		}
 	}
-	s.serveQueries()
 	return nil
 }
 

@@ -125,17 +125,23 @@ func (c *carbonServer) kill(sig syscall.Signal) {
 }
 
 // metric returns a metric of the server's own, summed over the series that have all labels, given as name=value.
-func (c *carbonServer) metric(name string, labels ...string) (sum float64) {
+func (c *carbonServer) metric(name string, labels ...string) float64 {
 	c.t.Helper()
-	res, err := http.Get("http://" + c.metrics + "/metrics")
+	return metricAt(c.t, c.metrics, name, labels...)
+}
+
+// metricAt returns a metric of the process with this HTTP address, as carbonServer.metric does.
+func metricAt(t testing.TB, address, name string, labels ...string) (sum float64) {
+	t.Helper()
+	res, err := http.Get("http://" + address + "/metrics")
 	if err != nil {
-		c.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer res.Body.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(res.Body)
 	if err != nil {
-		c.t.Fatal(err)
+		t.Fatal(err)
 	}
 	for _, m := range families[name].GetMetric() {
 		var has []string

@@ -2,12 +2,14 @@ package test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,17 +17,30 @@ import (
 	"time"
 )
 
-// pointSender sends points by plaintext to members of a cluster. A batch is accepted when the member has closed the
-// connection in order, and was not killed until then; else it is sent again to the next member.
+var (
+	metricsKills     = flag.Int("metrics-kills", 2, "how often TestMetricsOutliveMembers kills a member")
+	metricsKillEvery = flag.Duration("metrics-kill-every", 0, "time between two kills of TestMetricsOutliveMembers, at least")
+	metricsSeries    = flag.Int("metrics-series", 50, "series of each of the three senders of TestMetricsOutliveMembers, at most 10000")
+	metricsRate      = flag.Int("metrics-rate", 0, "points a second of TestMetricsOutliveMembers; 0 for as many as are taken")
+)
+
+// pointSender sends points by plaintext to members of a cluster. A batch has one point of each series of a sender, of the
+// batch's own second. It is accepted when the member has closed the connection in order, and was not killed until then;
+// else it is sent again to the next member.
 type pointSender struct {
-	t         *testing.T
 	addresses []string
+	begin     int64 // the second of the first batch
+	series    int   // of each sender
+	pause     time.Duration
 
 	mu       sync.Mutex // guards the fields below, and is held while a member is killed
 	down     []bool
-	accepted map[string]map[int64]float64 // by series and time
+	accepted [][]int64 // numbers of the accepted batches, by sender
 	again    int
 }
+
+// valueOf is the value of series n in batch k.
+func valueOf(k int64, n int) float64 { return float64(k*10_000 + int64(n)) }
 
 // offer sends one batch to a member.
 func (s *pointSender) offer(i int, lines string) bool {
@@ -45,13 +60,19 @@ func (s *pointSender) offer(i int, lines string) bool {
 	return err == io.EOF
 }
 
-// run sends a batch after the other, with a point of each of 50 series and a second of its own, until stop.
-func (s *pointSender) run(id int, begin int64, stop <-chan struct{}) {
-	at := id
+// run sends a batch after the other until stop.
+func (s *pointSender) run(id int, stop <-chan struct{}) {
+	at, next := id, time.Now()
 	for k := int64(0); ; k++ {
 		var lines strings.Builder
-		for n := range 50 {
-			fmt.Fprintf(&lines, "load.m%d.s%d %d %d\n", id, n, k*1000+int64(n), begin+k)
+		for n := range s.series {
+			fmt.Fprintf(&lines, "load.m%d.s%04d %.0f %d\n", id, n, valueOf(k, n), s.begin+k)
+		}
+		next = next.Add(s.pause)
+		select {
+		case <-time.After(time.Until(next)):
+		case <-stop:
+			return
 		}
 		for {
 			select {
@@ -62,13 +83,7 @@ func (s *pointSender) run(id int, begin int64, stop <-chan struct{}) {
 			ok := s.offer(at, lines.String())
 			s.mu.Lock()
 			if ok = ok && !s.down[at]; ok {
-				for n := range 50 {
-					name := fmt.Sprintf("load.m%d.s%d", id, n)
-					if s.accepted[name] == nil {
-						s.accepted[name] = map[int64]float64{}
-					}
-					s.accepted[name][begin+k] = float64(k*1000 + int64(n))
-				}
+				s.accepted[id] = append(s.accepted[id], k)
 			} else {
 				s.again++
 			}
@@ -85,65 +100,113 @@ func (s *pointSender) run(id int, begin int64, stop <-chan struct{}) {
 	}
 }
 
-// copy returns what has been accepted so far.
-func (s *pointSender) copy() (points map[string]map[int64]float64, n int) {
+// copy returns the batches that are accepted so far, by sender, and the number of their points.
+func (s *pointSender) copy() (batches [][]int64, points int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	points = map[string]map[int64]float64{}
-	for name, all := range s.accepted {
-		points[name] = map[int64]float64{}
-		for at, v := range all {
-			points[name][at] = v
-		}
-		n += len(all)
+	for _, b := range s.accepted {
+		batches = append(batches, slices.Clone(b))
+		points += len(b) * s.series
 	}
-	return points, n
+	return batches, points
 }
 
-// lost queries a member and returns how many of the points it does not answer, and which members it names as missing.
-func lost(t *testing.T, address string, points map[string]map[int64]float64, begin int64) (n int, example, missing string) {
+// lost queries a member for 100 series of each sender, and returns how many of the points it does not answer, and the
+// members that it names as missing.
+func (s *pointSender) lost(t *testing.T, address string, batches [][]int64, hundred int) (n int, example, missing string) {
 	t.Helper()
-	res, err := http.Get(fmt.Sprintf("http://%s/render?format=json&target=load.*.*&from=%d&until=%d", address, begin-10, begin+3000))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	var found []struct {
-		Target     string        `json:"target"`
-		Datapoints [][2]*float64 `json:"datapoints"`
-	}
-	if err := json.NewDecoder(res.Body).Decode(&found); err != nil || res.StatusCode != http.StatusOK {
-		t.Fatalf("a query is answered with %s: %v", res.Status, err)
-	}
-	got := map[string]map[int64]float64{}
-	for _, f := range found {
-		got[f.Target] = map[int64]float64{}
-		for _, p := range f.Datapoints {
-			if p[0] != nil {
-				got[f.Target][int64(*p[1])] = *p[0]
+	for id, accepted := range batches {
+		if len(accepted) == 0 {
+			continue
+		}
+		res, err := http.Get(fmt.Sprintf("http://%s/render?format=json&target=load.m%d.s%02d*&from=%d&until=%d",
+			address, id, hundred, s.begin-10, s.begin+accepted[len(accepted)-1]+10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []struct {
+			Target     string        `json:"target"`
+			Datapoints [][2]*float64 `json:"datapoints"`
+		}
+		err = json.NewDecoder(res.Body).Decode(&found)
+		_ = res.Body.Close()
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatalf("a query is answered with %s: %v", res.Status, err)
+		}
+		got := map[string]map[int64]float64{}
+		for _, f := range found {
+			got[f.Target] = map[int64]float64{}
+			for _, p := range f.Datapoints {
+				if p[0] != nil {
+					got[f.Target][int64(*p[1])] = *p[0]
+				}
 			}
 		}
-	}
-	for name, all := range points {
-		for at, v := range all {
-			if have, ok := got[name][at]; !ok || have != v {
-				n++
-				example = fmt.Sprint(name, " at ", at-begin, ": ", have, " instead of ", v)
+		for series := hundred * 100; series < min(s.series, hundred*100+100); series++ {
+			name := fmt.Sprintf("load.m%d.s%04d", id, series)
+			for _, k := range accepted {
+				if have, ok := got[name][s.begin+k]; !ok || have != valueOf(k, series) {
+					n++
+					example = fmt.Sprint(name, " in batch ", k, ": ", have, " instead of ", valueOf(k, series))
+				}
 			}
 		}
+		missing = res.Header.Get("X-Lapwing-Missing")
 	}
-	return n, example, res.Header.Get("X-Lapwing-Missing")
+	return n, example, missing
+}
+
+// ask queries one member after the other, and reports each answer that is not in order, of members that are not killed.
+func (s *pointSender) ask(t *testing.T, queries []string, stop <-chan struct{}) (answers int) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	up := func(i int) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return !s.down[i]
+	}
+	for i := 0; ; i = (i + 1) % len(queries) {
+		select {
+		case <-tick.C:
+		case <-stop:
+			return answers
+		}
+		if !up(i) {
+			continue
+		}
+		var found []struct{ Target string }
+		res, err := http.Get(fmt.Sprintf("http://%s/render?format=json&target=load.m%d.s0000&from=%d&until=%d", queries[i], i, s.begin-10, s.begin+60))
+		if err == nil {
+			err = json.NewDecoder(res.Body).Decode(&found)
+			_ = res.Body.Close()
+		}
+		switch {
+		case !up(i): // it was killed meanwhile
+		case err != nil:
+			t.Errorf("b%d: %v", i, err)
+		case res.StatusCode != http.StatusOK || len(found) != 1:
+			t.Errorf("b%d answers with %s and %d series", i, res.Status, len(found))
+		default:
+			answers++
+		}
+	}
 }
 
 // TestMetricsOutliveMembers sends points to three members, and kills and restarts one after the other meanwhile. Queries
-// are answered throughout, and every accepted point is found at each member.
+// are answered throughout, without the killed member nothing is missing that it had passed on, and in the end every
+// accepted point is found at each member.
 func TestMetricsOutliveMembers(t *testing.T) {
 	schemas := filepath.Join(t.TempDir(), "storage-schemas.conf")
 	if err := os.WriteFile(schemas, []byte("[all]\npattern = .*\nretentions = 1s:6h\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	all := newMembers(t, 3, "--storage-schemas-file", schemas)
-	s := &pointSender{t: t, down: make([]bool, 3), accepted: map[string]map[int64]float64{}}
+	s := &pointSender{
+		begin: time.Now().Unix() - 5*3600, series: *metricsSeries, down: make([]bool, 3), accepted: make([][]int64, 3),
+	}
+	if *metricsRate > 0 {
+		s.pause = time.Second * time.Duration(3*s.series) / time.Duration(*metricsRate)
+	}
 	var queries []string
 	for _, p := range all {
 		carbon, query := "127.0.0.1:"+freePort(t), "127.0.0.1:"+freePort(t)
@@ -151,62 +214,80 @@ func TestMetricsOutliveMembers(t *testing.T) {
 		s.addresses, queries = append(s.addresses, carbon), append(queries, query)
 	}
 	all.start()
-	begin := time.Now().Unix() - 3600
-	stop := make(chan struct{})
+	stop, began := make(chan struct{}), time.Now()
 	var under sync.WaitGroup
 	for i := range all {
-		under.Go(func() { s.run(i, begin, stop) })
+		under.Go(func() { s.run(i, stop) })
 	}
-	accepted := func(more int) {
+	accepted := func() {
 		t.Helper()
 		_, before := s.copy()
-		eventually(t, 30*time.Second, "points are accepted", func() bool { _, n := s.copy(); return n > before+more })
+		eventually(t, time.Minute, "points are accepted", func() bool { _, n := s.copy(); return n > before+40*s.series })
 	}
-	accepted(2000)
-	for i, victim := range all[:2] {
+	eventually(t, time.Minute, "points of each sender are found", func() bool {
+		batches, _ := s.copy()
+		for i := range all {
+			if left, _, missing := s.lost(t, queries[i], batches, 0); left > 0 || missing != "" || len(batches[i]) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	answers := make(chan int)
+	go func() { answers <- s.ask(t, queries, stop) }()
+	for kill := range *metricsKills {
+		next := time.Now().Add(*metricsKillEvery)
+		i := kill % len(all)
+		victim := all[i]
+		batches, n := s.copy()
+		eventually(t, time.Minute, "the member has passed its points on", func() bool {
+			return metricAt(t, victim.api, "lapwing_metric_member_spill_bytes") == 0
+		})
 		s.mu.Lock()
 		s.down[i] = true
 		victim.kill(syscall.SIGKILL)
 		s.mu.Unlock()
-		accepted(2000)
-		points, n := s.copy()
+		accepted()
 		for j := range all {
 			if j == i {
 				continue
 			}
-			var left int
-			var example string
-			eventually(t, 20*time.Second, "a member answers without the killed one", func() bool {
-				var missing string
-				left, example, missing = lost(t, queries[j], points, begin)
+			eventually(t, time.Minute, "a member answers without the killed one", func() bool {
+				left, example, missing := s.lost(t, queries[j], batches, 0)
 				if want := fmt.Sprint("b", i); missing != want {
 					t.Errorf("b%d says that %q has not answered, and not %s", j, missing, want)
 				}
+				if left > 0 {
+					t.Logf("without b%d, b%d lacks %d points of %d: %s", i, j, left, n, example)
+				}
 				return left == 0
 			})
-			t.Logf("without b%d, b%d has %d of %d points %s", i, j, n-left, n, example)
 		}
 		victim.launch()
 		victim.ready()
 		s.mu.Lock()
 		s.down[i] = false
 		s.mu.Unlock()
-		accepted(2000)
+		accepted()
+		<-time.After(time.Until(next))
 	}
 	close(stop)
 	under.Wait()
-	points, n := s.copy()
+	answered := <-answers
+	batches, n := s.copy()
+	t.Logf("%d points accepted in %.0f s, %d batches offered again, %d queries answered", n, time.Since(began).Seconds(), s.again, answered)
 	for i := range all {
-		var left int
-		var example, missing string
-		for end := time.Now().Add(20 * time.Second); ; {
-			if left, example, missing = lost(t, queries[i], points, begin); left == 0 || time.Now().After(end) {
-				break
+		for hundred := range (s.series + 99) / 100 {
+			var left int
+			var example, missing string
+			for end := time.Now().Add(time.Minute); ; {
+				if left, example, missing = s.lost(t, queries[i], batches, hundred); left == 0 || time.Now().After(end) {
+					break
+				}
+			}
+			if left > 0 || missing != "" {
+				t.Fatalf("b%d lacks %d accepted points, for example %s; no answer from %q", i, left, example, missing)
 			}
 		}
-		if left > 0 || missing != "" {
-			t.Errorf("b%d lacks %d of %d accepted points, for example %s; no answer from %q", i, left, n, example, missing)
-		}
 	}
-	t.Logf("%d points accepted, %d batches offered again", n, s.again)
 }
