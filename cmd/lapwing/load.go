@@ -65,7 +65,7 @@ run early, with a report. The exit status is 1 when the scenario expects somethi
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runLoad(cmd, &o) },
 	}
-	cmd.AddCommand(loadCompareCommand(), loadPointsCommand())
+	cmd.AddCommand(loadCompareCommand(), loadPointsCommand(), loadQueriesCommand())
 	o.flags(cmd.Flags())
 	return cmd
 }

@@ -23,7 +23,7 @@ import (
 // loadPointsCommand sends Graphite points as a fleet does.
 func loadPointsCommand() *cobra.Command {
 	var o points.Options
-	var verify, metrics string
+	var verify, metrics, rules string
 	var settle time.Duration
 	cmd := &cobra.Command{
 		Use:   "points",
@@ -32,13 +32,21 @@ func loadPointsCommand() *cobra.Command {
 metrics in plaintext: each host all its metrics in each interval, or with --unpaced as fast as the server takes them.
 
 With --verify all values are read back through Graphite's /render and compared; the exit status is 1 if one is missing or
-different. With --metrics-url the server's CPU time and memory are read from its Prometheus metrics before and after.`,
+different. With --aggregates the sums over all hosts are compared, too; --write-aggregation-rules writes the rules that the
+server needs for them, and sends nothing. With --metrics-url the server's CPU time and memory are read from its Prometheus metrics before and after.`,
 		Example: `  lapwing load points --address 127.0.0.1:2003 --duration 5m --verify http://127.0.0.1:8888
   lapwing load points --unpaced --duration 30s --metrics-url http://127.0.0.1:8080/metrics`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
+			if rules != "" {
+				lines, err := o.AggregationRules()
+				if err != nil {
+					return err
+				}
+				return os.WriteFile(rules, []byte(lines), 0o644)
+			}
 			o.Progress = cmd.ErrOrStderr()
 			before, err := readUse(ctx, metrics)
 			if err != nil {
@@ -80,6 +88,8 @@ different. With --metrics-url the server's CPU time and memory are read from its
 	f.DurationVar(&o.Ago, "ago", time.Hour, "how long before now the timestamps of an --unpaced run begin")
 	f.IntVar(&o.Senders, "senders", 8, "goroutines that send with --unpaced")
 	f.StringVar(&o.Prefix, "prefix", "load", "first node of the names")
+	f.IntVar(&o.Aggregates, "aggregates", 0, "sums over all hosts that the server computes, of the first metrics")
+	f.StringVar(&rules, "write-aggregation-rules", "", "write the aggregation rules for --aggregates to this file, and end")
 	f.StringVar(&verify, "verify", "", "URL of the server's Graphite API: read all values back and compare them")
 	f.DurationVar(&settle, "settle", time.Second, "time between the last point and --verify")
 	f.StringVar(&metrics, "metrics-url", "", "URL of the server's Prometheus metrics, for its CPU and memory")

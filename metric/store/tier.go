@@ -40,9 +40,12 @@ const hour = int64(time.Hour / time.Millisecond)
 
 // blockTime returns the time that a block of a tier spans, in ms. A chunk should have its 120 samples, so blocks of
 // coarse tiers are long; they are bounded because all of a block's time is in the head and in the write-ahead log
-// before.
+// before. Data live until their whole block has expired, so blocks of a short retention are short.
 func blockTime(a series.Archive) int64 {
 	want := 120 * a.Step * 1000
+	if half := a.Retention() * 500; half < 2*hour {
+		return max(half, hour/4)
+	}
 	return min(max((want+2*hour-1)/(2*hour)*2*hour, 2*hour), 240*hour)
 }
 

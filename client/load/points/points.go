@@ -14,6 +14,7 @@ import (
 	"math"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,9 @@ type Options struct {
 	Ago time.Duration
 	// Prefix is the first node of the names. Default "load".
 	Prefix string
+	// Aggregates is how many sums over all hosts the server computes by the rules of AggregationRules, one for each of the
+	// first metrics. Verify compares them. Default none.
+	Aggregates int
 	// Progress gets a line a second. Default: none.
 	Progress io.Writer
 }
@@ -60,9 +64,6 @@ type Result struct {
 }
 
 func (o *Options) complete() error {
-	if o.Address == "" {
-		return errors.New("the address that points go to is missing")
-	}
 	set := func(n *int, value int) {
 		if *n == 0 {
 			*n = value
@@ -73,6 +74,9 @@ func (o *Options) complete() error {
 	set(&o.Senders, 8)
 	if o.Hosts < 1 || o.Metrics < 1 || o.Senders < 1 {
 		return fmt.Errorf("hosts (%d), metrics (%d) and senders (%d) must be at least 1", o.Hosts, o.Metrics, o.Senders)
+	}
+	if o.Aggregates < 0 || o.Aggregates > o.Metrics {
+		return fmt.Errorf("%d aggregates are not between 0 and the %d metrics of a host", o.Aggregates, o.Metrics)
 	}
 	if o.Interval == 0 {
 		o.Interval = 10 * time.Second
@@ -99,6 +103,21 @@ func (o *Options) complete() error {
 // Name returns the series of a host's metric: PREFIX.host0007.GROUP.mNNN, with ten metrics in a group.
 func (o *Options) Name(host, metric int) string {
 	return fmt.Sprintf("%s.host%04d.g%02d.m%03d", o.Prefix, host, metric/10, metric)
+}
+
+// aggregate returns the series of the sum of a metric over all hosts.
+func (o *Options) aggregate(metric int) string { return fmt.Sprintf("%s.all.m%03d", o.Prefix, metric) }
+
+// AggregationRules returns the lines of carbon's aggregation-rules.conf with which a server computes the Aggregates.
+func (o Options) AggregationRules() (string, error) {
+	if err := o.complete(); err != nil {
+		return "", err
+	}
+	var lines strings.Builder
+	for m := range o.Aggregates {
+		fmt.Fprintf(&lines, "%s (%d) = sum %s.*.g%02d.m%03d\n", o.aggregate(m), o.Interval/time.Second, o.Prefix, m/10, m)
+	}
+	return lines.String(), nil
 }
 
 // values are what metrics have, as text and as numbers: as collectors of hosts send, mostly small integers and two decimals.
@@ -156,6 +175,9 @@ func (h *host) round(o *Options, v *values) (int, error) {
 // Run connects all hosts, and sends until Duration has passed or ctx ends. Then it closes the connections in order, so that
 // the server has read everything when it sees their ends.
 func Run(ctx context.Context, o Options) (*Result, error) {
+	if o.Address == "" {
+		return nil, errors.New("the address that points go to is missing")
+	}
 	if err := o.complete(); err != nil {
 		return nil, err
 	}

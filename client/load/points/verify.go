@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +36,7 @@ func (c *Check) String() string {
 }
 
 // Verify asks a Graphite server (graphite-web's /render at base) for all values of a run, host by host, and compares them.
-// Of each host the rounds that it sent in whole are expected.
+// Of each host the rounds that it sent in whole are expected, and of Aggregates the rounds that all hosts sent.
 func Verify(ctx context.Context, base string, r *Result) (*Check, error) {
 	c := new(Check)
 	v := newValues()
@@ -47,7 +48,35 @@ func Verify(ctx context.Context, base string, r *Result) (*Check, error) {
 			return c, fmt.Errorf("read host %d back: %w", host, err)
 		}
 	}
-	return c, nil
+	return c, c.aggregates(ctx, base, r, v)
+}
+
+// aggregates compares the sums over all hosts, of the rounds that all hosts sent in whole.
+func (c *Check) aggregates(ctx context.Context, base string, r *Result, v *values) error {
+	step, rounds := int64(r.Options.Interval/time.Second), slices.Min(r.Rounds)
+	for m := range r.Options.Aggregates {
+		name := r.Options.aggregate(m)
+		for first := 0; first < rounds; first += most {
+			last := min(first+most, rounds)
+			from := r.Options.Start.Unix() + int64(first)*step
+			got, err := fetch(ctx, base, name, from-1, from+int64(last-first-1)*step)
+			if err != nil {
+				return fmt.Errorf("read aggregate %s back: %w", name, err)
+			}
+			s, ok := got[name]
+			if ok && first == 0 {
+				c.Series++
+			}
+			for round := first; round < last; round++ {
+				sum := 0.0
+				for host := range r.Rounds {
+					sum += v.number[pick(host, m, round)]
+				}
+				c.compare(name, s, from+int64(round-first)*step, sum)
+			}
+		}
+	}
+	return nil
 }
 
 // most is how many rounds are asked for at a time.
