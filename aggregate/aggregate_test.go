@@ -64,7 +64,7 @@ func (w *world) entity(_, name string) (*resource.EntityConfig, bool) {
 	return e, ok
 }
 
-func (w *world) find(_ context.Context, namespace string, sel *selector.Selector) ([]state.Key, error) {
+func (w *world) Find(_ context.Context, namespace string, sel *selector.Selector) ([]state.Key, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var out []state.Key
@@ -77,7 +77,7 @@ func (w *world) find(_ context.Context, namespace string, sel *selector.Selector
 	return out, w.broken
 }
 
-func (w *world) event(k state.Key) (*resource.Event, error) {
+func (w *world) Event(k state.Key) (*resource.Event, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.reads++
@@ -350,9 +350,10 @@ func TestAfterARestart(t *testing.T) {
 		w := newWorld()
 		w.set("web1", "disk", "r1", 0)
 		grouped := disks("disks", func(a *resource.Aggregate) { a.GroupBy = "entity.labels.rack" })
+		r := runner(t, w)
 		add := func(def *resource.Aggregate, entity string, status uint32) *resource.Event {
 			res := &resource.AggregateEvaluation{AggregateCount: resource.AggregateCount{Group: "r9"}, Entity: entity, Check: "aggregate", Status: status}
-			ev := resultEvent(def, res, time.Now())
+			ev := r.resultEvent(def, res)
 			w.events[keyOf(ev)] = ev
 			return ev
 		}
@@ -360,7 +361,7 @@ func TestAfterARestart(t *testing.T) {
 		add(disks("gone", nil), "gone", 0)
 		add(disks("stranger", nil), "stranger", 2).Metadata.Annotations = nil
 		w.define(grouped)
-		start(t, runner(t, w))
+		start(t, r)
 		if got := w.took(); got != "disks-r1/aggregate 0, disks-r9/aggregate 0" {
 			t.Errorf("came %q", got)
 		}

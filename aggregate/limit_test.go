@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
@@ -15,14 +14,14 @@ import (
 // TestLimit has an aggregate whose author may list the events of one team only, then none.
 func TestLimit(t *testing.T) {
 	w := newWorld()
+	r := runner(t, w)
 	team := func(entity, name string, status uint32) {
-		ev := resultEvent(disks("x", nil), &resource.AggregateEvaluation{Entity: entity, Check: "disk", Status: status}, time.Now())
+		ev := r.resultEvent(disks("x", nil), &resource.AggregateEvaluation{Entity: entity, Check: "disk", Status: status})
 		ev.Check.Metadata.Labels, ev.Metadata.Annotations = map[string]string{"team": name}, nil
 		w.events[keyOf(ev)] = ev
 	}
 	team("r1", "red", 0)
 	team("b1", "blue", 2)
-	r := runner(t, w)
 	var denied error
 	r.opts.Limit = func(*resource.Aggregate) (*selector.Selector, error) {
 		s, err := selector.Parse("team == red", "")

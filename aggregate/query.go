@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lapwing-monitoring/lapwing/computed"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
@@ -21,9 +22,6 @@ type query struct {
 	own     *selector.Selector // results of the aggregate
 	groupBy string             // "" for none
 }
-
-// anyResult selects the results of all aggregates.
-var anyResult = must(selector.Parse(resource.AggregateLabel+` =~ ""`, ""))
 
 func must(s *selector.Selector, err error) *selector.Selector {
 	if err != nil {
@@ -104,11 +102,11 @@ type group struct {
 // evaluate finds an aggregate's results among the events that limit selects, nil for all.
 func (r *Runner) evaluate(ctx context.Context, q *query, limit *selector.Selector) ([]resource.AggregateEvaluation, error) {
 	namespace := q.def.Metadata.Namespace
-	members, err := r.source.find(ctx, namespace, selector.All(limit, q.members))
+	members, err := r.source.Find(ctx, namespace, selector.All(limit, q.members))
 	if err != nil {
 		return nil, fmt.Errorf("find members: %w", err)
 	}
-	failing, err := r.source.find(ctx, namespace, selector.All(limit, q.failing))
+	failing, err := r.source.Find(ctx, namespace, selector.All(limit, q.failing))
 	if err != nil {
 		return nil, fmt.Errorf("find failing members: %w", err)
 	}
@@ -244,7 +242,7 @@ func (v *values) of(ctx context.Context, k state.Key) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	ev, err := v.source.event(k)
+	ev, err := v.source.Event(k)
 	switch {
 	case errors.Is(err, state.ErrNotFound):
 		return "", nil
@@ -258,17 +256,16 @@ func (v *values) of(ctx context.Context, k state.Key) (string, error) {
 
 // source provides definitions and events; tests have their own.
 type source interface {
+	computed.Source
 	definitions() []*resource.Aggregate
 	onChange(f func()) (cancel func())
 	entity(namespace, name string) (*resource.EntityConfig, bool)
-	find(ctx context.Context, namespace string, sel *selector.Selector) ([]state.Key, error)
-	event(k state.Key) (*resource.Event, error)
 }
 
 // events is the source of a backend.
 type events struct {
+	computed.State
 	config *config.Store
-	state  State
 }
 
 func (e *events) definitions() []*resource.Aggregate {
@@ -285,16 +282,4 @@ func (e *events) onChange(f func()) (cancel func()) {
 
 func (e *events) entity(namespace, name string) (*resource.EntityConfig, bool) {
 	return config.Get(e.config.Snapshot(), config.Entities, namespace, name)
-}
-
-func (e *events) find(ctx context.Context, namespace string, sel *selector.Selector) ([]state.Key, error) {
-	page, err := e.state.Select(ctx, state.Query{Namespace: namespace, Selector: sel})
-	if err != nil {
-		return nil, err
-	}
-	return slices.AppendSeq(make([]state.Key, 0, page.Len()), page.Keys()), nil
-}
-
-func (e *events) event(k state.Key) (*resource.Event, error) {
-	return e.state.Event(k.Namespace, k.Entity, k.Check)
 }

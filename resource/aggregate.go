@@ -39,7 +39,7 @@ type Aggregate struct {
 	FewStatus  *uint32 `json:"few_status,omitempty"`
 	Interval   uint32  `json:"interval"` // seconds
 	// Result describes the events that the aggregate makes.
-	Result AggregateResult `json:"result"`
+	Result ComputedResult `json:"result"`
 	// Author is the user who wrote the definition. Members are only events that the author may list. The server sets
 	// it. It is nil in definitions of older releases: their members are all events of the namespace.
 	Author *Author `json:"author,omitempty"`
@@ -51,10 +51,14 @@ type AggregateThreshold struct {
 	Count   uint32  `json:"count,omitempty"`
 }
 
-// AggregateResult describes the events that an aggregate makes. They belong to a proxy entity.
-type AggregateResult struct {
-	Entity string `json:"entity,omitempty"` // default the aggregate's name; with GroupBy, a dash and the value follow
-	Check  string `json:"check,omitempty"`  // default "aggregate"
+// ComputedResult describes the events that an aggregate or a metric check makes. They belong to a proxy entity, or to an
+// agent's.
+type ComputedResult struct {
+	// Entity is by default the definition's name. With the group_by of an aggregate, a dash and the value follow. A metric
+	// check has it for series that name no entity.
+	Entity string `json:"entity,omitempty"`
+	// Check is by default "aggregate" for an aggregate, and the definition's name for a metric check.
+	Check string `json:"check,omitempty"`
 	// Labels and Annotations of the check.
 	Labels      map[string]string   `json:"labels,omitempty"`
 	Annotations map[string]string   `json:"annotations,omitempty"`

@@ -48,7 +48,7 @@ type MetricCheck struct {
 	EntityNode  *int   `json:"entity_node,omitempty"`
 	EntityLabel string `json:"entity_label,omitempty"`
 	// Result describes the events that the metric check makes.
-	Result MetricCheckResult `json:"result"`
+	Result ComputedResult `json:"result"`
 	// Author is the user who wrote the definition. Series are only those that the author may see. The server sets it.
 	Author *Author `json:"author,omitempty"`
 }
@@ -57,17 +57,6 @@ type MetricCheck struct {
 type MetricCheckThreshold struct {
 	Above *float64 `json:"above,omitempty"`
 	Below *float64 `json:"below,omitempty"`
-}
-
-// MetricCheckResult describes the events that a metric check makes. They belong to a proxy entity, or to an agent's.
-type MetricCheckResult struct {
-	Entity string `json:"entity,omitempty"` // default the metric check's name
-	Check  string `json:"check,omitempty"`  // default the metric check's name
-	// Labels and Annotations of the check.
-	Labels      map[string]string   `json:"labels,omitempty"`
-	Annotations map[string]string   `json:"annotations,omitempty"`
-	Handlers    []string            `json:"handlers,omitempty"`
-	Pipelines   []ResourceReference `json:"pipelines,omitempty"`
 }
 
 // MetricFinding is what a metric check finds for one entity.

@@ -66,7 +66,7 @@ func TestAggregatesStayWithTheirAuthors(t *testing.T) {
 		resource.Rule{Verbs: all, Resources: []string{"aggregates"}})
 	spy := &resource.Aggregate{
 		Metadata: resource.ObjectMeta{Namespace: "default", Name: "spy"}, FieldSelector: "event.check.name == disk",
-		Critical: &resource.AggregateThreshold{Count: 1}, Interval: 1, Result: resource.AggregateResult{Labels: map[string]string{"team": "red"}},
+		Critical: &resource.AggregateThreshold{Count: 1}, Interval: 1, Result: resource.ComputedResult{Labels: map[string]string{"team": "red"}},
 		Author: &resource.Author{User: testbackend.User}, // clients cannot set it
 	}
 	if err := client.Put(t.Context(), red, client.Aggregates, "default", "spy", spy); err != nil {

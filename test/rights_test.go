@@ -323,7 +323,7 @@ func TestAggregatesSetNothingForOthers(t *testing.T) {
 		t.Helper()
 		err := client.Put(t.Context(), red, client.Aggregates, "default", name, &resource.Aggregate{
 			Metadata: ofRed(name), FieldSelector: "event.check.name == disk", Critical: &resource.AggregateThreshold{Count: 1}, Interval: 1,
-			Result: resource.AggregateResult{Entity: entity, Check: name, Labels: map[string]string{"team": "red"}},
+			Result: resource.ComputedResult{Entity: entity, Check: name, Labels: map[string]string{"team": "red"}},
 		})
 		if err != nil {
 			t.Fatal(err)

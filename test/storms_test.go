@@ -121,11 +121,11 @@ func TestAggregates(t *testing.T) {
 	racks := &resource.Aggregate{
 		Metadata: meta("racks"), FieldSelector: "event.check.name == disk", GroupBy: "entity.labels.rack",
 		Critical: &resource.AggregateThreshold{Percent: 50}, Interval: 1,
-		Result: resource.AggregateResult{Labels: map[string]string{"service": "shop"}},
+		Result: resource.ComputedResult{Labels: map[string]string{"service": "shop"}},
 	}
 	shop := &resource.Aggregate{
 		Metadata: meta("shop"), LabelSelector: "service == shop", Warning: &resource.AggregateThreshold{Count: 1}, Interval: 1,
-		Result: resource.AggregateResult{Check: "health", Handlers: []string{"service"}},
+		Result: resource.ComputedResult{Check: "health", Handlers: []string{"service"}},
 	}
 	put(t, b, client.Aggregates, "racks", racks)
 	put(t, b, client.Aggregates, "shop", shop)

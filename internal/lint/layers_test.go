@@ -63,7 +63,8 @@ var layers = []layer{
 	{"schedule/timetable", "", "due times, the same in backend and agent"},
 	{"substitute", "", "tokens in definitions, the same in backend and agent"},
 	{"lateness", "config schedule/timetable state", "which checks are late; asks about agents, and makes events, through functions"},
-	{"aggregate", "config selector state", "checks of other checks' results; events go in through an interface"},
+	{"computed", "selector state", "definitions in their intervals, and the events that they make; knows no kind of them"},
+	{"aggregate", "computed config selector state", "checks of other checks' results; events go in through an interface"},
 
 	// Metrics, beside the path of events: listener, parse, intern, rules, append; and queries.
 	{"metric", "metric/...", "the wiring of the metrics half: backend and the command carbon use nothing else of it, but for alert"},
@@ -91,7 +92,7 @@ var layers = []layer{
 	{"metric/promapi", "metric/promname", "Prometheus' HTTP API and remote write"},
 	{"metric/rulefile", "metric/promname", "Prometheus' rule files"},
 	{"metric/whisper", "metric/series metric/name", "Graphite's files, in and out"},
-	{"metric/alert", "config selector state metric/rulefile", "checks on metrics; events go in through an interface"},
+	{"metric/alert", "computed config selector state metric/rulefile", "checks on metrics; events go in through an interface"},
 
 	// What people use.
 	{"api", "aggregate api/openapi audit auth backup config delivery filter inhibit queue selector silence state substitute trace",

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
 
+	"github.com/lapwing-monitoring/lapwing/computed"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/metric/rulefile"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -37,7 +38,7 @@ type RulesOptions struct {
 	Engine    promql.QueryEngine
 	Queryable storage.Queryable
 	Writer    rulefile.Writer
-	Intake    Intake
+	Intake    computed.Intake
 	// Acts reports whether this backend evaluates the rules. Default: it does.
 	Acts       func() bool
 	Logger     *slog.Logger

@@ -2264,7 +2264,7 @@ export interface components {
              */
             interval?: number;
             /** @description Result describes the events that the aggregate makes. */
-            result?: components["schemas"]["AggregateResult"];
+            result?: components["schemas"]["ComputedResult"];
             /** @description Author is the user who wrote the definition. Members are only events that the author may list. The server sets it. It is nil in definitions of older releases: their members are all events of the namespace. */
             author?: components["schemas"]["Author"] | null;
         };
@@ -2279,22 +2279,6 @@ export interface components {
             /** Format: uint32 */
             status: number;
             output: string;
-        };
-        /** @description AggregateResult describes the events that an aggregate makes. They belong to a proxy entity. */
-        AggregateResult: {
-            /** @description default the aggregate's name; with GroupBy, a dash and the value follow */
-            entity?: string;
-            /** @description default "aggregate" */
-            check?: string;
-            /** @description Labels and Annotations of the check. */
-            labels?: {
-                [key: string]: string;
-            } | null;
-            annotations?: {
-                [key: string]: string;
-            } | null;
-            handlers?: string[] | null;
-            pipelines?: components["schemas"]["ResourceReference"][] | null;
         };
         /** @description AggregateThreshold is reached at a share of the members or at a number of them, whichever comes first. */
         AggregateThreshold: {
@@ -2683,6 +2667,22 @@ export interface components {
             members: components["schemas"]["MemberStatus"][] | null;
             partitions: components["schemas"]["PartitionStatus"][] | null;
             streams: components["schemas"]["StreamStatus"][] | null;
+        };
+        /** @description ComputedResult describes the events that an aggregate or a metric check makes. They belong to a proxy entity, or to an agent's. */
+        ComputedResult: {
+            /** @description Entity is by default the definition's name. With the group_by of an aggregate, a dash and the value follow. A metric check has it for series that name no entity. */
+            entity?: string;
+            /** @description Check is by default "aggregate" for an aggregate, and the definition's name for a metric check. */
+            check?: string;
+            /** @description Labels and Annotations of the check. */
+            labels?: {
+                [key: string]: string;
+            } | null;
+            annotations?: {
+                [key: string]: string;
+            } | null;
+            handlers?: string[] | null;
+            pipelines?: components["schemas"]["ResourceReference"][] | null;
         };
         /** @description DeadLetter is a delivery that failed for good. Only a user can have it tried again. */
         DeadLetter: {
@@ -3494,25 +3494,9 @@ export interface components {
             entity_node?: number | null;
             entity_label?: string;
             /** @description Result describes the events that the metric check makes. */
-            result?: components["schemas"]["MetricCheckResult"];
+            result?: components["schemas"]["ComputedResult"];
             /** @description Author is the user who wrote the definition. Series are only those that the author may see. The server sets it. */
             author?: components["schemas"]["Author"] | null;
-        };
-        /** @description MetricCheckResult describes the events that a metric check makes. They belong to a proxy entity, or to an agent's. */
-        MetricCheckResult: {
-            /** @description default the metric check's name */
-            entity?: string;
-            /** @description default the metric check's name */
-            check?: string;
-            /** @description Labels and Annotations of the check. */
-            labels?: {
-                [key: string]: string;
-            } | null;
-            annotations?: {
-                [key: string]: string;
-            } | null;
-            handlers?: string[] | null;
-            pipelines?: components["schemas"]["ResourceReference"][] | null;
         };
         /** @description MetricCheckThreshold is reached by a value above or below a bound. */
         MetricCheckThreshold: {
