@@ -92,12 +92,13 @@ func (b *Backend) buildRules(p *parts) (err error) {
 	engine, queryable := p.metrics.Rules()
 	p.rules, err = alert.NewRules(alert.RulesOptions{
 		Patterns: b.opts.RuleFiles, Snapshot: filepath.Join(p.dir.path, "metrics", "alerts.json"), Namespace: "default",
-		Engine: engine, Queryable: queryable, Writer: p.metrics.Emitter(), Intake: p.intake.Internal(),
+		Engine: engine, Queryable: queryable, Writer: p.metrics.Emitter(), State: p.state, Intake: p.intake.Internal(),
 		Acts: func() bool { return p.members.Acts(cluster.RulesLane) }, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return fmt.Errorf("--prometheus-rule-files: %w", err)
 	}
+	p.metrics.ShowRules(p.rules)
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
+	v1 "github.com/prometheus/prometheus/web/api/v1"
 
 	"github.com/lapwing-monitoring/lapwing/metric/graphite"
 	"github.com/lapwing-monitoring/lapwing/metric/ingest"
@@ -50,6 +51,12 @@ func (s *Server) buildQueries() (err error) {
 				return nil, errors.New("this needs the right to create metrics")
 			}
 			return finishing{s.table.Writer(r.Context())}, nil
+		},
+		Rules: func(r *http.Request) (v1.RulesRetriever, error) {
+			if !viewOf(r).All {
+				return nil, nil // rules are evaluated over all series, and alerts show their labels
+			}
+			return s.rules, nil
 		},
 		Version: s.opts.Version, Timeout: s.opts.QueryTimeout, Log: s.opts.Logger, Registerer: s.opts.Registerer,
 	})
@@ -128,6 +135,9 @@ func (s *Server) PromQL(ctx context.Context, v View, expr string, from, until, s
 func (s *Server) Rules() (promql.QueryEngine, storage.Queryable) {
 	return s.prometheus.Engine(), queryable{s.store, View{All: true}}
 }
+
+// ShowRules has Prometheus' API answer with rules, to requests that see all series. It must be called before Start.
+func (s *Server) ShowRules(r v1.RulesRetriever) { s.rules = r }
 
 // Emitter returns a writer for the results of rules. It is for one goroutine at a time.
 func (s *Server) Emitter() *ingest.Writer { return s.table.Emitter(s.life) }

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	v1 "github.com/prometheus/prometheus/web/api/v1"
+
 	"github.com/lapwing-monitoring/lapwing/internal/dirlock"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/metric/aggregator"
@@ -54,6 +56,7 @@ type Server struct {
 	notes      *graphite.Events
 	graphite   *graphite.API
 	prometheus *promapi.API
+	rules      v1.RulesRetriever // nil for none
 	listeners  []listener
 	query      net.Listener // nil for none
 	http       *http.Server

@@ -3,7 +3,9 @@ package alert
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"maps"
 	"net"
@@ -16,12 +18,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/rules"
 	"github.com/prometheus/prometheus/storage"
 
 	"github.com/lapwing-monitoring/lapwing/computed"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/metric/rulefile"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
+	"github.com/lapwing-monitoring/lapwing/state"
 )
 
 // RuleAnnotation is the annotation of an event that names the rule that made it.
@@ -38,6 +43,7 @@ type RulesOptions struct {
 	Engine    promql.QueryEngine
 	Queryable storage.Queryable
 	Writer    rulefile.Writer
+	State     computed.Reader
 	Intake    computed.Intake
 	// Acts reports whether this backend evaluates the rules. Default: it does.
 	Acts       func() bool
@@ -51,15 +57,24 @@ type RulesOptions struct {
 // has the name of the alert. If several alerts of a name are about one entity, the event has the worst of them. The label
 // severity says how bad it is: critical or page is status 2, warning is 1, info is 0, and without it the status is 2.
 type Rules struct {
-	opts RulesOptions
-	log  *slog.Logger
-	rare *rarelog.Log
-	done chan struct{}
-	stop context.CancelFunc
+	opts      RulesOptions
+	source    computed.Source
+	incidents *selector.Selector
+	log       *slog.Logger
+	rare      *rarelog.Log
+	done      chan struct{}
+	stop      context.CancelFunc
+
+	// sending has a lock for the events of a few keys: they are made and submitted one after the other. Under it
+	// mu may be locked, never the other way round.
+	sending [64]sync.Mutex
+	seed    maphash.Seed
 
 	mu     sync.Mutex // guards the fields below
 	alerts map[eventKey]map[string]rulefile.AlertState
 	unsent map[eventKey]*resource.Event // events that the log did not take
+	acting *rulefile.Evaluator          // nil while another member evaluates
+	groups []*rules.Group               // of the files, while another member evaluates
 }
 
 // eventKey is what the event of an alert is about.
@@ -67,18 +82,32 @@ type eventKey struct{ entity, check string }
 
 // NewRules reads the files. An error in one of them is returned.
 func NewRules(o RulesOptions) (*Rules, error) {
+	if o.Engine == nil || o.Queryable == nil || o.Writer == nil || o.State == nil || o.Intake == nil || o.Logger == nil {
+		return nil, errors.New("prometheus rules: Engine, Queryable, Writer, State, Intake and Logger are required")
+	}
+	return newRules(o, computed.State{Reader: o.State})
+}
+
+func newRules(o RulesOptions, from computed.Source) (*Rules, error) {
 	files, err := rulefile.ReadFiles(o.Patterns...)
 	if err != nil {
 		return nil, err
 	}
-	if err := rulefile.Check(files); err != nil {
+	groups, err := rulefile.Groups(files)
+	if err != nil {
+		return nil, err
+	}
+	incidents, err := selector.Parse("", "event.is_incident == true")
+	if err != nil {
 		return nil, err
 	}
 	if o.Acts == nil {
 		o.Acts = func() bool { return true }
 	}
 	log := o.Logger.With("component", "prometheus rules")
-	return &Rules{opts: o, log: log, rare: rarelog.New(log), alerts: map[eventKey]map[string]rulefile.AlertState{}, unsent: map[eventKey]*resource.Event{}}, nil
+	return &Rules{
+		opts: o, source: from, incidents: incidents, log: log, rare: rarelog.New(log), seed: maphash.MakeSeed(), groups: groups,
+	}, nil
 }
 
 const (
@@ -87,6 +116,8 @@ const (
 	filesInterval = 30 * time.Second
 	// snapshotInterval is the time between two writes of the states.
 	snapshotInterval = 15 * time.Second
+	// settleInterval is the time between two looks for events of alerts that have ended elsewhere.
+	settleInterval = 10 * time.Second
 )
 
 // Start evaluates the rules while this backend acts, until Stop.
@@ -111,6 +142,7 @@ func (r *Rules) run(ctx context.Context) {
 	defer close(r.done)
 	tick := time.NewTicker(actsInterval)
 	defer tick.Stop()
+	looked := time.Now()
 	for {
 		if r.opts.Acts() {
 			if err := r.act(ctx, tick.C); err != nil {
@@ -121,8 +153,48 @@ func (r *Rules) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			if time.Since(looked) >= filesInterval {
+				looked = time.Now()
+				r.show()
+			}
 		}
 	}
+}
+
+// show reads the groups again, for the API, while another member evaluates them.
+func (r *Rules) show() {
+	files, err := rulefile.ReadFiles(r.opts.Patterns...)
+	var groups []*rules.Group
+	if err == nil {
+		groups, err = rulefile.Groups(files)
+	}
+	if err != nil {
+		r.rare.Error("the changed rules cannot be used: the earlier ones stay", "files", "err", err)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.groups = groups
+}
+
+// RuleGroups returns the groups for Prometheus' API. On a member that does not evaluate them they have no results.
+func (r *Rules) RuleGroups() []*rules.Group {
+	r.mu.Lock()
+	acting, groups := r.acting, r.groups
+	r.mu.Unlock()
+	if acting != nil {
+		return acting.RuleGroups() // without mu: it waits for evaluations while rules change, and they wait for mu
+	}
+	return groups
+}
+
+// AlertingRules returns the alerting rules for Prometheus' API.
+func (r *Rules) AlertingRules() []*rules.AlertingRule {
+	var out []*rules.AlertingRule
+	for _, g := range r.RuleGroups() {
+		out = append(out, g.AlertingRules()...)
+	}
+	return out
 }
 
 // act evaluates the rules until this backend no longer acts.
@@ -156,6 +228,9 @@ func (r *Rules) act(ctx context.Context, tick <-chan time.Time) error {
 	if err := e.Update(files); err != nil {
 		return err
 	}
+	r.begin(e)
+	defer r.show()
+	defer r.begin(nil)
 	if err := e.Start(); err != nil {
 		return err
 	}
@@ -168,6 +243,7 @@ func (r *Rules) act(ctx context.Context, tick <-chan time.Time) error {
 		r.keep(e)
 	}()
 	looked, kept := time.Now(), time.Now()
+	settled, settling := false, time.Time{}
 	for r.opts.Acts() {
 		select {
 		case <-ctx.Done():
@@ -182,9 +258,109 @@ func (r *Rules) act(ctx context.Context, tick <-chan time.Time) error {
 				kept = now
 				r.keep(e)
 			}
+			if !settled && now.Sub(settling) >= settleInterval {
+				settling = now
+				if settled, err = r.settle(ctx, e); err != nil && ctx.Err() == nil {
+					r.rare.Error("cannot look for events of alerts that have ended", "settle", "err", err)
+				}
+			}
 		}
 	}
 	return nil
+}
+
+// begin forgets what was known while this backend acted before, and takes the alerts that the snapshot has. Without an
+// evaluator it ends that.
+func (r *Rules) begin(e *rulefile.Evaluator) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.acting = e
+	r.alerts, r.unsent = map[eventKey]map[string]rulefile.AlertState{}, map[eventKey]*resource.Event{}
+	if e == nil {
+		return
+	}
+	for _, a := range e.Alerts() {
+		if a.State == rulefile.Firing {
+			r.note(keyOfAlert(a.Labels), a)
+		}
+	}
+}
+
+// note keeps a firing alert. The caller holds mu.
+func (r *Rules) note(key eventKey, a rulefile.AlertState) {
+	if r.alerts[key] == nil {
+		r.alerts[key] = map[string]rulefile.AlertState{}
+	}
+	r.alerts[key][labelText(a.Labels)] = a
+}
+
+// settle resolves the events of alerts that have ended while another member evaluated the rules, or none did: the states
+// here do not know them. It is settled when all failing events of alerts belong to one that fires here.
+func (r *Rules) settle(ctx context.Context, e *rulefile.Evaluator) (settled bool, err error) {
+	unseen := map[string]bool{} // before the alerts are read: a rule that is not in it has its alerts there
+	for name := range e.Unseen() {
+		unseen[validName(name)] = true
+	}
+	found, err := r.source.Find(ctx, r.opts.Namespace, r.incidents)
+	if err != nil {
+		return false, err
+	}
+	settled = true
+	for _, k := range found {
+		ev, err := r.source.Event(k)
+		if errors.Is(err, state.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return false, fmt.Errorf("read event %s/%s: %w", k.Entity, k.Check, err)
+		}
+		if ev.Check == nil || ev.Metadata.Annotations[RuleAnnotation] == "" {
+			continue
+		}
+		if unseen[k.Check] {
+			settled = false
+			continue
+		}
+		over, err := r.resolve(ctx, e, eventKey{k.Entity, k.Check})
+		if err != nil {
+			return false, fmt.Errorf("resolve event %s/%s: %w", k.Entity, k.Check, err)
+		}
+		settled = settled && over
+	}
+	return settled, nil
+}
+
+// resolve resolves an event if none of its alerts is active. over is false if one is pending, so that it may end without
+// having fired here.
+func (r *Rules) resolve(ctx context.Context, e *rulefile.Evaluator, key eventKey) (over bool, err error) {
+	defer r.lock(key)()
+	pending := false
+	for _, a := range e.Alerts() {
+		if keyOfAlert(a.Labels) != key {
+			continue
+		}
+		if a.State == rulefile.Firing {
+			return true, nil
+		}
+		pending = true
+	}
+	if pending {
+		return false, nil
+	}
+	ev, err := r.source.Event(state.Key{Namespace: r.opts.Namespace, Entity: key.entity, Check: key.check})
+	if err != nil || !ev.IsIncident() {
+		return true, nil // it is gone, or resolved in the meantime
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return true, r.opts.Intake.Submit(ctx, computed.Follow(ev, 0, "resolved: the alert has ended while this member did not evaluate it"))
+}
+
+// lock locks the events of a key.
+func (r *Rules) lock(key eventKey) (unlock func()) {
+	m := &r.sending[maphash.Comparable(r.seed, key)%uint64(len(r.sending))]
+	m.Lock()
+	return m.Unlock
 }
 
 // reread applies changed files. Rules with errors are not applied.
@@ -252,16 +428,12 @@ func statusOfAlert(labels map[string]string) uint32 {
 // alert makes the event of an alert's new state, or repeats the one of its present state.
 func (r *Rules) alert(ctx context.Context, a rulefile.AlertState) {
 	key := keyOfAlert(a.Labels)
-	of := labelText(a.Labels)
+	defer r.lock(key)()
 	r.mu.Lock()
-	before := len(r.alerts[key]) > 0
 	if a.State == rulefile.Firing {
-		if r.alerts[key] == nil {
-			r.alerts[key] = map[string]rulefile.AlertState{}
-		}
-		r.alerts[key][of] = a
+		r.note(key, a)
 	} else {
-		delete(r.alerts[key], of)
+		delete(r.alerts[key], labelText(a.Labels))
 		if len(r.alerts[key]) == 0 {
 			delete(r.alerts, key)
 		}
@@ -269,13 +441,14 @@ func (r *Rules) alert(ctx context.Context, a rulefile.AlertState) {
 	firing := maps.Clone(r.alerts[key])
 	r.mu.Unlock()
 	resolved := a.State == rulefile.Inactive && a.Previous == rulefile.Firing
-	if len(firing) == 0 && !before && !resolved {
+	if len(firing) == 0 && !resolved {
 		return // pending, or it ended without having fired
 	}
 	r.send(ctx, key, r.event(key, a, firing))
 }
 
-// send submits an event. One that the log does not take is kept, and tried again every few seconds.
+// send submits an event. One that the log does not take is kept, and tried again every few seconds. The caller holds the
+// lock of the key.
 func (r *Rules) send(ctx context.Context, key eventKey, ev *resource.Event) {
 	stored, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second) // the last events come while the rules stop
 	defer cancel()
@@ -287,17 +460,25 @@ func (r *Rules) send(ctx context.Context, key eventKey, ev *resource.Event) {
 		return
 	}
 	r.unsent[key] = ev
-	if err != nil {
-		r.rare.Error("the event of an alert is not stored: it is tried again", key.entity+"/"+key.check, "entity", key.entity, "check", key.check, "err", err)
-	}
+	r.rare.Error("the event of an alert is not stored: it is tried again", key.entity+"/"+key.check, "entity", key.entity, "check", key.check, "err", err)
 }
 
 // sendAgain submits the events that the log did not take.
 func (r *Rules) sendAgain(ctx context.Context) {
 	r.mu.Lock()
-	unsent := maps.Clone(r.unsent)
+	keys := slices.Collect(maps.Keys(r.unsent))
 	r.mu.Unlock()
-	for key, ev := range unsent {
+	for _, key := range keys {
+		r.sendOneAgain(ctx, key)
+	}
+}
+
+func (r *Rules) sendOneAgain(ctx context.Context, key eventKey) {
+	defer r.lock(key)()
+	r.mu.Lock()
+	ev := r.unsent[key]
+	r.mu.Unlock()
+	if ev != nil { // otherwise a later one was stored
 		r.send(ctx, key, ev)
 	}
 }

@@ -10,12 +10,15 @@
 package rulefile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -74,6 +77,9 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
+// standardInterval is for groups that have none.
+const standardInterval = time.Minute
+
 func or[T int | time.Duration](value *T, standard T) {
 	if *value == 0 {
 		*value = standard
@@ -82,7 +88,7 @@ func or[T int | time.Duration](value *T, standard T) {
 
 func (o *Options) fill() error {
 	or(&o.Repeat, time.Minute)
-	or(&o.Interval, time.Minute)
+	or(&o.Interval, standardInterval)
 	or(&o.MaxConcurrent, 4)
 	or(&o.MaxResults, 10_000)
 	or(&o.OutageTolerance, time.Hour)
@@ -165,17 +171,17 @@ func New(o Options) (*Evaluator, error) {
 		}),
 		ResendDelay: time.Minute,
 		Logger:      o.Log.With("part", "rules"),
-		GroupLoader: loader{e},
+		GroupLoader: loader(func(name string) *rulefmt.RuleGroups { return e.groups[name] }),
 	})
 	return e, nil
 }
 
-// loader gives the manager the groups that were read before.
-type loader struct{ e *Evaluator }
+// loader gives the manager the groups of a file that were read before.
+type loader func(name string) *rulefmt.RuleGroups
 
 // Load implements rules.GroupLoader.
 func (l loader) Load(name string, _ bool) (*rulefmt.RuleGroups, []error) {
-	if g := l.e.groups[name]; g != nil {
+	if g := l(name); g != nil {
 		return g, nil
 	}
 	return nil, []error{fmt.Errorf("there is no rule file %q", name)}
@@ -255,6 +261,43 @@ func (e *Evaluator) RuleGroups() []*rules.Group { return e.manager.RuleGroups() 
 
 // AlertingRules returns the alerting rules, for the Prometheus API.
 func (e *Evaluator) AlertingRules() []*rules.AlertingRule { return e.manager.AlertingRules() }
+
+// Unseen returns the names of the alerting rules whose alerts are not known: they have not been evaluated without an
+// error since they are there.
+func (e *Evaluator) Unseen() map[string]bool {
+	unseen := map[string]bool{}
+	for _, g := range e.manager.RuleGroups() {
+		for _, r := range ruleKeys(g) {
+			if _, alerting := r.rule.(*rules.AlertingRule); alerting && !e.states.hasSeen(r.key) {
+				unseen[r.rule.Name()] = true
+			}
+		}
+	}
+	return unseen
+}
+
+// Groups returns the groups of files, sorted by file and name, for the Prometheus API. They are not evaluated.
+func Groups(files []File) ([]*rules.Group, error) {
+	parsed, err := parse(files)
+	if err != nil {
+		return nil, fmt.Errorf("read rules: %w", err)
+	}
+	m := rules.NewManager(&rules.ManagerOptions{
+		ExternalURL: &url.URL{}, Context: context.Background(), Logger: slog.New(slog.DiscardHandler),
+		GroupLoader: loader(func(name string) *rulefmt.RuleGroups { return parsed[name] }),
+	})
+	names := make([]string, len(files))
+	for i, f := range files {
+		names[i] = f.Name
+	}
+	groups, errs := m.LoadGroups(standardInterval, labels.EmptyLabels(), "", nil, false, names...)
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("read rules: %w", errors.Join(errs...))
+	}
+	return slices.SortedFunc(maps.Values(groups), func(a, b *rules.Group) int {
+		return cmp.Or(cmp.Compare(a.File(), b.File()), cmp.Compare(a.Name(), b.Name()))
+	}), nil
+}
 
 // query runs an expression of a rule or a template.
 func (e *Evaluator) query(ctx context.Context, text string, at time.Time) (promql.Vector, error) {

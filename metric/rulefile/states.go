@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -80,8 +81,9 @@ type tracked struct {
 
 // states are the alerts as they were reported last.
 type states struct {
-	mu    sync.Mutex // guards rules and everything below it
+	mu    sync.Mutex // guards the fields below, and everything below rules
 	rules map[string]map[string]*tracked
+	seen  map[string]bool // rules that were observed
 }
 
 // observe compares the alerts of a rule with what was reported, and returns what to report now. Before that, it gives
@@ -90,6 +92,10 @@ func (s *states) observe(g *rules.Group, rule *rules.AlertingRule, key string, a
 ) (out []AlertState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.seen == nil {
+		s.seen = map[string]bool{}
+	}
+	s.seen[key] = true
 	before := s.rules[key]
 	now := map[string]*tracked{}
 	rule.ForEachActiveAlert(func(a *rules.Alert) {
@@ -167,8 +173,15 @@ func (s *states) prune(there map[string]bool, at time.Time) (out []AlertState) {
 		}
 		delete(s.rules, key)
 	}
+	maps.DeleteFunc(s.seen, func(key string, _ bool) bool { return !there[key] })
 	sortStates(out)
 	return out
+}
+
+func (s *states) hasSeen(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen[key]
 }
 
 func sortStates(all []AlertState) {
