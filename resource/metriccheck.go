@@ -77,6 +77,10 @@ type MetricFindingSeries struct {
 	Value *float64 `json:"value"`
 	// Since is when it came into the state, in Unix seconds.
 	Since int64 `json:"since,omitempty"`
+	// PendingSince is when it came beyond a higher threshold, in Unix seconds, while For has not passed. KeptUntil is when
+	// the state ends that only KeepFiringFor holds.
+	PendingSince int64 `json:"pending_since,omitempty"`
+	KeptUntil    int64 `json:"kept_until,omitempty"`
 }
 
 // MetricStatusChange is a change of a result's status.

@@ -111,25 +111,37 @@ func valueAt(def *resource.MetricCheck, s *Series, t int64) (value float64, know
 	return s.at(t, def.WindowSeconds(), def.Reduce)
 }
 
-// timeline is the levels of a series at the moments of evaluation, after the hysteresis.
+// line is the levels of a series at the moments of evaluation, after the hysteresis.
+type line struct {
+	levels []level
+	// pending is the level that the series is at at the last moment, if it has not been there for long enough, else fine.
+	// since is when it came to it.
+	pending level
+	since   int64
+	// until is when the last level ends that only KeepFiringFor holds, unless the series gets there again; 0 otherwise.
+	until int64
+}
+
+// timeline returns the line of a series.
 //
 // At each moment a series is at the level that it had at all moments of the last For seconds, or at the highest that it
 // was at so in the last KeepFiringFor seconds. So the result follows from the values of the last seconds alone: no state
 // has to survive a restart, and a preview is the same computation over more moments. A moment without a value is unknown
 // at once, and counts as not beyond a threshold for the moments after it.
-func timeline(def *resource.MetricCheck, s *Series, moments []int64) []level {
+func timeline(def *resource.MetricCheck, s *Series, moments []int64) line {
 	raw := make([]level, len(moments))
 	for i, t := range moments {
 		v, known := valueAt(def, s, t)
 		raw[i] = levelOf(def, v, known)
 	}
 	held := sustained(raw, moments, int64(def.For))
-	out := make([]level, len(moments))
+	out, until := make([]level, len(moments)), int64(0)
 	last := [critical + 1]int{warning: -1, critical: -1} // the newest moment that was held at the level
 	for i, t := range moments {
 		for l := warning; l <= held[i]; l++ {
 			last[l] = i
 		}
+		until = 0
 		if raw[i] == unknown {
 			out[i] = unknown
 			continue
@@ -137,12 +149,21 @@ func timeline(def *resource.MetricCheck, s *Series, moments []int64) []level {
 		out[i] = held[i]
 		for l := critical; l > held[i] && l >= warning; l-- {
 			if last[l] >= 0 && moments[last[l]] >= t-int64(def.KeepFiringFor) {
-				out[i] = l
+				out[i], until = l, moments[last[l]]+int64(def.KeepFiringFor)
 				break
 			}
 		}
 	}
-	return out
+	found := line{levels: out, until: until}
+	n := len(moments) - 1
+	if raw[n] >= warning && raw[n] > out[n] {
+		begin := n
+		for begin > 0 && raw[begin-1] >= raw[n] {
+			begin--
+		}
+		found.pending, found.since = raw[n], moments[begin]
+	}
+	return found
 }
 
 // sustained returns for each moment the lowest level of the moments in the last seconds of hold, or fine if the moments do
@@ -225,27 +246,43 @@ type found struct {
 	entity  string
 	moments []int64
 	levels  []level // the worst of all series at each moment
-	series  []*Series
-	last    []level // of each series at the last moment
-	since   []int64 // when it came to that level
+	series  []foundSeries
+}
+
+type foundSeries struct {
+	*Series
+	line
+	last  level // at the last moment
+	begun int64 // when it came to that level
+}
+
+// rank orders the series of the same level: those about to change to a higher one first, those that are only kept last.
+func (s *foundSeries) rank() int {
+	switch {
+	case s.pending > fine:
+		return -int(s.pending)
+	case s.until > 0:
+		return 1
+	}
+	return 0
 }
 
 func (f *found) add(s *Series) {
-	line := timeline(f.def, s, f.moments)
+	found := timeline(f.def, s, f.moments)
+	levels := found.levels
 	if f.levels == nil {
-		f.levels = make([]level, len(line))
+		f.levels = make([]level, len(levels))
 	}
-	for i, l := range line {
+	for i, l := range levels {
 		f.levels[i] = max(f.levels[i], l)
 	}
-	n := len(line) - 1
+	n := len(levels) - 1
 	since := n
-	for since > 0 && line[since-1] == line[n] {
+	for since > 0 && levels[since-1] == levels[n] {
 		since--
 	}
-	f.series = append(f.series, s)
-	f.last = append(f.last, line[n])
-	f.since = append(f.since, f.moments[since])
+	found.levels = nil
+	f.series = append(f.series, foundSeries{s, found, levels[n], f.moments[since]})
 }
 
 // shownSeries bounds the series in a finding.
@@ -255,10 +292,12 @@ func (f *found) finding(from int64) resource.MetricFinding {
 	n := len(f.moments) - 1
 	worst := f.levels[n]
 	out := resource.MetricFinding{Entity: f.entity, Check: f.def.CheckName(), Status: statusOf(f.def, worst), Series: []resource.MetricFindingSeries{}}
+	slices.SortStableFunc(f.series, func(a, b foundSeries) int { return cmp.Compare(a.rank(), b.rank()) })
 	count := 0
-	var first *Series
-	for i, s := range f.series {
-		if f.last[i] != worst {
+	var first *foundSeries
+	for i := range f.series {
+		s := &f.series[i]
+		if s.last != worst {
 			continue
 		}
 		if count++; count == 1 {
@@ -267,8 +306,8 @@ func (f *found) finding(from int64) resource.MetricFinding {
 		if count > shownSeries {
 			continue
 		}
-		one := resource.MetricFindingSeries{Name: s.Name, Since: f.since[i]}
-		if v, known := f.value(s); known && !math.IsInf(v, 0) { // JSON has no infinity
+		one := resource.MetricFindingSeries{Name: s.Name, Since: s.begun, PendingSince: s.since, KeptUntil: s.until}
+		if v, known := f.value(s.Series); known && !math.IsInf(v, 0) { // JSON has no infinity
 			one.Value = &v
 		}
 		out.Series = append(out.Series, one)
@@ -294,9 +333,9 @@ func (f *found) value(s *Series) (float64, bool) {
 }
 
 // line is the output of a result.
-func (f *found) line(worst level, first *Series, count int) string {
+func (f *found) line(worst level, first *foundSeries, count int) string {
 	var b strings.Builder
-	v, known := f.value(first)
+	v, known := f.value(first.Series)
 	if known {
 		fmt.Fprintf(&b, "%s is %s", first.Name, number(v))
 	} else {
@@ -308,11 +347,40 @@ func (f *found) line(worst level, first *Series, count int) string {
 	case warning:
 		fmt.Fprintf(&b, ", warning %s", describe(f.def.Warning))
 	}
+	if first.until > 0 {
+		fmt.Fprintf(&b, ", kept until %s", clock(first.until))
+	}
 	if len(f.series) > 1 {
 		fmt.Fprintf(&b, " (%d of %d series)", count, len(f.series))
 	}
+	f.addPending(&b, first)
 	return b.String()
 }
+
+// addPending adds the series that will be at a higher level if they stay where they are.
+func (f *found) addPending(b *strings.Builder, first *foundSeries) {
+	pending := slices.DeleteFunc(slices.Clone(f.series), func(s foundSeries) bool { return s.pending == fine })
+	if len(pending) == 0 {
+		return
+	}
+	s := &pending[0] // the series are sorted
+	if s.Series != first.Series {
+		v, _ := f.value(s.Series)
+		fmt.Fprintf(b, "; %s is %s", s.Name, number(v))
+	}
+	if s.pending == critical {
+		fmt.Fprintf(b, ", critical %s", describe(f.def.Critical))
+	} else {
+		fmt.Fprintf(b, ", warning %s", describe(f.def.Warning))
+	}
+	fmt.Fprintf(b, " pending since %s", clock(s.since))
+	if len(pending) > 1 {
+		fmt.Fprintf(b, " (%d series are pending)", len(pending))
+	}
+}
+
+// clock writes a time into an output.
+func clock(unix int64) string { return time.Unix(unix, 0).UTC().Format(time.RFC3339) }
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 

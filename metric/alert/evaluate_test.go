@@ -61,7 +61,7 @@ func TestTimeline(t *testing.T) {
 			moments = append(moments, 60*int64(i+1))
 		}
 		got := ""
-		for _, l := range timeline(def, &s, moments) {
+		for _, l := range timeline(def, &s, moments).levels {
 			got += string(".?wc"[l])
 		}
 		if got != tc.want {
@@ -83,13 +83,13 @@ func TestTimelineDependsOnLookbackOnly(t *testing.T) {
 		s.Values = append(s.Values, v)
 	}
 	whole := momentsOf(def, 0, 499*60)
-	long := timeline(def, &s, whole)
+	long := timeline(def, &s, whole).levels
 	for i, at := range whole {
 		if at < 3600 {
 			continue
 		}
 		short := momentsOf(def, at, at)
-		line := timeline(def, &s, short)
+		line := timeline(def, &s, short).levels
 		if got := line[len(line)-1]; got != long[i] {
 			t.Fatalf("at %d: level %d from its lookback, %d from all values", at, got, long[i])
 		}
@@ -119,5 +119,57 @@ web1/load 1 servers.web1.load is 6, warning above 5 (2 of 2 series) [{180 1}]
 web2/load 3 servers.web2.load has no value for 1m0s [{180 3}]`
 	if s := strings.Join(lines, "\n"); s != want {
 		t.Errorf("got\n%s\nwant\n%s", s, want)
+	}
+}
+
+// TestPendingAndKept looks at series that wait for a higher level, or whose level is only kept. Minute n is at 00:0n.
+func TestPendingAndKept(t *testing.T) {
+	for _, tc := range []struct {
+		values []string // of a, b, c
+		want   string
+	}{
+		{[]string{"1 1 6 6"}, "0 a is 6, warning above 5 pending since 00:03 [a pending 00:03]"},
+		{[]string{"6 6 6 12"}, "1 a is 12, warning above 5, critical above 10 pending since 00:04 [a pending 00:04]"},
+		{[]string{"1 6 12 12"}, "1 a is 12, warning above 5, critical above 10 pending since 00:03 [a pending 00:03]"},
+		{[]string{"6 6 6 1"}, "1 a is 1, warning above 5, kept until 00:06 [a kept 00:06]"},
+		{[]string{"12 12 12 6"}, "2 a is 6, critical above 10, kept until 00:06 [a kept 00:06]"},
+		{[]string{"6 6 6 1 12"}, "1 a is 12, warning above 5, kept until 00:06, critical above 10 pending since 00:05 [a pending 00:05 kept 00:06]"},
+		{[]string{"1 1 1 1", "1 1 6 6", "1 1 1 12"}, "0 c is 12 (3 of 3 series), critical above 10 pending since 00:04 (2 series are pending) " +
+			"[c pending 00:04, b pending 00:03, a]"},
+		{[]string{"6 6 6 1", "6 6 6 6", "1 1 1 6"}, "1 b is 6, warning above 5 (2 of 3 series); c is 6, warning above 5 pending since 00:04 " +
+			"[b, a kept 00:06]"},
+		{[]string{"6 6 6 6 6"}, "1 a is 6, warning above 5 [a]"},
+		{[]string{"1 1 6 _"}, "3 a has no value for 1m0s [a]"},
+	} {
+		def := &resource.MetricCheck{
+			Metadata: resource.ObjectMeta{Name: "x", Namespace: "default"}, Interval: 60, Window: 60, For: 120, KeepFiringFor: 180,
+			Warning: above(5), Critical: above(10),
+		}
+		var all []Series
+		for i, values := range tc.values {
+			all = append(all, seriesOf(string(rune('a'+i)), values))
+		}
+		until := 60 * int64(len(all[0].Values))
+		findings, err := evaluate(t.Context(), def, all, until, until)
+		if err != nil || len(findings) != 1 {
+			t.Fatalf("%v: %+v, %v", tc.values, findings, err)
+		}
+		f := findings[0]
+		var series []string
+		for _, s := range f.Series {
+			text := s.Name
+			if s.PendingSince > 0 {
+				text += " pending " + clock(s.PendingSince)
+			}
+			if s.KeptUntil > 0 {
+				text += " kept " + clock(s.KeptUntil)
+			}
+			series = append(series, text)
+		}
+		got := fmt.Sprintf("%d %s [%s]", f.Status, f.Output, strings.Join(series, ", "))
+		got = strings.NewReplacer("1970-01-01T", "", ":00Z", "").Replace(got)
+		if got != tc.want {
+			t.Errorf("%v\n got %s\nwant %s", tc.values, got, tc.want)
+		}
 	}
 }

@@ -3524,6 +3524,13 @@ export interface components {
              * @description Since is when it came into the state, in Unix seconds.
              */
             since?: number;
+            /**
+             * Format: int64
+             * @description PendingSince is when it came beyond a higher threshold, in Unix seconds, while For has not passed. KeptUntil is when the state ends that only KeepFiringFor holds.
+             */
+            pending_since?: number;
+            /** Format: int64 */
+            kept_until?: number;
         };
         /** @description MetricPoint is one value of one series. The unit of Timestamp depends on its source. */
         MetricPoint: {
