@@ -32,7 +32,8 @@ func findMetricCommand() *cobra.Command {
 		Use:   "find PATTERN",
 		Short: "list the nodes that match a pattern",
 		Long: `List the nodes of the path that match a pattern: * is any text without a dot, ? one character, [abc] one of several, and
-{a,b} alternatives. A dot at the end marks a node that has others below.`,
+{a,b} alternatives. A dot at the end marks a node that has others below. If nothing matches, standard error says so and
+the exit status is 0.`,
 		Example: "  lapwing metric find 'servers.*'\n  lapwing metric find 'servers.web{1,2}.cpu.*.idle' --format json",
 		Args:    args("PATTERN"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
@@ -54,6 +55,9 @@ func findMetricCommand() *cobra.Command {
 type foundNodes []client.FoundMetric
 
 func (f foundNodes) show(s *invocation) error {
+	if len(f) == 0 {
+		fmt.Fprintln(s.errOut, "nothing matches the pattern")
+	}
 	for _, n := range f {
 		path := n.Path
 		if !n.IsLeaf {
@@ -102,7 +106,7 @@ largest value, and its course (of more than 5,000 values, means are compared). W
 			if err != nil {
 				return err
 			}
-			return s.printPlain(raw, func(json.RawMessage) (shown, error) { return seriesTable(series), nil })
+			return s.printPlain(raw, func(json.RawMessage) (shown, error) { return seriesShown(series), nil })
 		}),
 	}
 	o.add(cmd)
@@ -167,7 +171,7 @@ func topMetricCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.printPlain(raw, func(json.RawMessage) (shown, error) { return seriesTable(series), nil })
+			return s.printPlain(raw, func(json.RawMessage) (shown, error) { return seriesShown(series), nil })
 		}),
 	}
 	o.add(cmd)
@@ -183,6 +187,16 @@ const (
 	sparkWidth  = 40
 	shownPoints = 5000
 )
+
+// seriesShown is the answer to targets, as a table. Of no series it also says so.
+type seriesShown []client.RenderedSeries
+
+func (r seriesShown) show(s *invocation) error {
+	if len(r) == 0 {
+		fmt.Fprintln(s.errOut, "no series matches, or none has values in the range: try 'lapwing metric find' or another --from")
+	}
+	return seriesTable(r).show(s)
+}
 
 func seriesTable(series []client.RenderedSeries) *table {
 	t := &table{columns: []column{
