@@ -561,6 +561,7 @@ func (s *Server) serveQueries() {
 	}
 	mux.HandleFunc("/api/v1/", prom)
 	mux.HandleFunc("/-/ready", prom)
+	s.serveHealth(mux)
 	if !s.opts.RemoteWriteIn {
 		mux.HandleFunc("/api/v1/write", http.NotFound)
 	}

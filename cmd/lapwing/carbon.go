@@ -17,21 +17,42 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/metric"
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
+const defaultCarbonFile = "/etc/lapwing/carbon.yml"
+
 // carbonProgram says where the settings of `lapwing carbon` are.
-var carbonProgram = program{prefixes: []string{"LAPWING_CARBON_"}, file: "/etc/lapwing/carbon.yml"}
+var carbonProgram = program{prefixes: []string{"LAPWING_CARBON_"}, file: defaultCarbonFile}
+
+// carbonSettings are the settings of `lapwing carbon`.
+type carbonSettings struct {
+	metric.Options
+	metrics             string // address of its own metrics; "" for none
+	logLevel, logFormat string
+	memory              int64
+}
+
+// register maps flags onto the settings, which also have the defaults.
+func (c *carbonSettings) register(f *pflag.FlagSet) {
+	c.Options = metric.DefaultOptions()
+	c.LineAddress, c.PickleAddress, c.QueryAddress = "127.0.0.1:2003", "127.0.0.1:2004", "127.0.0.1:8888"
+	f.StringP("config-file", "c", carbonProgram.file, "YAML file with these flags' names as keys")
+	f.StringVarP(&c.Dir, "state-dir", "d", "/var/lib/lapwing/carbon", "directory for everything that the server keeps")
+	f.Int64Var(&c.memory, "memory-limit", 0, "soft limit of the process's memory, in bytes; 0 for three quarters of the memory of the machine or control group")
+	f.StringVar(&c.metrics, "metrics-listen-address", "", "address of the server's own metrics for Prometheus, and of Go's profiles; none if empty")
+	f.StringVar(&c.logLevel, "log-level", "info", "trace, debug, info, warn, error or fatal")
+	f.StringVar(&c.logFormat, "log-format", "text", "text or json")
+	metricFlags(f, &c.Options)
+}
 
 // carbonCommand runs the metrics half alone.
 func carbonCommand() *cobra.Command {
-	o := metric.DefaultOptions()
-	o.LineAddress, o.PickleAddress, o.QueryAddress = "127.0.0.1:2003", "127.0.0.1:2004", "127.0.0.1:8888"
-	var metrics, logLevel, logFormat string
-	var memory int64
+	var o carbonSettings
 	cmd := &cobra.Command{
 		Use:   "carbon",
 		Short: "Run a Graphite server alone: carbon in, Graphite and Prometheus queries out",
@@ -46,43 +67,35 @@ the metrics half of "lapwing backend" without agents and sign-in. With --relay-d
 			notices, err := settings(cmd.Flags(), carbonProgram)
 			var bad optionerr.List
 			refuseZero(&bad, cmd.Flags(), slices.Concat(metricZeros, []string{"memory-limit"}))
-			if _, err := telemetry.ParseLevel(logLevel); err != nil {
-				optionerr.OneOf(&bad, "log-level", logLevel, logLevels...)
+			if _, err := telemetry.ParseLevel(o.logLevel); err != nil {
+				optionerr.OneOf(&bad, "log-level", o.logLevel, logLevels...)
 			}
-			optionerr.OneOf(&bad, "log-format", logFormat, "text", "json")
+			optionerr.OneOf(&bad, "log-format", o.logFormat, "text", "json")
 			o.Check(&bad)
 			if err := withSources(errors.Join(err, bad.Err()), cmd.Flags()); err != nil {
 				return err
 			}
-			level, err := telemetry.ParseLevel(logLevel)
+			level, err := telemetry.ParseLevel(o.logLevel)
 			if err != nil {
 				return err
 			}
 			var at slog.LevelVar
 			at.Set(level)
-			if o.Logger, err = telemetry.LoggerAt(os.Stderr, &at, logFormat); err != nil {
+			if o.Logger, err = telemetry.LoggerAt(os.Stderr, &at, o.logFormat); err != nil {
 				return err
 			}
 			logNotices(o.Logger, notices, nil)
-			limit := limitMemory(memory)
+			limit := limitMemory(o.memory)
 			if o.Store.MemoryLimit == 0 {
 				o.Store.MemoryLimit = limit * 2 / 3
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return runCarbon(ctx, o, metrics)
+			return runCarbon(ctx, o.Options, o.metrics)
 		},
 	}
 	cmd.AddCommand(importWhisperCommand(), exportWhisperCommand())
-	f := cmd.Flags()
-	f.StringP("config-file", "c", carbonProgram.file, "YAML file with these flags' names as keys")
-	f.StringVarP(&o.Dir, "state-dir", "d", "/var/lib/lapwing/carbon", "directory for everything that the server keeps")
-	f.Int64Var(&memory, "memory-limit", 0, "soft limit of the process's memory, in bytes; 0 for three quarters of the memory of the machine or control group")
-	f.StringVar(&metrics, "metrics-listen-address", "", "address of the server's own metrics for Prometheus, and of Go's profiles; none if empty")
-	f.StringVar(&logLevel, "log-level", "info", "trace, debug, info, warn, error or fatal")
-	f.StringVar(&logFormat, "log-format", "text", "text or json")
-	metricFlags(f, &o)
-	cmd.AddCommand(importWhisperCommand(), exportWhisperCommand())
+	o.register(cmd.Flags())
 	return cmd
 }
 

@@ -19,11 +19,12 @@ const packaging = "../../packaging"
 // commentedKey is an option that is commented out, or goes on with one.
 var commentedKey = regexp.MustCompile(`(?m)^#( *[a-z-]+:.*|  .*)$`)
 
-// TestExampleConfigurations has both programs read the files that come with them, as they are and with all that is commented out.
+// TestExampleConfigurations has the programs read the files that come with them, as they are and with all that is commented out.
 func TestExampleConfigurations(t *testing.T) {
 	for name, register := range map[string]func(*pflag.FlagSet){
 		"agent.yml":   new(agentFlags).register,
 		"backend.yml": func(p *pflag.FlagSet) { backendFlags(p, new(backend.Options)) },
+		"carbon.yml":  new(carbonSettings).register,
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join(packaging, name))
@@ -96,6 +97,7 @@ func TestUnits(t *testing.T) {
 	}{
 		"lapwing-agent.service":   {"agent", "cache-dir", "/var/cache", "CacheDirectory"},
 		"lapwing-backend.service": {"backend", "state-dir", "/var/lib", "StateDirectory"},
+		"lapwing-carbon.service":  {"carbon", "state-dir", "/var/lib", "StateDirectory"},
 	} {
 		text, err := os.ReadFile(filepath.Join(packaging, "systemd", unit))
 		if err != nil {
@@ -109,14 +111,18 @@ func TestUnits(t *testing.T) {
 		}
 		start := strings.Fields(values["ExecStart"])
 		p := pflag.NewFlagSet(unit, pflag.ContinueOnError)
-		file := defaultAgentFile
-		if tc.command == "agent" {
+		file, reload := defaultAgentFile, "/bin/kill -HUP $MAINPID"
+		switch tc.command {
+		case "agent":
 			new(agentFlags).register(p)
-		} else {
+		case "backend":
 			backendFlags(p, new(backend.Options))
 			file = defaultBackendFile
+		case "carbon":
+			new(carbonSettings).register(p)
+			file, reload = defaultCarbonFile, "" // SIGHUP would end it; it reads changed files of rules by itself
 		}
-		if want := "/bin/kill -HUP $MAINPID"; values["ExecReload"] != want {
+		if want := reload; values["ExecReload"] != want {
 			t.Errorf("%s reloads with %q, want %q", unit, values["ExecReload"], want)
 		}
 		if want := []string{"/usr/bin/lapwing", tc.command, "--config-file", file}; strings.Join(start, " ") != strings.Join(want, " ") {
@@ -125,6 +131,32 @@ func TestUnits(t *testing.T) {
 		if got, want := tc.system+"/"+values[tc.setting], p.Lookup(tc.option).DefValue; got != want {
 			t.Errorf("%s makes %s, but the default of --%s is %s", unit, got, tc.option, want)
 		}
+	}
+}
+
+// TestExampleOfCarbon compares the values in carbon.yml that are called defaults with the defaults.
+func TestExampleOfCarbon(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(packaging, "carbon.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := pflag.NewFlagSet("carbon.yml", pflag.ContinueOnError)
+	new(carbonSettings).register(p)
+	_, defaults, _ := strings.Cut(string(text), "# Defaults.\n")
+	seen := 0
+	for line := range strings.Lines(defaults) {
+		key, value, ok := strings.Cut(strings.TrimSpace(strings.TrimPrefix(line, "#")), ": ")
+		f := p.Lookup(key)
+		if !ok || f == nil {
+			continue
+		}
+		seen++
+		if want := f.DefValue; strings.Trim(value, `"`) != want {
+			t.Errorf("carbon.yml calls %s the default of %s, it is %s", value, key, want)
+		}
+	}
+	if seen == 0 {
+		t.Error("carbon.yml has no defaults")
 	}
 }
 
