@@ -5,20 +5,27 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/client/doctor"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
+	"github.com/lapwing-monitoring/lapwing/metric"
+	"github.com/lapwing-monitoring/lapwing/metric/carbon"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/telemetry"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
@@ -146,22 +153,7 @@ func TestRecord(t *testing.T) {
 		t.Skip("without -record there is nothing to write")
 	}
 	p := newPatient(t)
-	save := func(name string) {
-		resp, err := http.Get(p.url())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		at := time.Now()
-		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text = append([]byte("# at "+at.UTC().Format(time.RFC3339Nano)+"\n"), text...)
-		if err := os.WriteFile(filepath.Join("testdata", name+".prom"), text, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	save := func(name string) { saveScrape(t, p.url(), name) }
 	calm := func() {
 		for range 50 {
 			p.send(20, "quick")
@@ -178,4 +170,94 @@ func TestRecord(t *testing.T) {
 	save("hanging-before")
 	calm()
 	save("hanging-after")
+}
+
+// TestRecordCarbon writes the scrapes of a server of metrics alone, with a relay and a remote write.
+func TestRecordCarbon(t *testing.T) {
+	if !*record {
+		t.Skip("without -record there is nothing to write")
+	}
+	sink, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	go func() {
+		for {
+			c, err := sink.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(io.Discard, c) }()
+		}
+	}()
+	remote := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer remote.Close()
+	registry := telemetry.RegistryFor("")
+	o := metric.DefaultOptions()
+	o.Dir, o.LineAddress, o.QueryAddress, o.Registerer = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0", registry
+	o.Store.MemoryLimit, o.RemoteWriteURLs = 1<<30, []string{remote.URL}
+	o.Relay.Destinations, o.Relay.Protocol, o.Relay.Diverse = []string{sink.Addr().String() + ":a"}, "line", false
+	s, err := metric.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Stop(t.Context()) }()
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	own := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	defer own.Close()
+	sender, err := net.Dial("tcp", s.Addr(carbon.LineTCP).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sender.Close()
+	calm := func() {
+		for range 50 {
+			for i := range 100 {
+				if _, err := fmt.Fprintf(sender, "servers.web%d.load %d -1\n", i, i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			<-time.After(95 * time.Millisecond) // the pace of a calm server; nothing is asserted
+		}
+	}
+	calm()
+	saveScrape(t, own.URL, "carbon-before", ofTheTime...)
+	calm()
+	saveScrape(t, own.URL, "carbon-after", ofTheTime...)
+}
+
+type replacement struct {
+	pattern *regexp.Regexp
+	instead string
+}
+
+// ofTheTime are lines that differ with the recording: the ports of a relay's destination, and the use of the machine by others.
+var ofTheTime = []replacement{
+	{regexp.MustCompile(`destination="127[.]0[.]0[.]1:[0-9]+:a"`), `destination="10.0.0.1:2004:a"`},
+	{regexp.MustCompile(`(?m)^.*lapwing_host_cpu_seconds_total.*\n`), ""},
+}
+
+// saveScrape writes a scrape to testdata.
+func saveScrape(t *testing.T, url, name string, changes ...replacement) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	at := time.Now()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range changes {
+		text = c.pattern.ReplaceAll(text, []byte(c.instead))
+	}
+	text = append([]byte("# at "+at.UTC().Format(time.RFC3339Nano)+"\n"), text...)
+	if err := os.WriteFile(filepath.Join("testdata", name+".prom"), text, 0o644); err != nil {
+		t.Fatal(err)
+	}
 }

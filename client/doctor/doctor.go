@@ -1,4 +1,4 @@
-// Package doctor finds out what limits a backend now and says it in words. The doctor command in cmd/lapwing calls
+// Package doctor finds out what limits a backend, or a `lapwing carbon`, now and says it in words. The doctor command in cmd/lapwing calls
 // Fetch, which makes a scrape over HTTP, and Examine.
 //
 // It uses only a backend's metrics. Examine compares two scrapes made some seconds apart with a list of rules. Each
@@ -47,6 +47,7 @@ const (
 	WriteBack Part = "write-back"
 	Handler   Part = "handler" // Finding.Subject names the handler
 	Pipeline  Part = "pipeline"
+	Metrics   Part = "metrics" // Finding.Subject names the store, its disk, its series, senders or another server
 	Deadlines Part = "deadlines"
 	Schedule  Part = "schedule"
 	Agents    Part = "agents"
@@ -101,6 +102,12 @@ type Summary struct {
 	Dispatched  float64 `json:"dispatched_per_second"` // deliveries to handlers
 	CPUPerEvent float64 `json:"cpu_seconds_per_event"` // 0 if there were too few events
 	DiskWritten float64 `json:"disk_written_bytes_per_second"`
+	Points      float64 `json:"points_per_second"` // of metrics, received
+	Stored      float64 `json:"stored_points_per_second"`
+	Series      float64 `json:"series"` // of metrics, in memory
+	// Events and Metrics say which halves the process has: `lapwing carbon` takes no events.
+	Events  bool `json:"events"`
+	Metrics bool `json:"metrics"`
 }
 
 // Report is the result of an examination.
@@ -223,6 +230,11 @@ func (e *exam) summary() Summary {
 		Folded:      e.rate("lapwing_events_folded_total"),
 		Dispatched:  e.rate("lapwing_handler_dispatched_total"),
 		DiskWritten: e.rate("lapwing_process_disk_written_bytes_total"),
+		Points:      e.rate("lapwing_metric_points_total"),
+		Stored:      e.rate("lapwing_metric_store_points_total"),
+		Series:      e.after.sum("lapwing_metric_store_series"),
+		Events:      e.after.has("lapwing_eventlog_position"),
+		Metrics:     e.metricsServed(),
 	}
 	if started := e.after.sum("process_start_time_seconds"); started > 0 {
 		s.Uptime = max(0, float64(e.after.At.UnixMilli())/1000-started)

@@ -17,8 +17,13 @@ func WriteText(w io.Writer, r *Report) error {
 		fmt.Fprintf(&b, ", observed for %s", duration(r.Seconds))
 	}
 	b.WriteString("\n")
-	fmt.Fprintf(&b, "%s, %s known; %s events/s received, %s folded, %s deliveries/s to handlers\n",
-		count(s.Agents, "agent"), count(s.Pairs, "check"), number(s.Received), number(s.Folded), number(s.Dispatched))
+	if s.Events {
+		fmt.Fprintf(&b, "%s, %s known; %s events/s received, %s folded, %s deliveries/s to handlers\n",
+			count(s.Agents, "agent"), count(s.Pairs, "check"), number(s.Received), number(s.Folded), number(s.Dispatched))
+	}
+	if s.Metrics {
+		fmt.Fprintf(&b, "metrics: %s series in memory; %s points/s received, %s stored\n", number(s.Series), number(s.Points), number(s.Stored))
+	}
 	for _, f := range r.Findings {
 		fmt.Fprintf(&b, "\n%s %s: %s\n", strings.ToUpper(f.Severity.String()), f.Name(), f.Title)
 		paragraph(&b, "  ", f.Detail)

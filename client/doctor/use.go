@@ -26,13 +26,14 @@ func (e *exam) use() []Use {
 	if e.after.has("lapwing_disk_free_bytes") && free > 0 {
 		add(Disk, "space", min(reserve, free), free, fmt.Sprintf("%s free, %s of it kept in reserve", bytes(free), bytes(reserve)))
 	}
-	if e.seconds > 0 {
+	events := e.after.has("lapwing_eventlog_position")
+	if e.seconds > 0 && events {
 		commits := e.histogram("lapwing_eventlog_commit_seconds")
 		add(Log, "", e.perSecond(commits.sum), e.partitions, fmt.Sprintf("of the time its %s writers commit; %s commits/s, %s each", number(e.partitions), number(e.perSecond(commits.count)), duration(commits.mean())))
 	}
 	pending, limit := e.after.most("lapwing_eventlog_pending_bytes"), e.after.sum("lapwing_eventlog_pending_limit_bytes")
 	add(Log, "buffer", pending, limit, fmt.Sprintf("%s of %s in the fullest partition", bytes(pending), bytes(limit)))
-	if e.seconds > 0 {
+	if e.seconds > 0 && events {
 		fold := e.histogram("lapwing_state_fold_seconds")
 		add(Fold, "", e.foldShare(), 1, fmt.Sprintf("of the time its %s goroutines fold; %s messages/s, %s each", number(e.partitions), number(e.perSecond(fold.count)), duration(fold.mean())))
 	}
@@ -41,6 +42,25 @@ func (e *exam) use() []Use {
 	if name, h, share := e.busiest(); name != "" {
 		add(Handler, name, share, 1, fmt.Sprintf("of its %s workers; it is the busiest handler; %s", number(h.workers), h.queue()))
 	}
+	return append(all, e.useOfMetrics()...)
+}
+
+// useOfMetrics is use of the metrics half.
+func (e *exam) useOfMetrics() (all []Use) {
+	add := func(subject, used, limit string, unit func(float64) string) {
+		n, most := e.after.sum(used), e.after.sum(limit)
+		if most > 0 {
+			all = append(all, Use{Part: Metrics, Subject: subject, Share: n / most, Text: unit(n) + " of " + unit(most)})
+		}
+	}
+	named := func(noun string) func(float64) string {
+		return func(n float64) string { return number(n) + " " + noun }
+	}
+	add("memory", "lapwing_metric_store_memory_bytes", "lapwing_metric_store_memory_limit_bytes", bytes)
+	add("series", "lapwing_metric_store_series", "lapwing_metric_store_series_limit", named("series"))
+	add("queue", "lapwing_metric_store_queued_points", "lapwing_metric_store_queue_limit_points", named("points"))
+	add("members", "lapwing_metric_member_spill_bytes", "lapwing_metric_member_spill_limit_bytes", bytes)
+	add("relay", "lapwing_metric_relay_spill_bytes", "lapwing_metric_relay_spill_limit_bytes", bytes)
 	return all
 }
 

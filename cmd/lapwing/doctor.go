@@ -44,6 +44,9 @@ func doctorCommand() *cobra.Command {
 state, a handler, agents, CPU or memory; with the figures, and what to do about it. Of a cluster's member it also says what has
 been wrong with the members for a while. Of several URLs with commas between it takes the first.
 
+It reports points of metrics that are lost, refused or wait, too, and bounds of series, memory and disk that are near. To examine
+"lapwing carbon", give it a --metrics-listen-address and its URL here as --metrics-url.
+
 The metrics need no credentials unless the backend runs with --metrics-auth; then --api-key is that of a user who may get
 the resource metrics. LAPWING_API_URL and SENSU_API_URL are read like --api-url, LAPWING_API_KEY and SENSU_API_KEY like --api-key.
 
@@ -51,7 +54,8 @@ Exit status: 0 nothing to report, 1 warnings, 2 something is critical, 3 the met
 of a check.`,
 		Example: `  lapwing doctor
   lapwing doctor --api-url https://backend.example.org:8080 --trusted-ca-file ca.pem
-  lapwing doctor -n 0 --interval 10s`,
+  lapwing doctor -n 0 --interval 10s
+  lapwing doctor --metrics-url http://127.0.0.1:9108/metrics      # of lapwing carbon`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			severity, err := runDoctor(cmd.Context(), o, cmd.OutOrStdout())

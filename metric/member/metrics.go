@@ -42,7 +42,11 @@ func newMetrics(r prometheus.Registerer, g *Group) *metrics {
 			return sum
 		})
 	}
-	r.MustRegister(m.sent, m.spilled, m.dropped, m.received, m.refused, m.failures, m.seconds,
+	limit := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "lapwing_metric_member_spill_limit_bytes", Help: "Bytes on disk that may wait for one other member.",
+	})
+	limit.Set(float64(g.opts.SpillBytes))
+	r.MustRegister(limit, m.sent, m.spilled, m.dropped, m.received, m.refused, m.failures, m.seconds,
 		gauge("lapwing_metric_member_points_waiting", "Points in memory that wait for other members.",
 			func(p *Peer) float64 { return float64(p.waiting()) }),
 		gauge("lapwing_metric_member_spill_bytes", "Bytes on disk that wait for other members.",

@@ -145,7 +145,7 @@ type collector struct {
 	relay *Relay
 
 	attempted, sent, resent, batches, dropped, spilled, connects, connectErrors, slowResets *prometheus.Desc
-	queuePoints, queueBytes, spillBytes, spillDamaged, connected                            *prometheus.Desc
+	queuePoints, queueBytes, spillBytes, spillLimit, spillDamaged, connected                *prometheus.Desc
 }
 
 func newCollector(r *Relay) *collector {
@@ -172,6 +172,7 @@ func newCollector(r *Relay) *collector {
 		queuePoints: desc("lapwing_metric_relay_queue_points", "Points that wait in memory."),
 		queueBytes:  desc("lapwing_metric_relay_queue_bytes", "Memory of the points that wait in memory."),
 		spillBytes:  desc("lapwing_metric_relay_spill_bytes", "Bytes of points that wait on disk."),
+		spillLimit:  desc("lapwing_metric_relay_spill_limit_bytes", "Bytes of points that may wait on disk."),
 		spillDamaged: desc("lapwing_metric_relay_spill_damaged_total",
 			"Places in files on disk where points could not be read."),
 		connected: desc("lapwing_metric_relay_connected", "1 while there is a connection to a destination."),
@@ -181,7 +182,7 @@ func newCollector(r *Relay) *collector {
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.attempted, c.sent, c.resent, c.batches, c.dropped, c.spilled, c.connects,
-		c.connectErrors, c.slowResets, c.queuePoints, c.queueBytes, c.spillBytes, c.spillDamaged, c.connected} {
+		c.connectErrors, c.slowResets, c.queuePoints, c.queueBytes, c.spillBytes, c.spillLimit, c.spillDamaged, c.connected} {
 		ch <- d
 	}
 }
@@ -212,6 +213,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.queuePoints, float64(s.QueueLength))
 		gauge(c.queueBytes, float64(s.QueueBytes))
 		gauge(c.spillBytes, float64(s.SpillBytes))
+		if d.spill != nil {
+			gauge(c.spillLimit, float64(d.opts.MaxSpillBytes))
+		}
 		connected := 0.0
 		if s.Connected {
 			connected = 1

@@ -172,6 +172,12 @@ func newMetrics(s *Store, r prometheus.Registerer) *metrics {
 		"Slots of coarse archives that wait for being computed again.", c.wrong.Load)
 	gauge("lapwing_metric_store_memory_bytes",
 		"Estimated memory of all series and the heads of the tiers.", s.memory)
+	gauge("lapwing_metric_store_memory_limit_bytes",
+		"Memory from which on new series are refused; 0 for no limit.", func() int64 { return s.o.MemoryLimit })
+	gauge("lapwing_metric_store_series_limit", "Series in memory from which on new ones are refused.",
+		func() int64 { return int64(s.o.MaxSeries) })
+	gauge("lapwing_metric_store_queue_limit_points", "Points that the queues take.",
+		func() int64 { return int64(s.o.QueueSamples) * int64(s.o.Shards) })
 	gauge("lapwing_metric_store_queued_points", "Points that wait in the queues.", func() int64 {
 		n := 0
 		for _, sh := range s.shards {
