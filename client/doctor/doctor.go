@@ -1,5 +1,5 @@
-// Package doctor finds out what limits a backend, or a `lapwing carbon`, now and says it in words. The doctor command in cmd/lapwing calls
-// Fetch, which makes a scrape over HTTP, and Examine.
+// Package doctor finds out what limits a backend, or a `lapwing carbon`, now and says it in words. The doctor command in
+// cmd/lapwing calls Fetch, which makes a scrape over HTTP, and Examine.
 //
 // It uses only a backend's metrics. Examine compares two scrapes made some seconds apart with a list of rules. Each
 // rule checks the figures of one part and may make a finding: what is wrong, how bad it is, the figures, and what to do

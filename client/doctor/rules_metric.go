@@ -88,12 +88,14 @@ func pointsWait(e *exam) {
 		Advice: "More cores or a faster disk, fewer points (longer intervals of the senders, --carbon-blacklist-file), or more members.",
 	}
 	if lost > 0 {
-		f.Detail += fmt.Sprintf(" %s lost in %s: points by UDP and of events are dropped when there is no room.", were(lost, "point"), duration(e.seconds))
+		f.Detail += fmt.Sprintf(" %s lost in %s: points by UDP and of events are dropped when there is no room.",
+			were(lost, "point"), duration(e.seconds))
 	}
 	if stuck {
 		f.Severity, f.Because = Critical, e.because(Disk)
 		f.Title = "the store of metrics takes no points"
-		f.Detail = fmt.Sprintf("%s of at most %s wait, and none was stored in %s.", count(waiting, "point"), number(limit), duration(e.seconds))
+		f.Detail = fmt.Sprintf("%s of at most %s wait, and none was stored in %s.", count(waiting, "point"), number(limit),
+			duration(e.seconds))
 		f.Advice = "The log says what it waits for; most often the disk is stuck."
 	}
 	e.find(f)
@@ -168,8 +170,8 @@ func pointsRefused(e *exam) {
 	e.find(Finding{
 		Severity: Warning, Part: Metrics, Subject: "senders",
 		Title: "points are not taken",
-		Detail: fmt.Sprintf("%s in %s, while %s taken, by reason: %s.", count(sum, "point"), duration(e.seconds), were(points, "point"),
-			strings.Join(why, ", ")),
+		Detail: fmt.Sprintf("%s in %s, by reason: %s. %s could be read.", count(sum, "point"), duration(e.seconds),
+			strings.Join(why, ", "), count(points, "point")),
 		Advice: "The log has an example of each reason a few times a minute. late: more than --metric-late-window behind the newest " +
 			"point; future: the sender's clock is ahead; retention: older than its series are kept; all others: what was sent is not right.",
 	})
@@ -213,7 +215,8 @@ func memberPoints(e *exam) {
 	case dropped > 0:
 		f.Severity, f.Limits = Critical, true
 		f.Title = "points for another member are lost"
-		f.Detail = fmt.Sprintf("%s dropped in %s: there was no room in memory and on disk. ", were(dropped, "point"), duration(e.seconds)) + f.Detail
+		f.Detail = fmt.Sprintf("%s dropped in %s: there was no room in memory and on disk. ", were(dropped, "point"),
+			duration(e.seconds)) + f.Detail
 	case limit > 0 && onDisk >= atLimit*limit:
 		f.Severity, f.Limits = Critical, true
 		f.Title = "the disk for the points of a member that is away is as good as full"
@@ -237,8 +240,10 @@ func memberPoints(e *exam) {
 func relayPoints(e *exam) {
 	connected := e.after.by("lapwing_metric_relay_connected", "destination")
 	dropped := e.grownBy("lapwing_metric_relay_dropped_points_total", "destination")
-	spills, limits := e.after.by("lapwing_metric_relay_spill_bytes", "destination"), e.after.by("lapwing_metric_relay_spill_limit_bytes", "destination")
-	queues, sent := e.after.by("lapwing_metric_relay_queue_points", "destination"), e.grownBy("lapwing_metric_relay_sent_points_total", "destination")
+	spills := e.after.by("lapwing_metric_relay_spill_bytes", "destination")
+	limits := e.after.by("lapwing_metric_relay_spill_limit_bytes", "destination")
+	queues := e.after.by("lapwing_metric_relay_queue_points", "destination")
+	sent := e.grownBy("lapwing_metric_relay_sent_points_total", "destination")
 	for _, name := range slices.Sorted(maps.Keys(connected)) {
 		onDisk, limit := spills[name], limits[name]
 		f := Finding{
@@ -292,8 +297,10 @@ func (e *exam) whyDropped(destination string) string {
 
 // remotePoints checks the stores that get the points by remote write.
 func remotePoints(e *exam) {
-	dropped, spilled := e.grownBy("lapwing_metric_remote_dropped_samples_total", "remote"), e.grownBy("lapwing_metric_remote_spilled_samples_total", "remote")
-	retries, sent := e.grownBy("lapwing_metric_remote_retries_total", "remote"), e.grownBy("lapwing_metric_remote_sent_samples_total", "remote")
+	dropped := e.grownBy("lapwing_metric_remote_dropped_samples_total", "remote")
+	spilled := e.grownBy("lapwing_metric_remote_spilled_samples_total", "remote")
+	retries := e.grownBy("lapwing_metric_remote_retries_total", "remote")
+	sent := e.grownBy("lapwing_metric_remote_sent_samples_total", "remote")
 	for _, name := range slices.Sorted(maps.Keys(e.after.by("lapwing_metric_remote_sent_samples_total", "remote"))) {
 		f := Finding{
 			Severity: Warning, Part: Metrics, Subject: name,
@@ -308,7 +315,8 @@ func remotePoints(e *exam) {
 			f.Detail = fmt.Sprintf("%s dropped in %s. ", were(dropped[name], "sample"), duration(e.seconds)) + f.Detail
 		case spilled[name] > 0:
 			f.Title = "samples for remote write go to the disk"
-			f.Detail = fmt.Sprintf("%s went to disk in %s: the receiver is away or slow. ", count(spilled[name], "sample"), duration(e.seconds)) + f.Detail
+			f.Detail = fmt.Sprintf("%s went to disk in %s: the receiver is away or slow. ", count(spilled[name], "sample"),
+				duration(e.seconds)) + f.Detail
 		default:
 			continue
 		}

@@ -36,7 +36,8 @@ func Parse(r io.Reader, at time.Time) (*Scrape, error) {
 		return nil, fmt.Errorf("parse metrics: %w", err)
 	}
 	// An agent has a build too, but neither a log nor points. `lapwing carbon` has points only.
-	if families["lapwing_build_info"] == nil || families["lapwing_eventlog_position"] == nil && families["lapwing_metric_points_total"] == nil {
+	events, points := families["lapwing_eventlog_position"], families["lapwing_metric_points_total"]
+	if families["lapwing_build_info"] == nil || events == nil && points == nil {
 		return nil, ErrNotLapwing
 	}
 	return &Scrape{At: at, Families: families}, nil

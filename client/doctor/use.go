@@ -47,20 +47,17 @@ func (e *exam) use() []Use {
 
 // useOfMetrics is use of the metrics half.
 func (e *exam) useOfMetrics() (all []Use) {
-	add := func(subject, used, limit string, unit func(float64) string) {
+	add := func(subject, used, limit string, text func(float64) string, noun string) {
 		n, most := e.after.sum(used), e.after.sum(limit)
 		if most > 0 {
-			all = append(all, Use{Part: Metrics, Subject: subject, Share: n / most, Text: unit(n) + " of " + unit(most)})
+			all = append(all, Use{Part: Metrics, Subject: subject, Share: n / most, Text: text(n) + " of " + text(most) + noun})
 		}
 	}
-	named := func(noun string) func(float64) string {
-		return func(n float64) string { return number(n) + " " + noun }
-	}
-	add("memory", "lapwing_metric_store_memory_bytes", "lapwing_metric_store_memory_limit_bytes", bytes)
-	add("series", "lapwing_metric_store_series", "lapwing_metric_store_series_limit", named("series"))
-	add("queue", "lapwing_metric_store_queued_points", "lapwing_metric_store_queue_limit_points", named("points"))
-	add("members", "lapwing_metric_member_spill_bytes", "lapwing_metric_member_spill_limit_bytes", bytes)
-	add("relay", "lapwing_metric_relay_spill_bytes", "lapwing_metric_relay_spill_limit_bytes", bytes)
+	add("memory", "lapwing_metric_store_memory_bytes", "lapwing_metric_store_memory_limit_bytes", bytes, "")
+	add("series", "lapwing_metric_store_series", "lapwing_metric_store_series_limit", number, " series")
+	add("queue", "lapwing_metric_store_queued_points", "lapwing_metric_store_queue_limit_points", number, " points")
+	add("members", "lapwing_metric_member_spill_bytes", "lapwing_metric_member_spill_limit_bytes", bytes, " on disk")
+	add("relay", "lapwing_metric_relay_spill_bytes", "lapwing_metric_relay_spill_limit_bytes", bytes, " on disk")
 	return all
 }
 

@@ -43,8 +43,10 @@ func (c *carbonSettings) register(f *pflag.FlagSet) {
 	c.LineAddress, c.PickleAddress, c.QueryAddress = "127.0.0.1:2003", "127.0.0.1:2004", "127.0.0.1:8888"
 	f.StringP("config-file", "c", carbonProgram.file, "YAML file with these flags' names as keys")
 	f.StringVarP(&c.Dir, "state-dir", "d", "/var/lib/lapwing/carbon", "directory for everything that the server keeps")
-	f.Int64Var(&c.memory, "memory-limit", 0, "soft limit of the process's memory, in bytes; 0 for three quarters of the memory of the machine or control group")
-	f.StringVar(&c.metrics, "metrics-listen-address", "", "address of the server's own metrics for Prometheus, and of Go's profiles; none if empty")
+	f.Int64Var(&c.memory, "memory-limit", 0,
+		"soft limit of the process's memory, in bytes; 0 for three quarters of the memory of the machine or control group")
+	f.StringVar(&c.metrics, "metrics-listen-address", "",
+		"address of the server's own metrics for Prometheus, and of Go's profiles; none if empty")
 	f.StringVar(&c.logLevel, "log-level", "info", "trace, debug, info, warn, error or fatal")
 	f.StringVar(&c.logFormat, "log-format", "text", "text or json")
 	metricFlags(f, &c.Options)
