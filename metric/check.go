@@ -1,13 +1,14 @@
 package metric
 
 import (
+	"errors"
 	"net"
-	"net/url"
 	"os"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/metric/relay"
+	"github.com/lapwing-monitoring/lapwing/metric/remote"
 	"github.com/lapwing-monitoring/lapwing/metric/ring"
 )
 
@@ -39,11 +40,7 @@ func (o *Options) Check(bad *optionerr.List) {
 			bad.Add(flag, "%w", err)
 		}
 	}
-	for _, text := range o.RemoteWriteURLs {
-		if u, err := url.Parse(text); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			bad.Add("metric-remote-write-url", "%q is not a URL such as https://mimir.example.com/api/v1/push", text)
-		}
-	}
+	o.checkRemote(bad)
 	const most = 1 << 40
 	optionerr.Within(bad, "carbon-max-connections", o.Listen.MaxConnections, 1, 1<<20)
 	optionerr.Within(bad, "carbon-idle-timeout", o.Listen.IdleTimeout, time.Second, 365*24*time.Hour)
@@ -85,10 +82,32 @@ func (o *Options) Check(bad *optionerr.List) {
 	if o.Aggregator.AggregatesOnly && o.AggregationRulesFile == "" {
 		bad.Add("aggregates-only", "it needs --aggregation-rules-file")
 	}
-	if o.Relay.Only && len(o.RemoteWriteURLs) > 0 {
-		bad.Add("relay-only", "--metric-remote-write-url sends stored points, and nothing is stored")
+	if o.Relay.Only && (len(o.RemoteWriteURLs) > 0 || o.RemoteWriteFile != "") {
+		bad.Add("relay-only", "--metric-remote-write-url and --metric-remote-write-file send stored points, and nothing is stored")
 	}
 	if o.Relay.Only && len(o.Relay.Destinations) == 0 {
 		bad.Add("relay-only", "there are no --relay-destinations")
+	}
+}
+
+// checkRemote finds receivers of remote write that cannot work.
+func (o *Options) checkRemote(bad *optionerr.List) {
+	receivers, err := o.remoteOptions()
+	if err != nil {
+		bad.Add("metric-remote-write-file", "%w", err)
+		urls := Options{RemoteWriteURLs: o.RemoteWriteURLs}
+		receivers, _ = urls.remoteOptions() // it fails for files only
+	}
+	for i, ro := range receivers {
+		err := ro.Check()
+		switch {
+		case err == nil:
+		case errors.Is(err, remote.ErrUserInURL) && i < len(o.RemoteWriteURLs):
+			bad.Add("metric-remote-write-url", "%w; --metric-remote-write-file takes both", err)
+		case i < len(o.RemoteWriteURLs):
+			bad.Add("metric-remote-write-url", "%w", err)
+		default:
+			bad.Add("metric-remote-write-file", "%w", err)
+		}
 	}
 }

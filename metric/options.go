@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/metric/aggregator"
 	"github.com/lapwing-monitoring/lapwing/metric/carbon"
 	"github.com/lapwing-monitoring/lapwing/metric/relay"
+	"github.com/lapwing-monitoring/lapwing/metric/remote"
 	"github.com/lapwing-monitoring/lapwing/metric/ring"
 	"github.com/lapwing-monitoring/lapwing/metric/store"
 )
@@ -50,6 +52,8 @@ type Options struct {
 	Relay RelayOptions
 	// RemoteWriteURLs are other stores that get each stored sample by Prometheus remote write. Default: none.
 	RemoteWriteURLs []string
+	// RemoteWriteFile lists more of them, with their credentials: see remote.ReadReceivers. Default: none.
+	RemoteWriteFile string
 
 	// Cluster is the members that share the series. Default: none, all series are here.
 	Cluster *Cluster
@@ -137,6 +141,42 @@ func (o *Options) complete() error {
 	}
 	o.SelfHost = strings.ReplaceAll(o.SelfHost, ".", "_")
 	return nil
+}
+
+// remoteOptions are those of all receivers of remote write.
+func (o *Options) remoteOptions() ([]remote.Options, error) {
+	var all []remote.Options
+	for i, url := range o.RemoteWriteURLs {
+		all = append(all, remote.Options{Name: fmt.Sprintf("%s%d", urlReceiver, i), URL: url})
+	}
+	if o.RemoteWriteFile != "" {
+		listed, err := remote.ReadReceivers(o.RemoteWriteFile)
+		if err != nil {
+			return nil, fmt.Errorf("receivers of remote write: %w", err)
+		}
+		for _, ro := range listed {
+			if strings.HasPrefix(ro.Name, urlReceiver) {
+				return nil, fmt.Errorf("receivers of remote write: %s: name %q: names that begin with %q are those of URLs without a file",
+					o.RemoteWriteFile, ro.Name, urlReceiver)
+			}
+			all = append(all, ro)
+		}
+	}
+	for i := range all {
+		all[i].Log, all[i].Registerer = o.Logger, o.Registerer
+	}
+	return all, nil
+}
+
+// urlReceiver begins the names of receivers that are only a URL.
+const urlReceiver = "remote-"
+
+// remoteDir is where the queue of a receiver is.
+func (o *Options) remoteDir(name string) string {
+	if strings.HasPrefix(name, urlReceiver) {
+		return filepath.Join(o.Dir, name)
+	}
+	return filepath.Join(o.Dir, "remote-write", name)
 }
 
 // relayOptions turns the settings into those of package relay.

@@ -281,19 +281,22 @@ func (s *Server) buildOutputs() error {
 		}
 		s.push("relay", s.relay.Stop)
 	}
-	for i, url := range o.RemoteWriteURLs {
-		ro := remote.Options{Name: fmt.Sprintf("remote-%d", i), URL: url, Log: o.Logger, Registerer: o.Registerer}
-		overflow, err := spill.Open(spill.Options{Dir: filepath.Join(o.Dir, ro.Name), MaxBytes: 1 << 30})
+	receivers, err := o.remoteOptions()
+	if err != nil {
+		return err
+	}
+	for _, ro := range receivers {
+		overflow, err := spill.Open(spill.Options{Dir: o.remoteDir(ro.Name), MaxBytes: 1 << 30})
 		if err != nil {
-			return fmt.Errorf("open the queue of %s: %w", ro.URL, err)
+			return fmt.Errorf("open the queue of remote write to %q: %w", ro.Name, err)
 		}
-		s.push("queue of "+ro.URL, func(context.Context) error { return overflow.Close() })
+		s.push("queue of remote write to "+ro.Name, func(context.Context) error { return overflow.Close() })
 		ro.Overflow = overflow
 		sender, err := remote.New(ro)
 		if err != nil {
 			return err
 		}
-		s.push("remote write to "+ro.URL, sender.Stop)
+		s.push("remote write to "+ro.Name, sender.Stop)
 		s.remote = append(s.remote, sender)
 	}
 	return nil

@@ -59,7 +59,9 @@ func metricFlags(f *pflag.FlagSet, o *metric.Options) {
 			"third of --memory-limit")
 	relayFlags(f, &o.Relay)
 	f.StringSliceVar(&o.RemoteWriteURLs, "metric-remote-write-url", nil,
-		"URLs of other stores (Mimir, Thanos, VictoriaMetrics, Prometheus) that get each stored point by remote write")
+		"URLs of other stores (Mimir, Thanos, VictoriaMetrics, Prometheus) that get each stored point by remote write without credentials")
+	f.StringVar(&o.RemoteWriteFile, "metric-remote-write-file", o.RemoteWriteFile,
+		"YAML file with more stores that get each stored point by remote write, and with their credentials")
 }
 
 // relayFlags are about other carbon servers that get the points too.

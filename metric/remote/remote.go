@@ -6,19 +6,21 @@
 // queue on disk), and all later ones too, until it is empty again: so the samples of a series leave in the order in
 // which they came. Without an overflow, batches that have no room are dropped. Add never waits for the network.
 //
-// A receiver that is away or busy (no answer, 5xx, 429) gets a batch again until it takes it. A batch that the receiver
-// refuses (other 4xx) is dropped and counted. After a lost answer or a kill, a batch may come twice.
+// A receiver that is away or busy (no answer, 5xx, 429), or that refuses the credentials (401, 403, 407), gets a batch
+// again until it takes it. A batch that the receiver refuses (other 4xx) is dropped and counted. After a lost answer or
+// a kill, a batch may come twice.
+//
+// Passwords, tokens and certificates are in files, which are read again when they change. No log line, error or metric
+// contains them, or the URL.
 package remote
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"regexp"
 	"sync"
 	"time"
@@ -26,6 +28,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapwing-monitoring/lapwing/internal/filewatch"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 )
 
@@ -45,12 +48,15 @@ type Options struct {
 	Name string
 	// URL is where to send to, for example https://mimir.example.com/api/v1/push. It is required.
 	URL string
-	// Headers are sent with each request, for example X-Scope-OrgID.
-	Headers map[string]string
-	// Username and Password are for basic authentication, Bearer is a token. At most one kind is set.
-	Username, Password, Bearer string
-	// TLS is for https. The default trusts the system's authorities.
-	TLS *tls.Config
+	// Headers are sent with each request, for example X-Scope-OrgID. HeaderFiles are files with the values of others.
+	Headers, HeaderFiles map[string]string
+	// Username and PasswordFile are for basic authentication, BearerTokenFile is for a token. At most one kind is set.
+	Username, PasswordFile, BearerTokenFile string
+	// CAFile has the authorities of the receiver's certificate; the default is the system's. CertFile and KeyFile are the
+	// Sender's own certificate; the default is none. All are PEM, and for https.
+	CAFile, CertFile, KeyFile string
+	// FilesEvery is the time between two looks at whether these files have changed. The default is 10 s.
+	FilesEvery time.Duration
 	// Labels are added to each series that has no label of that name.
 	Labels map[string]string
 	// Match selects series by a regular expression that the stored name must match somewhere. The default is all.
@@ -81,6 +87,9 @@ type Options struct {
 	Log *slog.Logger
 	// Registerer takes the metrics; nil takes none.
 	Registerer prometheus.Registerer
+
+	// transport replaces the network in tests.
+	transport http.RoundTripper
 }
 
 const (
@@ -98,6 +107,7 @@ func (o *Options) fill() error {
 	or(&o.Shards, 4)
 	or(&o.BatchSamples, 2000)
 	or(&o.MaxDelay, 5*time.Second)
+	or(&o.FilesEvery, 10*time.Second)
 	or(&o.QueueBytes, 64<<20)
 	or(&o.Timeout, 30*time.Second)
 	or(&o.MinBackoff, 100*time.Millisecond)
@@ -112,18 +122,11 @@ func (o *Options) fill() error {
 	if o.Log == nil {
 		return fail("no Log")
 	}
-	u, err := url.Parse(o.URL)
-	if err != nil {
-		return fail("URL: %w", err)
+	if err := o.checkAccess(); err != nil {
+		return fail("%w", err)
 	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fail("URL %q: use http://host/path or https://host/path", u.Redacted())
-	}
-	if u.User != nil {
-		return fail("URL %q: put the user and the password into Username and Password", u.Redacted())
-	}
-	if o.Bearer != "" && o.Username+o.Password != "" {
-		return fail("there are a bearer token and a user: use one of them")
+	if _, err := regexp.Compile(o.Match); err != nil {
+		return fail("Match: %w", err)
 	}
 	if o.Shards < 1 || o.Shards > maxShards {
 		return fail("Shards is %d: use 1 to %d", o.Shards, maxShards)
@@ -134,7 +137,7 @@ func (o *Options) fill() error {
 	if o.QueueBytes < 0 {
 		return fail("QueueBytes is negative: %d", o.QueueBytes)
 	}
-	for name, d := range map[string]time.Duration{"MaxDelay": o.MaxDelay, "Timeout": o.Timeout,
+	for name, d := range map[string]time.Duration{"FilesEvery": o.FilesEvery, "MaxDelay": o.MaxDelay, "Timeout": o.Timeout,
 		"MinBackoff": o.MinBackoff, "MaxBackoff": o.MaxBackoff, "MaxRetryAfter": o.MaxRetryAfter} {
 		if d < time.Millisecond {
 			return fail("%s is %v: use 1 ms or more", name, d)
@@ -147,7 +150,7 @@ func (o *Options) fill() error {
 type Sender struct {
 	o       Options
 	match   *regexp.Regexp // nil for all
-	client  *http.Client
+	access  *filewatch.Content[*access]
 	shards  []*shard
 	metrics metrics
 	log     *rarelog.Log
@@ -202,18 +205,19 @@ func New(o Options) (*Sender, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	s := &Sender{o: o, metrics: newMetrics(o.Registerer, o.Name), log: rarelog.New(o.Log.With("remote", o.Name)),
+	files, err := o.watchAccess()
+	if err != nil {
+		return nil, fmt.Errorf("remote write to %q: %w", o.Name, err)
+	}
+	s := &Sender{o: o, access: files, log: rarelog.New(o.Log.With("remote", o.Name)),
 		idle: make(chan struct{}), wake: make(chan struct{}, 1), flush: make(chan struct{}),
 		// The overflow may have batches from before.
 		spilling: o.Overflow != nil}
 	if o.Match != "" {
-		var err error
-		if s.match, err = regexp.Compile(o.Match); err != nil {
-			return nil, fmt.Errorf("remote write to %q: Match: %w", o.Name, err)
-		}
+		s.match = regexp.MustCompile(o.Match)
 	}
+	s.metrics = newMetrics(o.Registerer, o.Name)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.client = newClient(o)
 	for range o.Shards {
 		sh := &shard{more: make(chan struct{}, 1)}
 		sh.names.init(o)
@@ -230,6 +234,7 @@ func (s *Sender) Start() error {
 		return fmt.Errorf("remote write to %q: it was started or stopped before", s.o.Name)
 	}
 	s.state = started
+	s.access.Start()
 	for _, sh := range s.shards {
 		s.done.Go(func() { s.sendShard(sh) })
 	}
@@ -253,6 +258,7 @@ func (s *Sender) Stop(ctx context.Context) error {
 	}
 	s.state = stopping
 	s.mu.Unlock()
+	err := s.access.Stop(ctx)
 	close(s.flush)
 	for _, sh := range s.shards {
 		sh.mu.Lock()
@@ -265,7 +271,7 @@ func (s *Sender) Stop(ctx context.Context) error {
 	}
 	s.cancel()
 	s.done.Wait()
-	s.client.CloseIdleConnections()
+	s.access.Current().client.CloseIdleConnections()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state = stopped
@@ -279,9 +285,9 @@ func (s *Sender) Stop(ctx context.Context) error {
 		sh.queue = nil
 	}
 	if left > 0 {
-		return fmt.Errorf("stop remote write to %q: %d samples were not sent", s.o.Name, left)
+		err = errors.Join(err, fmt.Errorf("stop remote write to %q: %d samples were not sent", s.o.Name, left))
 	}
-	return nil
+	return err
 }
 
 // waitIdle waits until no batch is in memory, or until ctx ends.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -153,13 +154,12 @@ func (m *memory) len() int {
 func start(t *testing.T, rc *receiver, change func(*Options)) *Sender {
 	t.Helper()
 	o := Options{Name: "test", URL: "http://receiver/api/v1/write", Log: slog.New(slog.DiscardHandler),
-		Registerer: prometheus.NewRegistry(), Shards: 1}
+		Registerer: prometheus.NewRegistry(), Shards: 1, transport: rc}
 	change(&o)
 	s, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.client.Transport = rc
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,8 @@ func TestOverTheNetwork(t *testing.T) {
 	server := httptest.NewServer(rc)
 	defer server.Close()
 	s, err := New(Options{Name: "mimir", URL: server.URL + "/api/v1/write", Log: slog.New(slog.DiscardHandler),
-		Headers: map[string]string{"X-Scope-OrgID": "team", "Host": "other.example.com"}, Username: "u", Password: "p",
+		Headers:  map[string]string{"X-Scope-OrgID": "team", "Host": "other.example.com"},
+		Username: "u", PasswordFile: secret(t, " p\n"),
 		Labels: map[string]string{"cluster": "c1", "dc": "never"}, Match: `^a\.|;`})
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +219,7 @@ func TestOverTheNetwork(t *testing.T) {
 func TestBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rc := newReceiver(t)
-		s := start(t, rc, func(o *Options) { o.BatchSamples = 3; o.Bearer = "secret" })
+		s := start(t, rc, func(o *Options) { o.BatchSamples = 3; o.BearerTokenFile = secret(t, "secret") })
 		for i := range 4 {
 			s.Add([]byte("m"), int64(i), 1)
 		}
@@ -443,22 +444,41 @@ func TestOptions(t *testing.T) {
 	t.Parallel()
 	good := Options{Name: "x", URL: "http://localhost/", Log: slog.New(slog.DiscardHandler)}
 	for want, change := range map[string]func(*Options){
-		"no Name":         func(o *Options) { o.Name = "" },
-		"no Log":          func(o *Options) { o.Log = nil },
-		"use http":        func(o *Options) { o.URL = "localhost:9090" },
-		"URL":             func(o *Options) { o.URL = "http://[" },
-		"put the user":    func(o *Options) { o.URL = "http://u:p@localhost/" },
-		"use one of them": func(o *Options) { o.Username, o.Bearer = "u", "b" },
-		"Shards":          func(o *Options) { o.Shards = -1 },
-		"BatchSamples":    func(o *Options) { o.BatchSamples = 1_000_000 },
-		"QueueBytes":      func(o *Options) { o.QueueBytes = -1 },
-		"MaxDelay":        func(o *Options) { o.MaxDelay = -1 },
-		"Match":           func(o *Options) { o.Match = "(" },
+		"no Name":          func(o *Options) { o.Name = "" },
+		"no Log":           func(o *Options) { o.Log = nil },
+		"not like https":   func(o *Options) { o.URL = "localhost:9090" },
+		"cannot be read":   func(o *Options) { o.URL = "http://u:topsecret@[" },
+		"give the user":    func(o *Options) { o.URL = "http://u:topsecret@localhost/" },
+		"use one of them":  func(o *Options) { o.Username, o.BearerTokenFile = "u", "b" },
+		"come together":    func(o *Options) { o.Username = "u" },
+		"neither a colon":  func(o *Options) { o.Username, o.PasswordFile = "u:v", "p" },
+		"are for https":    func(o *Options) { o.CAFile = "ca" },
+		"no name":          func(o *Options) { o.Headers = map[string]string{"a b": "topsecret"} },
+		"set by":           func(o *Options) { o.Headers = map[string]string{"content-type": "x"} },
+		"control":          func(o *Options) { o.Headers = map[string]string{"A": "top\nsecret"} },
+		"HeaderFiles":      func(o *Options) { o.Headers = map[string]string{"authorization": "topsecret"} },
+		"header A is":      func(o *Options) { o.Headers = map[string]string{"a": "1", "A": "topsecret"} },
+		"Authorization is": func(o *Options) { o.BearerTokenFile, o.HeaderFiles = "f", map[string]string{"Authorization": "f"} },
+		"the limit is":     func(o *Options) { o.HeaderFiles = manyHeaders() },
+		"bearer token: ":   func(o *Options) { o.BearerTokenFile = filepath.Join(t.TempDir(), "none") },
+		"is empty":         func(o *Options) { o.Username, o.PasswordFile = "u", secret(t, " \n") },
+		"line break":       func(o *Options) { o.HeaderFiles = map[string]string{"A": secret(t, "topsecret\nb")} },
+		"TLS file":         func(o *Options) { o.URL, o.CAFile = "https://localhost/", filepath.Join(t.TempDir(), "none") },
+		"FilesEvery":       func(o *Options) { o.FilesEvery = -1 },
+		"Shards":           func(o *Options) { o.Shards = -1 },
+		"BatchSamples":     func(o *Options) { o.BatchSamples = 1_000_000 },
+		"QueueBytes":       func(o *Options) { o.QueueBytes = -1 },
+		"MaxDelay":         func(o *Options) { o.MaxDelay = -1 },
+		"Match":            func(o *Options) { o.Match = "(" },
 	} {
 		o := good
 		change(&o)
-		if _, err := New(o); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v; want %q", err, want)
+		_, err := New(o)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%v; want %q and no secret", err, want)
+		}
+		if o.Log != nil && fmt.Sprint(o.Check()) != fmt.Sprint(err) {
+			t.Errorf("Check: %v; New: %v", o.Check(), err)
 		}
 	}
 }

@@ -2,27 +2,17 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
 )
-
-func newClient(o Options) *http.Client {
-	transport := &http.Transport{
-		Proxy:           http.ProxyFromEnvironment,
-		TLSClientConfig: o.TLS, TLSHandshakeTimeout: 10 * time.Second,
-		ForceAttemptHTTP2: true,
-		// The drainer of the overflow sends too.
-		MaxIdleConnsPerHost: o.Shards + 1, IdleConnTimeout: 90 * time.Second,
-	}
-	return &http.Client{Transport: transport, Timeout: o.Timeout,
-		// A redirect would turn the POST into a GET, or send the password elsewhere.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-}
 
 // deliver sends b until the receiver takes or refuses it. It returns false if the Sender stops before.
 func (s *Sender) deliver(b *batch) bool {
@@ -37,7 +27,7 @@ func (s *Sender) deliver(b *batch) bool {
 		case err == nil:
 			s.metrics.sent.Add(float64(b.samples))
 			return true
-		case status >= 400 && status < 500 && status != http.StatusTooManyRequests:
+		case refused(status):
 			s.metrics.dropped.WithLabelValues("refused").Add(float64(b.samples))
 			s.log.Warn("remote write receiver refuses samples, they are lost", strconv.Itoa(status),
 				"samples", b.samples, "status", status, "err", err)
@@ -58,31 +48,36 @@ func (s *Sender) deliver(b *batch) bool {
 	}
 }
 
+// refused reports whether a receiver will never take the samples. Wrong credentials are the fault of files, which may be
+// mended, and not of the samples.
+func refused(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusTooManyRequests:
+		return false
+	}
+	return status >= 400 && status < 500
+}
+
 // post sends a body once. status is 0 if there is no answer.
 func (s *Sender) post(body []byte) (status int, retryAfter time.Duration, err error) {
 	r, err := http.NewRequestWithContext(s.ctx, http.MethodPost, s.o.URL, bytes.NewReader(body))
 	if err != nil {
 		return 0, 0, fmt.Errorf("make a request: %w", err)
 	}
-	for name, value := range s.o.Headers {
-		if strings.EqualFold(name, "Host") {
-			r.Host = value
-			continue
+	a := s.access.Current()
+	r.Header = a.header.Clone()
+	r.Host = cmp.Or(a.host, r.Host)
+	defer func() {
+		if s.access.Current() != a {
+			a.client.CloseIdleConnections() // files have changed, and this connection was made with their old content
 		}
-		r.Header.Set(name, value)
-	}
-	r.Header.Set("Content-Encoding", "snappy")
-	r.Header.Set("Content-Type", "application/x-protobuf")
-	r.Header.Set("User-Agent", "lapwing")
-	r.Header.Set("X-Prometheus-Remote-Write-Version", "0.1.0")
-	switch {
-	case s.o.Bearer != "":
-		r.Header.Set("Authorization", "Bearer "+s.o.Bearer)
-	case s.o.Username+s.o.Password != "":
-		r.SetBasicAuth(s.o.Username, s.o.Password)
-	}
-	resp, err := s.client.Do(r)
+	}()
+	resp, err := a.client.Do(r)
 	if err != nil {
+		var around *url.Error
+		if errors.As(err, &around) {
+			err = around.Err // without the URL, whose query may be a secret
+		}
 		return 0, 0, fmt.Errorf("send %d bytes: %w", len(body), err)
 	}
 	defer resp.Body.Close()
