@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
+	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 	"github.com/lapwing-monitoring/lapwing/metric/relay"
 	"github.com/lapwing-monitoring/lapwing/metric/remote"
 	"github.com/lapwing-monitoring/lapwing/metric/ring"
@@ -16,7 +17,7 @@ import (
 func (o *Options) Check(bad *optionerr.List) {
 	for flag, address := range map[string]string{
 		"carbon-listen-address": o.LineAddress, "carbon-udp-listen-address": o.UDPAddress, "carbon-gzip-listen-address": o.GzipAddress,
-		"carbon-pickle-listen-address": o.PickleAddress, "carbon-protobuf-listen-address": o.ProtobufAddress,
+		"carbon-tls-listen-address": o.TLSAddress, "carbon-pickle-listen-address": o.PickleAddress, "carbon-protobuf-listen-address": o.ProtobufAddress,
 		"graphite-listen-address": o.QueryAddress,
 	} {
 		if address == "" {
@@ -41,6 +42,7 @@ func (o *Options) Check(bad *optionerr.List) {
 		}
 	}
 	o.checkRemote(bad)
+	o.checkTLS(bad)
 	const most = 1 << 40
 	optionerr.Within(bad, "carbon-max-connections", o.Listen.MaxConnections, 1, 1<<20)
 	optionerr.Within(bad, "carbon-idle-timeout", o.Listen.IdleTimeout, time.Second, 365*24*time.Hour)
@@ -65,11 +67,7 @@ func (o *Options) Check(bad *optionerr.List) {
 	if _, err := relay.ParseProtocol(o.Relay.Protocol); o.Relay.Protocol != "" && err != nil {
 		bad.Add("relay-protocol", "%w", err)
 	}
-	for _, d := range o.Relay.Destinations {
-		if _, err := ring.ParseDestination(d); err != nil {
-			bad.Add("relay-destinations", "%w", err)
-		}
-	}
+	o.checkDestinations(bad)
 	if o.Relay.Method == relay.Rules.String() && o.Relay.RulesFile == "" {
 		bad.Add("relay-method", "rules needs --relay-rules-file")
 	}
@@ -108,6 +106,54 @@ func (o *Options) checkRemote(bad *optionerr.List) {
 			bad.Add("metric-remote-write-url", "%w", err)
 		default:
 			bad.Add("metric-remote-write-file", "%w", err)
+		}
+	}
+}
+
+// checkTLS finds what is wrong with the encrypted listener.
+func (o *Options) checkTLS(bad *optionerr.List) {
+	t := &o.ListenTLS
+	switch {
+	case (t.CertFile == "") != (t.KeyFile == ""):
+		bad.Add("carbon-tls-cert-file", "a certificate and --carbon-tls-key-file must come together")
+	case o.TLSAddress == "" && t.CertFile+t.ClientCAFile != "":
+		bad.Add("carbon-tls-listen-address", "it is missing, and the certificates of --carbon-tls-cert-file and --carbon-tls-client-ca-file "+
+			"are for it")
+	case o.TLSAddress != "" && t.CertFile == "":
+		bad.Add("carbon-tls-listen-address", "it needs --carbon-tls-cert-file and --carbon-tls-key-file")
+	case o.TLSAddress != "":
+		if _, err := tlsfiles.New(t.files()); err != nil {
+			bad.Add("carbon-tls-cert-file", "%w", err)
+		}
+	}
+}
+
+// checkDestinations finds what is wrong with the destinations of the relay and with the files for TLS to them.
+func (o *Options) checkDestinations(bad *optionerr.List) {
+	r := &o.Relay
+	anyEncrypted := false
+	for _, text := range r.Destinations {
+		_, encrypted, err := parseDestination(text)
+		if err != nil {
+			bad.Add("relay-destinations", "%w", err)
+		}
+		if encrypted && r.Protocol == relay.UDP.String() {
+			bad.Add("relay-destinations", "%q: TLS does not work with --relay-protocol udp", text)
+		}
+		anyEncrypted = anyEncrypted || encrypted
+	}
+	switch {
+	case (r.CertFile == "") != (r.KeyFile == ""):
+		bad.Add("relay-tls-cert-file", "a certificate and --relay-tls-key-file must come together")
+	case !anyEncrypted && r.CertFile != "":
+		bad.Add("relay-tls-cert-file", "it is for --relay-destinations that begin with tls://, and there are none")
+	case !anyEncrypted && r.CAFile != "":
+		bad.Add("relay-tls-ca-file", "it is for --relay-destinations that begin with tls://, and there are none")
+	case anyEncrypted:
+		files := *o
+		files.Registerer = nil
+		if _, err := files.relayFiles(); err != nil {
+			bad.Add("relay-destinations", "%w", err)
 		}
 	}
 }

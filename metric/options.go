@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 	"github.com/lapwing-monitoring/lapwing/metric/aggregator"
 	"github.com/lapwing-monitoring/lapwing/metric/carbon"
 	"github.com/lapwing-monitoring/lapwing/metric/relay"
@@ -29,6 +30,7 @@ type Options struct {
 	LineAddress     string // carbon's plaintext over TCP
 	UDPAddress      string // the same over UDP
 	GzipAddress     string // the same over TCP, compressed with gzip
+	TLSAddress      string // the same over TCP, encrypted; it needs ListenTLS
 	PickleAddress   string
 	ProtobufAddress string
 	// QueryAddress is where Graphite's and Prometheus' HTTP APIs are, without sign-in. Prometheus' remote write is there
@@ -36,6 +38,8 @@ type Options struct {
 	QueryAddress  string
 	RemoteWriteIn bool
 
+	// ListenTLS are the files for TLSAddress.
+	ListenTLS ListenTLS
 	// Listen has the settings that all listeners share.
 	Listen carbon.Options
 
@@ -84,10 +88,26 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
+// ListenTLS are PEM files, read again when they change.
+type ListenTLS struct {
+	// CertFile and KeyFile are the listener's certificate with its chain, and its key.
+	CertFile, KeyFile string
+	// ClientCAFile has the authorities that must have signed the senders' certificates. Default: senders need none.
+	ClientCAFile string
+}
+
+// files are the files of a listener.
+func (t *ListenTLS) files() tlsfiles.Options {
+	return tlsfiles.Options{Cert: t.CertFile, Key: t.KeyFile, CA: t.ClientCAFile, Required: t.ClientCAFile != "", Name: "carbon"}
+}
+
 // RelayOptions are about other carbon servers that get the points too.
 type RelayOptions struct {
-	// Destinations are HOST:PORT[:INSTANCE]. Default: none.
+	// Destinations are HOST:PORT[:INSTANCE], or tls://HOST:PORT[:INSTANCE] for those that are sent to by TLS. Default: none.
 	Destinations []string
+	// CAFile has the authorities of their certificates; default the system's. CertFile and KeyFile are the certificate that
+	// they are shown; default none. All are PEM, and new connections use their newest content.
+	CAFile, CertFile, KeyFile string
 	// Method is constant, rules, consistent-hashing or aggregated-consistent-hashing.
 	Method string
 	// Hash is the ring's: carbon_ch, carbon_ch-c-relay, fnv1a_ch, fnv1a_ch-carbon or jump_fnv1a_ch.
@@ -195,15 +215,42 @@ func (o *Options) relayOptions(names func(name string) []string, rules []relay.R
 	if err != nil {
 		return out, fmt.Errorf("relay protocol: %w", err)
 	}
+	var files *tlsfiles.Files
 	for _, text := range r.Destinations {
-		d, err := ring.ParseDestination(text)
+		d, encrypted, err := parseDestination(text)
 		if err != nil {
 			return out, fmt.Errorf("relay destination: %w", err)
 		}
-		out.Destinations = append(out.Destinations, relay.DestinationOptions{
+		to := relay.DestinationOptions{
 			Destination: d, Protocol: protocol, MaxQueueBytes: r.QueueBytes, MaxSpillBytes: r.SpillBytes,
-		})
+		}
+		if encrypted {
+			if files == nil {
+				if files, err = o.relayFiles(); err != nil {
+					return out, fmt.Errorf("TLS of relay destinations: %w", err)
+				}
+			}
+			to.TLS = files.Client
+		}
+		out.Destinations = append(out.Destinations, to)
 	}
 	out.AggregateNames = func(name string, dst []string) []string { return append(dst, names(name)...) }
 	return out, nil
+}
+
+// parseDestination reads a destination of the relay, and reports whether TLS leads to it.
+func parseDestination(text string) (d ring.Destination, encrypted bool, err error) {
+	text, encrypted = strings.CutPrefix(strings.TrimSpace(text), "tls://")
+	d, err = ring.ParseDestination(text)
+	return d, encrypted, err
+}
+
+// relayFiles reads the files for TLS to the relay's destinations.
+func (o *Options) relayFiles() (*tlsfiles.Files, error) {
+	r := &o.Relay
+	files := tlsfiles.Options{Cert: r.CertFile, Key: r.KeyFile, CA: r.CAFile, Name: "relay", Logger: o.Logger}
+	if r.CertFile != "" {
+		files.Registerer = o.Registerer // without a certificate there is no expiry to show
+	}
+	return tlsfiles.New(files)
 }

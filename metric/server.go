@@ -2,6 +2,7 @@ package metric
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/internal/dirlock"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
+	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 	"github.com/lapwing-monitoring/lapwing/metric/aggregator"
 	"github.com/lapwing-monitoring/lapwing/metric/allow"
 	"github.com/lapwing-monitoring/lapwing/metric/carbon"
@@ -77,8 +79,7 @@ type Server struct {
 // listener is a port of senders.
 type listener struct {
 	*carbon.Listener
-	protocol carbon.Protocol
-	gzip     bool
+	kind string // the protocol, or gzip or tls
 }
 
 // step is one thing to undo at Stop.
@@ -329,25 +330,32 @@ func (s *Server) buildListeners() error {
 	for _, l := range []struct {
 		address  string
 		protocol carbon.Protocol
-		gzip     bool
+		kind     string
 	}{
-		{s.opts.LineAddress, carbon.LineTCP, false}, {s.opts.GzipAddress, carbon.LineTCP, true}, {s.opts.UDPAddress, carbon.LineUDP, false},
-		{s.opts.PickleAddress, carbon.Pickle, false}, {s.opts.ProtobufAddress, carbon.Protobuf, false},
+		{s.opts.LineAddress, carbon.LineTCP, "line"}, {s.opts.GzipAddress, carbon.LineTCP, "gzip"}, {s.opts.TLSAddress, carbon.LineTCP, "tls"},
+		{s.opts.UDPAddress, carbon.LineUDP, "udp"}, {s.opts.PickleAddress, carbon.Pickle, "pickle"},
+		{s.opts.ProtobufAddress, carbon.Protobuf, "protobuf"},
 	} {
 		if l.address == "" {
 			continue
 		}
 		o := s.opts.Listen
-		o.Address, o.Protocol, o.Gzip, o.Now = l.address, l.protocol, l.gzip, s.opts.Now
+		o.Address, o.Protocol, o.Gzip, o.Now = l.address, l.protocol, l.kind == "gzip", s.opts.Now
 		o.NewWriter = func() carbon.Writer { return s.table.Writer(s.life) }
 		o.NewDroppingWriter = s.table.Datagrams
 		o.Logger, o.Registerer = s.opts.Logger, s.opts.Registerer
+		if l.kind == "tls" {
+			var err error
+			if o.TLS, err = s.listenTLS(); err != nil {
+				return fmt.Errorf("TLS of the carbon listener: %w", err)
+			}
+		}
 		bound, err := carbon.New(o)
 		if err != nil {
 			return err
 		}
-		s.push(string(l.protocol)+" listener", bound.Stop)
-		s.listeners = append(s.listeners, listener{bound, l.protocol, l.gzip})
+		s.push(l.kind+" listener", bound.Stop)
+		s.listeners = append(s.listeners, listener{bound, l.kind})
 	}
 	if s.opts.QueryAddress == "" {
 		return nil
@@ -365,10 +373,21 @@ func (s *Server) buildListeners() error {
 	return nil
 }
 
+// listenTLS reads the files of the encrypted listener. Its configuration has their newest content.
+func (s *Server) listenTLS() (*tls.Config, error) {
+	o := s.opts.ListenTLS.files()
+	o.Logger, o.Registerer = s.opts.Logger, s.opts.Registerer
+	files, err := tlsfiles.New(o)
+	if err != nil {
+		return nil, err
+	}
+	return files.Server()
+}
+
 // Addr returns the address of the listener of a protocol, nil if there is none.
 func (s *Server) Addr(p carbon.Protocol) net.Addr {
 	for _, l := range s.listeners {
-		if l.protocol == p && !l.gzip {
+		if l.kind == string(p) {
 			return l.Addr()
 		}
 	}
@@ -378,11 +397,7 @@ func (s *Server) Addr(p carbon.Protocol) net.Addr {
 // Ports returns the names and addresses of all listeners, as attributes of a log line.
 func (s *Server) Ports() (attributes []any) {
 	for _, l := range s.listeners {
-		kind := string(l.protocol)
-		if l.gzip {
-			kind = "gzip"
-		}
-		attributes = append(attributes, "carbon_"+kind, l.Addr().String())
+		attributes = append(attributes, "carbon_"+l.kind, l.Addr().String())
 	}
 	if s.query != nil {
 		attributes = append(attributes, "graphite", s.query.Addr().String())

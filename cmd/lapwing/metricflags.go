@@ -21,6 +21,13 @@ func metricFlags(f *pflag.FlagSet, o *metric.Options) {
 	f.StringVar(&o.UDPAddress, "carbon-udp-listen-address", o.UDPAddress, "UDP address for Graphite's plaintext protocol; none if empty")
 	f.StringVar(&o.GzipAddress, "carbon-gzip-listen-address", o.GzipAddress,
 		"TCP address for Graphite's plaintext protocol on connections compressed with gzip; none if empty")
+	f.StringVar(&o.TLSAddress, "carbon-tls-listen-address", o.TLSAddress,
+		"TCP address for Graphite's plaintext protocol on connections encrypted with TLS; none if empty")
+	f.StringVar(&o.ListenTLS.CertFile, "carbon-tls-cert-file", o.ListenTLS.CertFile,
+		"certificate for --carbon-tls-listen-address with its chain (PEM)")
+	f.StringVar(&o.ListenTLS.KeyFile, "carbon-tls-key-file", o.ListenTLS.KeyFile, "private key for --carbon-tls-cert-file (PEM)")
+	f.StringVar(&o.ListenTLS.ClientCAFile, "carbon-tls-client-ca-file", o.ListenTLS.ClientCAFile,
+		"authorities that must have signed the certificates of senders to --carbon-tls-listen-address (PEM); senders need none if empty")
 	f.StringVar(&o.PickleAddress, "carbon-pickle-listen-address", o.PickleAddress,
 		"TCP address for Graphite's pickle protocol, for example 127.0.0.1:2004; none if empty")
 	f.StringVar(&o.ProtobufAddress, "carbon-protobuf-listen-address", o.ProtobufAddress,
@@ -67,7 +74,11 @@ func metricFlags(f *pflag.FlagSet, o *metric.Options) {
 // relayFlags are about other carbon servers that get the points too.
 func relayFlags(f *pflag.FlagSet, r *metric.RelayOptions) {
 	f.StringSliceVar(&r.Destinations, "relay-destinations", r.Destinations,
-		"carbon servers that get the points too, HOST:PORT[:INSTANCE], in the order of their cluster's configuration")
+		"carbon servers that get the points too, HOST:PORT[:INSTANCE] or tls://HOST:PORT[:INSTANCE], in the order of their cluster's configuration")
+	f.StringVar(&r.CAFile, "relay-tls-ca-file", r.CAFile,
+		"authorities that must have signed the certificates of --relay-destinations with tls:// (PEM); the system's if empty")
+	f.StringVar(&r.CertFile, "relay-tls-cert-file", r.CertFile, "certificate that --relay-destinations with tls:// are shown (PEM); none if empty")
+	f.StringVar(&r.KeyFile, "relay-tls-key-file", r.KeyFile, "private key for --relay-tls-cert-file (PEM)")
 	f.StringVar(&r.Method, "relay-method", r.Method,
 		"how series are placed on --relay-destinations: constant (all get all), rules, consistent-hashing or aggregated-consistent-hashing")
 	f.StringVar(&r.Hash, "relay-hash", r.Hash,

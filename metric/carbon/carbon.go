@@ -10,6 +10,7 @@ package carbon
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -90,6 +91,9 @@ type Options struct {
 	KeepInfinite bool
 	// Gzip is whether connections are compressed with gzip. For LineTCP only.
 	Gzip bool
+	// TLS encrypts connections. For LineTCP without Gzip only. What its GetConfigForClient returns is used, so that
+	// certificates can change.
+	TLS *tls.Config
 	// UDPBuffer is the receive buffer to ask the kernel for, in bytes. Default 4 MiB.
 	UDPBuffer int
 	// Drain bounds how long Stop reads what has arrived already. Default 1 s.
@@ -151,6 +155,7 @@ func (o Options) Check() error {
 	add(o.MaxFrame < 64 || o.MaxFrame > 64<<20, "option MaxFrame: %d is not between 64 and 67108864", o.MaxFrame)
 	add(o.MaxPending < int64(o.MaxFrame), "option MaxPending: %d is less than MaxFrame", o.MaxPending)
 	add(o.Gzip && o.Protocol != LineTCP, "option Gzip: only lines over TCP can be compressed")
+	add(o.TLS != nil && (o.Protocol != LineTCP || o.Gzip), "option TLS: only lines over TCP without gzip can be encrypted")
 	add(o.UDPBuffer < 0, "option UDPBuffer: %d is negative", o.UDPBuffer)
 	add(o.Drain < 0, "option Drain: %s is negative", o.Drain)
 	return errors.Join(errs...)
@@ -496,6 +501,8 @@ const (
 	closedLine
 	closedFrame
 	closedGzip
+	closedHandshake
+	closedCut
 	closedExpansion
 	closedMemory
 	closedWriter
@@ -504,8 +511,8 @@ const (
 )
 
 var closedNames = [closedReasons]string{closedEOF: "eof", closedError: "error", closedIdle: "idle", closedStop: "stop",
-	closedLine: "line_too_long", closedFrame: "frame_too_large", closedGzip: "gzip", closedExpansion: "expansion",
-	closedMemory: "memory", closedWriter: "writer"}
+	closedLine: "line_too_long", closedFrame: "frame_too_large", closedGzip: "gzip", closedHandshake: "tls_handshake",
+	closedCut: "tls_cut", closedExpansion: "expansion", closedMemory: "memory", closedWriter: "writer"}
 
 var (
 	errIdle      = errors.New("the connection was idle for too long")
@@ -522,6 +529,8 @@ func (c *conn) closedBy(err error) closed {
 		return closedGzip
 	}
 	switch {
+	case errors.Is(err, errCut):
+		return closedCut
 	case errors.Is(err, io.EOF):
 		return closedEOF
 	case errors.Is(err, errIdle):

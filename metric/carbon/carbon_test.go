@@ -3,6 +3,7 @@ package carbon
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -844,6 +845,8 @@ func TestOptions(t *testing.T) {
 		{Options{Protocol: LineTCP, NewWriter: writer}, "Address"},
 		{Options{Protocol: LineTCP, NewWriter: writer, Address: "127.0.0.1:x"}, "listen"},
 		{Options{Protocol: Pickle, NewWriter: writer, Address: "127.0.0.1:0", Gzip: true}, "Gzip"},
+		{Options{Protocol: Pickle, NewWriter: writer, Address: "127.0.0.1:0", TLS: &tls.Config{}}, "TLS"},
+		{Options{Protocol: LineTCP, NewWriter: writer, Address: "127.0.0.1:0", TLS: &tls.Config{}, Gzip: true}, "TLS"},
 		{Options{Protocol: Pickle, NewWriter: writer, Address: "127.0.0.1:0", MaxFrame: 65 << 20}, "MaxFrame"},
 		{Options{Protocol: Pickle, NewWriter: writer, Address: "127.0.0.1:0", MaxPending: 5}, "MaxPending"},
 		{Options{Protocol: LineTCP, NewWriter: writer, Address: "127.0.0.1:0", MaxLine: 1}, "MaxLine"},

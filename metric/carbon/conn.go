@@ -2,6 +2,7 @@ package carbon
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -20,9 +21,10 @@ type conn struct {
 	client   net.Addr
 	writer   Writer
 	parser   Parser
-	received int64 // bytes read from the socket
-	reported int64 // of these, in the metrics
-	readErr  error // the error that ended the reading of the socket
+	received int64     // bytes read from the socket
+	reported int64     // of these, in the metrics
+	readErr  error     // the error that ended the reading of the socket
+	secured  *tls.Conn // nil without TLS
 
 	small []byte
 	big   *[bigBuffer]byte // nil most of the time
@@ -50,13 +52,16 @@ func (c *conn) run() closed {
 		reason = c.frames(c, c.protobuf)
 	case c.l.opts.Gzip:
 		reason = c.gzipped()
+	case c.l.opts.TLS != nil:
+		reason = c.encrypted()
 	default:
 		reason = c.lines(c)
 	}
-	if !c.deliver() && reason == closedEOF {
-		reason = closedWriter
+	ended := reason == closedEOF || reason == closedCut
+	if !c.deliver() && ended {
+		reason, ended = closedWriter, false
 	}
-	if f, ok := c.writer.(Finisher); ok && reason == closedEOF {
+	if f, ok := c.writer.(Finisher); ok && ended {
 		if err := f.Finish(); err != nil {
 			c.l.rare.Warn("the points of a connection are not safe yet, it is not closed in order", hostOf(c.client),
 				"client", hostOf(c.client), "err", err)
@@ -66,6 +71,9 @@ func (c *conn) run() closed {
 	}
 	c.release()
 	c.closeWriter()
+	if c.secured != nil && reason != closedWriter {
+		_ = c.secured.Close() // in order
+	}
 	_ = c.socket.Close()
 	return reason
 }

@@ -45,8 +45,8 @@ type DestinationOptions struct {
 	// ExactNumbers writes values as the shortest text that means the same. Otherwise lines have carbon's numbers, which
 	// end after ten decimals. It concerns Line and UDP.
 	ExactNumbers bool
-	// TLS encrypts the connection. The server's name is the host by default.
-	TLS *tls.Config
+	// TLS, if set, returns the configuration that encrypts a new connection. The server's name is the host by default.
+	TLS func() *tls.Config
 	// Gzip compresses lines, as go-carbon and carbon-c-relay accept them.
 	Gzip bool
 	// Fallback are tried in this order when the destination cannot be reached. Each new connection begins with the

@@ -282,7 +282,8 @@ func TestTransports(t *testing.T) {
 	if err != nil || !roots.AppendCertsFromPEM(pem) {
 		t.Fatalf("read the authority: %v", err)
 	}
-	server, client := &tls.Config{Certificates: []tls.Certificate{cert}}, &tls.Config{RootCAs: roots}
+	server := &tls.Config{Certificates: []tls.Certificate{cert}}
+	client := func() *tls.Config { return &tls.Config{RootCAs: roots} }
 	for _, tc := range []struct {
 		name string
 		mode receiverMode
@@ -308,7 +309,7 @@ func TestTransports(t *testing.T) {
 	t.Run("wrong certificate", func(t *testing.T) {
 		rec := newReceiver(t, receiverMode{tls: server})
 		_, d := one(t, DestinationOptions{Destination: rec.destination(), Protocol: Line,
-			TLS: &tls.Config{RootCAs: x509.NewCertPool()}})
+			TLS: func() *tls.Config { return &tls.Config{RootCAs: x509.NewCertPool()} }})
 		eventually(t, func() string {
 			if s := d.Stats(); s.ConnectErrors == 0 || s.Connects != 0 {
 				return fmt.Sprintf("%+v", s)
@@ -580,7 +581,7 @@ func TestDestinationOptions(t *testing.T) {
 		{DestinationOptions{}, "port 0"},
 		{DestinationOptions{Destination: h, Protocol: 9}, "unknown protocol 9"},
 		{DestinationOptions{Destination: h, Gzip: true}, "gzip"},
-		{DestinationOptions{Destination: h, Protocol: UDP, TLS: &tls.Config{}}, "TLS"},
+		{DestinationOptions{Destination: h, Protocol: UDP, TLS: func() *tls.Config { return nil }}, "TLS"},
 		{DestinationOptions{Destination: h, MaxQueueBytes: 1}, "MaxQueueBytes"},
 		{DestinationOptions{Destination: h, MaxQueuePoints: -1}, "MaxQueuePoints"},
 		{DestinationOptions{Destination: h, WriteTimeout: -1}, "must not be negative"},

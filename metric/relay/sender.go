@@ -158,7 +158,7 @@ func (d *Destination) connectTo(to ring.Destination) (*connection, error) {
 		encoder: encoder{protocol: d.opts.Protocol, exact: d.opts.ExactNumbers}}
 	c.top = c.raw
 	if d.opts.TLS != nil {
-		config := d.opts.TLS.Clone()
+		config := d.opts.TLS().Clone()
 		setDefault(&config.ServerName, to.Host)
 		secured := tls.Client(c.raw, config)
 		if err := secured.HandshakeContext(ctx); err != nil {
