@@ -1,10 +1,14 @@
 package carbon
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
 	"testing"
 	"time"
+
+	"github.com/lapwing-monitoring/lapwing/internal/testcert"
+	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 )
 
 // counter is a Writer that counts, and notifies when it has so many points.
@@ -36,12 +40,23 @@ func BenchmarkListener(b *testing.B) {
 	for _, p := range points {
 		lines = AppendLine(lines, p)
 	}
-	for protocol, data := range map[Protocol][]byte{
-		LineTCP: lines, Pickle: AppendPickle(nil, points), Protobuf: AppendProtobuf(nil, points),
+	ca := testcert.New(b, "ours")
+	config := serverTLS(b, withPair(tlsfiles.Options{}, ca.Issue(b, []string{"127.0.0.1"}, nil)))
+	for _, bc := range []struct {
+		name string
+		opts Options
+		data []byte
+	}{
+		{"line", Options{Protocol: LineTCP}, lines},
+		{"tls", Options{Protocol: LineTCP, TLS: config}, lines},
+		{"pickle", Options{Protocol: Pickle}, AppendPickle(nil, points)},
+		{"protobuf", Options{Protocol: Protobuf}, AppendProtobuf(nil, points)},
 	} {
-		b.Run(string(protocol), func(b *testing.B) {
+		b.Run(bc.name, func(b *testing.B) {
 			w := &counter{want: b.N * len(points), done: make(chan struct{})}
-			l, err := New(Options{Protocol: protocol, Address: "127.0.0.1:0", Now: testNow, NewWriter: func() Writer { return w }})
+			o := bc.opts
+			o.Address, o.Now, o.NewWriter = "127.0.0.1:0", testNow, func() Writer { return w }
+			l, err := New(o)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -52,10 +67,13 @@ func BenchmarkListener(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
+			if o.TLS != nil {
+				c = tls.Client(c, clientTLS(b, ca, testcert.Pair{}))
+			}
 			b.ReportAllocs()
 			b.ResetTimer()
 			for range b.N {
-				if _, err := c.Write(data); err != nil {
+				if _, err := c.Write(bc.data); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -17,7 +17,7 @@ import (
 )
 
 // clientTLS is the configuration of a sender with a certificate, or without one.
-func clientTLS(t *testing.T, ca *testcert.Authority, pair testcert.Pair) *tls.Config {
+func clientTLS(t testing.TB, ca *testcert.Authority, pair testcert.Pair) *tls.Config {
 	t.Helper()
 	files, err := tlsfiles.New(tlsfiles.Options{CA: ca.File, Cert: pair.Cert, Key: pair.Key})
 	if err != nil {
@@ -28,7 +28,7 @@ func clientTLS(t *testing.T, ca *testcert.Authority, pair testcert.Pair) *tls.Co
 	return config
 }
 
-func serverTLS(t *testing.T, o tlsfiles.Options) *tls.Config {
+func serverTLS(t testing.TB, o tlsfiles.Options) *tls.Config {
 	t.Helper()
 	files, err := tlsfiles.New(o)
 	if err != nil {
