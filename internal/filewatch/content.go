@@ -12,7 +12,7 @@ import (
 type ContentOptions[T any] struct {
 	Paths []string      // the files that Load reads
 	Every time.Duration // between two looks at them
-	// Load reads the files. The watcher calls it again after a change.
+	// Load reads the files. The watcher calls it again after a change, and at each look while it fails.
 	Load func() (T, error)
 	// Changed, if set, is called by the watcher's goroutine with what Load has returned after a change. Current returns it
 	// by then.
@@ -23,7 +23,7 @@ type ContentOptions[T any] struct {
 }
 
 // Content is what files contain, read again when they change. An error in a changed file is logged, and the old content
-// stays.
+// stays. Then each look tries again, because rights to read a file change neither its time nor its size.
 type Content[T any] struct {
 	options ContentOptions[T]
 	current atomic.Pointer[T]
@@ -60,16 +60,34 @@ func (c *Content[T]) Stop(ctx context.Context) error { return c.watcher.Stop(ctx
 
 func (c *Content[T]) reload() {
 	next, err := c.options.Load()
-	if c.options.Reloaded != nil {
-		c.options.Reloaded(err)
-	}
 	if err != nil {
+		c.watcher.again = c.retry
+		c.reloaded(err)
 		c.options.Logger.Error("changed files cannot be used, their old content stays", "files", c.options.Paths, "err", err)
 		return
 	}
+	c.use(next)
+}
+
+// retry is reload after an error that is known.
+func (c *Content[T]) retry() {
+	if next, err := c.options.Load(); err == nil {
+		c.use(next)
+	}
+}
+
+func (c *Content[T]) use(next T) {
+	c.watcher.again = nil
+	c.reloaded(nil)
 	c.current.Store(&next)
 	if c.options.Changed != nil {
 		c.options.Changed(next)
 	}
 	c.options.Logger.Info("changed files were read again", "files", c.options.Paths)
+}
+
+func (c *Content[T]) reloaded(err error) {
+	if c.options.Reloaded != nil {
+		c.options.Reloaded(err)
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,6 +57,58 @@ func TestContent(t *testing.T) {
 		write("bad")
 		if got := <-reloads; got != (reload{failed: true}) || c.Current() != "three" {
 			t.Errorf("got %v, %q", got, c.Current())
+		}
+	})
+}
+
+// TestContentAgain checks that a failed load is tried again, although the files do not change, and is reported once.
+func TestContentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "file")
+		var fail atomic.Bool
+		var loads, failures, successes atomic.Int32
+		c, err := NewContent(ContentOptions[int32]{Paths: []string{path}, Every: time.Second,
+			Logger: slog.New(slog.DiscardHandler),
+			Load: func() (int32, error) {
+				n := loads.Add(1)
+				if fail.Load() {
+					return 0, errors.New("no rights")
+				}
+				return n, nil
+			},
+			Reloaded: func(err error) {
+				if err == nil {
+					successes.Add(1)
+				} else {
+					failures.Add(1)
+				}
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := func(d time.Duration, want ...int32) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if got := []int32{loads.Load(), failures.Load(), successes.Load(), c.Current()}; !slices.Equal(got, want) {
+				t.Errorf("loads, failures, successes and content are %d; want %d", got, want)
+			}
+		}
+		fail.Store(true)
+		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.Start()
+		check(3500*time.Millisecond, 4, 1, 0, 1)
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		check(time.Second, 4, 1, 0, 1) // it may be back at the next look
+		check(time.Second, 5, 2, 0, 1)
+		fail.Store(false)
+		check(3*time.Second, 6, 2, 1, 6)
+		if err := c.Stop(t.Context()); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -25,6 +26,7 @@ type Watcher struct {
 	options Options
 	seen    []look // of the last call of Changed, or of New
 	gone    []bool // the file was missing at the last look, and seen has it
+	again   func() // for looks that find no change; nil for nothing. Only the watcher's goroutine uses it
 
 	mu     sync.Mutex // guards the fields below
 	cancel context.CancelFunc
@@ -106,8 +108,11 @@ func (w *Watcher) run(ctx context.Context, done chan<- struct{}) {
 			return
 		case <-t.C:
 		}
-		if w.changed() {
+		switch {
+		case w.changed():
 			w.options.Changed()
+		case w.again != nil && !slices.Contains(w.gone, true):
+			w.again()
 		}
 	}
 }
