@@ -176,8 +176,8 @@ func (o *Options) remoteOptions() ([]remote.Options, error) {
 		}
 		for _, ro := range listed {
 			if strings.HasPrefix(ro.Name, urlReceiver) {
-				return nil, fmt.Errorf("receivers of remote write: %s: name %q: names that begin with %q are those of URLs without a file",
-					o.RemoteWriteFile, ro.Name, urlReceiver)
+				return nil, fmt.Errorf("receivers of remote write: %s: name %q: names that begin with %q are those of URLs without "+
+					"a file", o.RemoteWriteFile, ro.Name, urlReceiver)
 			}
 			all = append(all, ro)
 		}

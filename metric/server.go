@@ -332,8 +332,8 @@ func (s *Server) buildListeners() error {
 		protocol carbon.Protocol
 		kind     string
 	}{
-		{s.opts.LineAddress, carbon.LineTCP, "line"}, {s.opts.GzipAddress, carbon.LineTCP, "gzip"}, {s.opts.TLSAddress, carbon.LineTCP, "tls"},
-		{s.opts.UDPAddress, carbon.LineUDP, "udp"}, {s.opts.PickleAddress, carbon.Pickle, "pickle"},
+		{s.opts.LineAddress, carbon.LineTCP, "line"}, {s.opts.GzipAddress, carbon.LineTCP, "gzip"},
+		{s.opts.TLSAddress, carbon.LineTCP, "tls"}, {s.opts.UDPAddress, carbon.LineUDP, "udp"}, {s.opts.PickleAddress, carbon.Pickle, "pickle"},
 		{s.opts.ProtobufAddress, carbon.Protobuf, "protobuf"},
 	} {
 		if l.address == "" {

@@ -84,14 +84,16 @@ func TestEncrypted(t *testing.T) {
 		}
 		for _, series := range w.Timeseries {
 			arrived <- fmt.Sprint(user, " ", password, " ", r.Header.Get("X-Scope-OrgID"), " ", r.Header.Get("X-Key"), " ",
-				r.TLS.PeerCertificates[0].Subject.CommonName, " ", len(series.Labels), " ", series.Labels[0].Value, " ", series.Samples[0].Value, " ", err)
+				r.TLS.PeerCertificates[0].Subject.CommonName, " ", len(series.Labels), " ", series.Labels[0].Value, " ",
+				series.Samples[0].Value, " ", err)
 		}
 	}))
 	cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	receiver.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: x509.NewCertPool(), ClientAuth: tls.RequireAndVerifyClientCert}
+	receiver.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: x509.NewCertPool(),
+		ClientAuth: tls.RequireAndVerifyClientCert}
 	receiver.TLS.ClientCAs.AddCert(ca.Cert)
 	receiver.StartTLS()
 	defer receiver.Close()

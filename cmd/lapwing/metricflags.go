@@ -27,7 +27,8 @@ func metricFlags(f *pflag.FlagSet, o *metric.Options) {
 		"certificate for --carbon-tls-listen-address with its chain (PEM)")
 	f.StringVar(&o.ListenTLS.KeyFile, "carbon-tls-key-file", o.ListenTLS.KeyFile, "private key for --carbon-tls-cert-file (PEM)")
 	f.StringVar(&o.ListenTLS.ClientCAFile, "carbon-tls-client-ca-file", o.ListenTLS.ClientCAFile,
-		"authorities that must have signed the certificates of senders to --carbon-tls-listen-address (PEM); senders need none if empty")
+		"authorities that must have signed the certificates of senders to --carbon-tls-listen-address (PEM); senders need none "+
+			"if empty")
 	f.StringVar(&o.PickleAddress, "carbon-pickle-listen-address", o.PickleAddress,
 		"TCP address for Graphite's pickle protocol, for example 127.0.0.1:2004; none if empty")
 	f.StringVar(&o.ProtobufAddress, "carbon-protobuf-listen-address", o.ProtobufAddress,
@@ -66,7 +67,8 @@ func metricFlags(f *pflag.FlagSet, o *metric.Options) {
 			"third of --memory-limit")
 	relayFlags(f, &o.Relay)
 	f.StringSliceVar(&o.RemoteWriteURLs, "metric-remote-write-url", nil,
-		"URLs of other stores (Mimir, Thanos, VictoriaMetrics, Prometheus) that get each stored point by remote write without credentials")
+		"URLs of other stores (Mimir, Thanos, VictoriaMetrics, Prometheus) that get each stored point by remote write, without "+
+			"credentials")
 	f.StringVar(&o.RemoteWriteFile, "metric-remote-write-file", o.RemoteWriteFile,
 		"YAML file with more stores that get each stored point by remote write, and with their credentials")
 }
@@ -74,10 +76,12 @@ func metricFlags(f *pflag.FlagSet, o *metric.Options) {
 // relayFlags are about other carbon servers that get the points too.
 func relayFlags(f *pflag.FlagSet, r *metric.RelayOptions) {
 	f.StringSliceVar(&r.Destinations, "relay-destinations", r.Destinations,
-		"carbon servers that get the points too, HOST:PORT[:INSTANCE] or tls://HOST:PORT[:INSTANCE], in the order of their cluster's configuration")
+		"carbon servers that get the points too, HOST:PORT[:INSTANCE] or tls://HOST:PORT[:INSTANCE], in the order of their cluster's "+
+			"configuration")
 	f.StringVar(&r.CAFile, "relay-tls-ca-file", r.CAFile,
 		"authorities that must have signed the certificates of --relay-destinations with tls:// (PEM); the system's if empty")
-	f.StringVar(&r.CertFile, "relay-tls-cert-file", r.CertFile, "certificate that --relay-destinations with tls:// are shown (PEM); none if empty")
+	f.StringVar(&r.CertFile, "relay-tls-cert-file", r.CertFile,
+		"certificate that --relay-destinations with tls:// are shown (PEM); none if empty")
 	f.StringVar(&r.KeyFile, "relay-tls-key-file", r.KeyFile, "private key for --relay-tls-cert-file (PEM)")
 	f.StringVar(&r.Method, "relay-method", r.Method,
 		"how series are placed on --relay-destinations: constant (all get all), rules, consistent-hashing or aggregated-consistent-hashing")

@@ -59,7 +59,8 @@ func (c *conn) encrypted() closed {
 		if c.l.stopping.Load() {
 			return closedStop
 		}
-		c.l.rare.Warn("a connection is closed, its TLS handshake has failed", hostOf(c.client), "client", hostOf(c.client), "err", err)
+		host := hostOf(c.client)
+		c.l.rare.Warn("a connection is closed, its TLS handshake has failed", host, "client", host, "err", err)
 		return closedHandshake
 	}
 	return c.lines(decrypter{c})

@@ -119,7 +119,8 @@ func TestTLS(t *testing.T) {
 // TestTLSMany sends more than fits into the buffers.
 func TestTLSMany(t *testing.T) {
 	ca := testcert.New(t, "ours")
-	r := listen(t, Options{Protocol: LineTCP, TLS: serverTLS(t, withPair(tlsfiles.Options{}, ca.Issue(t, []string{"127.0.0.1"}, nil)))})
+	config := serverTLS(t, withPair(tlsfiles.Options{}, ca.Issue(t, []string{"127.0.0.1"}, nil)))
+	r := listen(t, Options{Protocol: LineTCP, TLS: config})
 	var text strings.Builder
 	var want []string
 	for i := range 20_000 {
@@ -179,7 +180,8 @@ func TestTLSRefused(t *testing.T) {
 	if got := r.sink.rest(); !slices.Equal(got, []string{"good 1 1423931224000"}) {
 		t.Errorf("points %q", got)
 	}
-	r.wantMetrics(t, map[string]float64{"closed_connections_total/tls_handshake": float64(refused), "closed_connections_total/eof": 2})
+	r.wantMetrics(t, map[string]float64{"closed_connections_total/tls_handshake": float64(refused),
+		"closed_connections_total/eof": 2})
 	if text := r.log.String(); strings.Count(text, "handshake has failed") != 1 {
 		t.Errorf("one line a minute and client is enough: %s", text)
 	}
@@ -222,7 +224,8 @@ func TestTLSReload(t *testing.T) {
 // TestTLSStop checks that Stop neither waits for a handshake nor loses what has arrived.
 func TestTLSStop(t *testing.T) {
 	ca := testcert.New(t, "ours")
-	r := listen(t, Options{Protocol: LineTCP, TLS: serverTLS(t, withPair(tlsfiles.Options{}, ca.Issue(t, []string{"127.0.0.1"}, nil)))})
+	config := serverTLS(t, withPair(tlsfiles.Options{}, ca.Issue(t, []string{"127.0.0.1"}, nil)))
+	r := listen(t, Options{Protocol: LineTCP, TLS: config})
 	silent := r.dial(t)
 	if _, err := silent.Write([]byte{22, 3, 1}); err != nil { // the beginning of a handshake
 		t.Fatal(err)

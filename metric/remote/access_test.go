@@ -102,6 +102,7 @@ func pool(ca *testcert.Authority) *x509.CertPool {
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	ca, stranger := testcert.New(t, "ours"), testcert.New(t, "stranger")
+	here := ca.Issue(t, []string{"127.0.0.1"}, nil)
 	own, wrong := ca.Issue(t, []string{"sender"}, nil), stranger.Issue(t, []string{"sender"}, nil)
 	for _, tc := range []struct {
 		name   string
@@ -122,7 +123,7 @@ func TestTLS(t *testing.T) {
 			server := httptest.NewUnstartedServer(rc)
 			server.Config.ErrorLog = log.New(io.Discard, "", 0)
 			server.EnableHTTP2 = tc.http2
-			server.TLS = serverTLS(t, ca.Issue(t, []string{"127.0.0.1"}, nil))
+			server.TLS = serverTLS(t, here)
 			server.TLS.ClientCAs, server.TLS.ClientAuth = pool(ca), tls.RequireAndVerifyClientCert
 			server.StartTLS()
 			defer server.Close()
@@ -300,8 +301,8 @@ func TestReceivers(t *testing.T) {
 	if got, want := fmt.Sprintf("%+v", all[0]), fmt.Sprintf("%+v", Options{
 		Name: "mimir", URL: "https://mimir.example.com/api/v1/push", Username: "123456",
 		PasswordFile: "/etc/lapwing/mimir.password", Headers: map[string]string{"X-Scope-OrgID": "7"},
-		HeaderFiles: map[string]string{"X-Api-Key": "/etc/lapwing/key"}, CAFile: "ca.pem", CertFile: "cert.pem", KeyFile: "key.pem",
-		Labels: map[string]string{"dc": "a"}, Match: "^a", Sanitize: true}); got != want {
+		HeaderFiles: map[string]string{"X-Api-Key": "/etc/lapwing/key"},
+		CAFile:      "ca.pem", CertFile: "cert.pem", KeyFile: "key.pem", Labels: map[string]string{"dc": "a"}, Match: "^a", Sanitize: true}); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 	if all[1].Name != "thanos-2" || all[1].BearerTokenFile != "token" {

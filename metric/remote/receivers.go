@@ -78,7 +78,7 @@ func parseReceivers(text []byte) ([]Options, error) {
 	var all []Options
 	for i, r := range list {
 		if !receiverName.MatchString(r.Name) {
-			return nil, fmt.Errorf("receiver %d: name %.100q: use 1 to 64 letters, digits, _ and -, beginning with a letter or digit",
+			return nil, fmt.Errorf("receiver %d: name %.100q: use 1 to 64 letters, digits, _ and -, and none of these two first",
 				i+1, r.Name)
 		}
 		if seen[r.Name] {
