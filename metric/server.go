@@ -18,6 +18,7 @@ import (
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 
 	"github.com/lapwing-monitoring/lapwing/internal/dirlock"
+	"github.com/lapwing-monitoring/lapwing/internal/filewatch"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 	"github.com/lapwing-monitoring/lapwing/metric/aggregator"
@@ -40,11 +41,11 @@ import (
 type Server struct {
 	opts Options
 
-	schemas    *schema.Watcher
+	schemas    *filewatch.Content[*schema.Schemas]
 	store      *store.Store // nil if it only relays
 	index      *index.Index
-	allow      *allow.Watcher   // nil for none
-	rewrite    *rewrite.Watcher // nil for none
+	allow      *allow.Watcher                     // nil for none
+	rewrite    *filewatch.Content[*rewrite.Rules] // nil for none
 	aggregator *aggregator.Aggregator
 	relay      *relay.Relay // nil for none
 	remote     []*remote.Sender
@@ -170,9 +171,8 @@ func (s *Server) unwind(ctx context.Context) error {
 // buildStore makes what keeps points, and the index of their names.
 func (s *Server) buildStore() (err error) {
 	o := &s.opts
-	s.schemas, err = schema.NewWatcher(schema.WatcherOptions{
-		SchemasFile: o.SchemasFile, AggregationFile: o.AggregationFile, Changed: func(*schema.Schemas) { s.policiesChanged() },
-		Logger: o.Logger, Registerer: o.Registerer,
+	s.schemas, err = schema.Watch(o.SchemasFile, o.AggregationFile, filewatch.ContentOptions[*schema.Schemas]{
+		Changed: func(*schema.Schemas) { s.policiesChanged() }, Logger: o.Logger, Registerer: o.Registerer,
 	})
 	if err != nil {
 		return err
@@ -213,9 +213,8 @@ func (s *Server) policiesChanged() {
 func (s *Server) buildRules() (err error) {
 	o := &s.opts
 	if o.WhitelistFile != "" || o.BlacklistFile != "" {
-		s.allow, err = allow.NewWatcher(allow.WatcherOptions{
-			Whitelist: o.WhitelistFile, Blacklist: o.BlacklistFile, Changed: func(*allow.Lists) { s.table.Changed() },
-			Logger: o.Logger, Registerer: o.Registerer,
+		s.allow, err = allow.Watch(o.WhitelistFile, o.BlacklistFile, filewatch.ContentOptions[*allow.Lists]{
+			Changed: func(*allow.Lists) { s.table.Changed() }, Logger: o.Logger, Registerer: o.Registerer,
 		})
 		if err != nil {
 			return err
@@ -223,8 +222,8 @@ func (s *Server) buildRules() (err error) {
 		s.push("watch of the lists of names", s.allow.Stop)
 	}
 	if o.RewriteFile != "" {
-		s.rewrite, err = rewrite.NewWatcher(rewrite.WatcherOptions{
-			File: o.RewriteFile, Changed: func(*rewrite.Rules) { s.table.Changed() }, Logger: o.Logger, Registerer: o.Registerer,
+		s.rewrite, err = rewrite.Watch(o.RewriteFile, filewatch.ContentOptions[*rewrite.Rules]{
+			Changed: func(*rewrite.Rules) { s.table.Changed() }, Logger: o.Logger, Registerer: o.Registerer,
 		})
 		if err != nil {
 			return err

@@ -2,50 +2,80 @@ package filewatch
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // ContentOptions are what NewContent needs.
 type ContentOptions[T any] struct {
+	What  string        // the content, for errors and logs, for example "storage schemas"
 	Paths []string      // the files that Load reads
 	Every time.Duration // between two looks at them
-	// Load reads the files. The watcher calls it again after a change, and at each look while it fails.
-	Load func() (T, error)
+	// Load reads the files. The watcher calls it again after a change, and at each look while it fails. The warnings are
+	// logged.
+	Load func() (T, []Warning, error)
 	// Changed, if set, is called by the watcher's goroutine with what Load has returned after a change. Current returns it
 	// by then.
 	Changed func(T)
-	// Reloaded, if set, is told of each reload how it ended.
-	Reloaded func(error)
-	Logger   *slog.Logger
+	Logger  *slog.Logger
+	// Reloads has the name and the help of the counter of reads after a change. It gets the label result.
+	Reloads    prometheus.CounterOpts
+	Registerer prometheus.Registerer // may be nil
+}
+
+// Warning is about a part of a file that is ignored.
+type Warning struct {
+	File    string
+	Line    int    // 0 if the whole file is meant
+	Section string // may be empty
+	Text    string
+}
+
+func (w Warning) String() string {
+	switch {
+	case w.Line == 0:
+		return fmt.Sprintf("%s: %s", w.File, w.Text)
+	case w.Section == "":
+		return fmt.Sprintf("%s:%d: %s", w.File, w.Line, w.Text)
+	}
+	return fmt.Sprintf("%s:%d: section [%s]: %s", w.File, w.Line, w.Section, w.Text)
 }
 
 // Content is what files contain, read again when they change. An error in a changed file is logged, and the old content
 // stays. Then each look tries again, because rights to read a file change neither its time nor its size.
 type Content[T any] struct {
-	options ContentOptions[T]
-	current atomic.Pointer[T]
-	watcher *Watcher
+	options        ContentOptions[T]
+	current        atomic.Pointer[T]
+	watcher        *Watcher
+	loaded, failed prometheus.Counter
 }
 
 // NewContent reads the files; their error is returned.
 func NewContent[T any](options ContentOptions[T]) (*Content[T], error) {
 	if options.Logger == nil {
-		return nil, errors.New("the option Logger is not set")
+		return nil, fmt.Errorf("%s: the option Logger is not set", options.What)
 	}
-	c := &Content[T]{options: options}
+	reloads := prometheus.NewCounterVec(options.Reloads, []string{"result"})
+	c := &Content[T]{options: options, loaded: reloads.WithLabelValues("ok"), failed: reloads.WithLabelValues("error")}
 	var err error
 	c.watcher, err = New(Options{Paths: options.Paths, Every: options.Every, Changed: c.reload})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", options.What, err)
 	}
-	first, err := options.Load()
+	first, err := c.load()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", options.What, err)
 	}
 	c.current.Store(&first)
+	if options.Registerer != nil {
+		if err := options.Registerer.Register(reloads); err != nil {
+			return nil, fmt.Errorf("%s: register metrics: %w", options.What, err)
+		}
+	}
 	return c, nil
 }
 
@@ -58,12 +88,24 @@ func (c *Content[T]) Start() { c.watcher.Start() }
 // Stop ends the looks. It may be called twice, and before Start.
 func (c *Content[T]) Stop(ctx context.Context) error { return c.watcher.Stop(ctx) }
 
+func (c *Content[T]) load() (T, error) {
+	content, warnings, err := c.options.Load()
+	if err != nil { // it may come at each look
+		return content, err
+	}
+	for _, w := range warnings {
+		c.options.Logger.Warn("part of a file is ignored", "what", c.options.What, "warning", w.String())
+	}
+	return content, nil
+}
+
 func (c *Content[T]) reload() {
-	next, err := c.options.Load()
+	next, err := c.load()
 	if err != nil {
 		c.watcher.again = c.retry
-		c.reloaded(err)
-		c.options.Logger.Error("changed files cannot be used, their old content stays", "files", c.options.Paths, "err", err)
+		c.failed.Inc()
+		c.options.Logger.Error("changed files cannot be used, their old content stays", "what", c.options.What,
+			"files", c.options.Paths, "err", err)
 		return
 	}
 	c.use(next)
@@ -71,23 +113,17 @@ func (c *Content[T]) reload() {
 
 // retry is reload after an error that is known.
 func (c *Content[T]) retry() {
-	if next, err := c.options.Load(); err == nil {
+	if next, err := c.load(); err == nil {
 		c.use(next)
 	}
 }
 
 func (c *Content[T]) use(next T) {
 	c.watcher.again = nil
-	c.reloaded(nil)
+	c.loaded.Inc()
 	c.current.Store(&next)
 	if c.options.Changed != nil {
 		c.options.Changed(next)
 	}
-	c.options.Logger.Info("changed files were read again", "files", c.options.Paths)
-}
-
-func (c *Content[T]) reloaded(err error) {
-	if c.options.Reloaded != nil {
-		c.options.Reloaded(err)
-	}
+	c.options.Logger.Info("changed files were read again", "what", c.options.What, "files", c.options.Paths)
 }

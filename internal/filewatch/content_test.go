@@ -7,10 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 func TestContent(t *testing.T) {
@@ -23,24 +27,21 @@ func TestContent(t *testing.T) {
 			}
 		}
 		write("one")
-		type reload struct {
-			text   string
-			failed bool
-		}
-		reloads := make(chan reload, 10)
+		changes := make(chan string, 10)
+		var log strings.Builder
 		var c *Content[string]
 		var err error
-		c, err = NewContent(ContentOptions[string]{Paths: []string{path}, Every: time.Second,
-			Logger: slog.New(slog.DiscardHandler),
-			Load: func() (string, error) {
+		c, err = NewContent(ContentOptions[string]{What: "the text", Paths: []string{path}, Every: time.Second,
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Load: func() (string, []Warning, error) {
 				text, err := os.ReadFile(path)
 				if string(text) == "bad" {
-					return "", errors.New("it is bad")
+					return "", []Warning{{File: "file", Line: 7, Text: "look here"}}, errors.New("it is bad")
 				}
-				return string(text), err
+				return string(text), nil, err
 			},
-			Changed:  func(text string) { reloads <- reload{text: text + " and " + c.Current()} },
-			Reloaded: func(err error) { reloads <- reload{failed: err != nil} }})
+			Changed: func(text string) { changes <- text + " and " + c.Current() },
+			Reloads: prometheus.CounterOpts{Name: "reloads"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,12 +52,22 @@ func TestContent(t *testing.T) {
 			}
 		}()
 		write("three")
-		if got := []reload{<-reloads, <-reloads}; got[0] != (reload{}) || got[1] != (reload{text: "three and three"}) {
-			t.Errorf("got %v", got)
+		if got := <-changes; got != "three and three" {
+			t.Errorf("got %q", got)
 		}
 		write("bad")
-		if got := <-reloads; got != (reload{failed: true}) || c.Current() != "three" {
-			t.Errorf("got %v, %q", got, c.Current())
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if c.Current() != "three" || len(changes) > 0 || !strings.Contains(log.String(), "look here") {
+			t.Errorf("after an error: %q, %d changes, log %s", c.Current(), len(changes), log.String())
+		}
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(`
+			# HELP reloads
+			# TYPE reloads counter
+			reloads{result="error"} 1
+			reloads{result="ok"} 1
+		`)); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -66,23 +77,18 @@ func TestContentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "file")
 		var fail atomic.Bool
-		var loads, failures, successes atomic.Int32
+		var loads atomic.Int32
+		registry := prometheus.NewRegistry()
 		c, err := NewContent(ContentOptions[int32]{Paths: []string{path}, Every: time.Second,
 			Logger: slog.New(slog.DiscardHandler),
-			Load: func() (int32, error) {
+			Load: func() (int32, []Warning, error) {
 				n := loads.Add(1)
 				if fail.Load() {
-					return 0, errors.New("no rights")
+					return 0, nil, errors.New("no rights")
 				}
-				return n, nil
+				return n, nil, nil
 			},
-			Reloaded: func(err error) {
-				if err == nil {
-					successes.Add(1)
-				} else {
-					failures.Add(1)
-				}
-			}})
+			Reloads: prometheus.CounterOpts{Name: "reloads_total"}, Registerer: registry})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +96,8 @@ func TestContentAgain(t *testing.T) {
 			t.Helper()
 			time.Sleep(d)
 			synctest.Wait()
-			if got := []int32{loads.Load(), failures.Load(), successes.Load(), c.Current()}; !slices.Equal(got, want) {
+			failures, successes := int32(testutil.ToFloat64(c.failed)), int32(testutil.ToFloat64(c.loaded))
+			if got := []int32{loads.Load(), failures, successes, c.Current()}; !slices.Equal(got, want) {
 				t.Errorf("loads, failures, successes and content are %d; want %d", got, want)
 			}
 		}
@@ -120,9 +127,29 @@ func TestContentErrors(t *testing.T) {
 			t.Errorf("%+v is no error", o)
 		}
 	}
-	load := func() (int, error) { return 0, nil }
+	load := func() (int, []Warning, error) { return 0, nil, nil }
 	log := slog.New(slog.DiscardHandler)
-	f(ContentOptions[int]{Every: time.Second, Load: load})
-	f(ContentOptions[int]{Logger: log, Load: load})
-	f(ContentOptions[int]{Every: time.Second, Logger: log, Load: func() (int, error) { return 0, errors.New("no") }})
+	counter := prometheus.CounterOpts{Name: "reloads"}
+	taken := prometheus.NewRegistry()
+	taken.MustRegister(prometheus.NewCounter(counter))
+	f(ContentOptions[int]{Every: time.Second, Load: load, Reloads: counter})
+	f(ContentOptions[int]{Logger: log, Load: load, Reloads: counter})
+	f(ContentOptions[int]{Every: time.Second, Logger: log, Load: load, Reloads: counter, Registerer: taken})
+	f(ContentOptions[int]{Every: time.Second, Logger: log, Reloads: counter,
+		Load: func() (int, []Warning, error) { return 0, nil, errors.New("no") }})
+}
+
+func TestWarning(t *testing.T) {
+	for _, tc := range []struct {
+		warning Warning
+		want    string
+	}{
+		{Warning{File: "f", Text: "it is missing"}, "f: it is missing"},
+		{Warning{File: "f", Line: 3, Text: "skipped"}, "f:3: skipped"},
+		{Warning{File: "f", Line: 3, Section: "s", Text: "skipped"}, "f:3: section [s]: skipped"},
+	} {
+		if got := tc.warning.String(); got != tc.want {
+			t.Errorf("got %q, want %q", got, tc.want)
+		}
+	}
 }

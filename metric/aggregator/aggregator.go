@@ -155,17 +155,13 @@ func New(options Options) (*Aggregator, error) {
 	a.metrics = newMetrics(options.Registerer, a)
 	var err error
 	a.file, err = filewatch.NewContent(filewatch.ContentOptions[*Rules]{
-		Paths: []string{options.RulesFile}, Every: options.Every,
-		Load: func() (*Rules, error) {
-			rules, warnings, err := Load(options.RulesFile)
-			for _, w := range warnings {
-				options.Logger.Warn("part of a file of aggregation rules is ignored", "warning", w.String())
-			}
-			return rules, err
-		},
-		Changed: a.SetRules, Reloaded: a.metrics.reloaded, Logger: options.Logger})
+		What: "aggregation rules", Paths: []string{options.RulesFile}, Every: options.Every,
+		Load:    func() (*Rules, []filewatch.Warning, error) { return Load(options.RulesFile) },
+		Changed: a.SetRules, Logger: options.Logger, Registerer: options.Registerer,
+		Reloads: prometheus.CounterOpts{Name: "lapwing_metric_aggregator_reloads_total",
+			Help: "Reads of a changed file of aggregation rules, by result; after an error the old rules stay."}})
 	if err != nil {
-		return nil, fmt.Errorf("aggregation rules: %w", err)
+		return nil, err
 	}
 	a.SetRules(a.file.Current())
 	return a, nil

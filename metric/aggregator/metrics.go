@@ -7,7 +7,6 @@ type metrics struct {
 	first, corrected              prometheus.Counter
 	dropped                       [stale + 1]prometheus.Counter
 	refusedOutputs, refusedInputs prometheus.Counter
-	reloads                       *prometheus.CounterVec
 }
 
 func newMetrics(registerer prometheus.Registerer, a *Aggregator) metrics {
@@ -26,17 +25,12 @@ func newMetrics(registerer prometheus.Registerer, a *Aggregator) metrics {
 		corrected:      emitted.WithLabelValues("corrected"),
 		refusedOutputs: refused.WithLabelValues("output"),
 		refusedInputs:  refused.WithLabelValues("input"),
-		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_metric_aggregator_reloads_total",
-			Help: "Reads of a changed file of aggregation rules, by result; after an error the old rules stay."},
-			[]string{"result"}),
 	}
 	for r := late; r <= stale; r++ {
 		m.dropped[r] = dropped.WithLabelValues(reasons[r])
 	}
-	m.reloads.WithLabelValues("ok")
-	m.reloads.WithLabelValues("error")
 	if registerer != nil {
-		registerer.MustRegister(m.received, emitted, dropped, refused, m.reloads,
+		registerer.MustRegister(m.received, emitted, dropped, refused,
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lapwing_metric_aggregator_outputs",
 				Help: "Outputs of aggregation rules with inputs or values."}, func() float64 {
 				a.mu.Lock()
@@ -49,12 +43,4 @@ func newMetrics(registerer prometheus.Registerer, a *Aggregator) metrics {
 				Help: "Values kept for results to come or to be corrected."}, func() float64 { return float64(a.Stats().Points) }))
 	}
 	return m
-}
-
-func (m metrics) reloaded(err error) {
-	if err != nil {
-		m.reloads.WithLabelValues("error").Inc()
-		return
-	}
-	m.reloads.WithLabelValues("ok").Inc()
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/lapwing-monitoring/lapwing/internal/filewatch"
 	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 	"github.com/lapwing-monitoring/lapwing/internal/pyre"
 )
@@ -20,20 +21,6 @@ const (
 	MaxFrequency = 31 * 86400
 	MaxName      = 64 << 10
 )
-
-// Warning is a rule that can never have an output.
-type Warning struct {
-	File string
-	Line int // 0 if the whole file is meant
-	Text string
-}
-
-func (w Warning) String() string {
-	if w.Line == 0 {
-		return fmt.Sprintf("%s: %s", w.File, w.Text)
-	}
-	return fmt.Sprintf("%s:%d: %s", w.File, w.Line, w.Text)
-}
 
 // Rules are the rules of a file in their order. They do not change.
 type Rules struct {
@@ -78,13 +65,13 @@ type piece struct {
 }
 
 // Load reads a file. A missing one is a warning, and an empty path is no rules.
-func Load(file string) (*Rules, []Warning, error) {
+func Load(file string) (*Rules, []filewatch.Warning, error) {
 	if file == "" {
 		return &Rules{}, nil, nil
 	}
 	text, err := plainfile.Read(file, MaxFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &Rules{}, []Warning{{File: file, Text: "the file is missing: nothing is aggregated"}}, nil
+		return &Rules{}, []filewatch.Warning{{File: file, Text: "the file is missing: nothing is aggregated"}}, nil
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("read aggregation rules: %w", err)
@@ -94,7 +81,7 @@ func Load(file string) (*Rules, []Warning, error) {
 
 // Parse reads the rules of a file, whose name is in errors and warnings. As with carbon, one bad line is an error
 // of the whole file.
-func Parse(file string, reader io.Reader) (*Rules, []Warning, error) {
+func Parse(file string, reader io.Reader) (*Rules, []filewatch.Warning, error) {
 	text, err := io.ReadAll(io.LimitReader(reader, MaxFile+1))
 	if err != nil {
 		return nil, nil, fmt.Errorf("read %s: %w", file, err)
@@ -103,7 +90,7 @@ func Parse(file string, reader io.Reader) (*Rules, []Warning, error) {
 		return nil, nil, fmt.Errorf("read %s: the file has more than %d bytes", file, MaxFile)
 	}
 	rules := &Rules{}
-	var warnings []Warning
+	var warnings []filewatch.Warning
 	for i, line := range strings.Split(string(text), "\n") {
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' {
@@ -117,7 +104,7 @@ func Parse(file string, reader io.Reader) (*Rules, []Warning, error) {
 			return nil, nil, fmt.Errorf("%s:%d: %w", file, i+1, err)
 		}
 		if r.template, err = parseTemplate(r.output, r.pattern.Groups()); err != nil {
-			warnings = append(warnings, Warning{file, i + 1, fmt.Sprintf("the rule has no outputs: %v", err)})
+			warnings = append(warnings, filewatch.Warning{File: file, Line: i + 1, Text: fmt.Sprintf("the rule has no outputs: %v", err)})
 			continue
 		}
 		rules.rules = append(rules.rules, r)

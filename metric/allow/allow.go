@@ -2,7 +2,7 @@
 //
 // Each file has one regular expression of Python a line. A name in which one of the blacklist is found is refused; then
 // a name is accepted if one of the whitelist is found in it, or if the whitelist is empty or missing. The ingest path
-// asks once per new series. A Watcher re-reads the files when they change.
+// asks once per new series. Watch reads the files again when they change.
 package allow
 
 import (
@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/lapwing-monitoring/lapwing/internal/filewatch"
 	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 	"github.com/lapwing-monitoring/lapwing/internal/pyre"
 )
@@ -41,20 +42,6 @@ func (v Verdict) String() string {
 		return "whitelist"
 	}
 	return "allowed"
-}
-
-// Warning is a line that was left out.
-type Warning struct {
-	File string
-	Line int // 0 if the whole file is meant
-	Text string
-}
-
-func (w Warning) String() string {
-	if w.Line == 0 {
-		return fmt.Sprintf("%s: %s", w.File, w.Text)
-	}
-	return fmt.Sprintf("%s:%d: %s", w.File, w.Line, w.Text)
 }
 
 // List is the patterns of a file. The nil List is empty.
@@ -111,9 +98,9 @@ func (l *Lists) Check(name string) Verdict {
 }
 
 // Load reads both files. An empty path or a missing file is an empty list; the latter is a warning.
-func Load(whitelist, blacklist string) (*Lists, []Warning, error) {
+func Load(whitelist, blacklist string) (*Lists, []filewatch.Warning, error) {
 	lists := &Lists{}
-	var warnings []Warning
+	var warnings []filewatch.Warning
 	for _, f := range []struct {
 		file string
 		list **List
@@ -123,7 +110,7 @@ func Load(whitelist, blacklist string) (*Lists, []Warning, error) {
 		}
 		text, err := plainfile.Read(f.file, MaxFile)
 		if errors.Is(err, fs.ErrNotExist) {
-			warnings = append(warnings, Warning{File: f.file, Text: "the file is missing: the list is empty"})
+			warnings = append(warnings, filewatch.Warning{File: f.file, Text: "the file is missing: the list is empty"})
 			continue
 		}
 		if err != nil {
@@ -141,7 +128,7 @@ func Load(whitelist, blacklist string) (*Lists, []Warning, error) {
 
 // Parse reads the patterns of a file, whose name is in errors and warnings. A bad pattern is skipped with a
 // warning.
-func Parse(file string, reader io.Reader) (*List, []Warning, error) {
+func Parse(file string, reader io.Reader) (*List, []filewatch.Warning, error) {
 	text, err := io.ReadAll(io.LimitReader(reader, MaxFile+1))
 	if err != nil {
 		return nil, nil, fmt.Errorf("read %s: %w", file, err)
@@ -150,7 +137,7 @@ func Parse(file string, reader io.Reader) (*List, []Warning, error) {
 		return nil, nil, fmt.Errorf("read %s: the file has more than %d bytes", file, MaxFile)
 	}
 	list := &List{}
-	var warnings []Warning
+	var warnings []filewatch.Warning
 	for i, line := range strings.Split(string(text), "\n") {
 		// As with carbon, a "#" behind blanks begins a pattern.
 		pattern := strings.TrimSpace(line)
@@ -159,7 +146,7 @@ func Parse(file string, reader io.Reader) (*List, []Warning, error) {
 		}
 		re, err := pyre.Compile(pattern)
 		if err != nil {
-			warnings = append(warnings, Warning{file, i + 1, fmt.Sprintf("the line is skipped: %v", err)})
+			warnings = append(warnings, filewatch.Warning{File: file, Line: i + 1, Text: fmt.Sprintf("the line is skipped: %v", err)})
 			continue
 		}
 		if len(list.patterns) == MaxPatterns {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/lapwing-monitoring/lapwing/internal/filewatch"
 )
 
 func TestMain(m *testing.M) {
@@ -73,11 +75,12 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-func TestWatcher(t *testing.T) {
+type options = filewatch.ContentOptions[*Lists]
+
+func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "whitelist.conf")
-		w, err := NewWatcher(WatcherOptions{Whitelist: file, Blacklist: "testdata/blacklist.conf",
-			Logger: slog.New(slog.DiscardHandler)})
+		w, err := Watch(file, "testdata/blacklist.conf", options{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,11 +116,11 @@ func TestWatcher(t *testing.T) {
 	})
 }
 
-func TestWatcherOptions(t *testing.T) {
-	if _, err := NewWatcher(WatcherOptions{}); err == nil {
+func TestWatchOptions(t *testing.T) {
+	if _, err := Watch("", "", options{}); err == nil {
 		t.Error("no logger is no error")
 	}
-	if _, err := NewWatcher(WatcherOptions{Whitelist: "testdata", Logger: slog.New(slog.DiscardHandler)}); err == nil {
+	if _, err := Watch("testdata", "", options{Logger: slog.New(slog.DiscardHandler)}); err == nil {
 		t.Error("a directory is no error")
 	}
 }

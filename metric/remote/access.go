@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/lapwing-monitoring/lapwing/internal/filewatch"
@@ -110,7 +111,16 @@ func (o *Options) watchAccess() (*filewatch.Content[*access], error) {
 	}
 	var last *access
 	content, err := filewatch.NewContent(filewatch.ContentOptions[*access]{
-		Paths: paths, Every: o.FilesEvery, Load: o.readAccess, Logger: o.Log.With("remote", o.Name),
+		What: "credentials of remote write", Paths: paths, Every: o.FilesEvery, Logger: o.Log.With("remote", o.Name),
+		Load: func() (*access, []filewatch.Warning, error) {
+			a, err := o.readAccess()
+			return a, nil, err
+		},
+		Reloads: prometheus.CounterOpts{
+			Name: "lapwing_metric_remote_reloads_total", ConstLabels: prometheus.Labels{"remote": o.Name},
+			Help: "Reads of changed files with credentials of remote write, by result; after an error the old ones stay.",
+		},
+		Registerer: o.Registerer,
 		Changed: func(next *access) {
 			last.client.CloseIdleConnections()
 			last = next

@@ -2,7 +2,7 @@
 // those of [post] after it.
 //
 // All rules of a section apply one after another, each to all its matches, with Python's regular expressions and
-// replacements. The ingest path asks once per new series. A Watcher re-reads the file when it changes.
+// replacements. The ingest path asks once per new series. Watch reads the file again when it changes.
 package rewrite
 
 import (
@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/lapwing-monitoring/lapwing/internal/filewatch"
 	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 	"github.com/lapwing-monitoring/lapwing/internal/pyre"
 )
@@ -23,20 +24,6 @@ const (
 	MaxRules = 10_000
 	MaxName  = 64 << 10
 )
-
-// Warning is a line that was left out.
-type Warning struct {
-	File string
-	Line int // 0 if the whole file is meant
-	Text string
-}
-
-func (w Warning) String() string {
-	if w.Line == 0 {
-		return fmt.Sprintf("%s: %s", w.File, w.Text)
-	}
-	return fmt.Sprintf("%s:%d: %s", w.File, w.Line, w.Text)
-}
 
 // Rules are the rules of a file.
 type Rules struct {
@@ -81,13 +68,13 @@ func (s *Section) Refused() uint64 {
 }
 
 // Load reads a file. A missing one is a warning, as with carbon, and an empty path is no rules.
-func Load(file string) (*Rules, []Warning, error) {
+func Load(file string) (*Rules, []filewatch.Warning, error) {
 	if file == "" {
 		return &Rules{&Section{}, &Section{}}, nil, nil
 	}
 	text, err := plainfile.Read(file, MaxFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &Rules{&Section{}, &Section{}}, []Warning{{File: file, Text: "the file is missing: no name is rewritten"}}, nil
+		return &Rules{&Section{}, &Section{}}, []filewatch.Warning{{File: file, Text: "the file is missing: no name is rewritten"}}, nil
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("read rewrite rules: %w", err)
@@ -97,7 +84,7 @@ func Load(file string) (*Rules, []Warning, error) {
 
 // Parse reads the rules of a file, whose name is in errors and warnings. A line that carbon skips is a warning; so
 // is a replacement with which carbon fails later.
-func Parse(file string, reader io.Reader) (*Rules, []Warning, error) {
+func Parse(file string, reader io.Reader) (*Rules, []filewatch.Warning, error) {
 	text, err := io.ReadAll(io.LimitReader(reader, MaxFile+1))
 	if err != nil {
 		return nil, nil, fmt.Errorf("read %s: %w", file, err)
@@ -106,11 +93,11 @@ func Parse(file string, reader io.Reader) (*Rules, []Warning, error) {
 		return nil, nil, fmt.Errorf("read %s: the file has more than %d bytes", file, MaxFile)
 	}
 	rules := &Rules{&Section{}, &Section{}}
-	var warnings []Warning
+	var warnings []filewatch.Warning
 	var section *Section
 	for i, line := range strings.Split(string(text), "\n") {
 		warn := func(format string, args ...any) {
-			warnings = append(warnings, Warning{file, i + 1, fmt.Sprintf(format, args...)})
+			warnings = append(warnings, filewatch.Warning{File: file, Line: i + 1, Text: fmt.Sprintf(format, args...)})
 		}
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' {

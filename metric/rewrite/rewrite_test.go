@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/lapwing-monitoring/lapwing/internal/filewatch"
 )
 
 func TestMain(m *testing.M) {
@@ -103,7 +105,9 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-func TestWatcher(t *testing.T) {
+type options = filewatch.ContentOptions[*Rules]
+
+func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "rules.conf")
 		write := func(to string) {
@@ -114,9 +118,9 @@ func TestWatcher(t *testing.T) {
 		}
 		write("b")
 		var changed []string
-		var w *Watcher
+		var w *filewatch.Content[*Rules]
 		var err error
-		w, err = NewWatcher(WatcherOptions{File: file, Logger: slog.New(slog.DiscardHandler), Changed: func(r *Rules) {
+		w, err = Watch(file, options{Logger: slog.New(slog.DiscardHandler), Changed: func(r *Rules) {
 			if r != w.Current() {
 				t.Error("the new rules are not yet the current ones")
 			}
@@ -162,11 +166,11 @@ func TestWatcher(t *testing.T) {
 	})
 }
 
-func TestWatcherOptions(t *testing.T) {
-	if _, err := NewWatcher(WatcherOptions{File: "testdata/rules.conf"}); err == nil {
+func TestWatchOptions(t *testing.T) {
+	if _, err := Watch("testdata/rules.conf", options{}); err == nil {
 		t.Error("no logger is no error")
 	}
-	if _, err := NewWatcher(WatcherOptions{File: "testdata", Logger: slog.New(slog.DiscardHandler)}); err == nil {
+	if _, err := Watch("testdata", options{Logger: slog.New(slog.DiscardHandler)}); err == nil {
 		t.Error("a directory is no error")
 	}
 }

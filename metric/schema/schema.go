@@ -3,8 +3,8 @@
 // Graphite work unchanged.
 //
 // In each file the first section whose pattern is found in the name counts. A name without a section gets what carbon
-// gives it: a value a minute for 7 days, average and 0.5. The store asks once per new series; a Watcher re-reads the
-// files when they change, which affects new series only.
+// gives it: a value a minute for 7 days, average and 0.5. The store asks once per new series. Watch reads the files
+// again when they change.
 package schema
 
 import (
@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/lapwing-monitoring/lapwing/internal/filewatch"
 	"github.com/lapwing-monitoring/lapwing/internal/inifile"
 	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 	"github.com/lapwing-monitoring/lapwing/internal/pyre"
@@ -34,24 +35,6 @@ const DefaultXFilesFactor = 0.5
 
 // maxSeconds bounds a step and a retention: whisper has 32 bits for each.
 const maxSeconds = math.MaxUint32
-
-// Warning is a part of a file that was left out.
-type Warning struct {
-	File    string
-	Line    int // 0 if the whole file is meant
-	Section string
-	Text    string
-}
-
-func (w Warning) String() string {
-	switch {
-	case w.Line == 0:
-		return fmt.Sprintf("%s: %s", w.File, w.Text)
-	case w.Section == "":
-		return fmt.Sprintf("%s:%d: %s", w.File, w.Line, w.Text)
-	}
-	return fmt.Sprintf("%s:%d: section [%s]: %s", w.File, w.Line, w.Section, w.Text)
-}
 
 // Schemas are the sections of both files. They do not change.
 type Schemas struct {
@@ -125,10 +108,10 @@ type Source struct {
 
 // Load reads both files. An empty path stands for the built-in file of Default. storage-schemas.conf must be there if
 // it is named; a missing storage-aggregation.conf is a warning, as with carbon.
-func Load(schemasFile, aggregationFile string) (*Schemas, []Warning, error) {
+func Load(schemasFile, aggregationFile string) (*Schemas, []filewatch.Warning, error) {
 	storage := Source{"built-in storage-schemas.conf", strings.NewReader(builtinStorage)}
 	aggregation := Source{"built-in storage-aggregation.conf", strings.NewReader(builtinAggregation)}
-	var missing []Warning
+	var missing []filewatch.Warning
 	if schemasFile != "" {
 		text, err := plainfile.Read(schemasFile, MaxFile)
 		if err != nil {
@@ -140,7 +123,7 @@ func Load(schemasFile, aggregationFile string) (*Schemas, []Warning, error) {
 		text, err := plainfile.Read(aggregationFile, MaxFile)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			missing = append(missing, Warning{File: aggregationFile,
+			missing = append(missing, filewatch.Warning{File: aggregationFile,
 				Text: "the file is missing: all names are aggregated with average"})
 			aggregation = Source{Name: aggregationFile}
 		case err != nil:
@@ -154,7 +137,7 @@ func Load(schemasFile, aggregationFile string) (*Schemas, []Warning, error) {
 }
 
 // Parse reads both files. What carbon skips is a warning, and what ends carbon is an error.
-func Parse(storage, aggregation Source) (*Schemas, []Warning, error) {
+func Parse(storage, aggregation Source) (*Schemas, []filewatch.Warning, error) {
 	s := &Schemas{noMatch: []series.Archive{{Step: 60, Points: 10080}}}
 	p := parser{}
 	if err := p.sections(storage, []string{"pattern", "retentions"}, func(c *section) error {
@@ -172,7 +155,7 @@ func Parse(storage, aggregation Source) (*Schemas, []Warning, error) {
 
 // parser collects warnings.
 type parser struct {
-	warnings []Warning
+	warnings []filewatch.Warning
 }
 
 // section is a section of a file.
@@ -191,7 +174,7 @@ func (c *section) fail(key string, err error) error {
 }
 
 func (p *parser) warn(c *section, line int, format string, args ...any) {
-	p.warnings = append(p.warnings, Warning{c.file, line, c.Name, fmt.Sprintf(format, args...)})
+	p.warnings = append(p.warnings, filewatch.Warning{File: c.file, Line: line, Section: c.Name, Text: fmt.Sprintf(format, args...)})
 }
 
 // sections calls f for each section of a file, and warns about keys other than known.

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lapwing-monitoring/lapwing/internal/filewatch"
 	"github.com/lapwing-monitoring/lapwing/metric/series"
 )
 
@@ -221,7 +222,9 @@ func TestLoadMissing(t *testing.T) {
 	}
 }
 
-func TestWatcher(t *testing.T) {
+type options = filewatch.ContentOptions[*Schemas]
+
+func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "schemas.conf")
 		written := time.Unix(1_000_000_000, 0)
@@ -238,8 +241,7 @@ func TestWatcher(t *testing.T) {
 		write("10s:1d")
 		calls := 0
 		var log strings.Builder
-		w, err := NewWatcher(WatcherOptions{SchemasFile: file, Changed: func(*Schemas) { calls++ },
-			Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		w, err := Watch(file, "", options{Changed: func(*Schemas) { calls++ }, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -283,18 +285,18 @@ func TestWatcher(t *testing.T) {
 	})
 }
 
-func TestWatcherOptions(t *testing.T) {
-	if _, err := NewWatcher(WatcherOptions{}); err == nil {
+func TestWatchOptions(t *testing.T) {
+	if _, err := Watch("", "", options{}); err == nil {
 		t.Error("no logger is no error")
 	}
 	log := slog.New(slog.DiscardHandler)
-	if _, err := NewWatcher(WatcherOptions{Logger: log, Every: -1}); err == nil {
+	if _, err := Watch("", "", options{Logger: log, Every: -1}); err == nil {
 		t.Error("a negative time is no error")
 	}
-	if _, err := NewWatcher(WatcherOptions{Logger: log, SchemasFile: "testdata/none"}); err == nil {
+	if _, err := Watch("testdata/none", "", options{Logger: log}); err == nil {
 		t.Error("a missing file is no error")
 	}
-	w, err := NewWatcher(WatcherOptions{Logger: log})
+	w, err := Watch("", "", options{Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
