@@ -8,6 +8,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/metric/series"
 )
 
 // metricsResource is the resource in roles for the backend's own metrics and for stored ones.
@@ -16,19 +17,10 @@ const metricsResource = "metrics"
 // StoredMetrics is the store of metrics with its query APIs. The paths of the requests have no prefix: /render is
 // Graphite's, /api/v1/query is Prometheus'.
 type StoredMetrics interface {
-	Graphite(w http.ResponseWriter, r *http.Request, view MetricView)
-	Prometheus(w http.ResponseWriter, r *http.Request, view MetricView)
+	Graphite(w http.ResponseWriter, r *http.Request, view series.View)
+	Prometheus(w http.ResponseWriter, r *http.Request, view series.View)
 	// SeriesOf returns the series of a check's points, as Graphite targets.
 	SeriesOf(ctx context.Context, namespace, entity, check string) ([]EventSeries, error)
-}
-
-// MetricView is what a user may see of stored metrics.
-type MetricView struct {
-	All bool
-	// Write says that the user may change series, and send points.
-	Write bool
-	// Namespaces are those whose events the user may list, if All is not set: their series have the tag namespace.
-	Namespaces []string
 }
 
 // EventSeries is a series of a check's points.
@@ -60,7 +52,7 @@ func (a *API) serveStoredMetrics() {
 // metricWrites are the paths that write: only users who may create metrics use them.
 var metricWrites = []string{"api/v1/write", "tags/tagSeries", "tags/tagMultiSeries", "tags/delSeries", "events"}
 
-func (a *API) stored(name string, serve func(StoredMetrics, http.ResponseWriter, *http.Request, MetricView)) func(*response, *request) error {
+func (a *API) stored(name string, serve func(StoredMetrics, http.ResponseWriter, *http.Request, series.View)) func(*response, *request) error {
 	prefix := strings.TrimSuffix(ours, "/") + "/" + name
 	return func(w *response, r *request) error {
 		if a.opts.Metrics == nil {
@@ -83,8 +75,8 @@ func (a *API) stored(name string, serve func(StoredMetrics, http.ResponseWriter,
 
 // MetricViewOf returns what a user may see of stored metrics: all with the right to get metrics, and otherwise the series of
 // events in those namespaces where the user may list all events.
-func MetricViewOf(users *auth.Auth, sn *config.Snapshot, id *auth.Identity) MetricView {
-	view := MetricView{
+func MetricViewOf(users *auth.Auth, sn *config.Snapshot, id *auth.Identity) series.View {
+	view := series.View{
 		All:   users.Authorize(id, auth.Attributes{Verb: "get", Resource: metricsResource}),
 		Write: users.Authorize(id, auth.Attributes{Verb: "create", Resource: metricsResource}),
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"path/filepath"
 
 	"github.com/lapwing-monitoring/lapwing/api"
@@ -103,25 +102,11 @@ func (b *Backend) buildRules(p *parts) (err error) {
 }
 
 // storedMetrics implements api.StoredMetrics.
-type storedMetrics struct{ server *metric.Server }
-
-func viewFor(v api.MetricView) metric.View {
-	return metric.View{All: v.All, Namespaces: v.Namespaces, Write: v.Write}
-}
-
-// Graphite implements api.StoredMetrics.
-func (s storedMetrics) Graphite(w http.ResponseWriter, r *http.Request, v api.MetricView) {
-	s.server.Graphite(w, r, viewFor(v))
-}
-
-// Prometheus implements api.StoredMetrics.
-func (s storedMetrics) Prometheus(w http.ResponseWriter, r *http.Request, v api.MetricView) {
-	s.server.Prometheus(w, r, viewFor(v))
-}
+type storedMetrics struct{ *metric.Server }
 
 // SeriesOf implements api.StoredMetrics.
 func (s storedMetrics) SeriesOf(ctx context.Context, namespace, entity, check string) ([]api.EventSeries, error) {
-	names, err := s.server.SeriesOf(ctx, namespace, entity, check)
+	names, err := s.Server.SeriesOf(ctx, namespace, entity, check)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +169,7 @@ func metricViewOf(users *auth.Auth, store *config.Store, agents bool, by *resour
 		}
 		return metric.View{}, fmt.Errorf("its author %q may see no metrics: write it again as another user", by.User)
 	}
-	return viewFor(v), nil
+	return v, nil
 }
 
 // parseMetricCheck checks the expression of a metric check.

@@ -23,13 +23,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/metric/store"
 )
 
-// View is what a request may see: all series, or those of events of some namespaces, which have the tag namespace.
-type View struct {
-	All        bool
-	Namespaces []string
-	// Write lets the request change series and notes.
-	Write bool
-}
+// View is what a request may see.
+type View = series.View
 
 // viewKey is the key under which a request's context has its View: the query APIs are handlers, which know requests only.
 type viewKey struct{}
@@ -43,8 +38,8 @@ func viewOf(r *http.Request) View {
 	return v
 }
 
-// namespaces is a regular expression that matches the namespaces of a view from the start of a value to its end.
-func (v *View) namespaces() string {
+// namespacesOf is a regular expression that matches the namespaces of a view from the start of a value to its end.
+func namespacesOf(v View) string {
 	quoted := make([]string, len(v.Namespaces))
 	for i, ns := range v.Namespaces {
 		quoted[i] = regexp.QuoteMeta(ns)
@@ -56,7 +51,7 @@ func (v *View) namespaces() string {
 }
 
 // shows reports whether the view has a series.
-func (v *View) shows(canonical string) bool {
+func shows(v View, canonical string) bool {
 	if v.All {
 		return true
 	}
@@ -76,7 +71,7 @@ func (s *source) limited(exprs []string) []string {
 	if s.view.All {
 		return exprs
 	}
-	return append(slices.Clone(exprs), ingest.NamespaceTag+"=~"+s.view.namespaces())
+	return append(slices.Clone(exprs), ingest.NamespaceTag+"=~"+namespacesOf(s.view))
 }
 
 // badRequest is an error that is the fault of a request.
@@ -110,7 +105,7 @@ func (s *source) Find(ctx context.Context, pattern string) ([]string, error) {
 		names = []string{pattern} // the index may not have it yet; without values it shows nothing
 	}
 	if !s.view.All {
-		names = slices.DeleteFunc(names, func(n string) bool { return !s.view.shows(n) })
+		names = slices.DeleteFunc(names, func(n string) bool { return !shows(s.view, n) })
 	}
 	return names, nil
 }
@@ -154,7 +149,7 @@ func (s *source) Nodes(ctx context.Context, pattern string) ([]graphite.Node, er
 	}
 	var out []graphite.Node
 	for _, n := range found {
-		if s.view.All || s.view.shows(n.Path) {
+		if s.view.All || shows(s.view, n.Path) {
 			out = append(out, graphite.Node{Path: n.Path, Leaf: n.Leaf, Branch: n.Branch})
 		}
 	}
@@ -165,7 +160,7 @@ func (s *source) Nodes(ctx context.Context, pattern string) ([]graphite.Node, er
 func (s *source) All(ctx context.Context, f func(name string) bool) error {
 	var names []string
 	err := s.server.index.All(ctx, func(n string) bool {
-		if s.view.shows(n) {
+		if shows(s.view, n) {
 			names = append(names, n)
 		}
 		return true
@@ -269,7 +264,7 @@ func (s *source) DeleteSeries(ctx context.Context, paths []string) error {
 		if err != nil {
 			return badRequest{err}
 		}
-		if s.view.shows(string(canonical)) {
+		if shows(s.view, string(canonical)) {
 			names = append(names, string(canonical))
 		}
 	}
@@ -311,7 +306,7 @@ func (q queryable) Querier(mint, maxt int64) (storage.Querier, error) {
 	if q.view.All {
 		return &promQuerier{Querier: all}, nil
 	}
-	only, err := labels.NewMatcher(labels.MatchRegexp, ingest.NamespaceTag, q.view.namespaces())
+	only, err := labels.NewMatcher(labels.MatchRegexp, ingest.NamespaceTag, namespacesOf(q.view))
 	if err != nil {
 		return nil, errors.Join(err, all.Close())
 	}

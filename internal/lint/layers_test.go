@@ -95,7 +95,8 @@ var layers = []layer{
 	{"metric/alert", "computed config selector state metric/rulefile", "checks on metrics; events go in through an interface"},
 
 	// What people use.
-	{"api", "aggregate api/openapi audit auth backup config delivery filter inhibit queue selector silence state substitute trace",
+	{"api", "aggregate api/openapi audit auth backup config delivery filter inhibit metric/series queue selector silence state " +
+		"substitute trace",
 		"HTTP in front of snapshot and state; events go in through an interface"},
 	{"api/openapi", "", "the document and how it is made; knows no route of its own"},
 	{"audit", "broker broker/blocks config", "told by config and api who changed what; asked by api"},

@@ -1,5 +1,5 @@
-// Package series has the types that the parts of metric share: a series' archives, how its values are aggregated, and
-// its values over a range of time.
+// Package series has the types that the parts of metric share: a series' archives, how its values are aggregated, its
+// values over a range of time, and what a request may see of it.
 //
 // All times are Unix seconds and all steps are seconds, unless a name says otherwise. A value that is not there is NaN;
 // NaN itself is never stored.
@@ -119,6 +119,15 @@ type Range struct {
 
 // End returns the time behind the last value.
 func (r *Range) End() int64 { return r.Start + int64(len(r.Values))*r.Step }
+
+// View is what a request may see of stored series, and whether it may change them.
+type View struct {
+	// All is all series. Otherwise the request sees those of events of Namespaces: they have the tag namespace.
+	All        bool
+	Namespaces []string
+	// Write lets the request change series and notes, and send points.
+	Write bool
+}
 
 // FloorMod returns a modulo b with the sign of b, as Python has it. b must be positive.
 func FloorMod(a, b int64) int64 {
