@@ -258,18 +258,6 @@ func short(name string) string {
 // would have empty nodes for them. The tags stay as they are. It returns name itself if that is clean, otherwise a copy.
 // The result may be empty.
 func Clean(name []byte) []byte {
-	return clean(name, func(c byte) bool { return c > ' ' && c != 0x7f })
-}
-
-// CleanStrict is Clean with more bytes replaced: all except for letters and digits of ASCII, dots, and those of allowed.
-// carbon-c-relay does the same by default, where allowed is "-_:#".
-func CleanStrict(name []byte, allowed string) []byte {
-	return clean(name, func(c byte) bool {
-		return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || strings.IndexByte(allowed, c) >= 0
-	})
-}
-
-func clean(name []byte, good func(byte) bool) []byte {
 	path := name
 	if i := bytes.IndexByte(name, ';'); i >= 0 {
 		path = name[:i]
@@ -280,25 +268,28 @@ func clean(name []byte, good func(byte) bool) []byte {
 			dot = true
 			continue
 		}
-		if c == '.' || !good(c) {
-			return cleaned(path[:i], path[i:], name[len(path):], good)
+		if c == '.' || !printable(c) {
+			return cleaned(path[:i], path[i:], name[len(path):])
 		}
 		dot = false
 	}
 	if dot && len(path) > 0 {
-		return cleaned(path, nil, name[len(path):], good)
+		return cleaned(path, nil, name[len(path):])
 	}
 	return name
 }
 
+// printable reports whether Clean keeps c.
+func printable(c byte) bool { return c > ' ' && c != 0x7f }
+
 // cleaned makes the clean name of a part that is clean but for a dot at its end, the rest of the path, and the tags.
-func cleaned(begin, rest, tags []byte, good func(byte) bool) []byte {
+func cleaned(begin, rest, tags []byte) []byte {
 	out := make([]byte, 0, len(begin)+len(rest)+len(tags))
 	out = append(out, begin...)
 	for _, c := range rest {
 		switch {
 		case c == '.' && (len(out) == 0 || out[len(out)-1] == '.'):
-		case c == '.' || good(c):
+		case c == '.' || printable(c):
 			out = append(out, c)
 		default:
 			out = append(out, '_')

@@ -334,7 +334,9 @@ func reference(r *prompb.WriteRequest) (lines []string) {
 			}
 		}
 		ls.Sort()
-		name, err := promname.FromLabels(ls.Labels())
+		var b promname.Builder
+		ls.Labels().Range(func(l labels.Label) { b.Add([]byte(l.Name), []byte(l.Value)) })
+		name, err := b.Append(nil)
 		if bad || err != nil || len(name) > 8<<10 {
 			continue
 		}

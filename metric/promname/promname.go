@@ -90,14 +90,6 @@ func (b *Builder) Append(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// FromLabels returns the stored name of ls.
-func FromLabels(ls labels.Labels) (string, error) {
-	var b Builder
-	ls.Range(func(l labels.Label) { b.Add([]byte(l.Name), []byte(l.Value)) })
-	name, err := b.Append(nil)
-	return string(name), err
-}
-
 // ToLabels returns the labels of a stored name, with the metric name as __name__. A name whose tags cannot be read is a
 // metric name as a whole. Bytes that are not UTF-8 become U+FFFD, because Prometheus accepts nothing else.
 func ToLabels(name string) labels.Labels {

@@ -99,9 +99,6 @@ func New(o Options) (*Engine, error) {
 	return &Engine{options: o, functions: newTable()}, nil
 }
 
-// Functions describes the functions that targets may call, sorted by name.
-func (e *Engine) Functions() []FunctionInfo { return e.functions.infos() }
-
 // Evaluate returns the series of the targets, in their order. Callers must not change the values of the series.
 func (e *Engine) Evaluate(ctx context.Context, targets []string, req Request) ([]*Series, error) {
 	if req.Location == nil {

@@ -88,25 +88,13 @@ xFilesFactor = 0.5
 aggregationMethod = average
 `
 
-// Default returns the schemas of a server without files: 10 seconds for a day, a minute for 30 days and 10 minutes for
-// a year, and 60:90d for names that begin with "carbon."; names that end in .min, .max and .count are aggregated with
-// min, max and sum, all others with average.
-func Default() *Schemas {
-	s, _, err := Parse(Source{"built-in storage-schemas.conf", strings.NewReader(builtinStorage)},
-		Source{"built-in storage-aggregation.conf", strings.NewReader(builtinAggregation)})
-	if err != nil {
-		panic(err) // a test parses them
-	}
-	return s
-}
-
 // Source is a file to parse. Name is in errors and warnings. A nil Reader is a file without sections.
 type Source struct {
 	Name   string
 	Reader io.Reader
 }
 
-// Load reads both files. An empty path stands for the built-in file of Default. storage-schemas.conf must be there if
+// Load reads both files. An empty path stands for the built-in file. storage-schemas.conf must be there if
 // it is named; a missing storage-aggregation.conf is a warning, as with carbon.
 func Load(schemasFile, aggregationFile string) (*Schemas, []filewatch.Warning, error) {
 	storage := Source{"built-in storage-schemas.conf", strings.NewReader(builtinStorage)}
@@ -289,21 +277,6 @@ func (s *Schemas) Match(name string) (archives []series.Archive, method series.M
 		}
 	}
 	return archives, method, xff, rule
-}
-
-// Policies returns all lists of archives that Match can return, in the order of the file, each once.
-func (s *Schemas) Policies() [][]series.Archive {
-	var all [][]series.Archive
-	add := func(archives []series.Archive) {
-		if !slices.ContainsFunc(all, func(a []series.Archive) bool { return slices.Equal(a, archives) }) {
-			all = append(all, archives)
-		}
-	}
-	for _, r := range s.storage {
-		add(r.archives)
-	}
-	add(s.noMatch)
-	return all
 }
 
 // Timeouts returns how many names were taken as not matched because a pattern took too long.

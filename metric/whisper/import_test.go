@@ -105,7 +105,7 @@ func (m *memory) Fetch(ctx context.Context, name string, from, until, now int64)
 	for i, a := range m.policy(name).Archives {
 		f.Archives = append(f.Archives, Archive{Archive: a, points: points[i]})
 	}
-	r, ok := f.Fetch(from, until, now)
+	r, ok := fetch(f, from, until, now)
 	return r, ok, nil
 }
 

@@ -55,28 +55,6 @@ func between(points []Point, first, last int64) []Point {
 	return points[i:max(i, j)]
 }
 
-// ReadHeader reads and checks the header of a file, and that the file has the size that the header says. The size of a
-// file that is compressed with gzip is not checked.
-func ReadHeader(path string, o ReadOptions) (Header, error) {
-	f, size, err := open(path)
-	if err != nil {
-		return Header{}, err
-	}
-	defer func() { _ = f.Close() }()
-	r, zip, err := decompressed(path, bufio.NewReaderSize(f, 512))
-	if err != nil {
-		return Header{}, fmt.Errorf("read whisper file %s: %w", path, err)
-	}
-	h, err := readHeader(r, o)
-	if err == nil && !zip {
-		err = checkSize(&h, size)
-	}
-	if err != nil {
-		return Header{}, fmt.Errorf("read whisper file %s: %w", path, err)
-	}
-	return h, nil
-}
-
 // Read reads a file. One whose name ends in .gz is decompressed. The file may be written by carbon in the meantime.
 func Read(path string, o ReadOptions) (*File, error) {
 	f, size, err := open(path)
@@ -223,34 +201,4 @@ func readArchive(r io.Reader, a series.Archive) (Archive, error) {
 func slotOf(a series.Archive, base, t int64) int64 {
 	d := t - base
 	return series.FloorMod((d-series.FloorMod(d, a.Step))/a.Step, a.Points)
-}
-
-// Fetch returns the values in (from, until] with whisper's rules, where now is the present time. It reports false if
-// the file can have no values there.
-func (f *File) Fetch(from, until, now int64) (series.Range, bool) {
-	oldest := now
-	for _, a := range f.Archives {
-		oldest = min(oldest, now-a.Retention())
-	}
-	if from > until || from > now || until < oldest {
-		return series.Range{}, false
-	}
-	from, until = max(from, oldest), min(until, now)
-	a := &f.Archives[len(f.Archives)-1]
-	if i := slices.IndexFunc(f.Archives, func(a Archive) bool { return a.Retention() >= now-from }); i >= 0 {
-		a = &f.Archives[i]
-	}
-	start, end := series.Floor(from, a.Step)+a.Step, series.Floor(until, a.Step)+a.Step
-	if start == end {
-		end += a.Step
-	}
-	r := series.Range{Start: start, Step: a.Step, Values: make([]float64, (end-start)/a.Step),
-		Aggregation: f.Header.Method, XFilesFactor: f.Header.XFilesFactor}
-	for i := range r.Values {
-		r.Values[i] = math.NaN()
-	}
-	for _, p := range between(a.points, start, end-1) {
-		r.Values[(p.Time-start)/a.Step] = p.Value
-	}
-	return r, true
 }

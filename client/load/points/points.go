@@ -322,9 +322,6 @@ func (r *run) report(done <-chan struct{}) {
 	}
 }
 
-// Expect returns the value that a host's metric has in a round.
-func Expect(host, metric, round int) float64 { return newValues().number[pick(host, metric, round)] }
-
 // same reports whether two values are the same but for the rounding of sums.
 func same(a, b float64) bool {
 	return a == b || math.Abs(a-b) <= 1e-9*math.Max(math.Abs(a), math.Abs(b))
