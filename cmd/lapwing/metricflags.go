@@ -49,6 +49,8 @@ func metricFlags(f *pflag.FlagSet, o *metric.Options) {
 		"carbon's aggregation-rules.conf: series computed from other series as points arrive")
 	f.BoolVar(&o.Aggregator.AggregatesOnly, "aggregates-only", o.Aggregator.AggregatesOnly,
 		"store only series that --aggregation-rules-file makes, as carbon does with FORWARD_ALL = False")
+	f.BoolVar(&o.Aggregator.Carbon, "aggregate-like-carbon", o.Aggregator.Carbon,
+		"compute the series of --aggregation-rules-file as carbon does: each point counts, and intervals that are still open are stored, too")
 	f.StringVar(&o.RewriteFile, "rewrite-rules-file", o.RewriteFile, "carbon's rewrite-rules.conf")
 	f.StringVar(&o.WhitelistFile, "carbon-whitelist-file", o.WhitelistFile, "carbon's whitelist.conf: names of series that are taken")
 	f.StringVar(&o.BlacklistFile, "carbon-blacklist-file", o.BlacklistFile, "carbon's blacklist.conf: names of series that are refused")

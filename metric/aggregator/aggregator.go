@@ -56,9 +56,6 @@ type Options struct {
 	// computed every frequency seconds since it was first seen, whether an interval has ended or not, and emitted if
 	// points came; and a point for an interval that is no longer kept opens it again. Grace and Future do not apply.
 	Carbon bool
-	// WriteBack is the time between two computations with Carbon if it is shorter than the frequency
-	// (WRITE_BACK_FREQUENCY).
-	WriteBack time.Duration
 
 	// MaxOutputs, MaxInputs and MaxPoints bound outputs, sources of all outputs together, and with Carbon the points of an
 	// interval. Defaults 100,000, 3,000,000 and 1,000,000.
@@ -101,8 +98,6 @@ func (o *Options) setDefaults() error {
 		return errors.New("the option Logger is not set")
 	case o.Grace > 24*time.Hour:
 		return fmt.Errorf("the option Grace is %s, it must be at most a day", o.Grace)
-	case o.WriteBack < 0 || o.WriteBack > 0 && o.WriteBack < time.Second:
-		return fmt.Errorf("the option WriteBack is %s, it must be 0 or at least a second", o.WriteBack)
 	}
 	return nil
 }

@@ -506,29 +506,29 @@ func TestCarbon(t *testing.T) {
 func TestCarbonBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBundle(t, "all (10) = count s.*", func(o *Options) {
-			o.Carbon, o.WriteBack, o.MaxPoints, o.MaxIntervals = true, 2*time.Second, 3, 1
+			o.Carbon, o.MaxPoints, o.MaxIntervals = true, 3, 1
 		})
 		y := b.one("s.y")
 		for range 5 {
-			b.add(y, 0, 1)
+			b.add(y, 1000, 1)
 		}
-		b.until(2)
-		b.want("2 all 0 3")
+		b.until(10)
+		b.want("10 all 1000 3")
 		for i := range int64(6) {
-			b.add(y, 10*i, 1)
+			b.add(y, 1000+10*i, 1)
 		}
-		b.until(4)
-		b.want("4 all 10 1", "4 all 20 1", "4 all 30 1", "4 all 40 1", "4 all 50 1")
+		b.until(20)
+		b.want("20 all 1010 1", "20 all 1020 1", "20 all 1030 1", "20 all 1040 1", "20 all 1050 1")
 		if s := b.Stats(); s.Points != 3 || b.dropped(full) != 3 {
 			t.Errorf("%+v, %g dropped", s, b.dropped(full))
 		}
 		for i := range int64(2 * maxCarbonIntervals) {
-			b.add(y, 10*i, 1)
+			b.add(y, 1000+10*i, 1)
 		}
 		if s := b.Stats(); s.Points > maxCarbonIntervals+3 {
 			t.Errorf("%+v", s)
 		}
-		b.until(5)
+		b.until(21)
 		b.stop()
 		b.want() // no interval has ended
 	})
@@ -728,7 +728,6 @@ func TestOptions(t *testing.T) {
 	f("Every", func(o *Options) { o.Every = -1 })
 	f("Future", func(o *Options) { o.Future = 25 * time.Hour })
 	f("Grace", func(o *Options) { o.Grace = 25 * time.Hour })
-	f("WriteBack", func(o *Options) { o.WriteBack = time.Millisecond })
 	f("MaxIntervals", func(o *Options) { o.MaxIntervals = -1 })
 	f("MaxOutputs", func(o *Options) { o.MaxOutputs = -1 })
 	f("MaxInputs", func(o *Options) { o.MaxInputs = -1 })

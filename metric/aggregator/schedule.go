@@ -71,9 +71,6 @@ func (a *Aggregator) schedule(o *output) {
 		now := time.Now().UnixNano()
 		if a.options.Carbon {
 			t.period = o.rule.frequency * int64(time.Second)
-			if a.options.WriteBack > 0 {
-				t.period = min(t.period, int64(a.options.WriteBack))
-			}
 			t.due = now + t.period
 		} else {
 			t.frequency = o.rule.frequency
