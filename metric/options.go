@@ -117,7 +117,7 @@ type RelayOptions struct {
 	// Replication is how many destinations get each series. Diverse has them on different hosts.
 	Replication int
 	Diverse     bool
-	// Protocol is pickle, line, protobuf or udp.
+	// Protocol is pickle, line, protobuf, udp or gzip.
 	Protocol string
 	// QueueBytes bounds the points of a destination in memory, SpillBytes those on disk.
 	QueueBytes int

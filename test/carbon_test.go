@@ -545,13 +545,13 @@ func TestCarbonTakesBadInput(t *testing.T) {
 		"a deep pickle": strings.Repeat("(", 100_000) + ".",
 		"nothing":       "",
 	} {
-		counted(what, c.pickle, frame([]byte(payload)), "pickle", "frame", 1)
+		counted(what, c.pickle, framed([]byte(payload)), "pickle", "frame", 1)
 	}
-	counted("a pickle with a bad item", c.pickle, frame(fmt.Appendf(nil, "(lp0\n(S'a.b'\n(I%d\nS'x'\ntta(I1\nI2\nta.", now)), "pickle", "item", 1)
-	counted("half a frame", c.pickle, frame(make([]byte, 1000))[:500], "pickle", "incomplete", 1)
+	counted("a pickle with a bad item", c.pickle, framed(fmt.Appendf(nil, "(lp0\n(S'a.b'\n(I%d\nS'x'\ntta(I1\nI2\nta.", now)), "pickle", "item", 1)
+	counted("half a frame", c.pickle, framed(make([]byte, 1000))[:500], "pickle", "incomplete", 1)
 	counted("a frame of 4 GB", c.pickle, []byte{255, 255, 255, 255, 1, 2, 3}, "pickle", "frame", 1)
-	counted("no protobuf", c.proto, frame([]byte("hello")), "protobuf", "frame", 1)
-	counted("half a frame", c.proto, frame(make([]byte, 1000))[:500], "protobuf", "incomplete", 1)
+	counted("no protobuf", c.proto, framed([]byte("hello")), "protobuf", "frame", 1)
+	counted("half a frame", c.proto, framed(make([]byte, 1000))[:500], "protobuf", "incomplete", 1)
 	udp, err := net.Dial("udp", c.udp)
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
-	"github.com/lapwing-monitoring/lapwing/metric/carbon"
+	"github.com/lapwing-monitoring/lapwing/metric/frame"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -205,8 +205,8 @@ func trySendTo(address string, data []byte) error {
 	return err
 }
 
-// frame puts a length before a pickle or a protobuf message.
-func frame(payload []byte) []byte {
+// framed puts a length before a pickle or a protobuf message.
+func framed(payload []byte) []byte {
 	n := len(payload)
 	return append([]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}, payload...)
 }
@@ -221,8 +221,8 @@ func TestMetricsOfEachProtocol(t *testing.T) {
 	line := func(protocol string, value int) []byte {
 		return fmt.Appendf(nil, "proto.%s.load %d %d\n", protocol, value, now)
 	}
-	point := func(protocol string, value float64) []carbon.Point {
-		return []carbon.Point{{Name: []byte("proto." + protocol + ".load"), Time: now, Value: value}}
+	message := func(f frame.Format, protocol string, value float64) []byte {
+		return f.End(f.Append(f.Begin(nil), []byte("proto."+protocol+".load"), now, value), 0)
 	}
 	sendTo(t, b.line, line("line", 1))
 	udp, err := net.Dial("udp", b.udp)
@@ -239,8 +239,8 @@ func TestMetricsOfEachProtocol(t *testing.T) {
 		t.Fatal(err)
 	}
 	sendTo(t, b.gzip, zipped.Bytes())
-	sendTo(t, b.pickle, carbon.AppendPickle(nil, point("pickle", 4)))
-	sendTo(t, b.protobuf, carbon.AppendProtobuf(nil, point("protobuf", 5)))
+	sendTo(t, b.pickle, message(frame.Pickle, "pickle", 4))
+	sendTo(t, b.protobuf, message(frame.Protobuf, "protobuf", 5))
 	write := func(g *graphiteServer, protocol string, value float64) int {
 		msg, err := (&prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{
 			Labels:  []prompb.Label{{Name: "__name__", Value: "proto." + protocol + ".load"}},

@@ -90,13 +90,14 @@ func (c *Content[T]) Stop(ctx context.Context) error { return c.watcher.Stop(ctx
 
 func (c *Content[T]) load() (T, error) {
 	content, warnings, err := c.options.Load()
-	if err != nil { // it may come at each look
-		return content, err
-	}
+	c.warn(warnings)
+	return content, err
+}
+
+func (c *Content[T]) warn(warnings []Warning) {
 	for _, w := range warnings {
 		c.options.Logger.Warn("part of a file is ignored", "what", c.options.What, "warning", w.String())
 	}
-	return content, nil
 }
 
 func (c *Content[T]) reload() {
@@ -111,9 +112,10 @@ func (c *Content[T]) reload() {
 	c.use(next)
 }
 
-// retry is reload after an error that is known.
+// retry is reload after an error that is known. It is silent until it succeeds.
 func (c *Content[T]) retry() {
-	if next, err := c.load(); err == nil {
+	if next, warnings, err := c.options.Load(); err == nil {
+		c.warn(warnings)
 		c.use(next)
 	}
 }

@@ -27,6 +27,7 @@ func TestContent(t *testing.T) {
 			}
 		}
 		write("one")
+		registry := prometheus.NewRegistry()
 		changes := make(chan string, 10)
 		var log strings.Builder
 		var c *Content[string]
@@ -41,7 +42,7 @@ func TestContent(t *testing.T) {
 				return string(text), nil, err
 			},
 			Changed: func(text string) { changes <- text + " and " + c.Current() },
-			Reloads: prometheus.CounterOpts{Name: "reloads"}})
+			Reloads: prometheus.CounterOpts{Name: "reloads"}, Registerer: registry})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,5 @@
 // Package carbon receives points as Graphite's carbon does: lines over TCP and UDP, and frames of pickle or protobuf over
-// TCP. The programs that take points start a Listener per port; the relay and the load tools use the encoders.
+// TCP. The programs that take points start a Listener per port; package frame writes what it reads.
 //
 // A Listener passes points to a Writer of the caller's, one per connection. If that blocks, the connection is not read,
 // and the sender notices by TCP's own means. UDP has no such means, so a DroppingWriter drops and says how much. Nothing

@@ -32,13 +32,9 @@ func (c *counter) Close() error { return nil }
 //
 //	go test -run xxx -bench Listener ./metric/carbon
 func BenchmarkListener(b *testing.B) {
-	var points []Point
+	var points []point
 	for i := range 500 {
-		points = append(points, Point{fmt.Appendf(nil, "servers.host%03d.cpu.total.idle", i), now, float64(i) * 1.37})
-	}
-	var lines []byte
-	for _, p := range points {
-		lines = AppendLine(lines, p)
+		points = append(points, point{fmt.Sprintf("servers.host%03d.cpu.total.idle", i), now, float64(i) * 1.37})
 	}
 	ca := testcert.New(b, "ours")
 	config := serverTLS(b, withPair(tlsfiles.Options{}, ca.Issue(b, []string{"127.0.0.1"}, nil)))
@@ -47,10 +43,10 @@ func BenchmarkListener(b *testing.B) {
 		opts Options
 		data []byte
 	}{
-		{"line", Options{Protocol: LineTCP}, lines},
-		{"tls", Options{Protocol: LineTCP, TLS: config}, lines},
-		{"pickle", Options{Protocol: Pickle}, AppendPickle(nil, points)},
-		{"protobuf", Options{Protocol: Protobuf}, AppendProtobuf(nil, points)},
+		{"line", Options{Protocol: LineTCP}, asLines(points)},
+		{"tls", Options{Protocol: LineTCP, TLS: config}, asLines(points)},
+		{"pickle", Options{Protocol: Pickle}, asPickle(points...)},
+		{"protobuf", Options{Protocol: Protobuf}, asProtobuf(points...)},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
 			w := &counter{want: b.N * len(points), done: make(chan struct{})}

@@ -471,9 +471,9 @@ func TestStopCutsOffBlockedWriters(t *testing.T) {
 		if err := r.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		data := AppendLine(nil, Point{[]byte("a"), 1423931224, 1})
+		data := asLines([]point{{"a", 1423931224, 1}})
 		if protocol == Pickle {
-			data = AppendPickle(nil, []Point{{[]byte("a"), 1423931224, 1}})
+			data = asPickle(point{"a", 1423931224, 1})
 		}
 		for range 20 { // more than may decode pickles at a time
 			if _, err := r.dial(t).Write(data); err != nil {
@@ -627,20 +627,20 @@ func frame(data string) []byte {
 }
 
 func TestFrameListeners(t *testing.T) {
-	points := encoded()
+	points := various()
 	points = points[len(points)-600:]
-	points[len(points)-1].Time = now
+	points[len(points)-1].seconds = now
 	for i := range points {
-		points[i].Time = min(points[i].Time, now)
+		points[i].seconds = min(points[i].seconds, now)
 	}
-	for protocol, data := range map[Protocol][]byte{Pickle: AppendPickle(nil, points), Protobuf: AppendProtobuf(nil, points)} {
+	for protocol, data := range map[Protocol][]byte{Pickle: asPickle(points...), Protobuf: asProtobuf(points...)} {
 		t.Run(string(protocol), func(t *testing.T) {
 			r := listen(t, Options{Protocol: protocol})
 			stream := slices.Concat(data, frame("garbage"), frame(""), data, data[:100])
 			r.send(t, stream)
 			for range 2 {
 				for i, got := range r.sink.next(t, 600) {
-					want := fmt.Sprintf("%s %v %v", points[i].Name, points[i].Value, points[i].Time*1000)
+					want := fmt.Sprintf("%s %v %v", points[i].name, points[i].value, points[i].seconds*1000)
 					if got != want {
 						t.Fatalf("point %d: %q, want %q", i, got, want)
 					}
@@ -668,11 +668,11 @@ func TestFrameListeners(t *testing.T) {
 
 func TestFramesInPieces(t *testing.T) {
 	r := prepare(t, Options{Protocol: Pickle})
-	var points []Point
+	var points []point
 	for i := range 5 {
-		points = append(points, Point{fmt.Appendf(nil, "m%d", i), now, 1})
+		points = append(points, point{fmt.Sprintf("m%d", i), now, 1})
 	}
-	data := slices.Concat(AppendPickle(nil, points), frame("]."), AppendPickle(nil, points[:1]))
+	data := slices.Concat(asPickle(points...), frame("]."), asPickle(points[0]))
 	for _, pieces := range inPieces(data) {
 		c := newConn(r.Listener, nil, nil)
 		if reason := c.frames(&chunks{withoutEmpty(pieces), io.EOF}, c.pickle); reason != closedEOF {
@@ -686,9 +686,9 @@ func TestFramesInPieces(t *testing.T) {
 	// Long frames, with and without big buffers.
 	points = points[:0]
 	for i := range 500 {
-		points = append(points, Point{fmt.Appendf(nil, "m%0300d", i), now, 1})
+		points = append(points, point{fmt.Sprintf("m%0300d", i), now, 1})
 	}
-	data = slices.Concat(AppendPickle(nil, points), AppendPickle(nil, points))
+	data = slices.Concat(asPickle(points...), asPickle(points...))
 	for _, lent := range []int64{0, maxBig} {
 		r.buffers.lent.Store(lent)
 		for _, size := range []int{1, 1000, 1024, 65_536, 1 << 20} {

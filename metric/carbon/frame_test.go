@@ -247,57 +247,18 @@ func TestProtobuf(t *testing.T) {
 	}
 }
 
-// encoded are the points that testdata/encoded.txt has as pickles.
-func encoded() []Point {
-	points := []Point{
-		{[]byte("servers.h1.cpu.total.idle"), 1423931224, 60.2},
-		{[]byte("disk.used;dc=dc1;host=web01"), 1423931224, -1.5e-300},
-		{[]byte("café.€"), 1423931225, math.MaxFloat64},
-		{[]byte("bad\xff\xfebytes"), 1423931226, 0},
-		{[]byte(strings.Repeat("long.", 100)), 1423931227, 3},
-		{[]byte("late"), 1 << 33, 1},
+// various are points with names, times and values of many kinds.
+func various() []point {
+	points := []point{
+		{"servers.h1.cpu.total.idle", 1423931224, 60.2},
+		{"disk.used;dc=dc1;host=web01", 1423931224, -1.5e-300},
+		{"café.€", 1423931225, math.MaxFloat64},
+		{strings.Repeat("long.", 100), 1423931227, 3},
 	}
 	for i := range 600 {
-		points = append(points, Point{fmt.Appendf(nil, "m%d", i), 1423931224 + int64(i), float64(i) / 8})
+		points = append(points, point{fmt.Sprintf("m%d", i), 1423931224 + int64(i), float64(i) / 8})
 	}
 	return points
-}
-
-// TestPickleIsReadByPython compares AppendPickle with bytes that Python was given, and the points with what it read.
-// LAPWING_REWRITE=1 rewrites the first file; the comment in pickles.py says how to rewrite the second.
-func TestPickleIsReadByPython(t *testing.T) {
-	got := base64.StdEncoding.EncodeToString(AppendPickle(nil, encoded())) + "\n"
-	if os.Getenv("LAPWING_REWRITE") != "" {
-		if err := os.WriteFile("testdata/encoded.txt", []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile("testdata/encoded.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Error("AppendPickle writes other bytes than testdata/encoded.txt has; rewrite it and read.txt")
-	}
-	read, err := os.ReadFile("testdata/read.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(strings.TrimSpace(string(read)), "\n")
-	for i, p := range encoded() {
-		var name string
-		var ts int64
-		var value float64
-		if i >= len(lines) {
-			t.Fatalf("Python read %d points", len(lines))
-		}
-		if _, err := fmt.Sscan(lines[i], &name, &ts, &value); err != nil {
-			t.Fatal(err)
-		}
-		if name != strings.ToValidUTF8(string(p.Name), "_") || ts != p.Time || value != p.Value {
-			t.Errorf("Python read %q for %q", lines[i], p.Name)
-		}
-	}
 }
 
 // splitFrames takes frames apart.
@@ -312,23 +273,16 @@ func splitFrames(t *testing.T, data []byte) (frames [][]byte) {
 }
 
 func TestRoundTrip(t *testing.T) {
-	points := slices.DeleteFunc(encoded(), func(p Point) bool { return p.Time > now || bytes.IndexByte(p.Name, 0xff) >= 0 })
-	for range 700 { // one name, which protobuf writes once
-		points = append(points, Point{[]byte("same"), 1423931224, 0.1})
-	}
+	points := slices.DeleteFunc(various(), func(p point) bool { return p.seconds > now })
 	var want []string
 	for _, p := range points {
-		want = append(want, fmt.Sprintf("%s %v %v", p.Name, p.Value, float64(p.Time)))
-	}
-	var lines []byte
-	for _, p := range points {
-		lines = AppendLine(lines, p)
+		want = append(want, fmt.Sprintf("%s %v %v", p.name, p.value, float64(p.seconds)))
 	}
 	p := Parser{Now: testNow}
 	for name, parse := range map[string]func(to Adder) error{
-		"lines": func(to Adder) error { _, err := p.Lines(lines, to); return err },
+		"lines": func(to Adder) error { _, err := p.Lines(asLines(points), to); return err },
 		"pickle": func(to Adder) error {
-			for _, f := range splitFrames(t, AppendPickle(nil, points)) {
+			for _, f := range splitFrames(t, asPickle(points...)) {
 				if err := p.Pickle(f, to); err != nil {
 					return err
 				}
@@ -336,7 +290,7 @@ func TestRoundTrip(t *testing.T) {
 			return nil
 		},
 		"protobuf": func(to Adder) error {
-			for _, f := range splitFrames(t, AppendProtobuf(nil, points)) {
+			for _, f := range splitFrames(t, asProtobuf(points...)) {
 				if err := p.Protobuf(f, to); err != nil {
 					return err
 				}
@@ -350,53 +304,6 @@ func TestRoundTrip(t *testing.T) {
 		}
 		if got := p.TakeCounts(); rejected(got) != "" {
 			t.Errorf("%s: rejected %s", name, rejected(got))
-		}
-	}
-	if n := len(splitFrames(t, AppendPickle(nil, points))); n != len(points)/MaxFramePoints+1 {
-		t.Errorf("%d frames for %d points", n, len(points))
-	}
-}
-
-func TestEncodeBounds(t *testing.T) {
-	if got := AppendPickle(nil, nil); len(got) != 0 {
-		t.Errorf("no points make %d bytes of pickle", len(got))
-	}
-	if got := AppendProtobuf(nil, []Point{{[]byte("a"), -1, 1}, {[]byte("a"), 1 << 32, 1}}); len(got) != 0 {
-		t.Errorf("points without a time make %d bytes of protobuf", len(got))
-	}
-	vector := AppendProtobuf(nil, []Point{{[]byte("param1"), 1423931224, 60.2}, {[]byte("param1"), -1, 1}})
-	if got := hex.EncodeToString(vector[4:]); got != protobufVector {
-		t.Errorf("protobuf %s", got)
-	}
-	// Frames of long names stay below what carbon takes.
-	var points []Point
-	for range 500 {
-		points = append(points, Point{bytes.Repeat([]byte("x"), 4096), 1423931224, 1})
-	}
-	for _, data := range [][]byte{AppendPickle(nil, points), AppendProtobuf(nil, points)} {
-		for _, f := range splitFrames(t, data) {
-			if len(f) > 1<<20 {
-				t.Errorf("a frame of %d bytes", len(f))
-			}
-		}
-	}
-}
-
-func TestAppendLine(t *testing.T) {
-	for _, tc := range []struct {
-		value         float64
-		line, rounded string
-	}{
-		{1, "1", "1"}, {100, "100", "100"}, {0.1, "0.1", "0.1"}, {60.200000000000003, "60.2", "60.2"}, {1e6, "1000000", "1000000"},
-		{1.0 / 3, "0.3333333333333333", "0.3333333333"}, {1e-9, "1e-09", "0.000000001"}, {1e21, "1e+21", "1000000000000000000000"},
-		{1e-12, "1e-12", "0"}, {0, "0", "0"}, {-2.5, "-2.5", "-2.5"},
-	} {
-		p := Point{[]byte("a"), 5, tc.value}
-		if got := string(AppendLine(nil, p)); got != "a "+tc.line+" 5\n" {
-			t.Errorf("AppendLine(%v) = %q", tc.value, got)
-		}
-		if got := string(AppendRoundedLine([]byte("0.00"), p)); got != "0.00a "+tc.rounded+" 5\n" {
-			t.Errorf("AppendRoundedLine(%v) = %q", tc.value, got)
 		}
 	}
 }
@@ -444,9 +351,9 @@ func FuzzProtobuf(f *testing.F) {
 }
 
 func BenchmarkParseFrames(b *testing.B) {
-	var points []Point
+	var points []point
 	for i := range 500 {
-		points = append(points, Point{fmt.Appendf(nil, "servers.host%03d.cpu.total.idle", i), 1423931224, float64(i) * 1.37})
+		points = append(points, point{fmt.Sprintf("servers.host%03d.cpu.total.idle", i), 1423931224, float64(i) * 1.37})
 	}
 	p := Parser{Now: testNow}
 	python := fixtures(b, "testdata/pickles3.txt")["many-python3-protocol4"]
@@ -455,9 +362,9 @@ func BenchmarkParseFrames(b *testing.B) {
 		parse  func([]byte, Adder) error
 		points int
 	}{
-		"pickle":   {AppendPickle(nil, points)[4:], p.Pickle, 500},
+		"pickle":   {asPickle(points...)[4:], p.Pickle, 500},
 		"python4":  {python, p.Pickle, 1001},
-		"protobuf": {AppendProtobuf(nil, points)[4:], p.Protobuf, 500},
+		"protobuf": {asProtobuf(points...)[4:], p.Protobuf, 500},
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

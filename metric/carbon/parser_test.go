@@ -291,11 +291,11 @@ func TestParsersAllocateNothing(t *testing.T) {
 	lines := benchLines(func(i int) string {
 		return fmt.Sprintf("servers.host%03d.cpu\t%v 1423931224", i, math.Sqrt(float64(i)))
 	})
-	var points []Point
+	var points []point
 	for i := range 500 {
-		points = append(points, Point{Name: fmt.Appendf(nil, "servers.host%03d.cpu", i), Time: 1423931224, Value: float64(i)})
+		points = append(points, point{fmt.Sprintf("servers.host%03d.cpu", i), 1423931224, float64(i)})
 	}
-	pickle, protobuf := AppendPickle(nil, points)[4:], AppendProtobuf(nil, points)[4:]
+	pickle, protobuf := asPickle(points...)[4:], asProtobuf(points...)[4:]
 	p := Parser{Now: testNow}
 	d := new(decoder) // not from the pool, which the collector may empty
 	for name, parse := range map[string]func(){

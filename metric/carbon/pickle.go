@@ -840,3 +840,12 @@ func hexNumber(b []byte, width int) (uint64, bool) {
 	}
 	return v, true
 }
+
+func ascii(b []byte) bool {
+	for _, c := range b {
+		if c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}

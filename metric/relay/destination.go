@@ -18,16 +18,6 @@ import (
 	"github.com/lapwing-monitoring/lapwing/metric/spill"
 )
 
-// ErrFull is returned by AddContext for a point that finds no room.
-var ErrFull = errors.New("the queue of the destination is full")
-
-// ErrStopped is returned by AddContext after Stop.
-var ErrStopped = errors.New("the destination is stopped")
-
-// ErrUnusable is returned by AddContext for a point that cannot be sent: its value is NaN, or its name is empty or too
-// long.
-var ErrUnusable = errors.New("the point cannot be sent")
-
 const (
 	// batchBytes is the room of a batch. Batches wait in memory and on disk, and are sent again, as a whole.
 	batchBytes = 32 << 10
@@ -42,27 +32,15 @@ type DestinationOptions struct {
 	ring.Destination
 	// Protocol is Pickle by default.
 	Protocol Protocol
-	// ExactNumbers writes values as the shortest text that means the same. Otherwise lines have carbon's numbers, which
-	// end after ten decimals. It concerns Line and UDP.
-	ExactNumbers bool
 	// TLS, if set, returns the configuration that encrypts a new connection. The server's name is the host by default.
 	TLS func() *tls.Config
-	// Gzip compresses lines, as go-carbon and carbon-c-relay accept them.
-	Gzip bool
-	// Fallback are tried in this order when the destination cannot be reached. Each new connection begins with the
-	// destination again.
-	Fallback []ring.Destination
 
 	// MaxQueueBytes bounds the points in memory, 64 MiB by default. Half of it is used before points go to disk.
 	MaxQueueBytes int
-	// MaxQueuePoints bounds their number too, if it is not 0.
-	MaxQueuePoints int
 	// SpillDir has the points that wait on disk. Empty means that none do.
 	SpillDir string
 	// MaxSpillBytes bounds them, 1 GiB by default. Beyond it new points are dropped.
 	MaxSpillBytes int64
-	// BlockWhenFull makes AddContext wait for room. Add never waits.
-	BlockWhenFull bool
 
 	// FlushInterval is how long a point may wait for others to be sent with, 100 ms by default.
 	FlushInterval time.Duration
@@ -89,18 +67,14 @@ func (o *DestinationOptions) check() error {
 	switch {
 	case int(o.Protocol) >= len(protocolNames):
 		return fmt.Errorf("unknown %v", o.Protocol)
-	case o.Gzip && o.Protocol != Line:
-		return fmt.Errorf("gzip works with lines only, not with %v", o.Protocol)
 	case o.TLS != nil && o.Protocol == UDP:
 		return errors.New("TLS does not work with udp")
 	case o.MaxQueueBytes < 4*batchBytes:
 		return fmt.Errorf("MaxQueueBytes is %d: the least is %d", o.MaxQueueBytes, 4*batchBytes)
-	case o.MaxQueuePoints < 0:
-		return fmt.Errorf("MaxQueuePoints is negative: %d", o.MaxQueuePoints)
 	case o.FlushInterval < 0 || o.DialTimeout < 0 || o.WriteTimeout < 0 || o.MaxReconnectDelay < 0:
 		return errors.New("FlushInterval, DialTimeout, WriteTimeout and MaxReconnectDelay must not be negative")
 	}
-	_, err := ring.New(append([]ring.Destination{o.Destination}, o.Fallback...), ring.Options{Method: ring.JumpFNV1aCH})
+	_, err := ring.New([]ring.Destination{o.Destination}, ring.Options{Method: ring.JumpFNV1aCH})
 	return err
 }
 
@@ -161,8 +135,7 @@ type Destination struct {
 	spilled      bool // the spill may have records, which are older than queue
 	spillCount   int  // of records that were spilled
 	spillReadAt  time.Time
-	spillProblem string        // the reason for drops while the spill takes nothing
-	room         chan struct{} // closed when there may be room again; nil if no caller waits
+	spillProblem string // the reason for drops while the spill takes nothing
 }
 
 func newDestination(o DestinationOptions, log *slog.Logger) (*Destination, error) {
@@ -189,60 +162,32 @@ func (d *Destination) String() string { return d.opts.Destination.String() }
 // Add queues a point. It never waits. It returns false for a point that was dropped, which is counted.
 func (d *Destination) Add(name []byte, unixSeconds int64, value float64) bool {
 	d.counts.attempted.Add(1)
-	reason, err := d.add(name, unixSeconds, value)
-	if err != nil {
+	reason := d.add(name, unixSeconds, value)
+	if reason != "" {
 		d.counts.drop(reason, 1)
 	}
-	return err == nil
+	return reason == ""
 }
 
-// AddContext is Add that says why a point was dropped. With BlockWhenFull it waits for room until ctx ends.
-func (d *Destination) AddContext(ctx context.Context, name []byte, unixSeconds int64, value float64) error {
-	d.counts.attempted.Add(1)
-	for {
-		reason, err := d.add(name, unixSeconds, value)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, ErrFull) || !d.opts.BlockWhenFull {
-			d.counts.drop(reason, 1)
-			return fmt.Errorf("add a point for %s: %w", d, err)
-		}
-		room := d.waitForRoom()
-		if room == nil {
-			continue
-		}
-		select {
-		case <-room:
-		case <-ctx.Done():
-			d.counts.drop(reason, 1)
-			return fmt.Errorf("add a point for %s: %w: %w", d, err, ctx.Err())
-		}
-	}
-}
-
-// add returns an error and a reason for the counters if there is no room.
-func (d *Destination) add(name []byte, unixSeconds int64, value float64) (reason string, err error) {
+// add returns the reason, for the counters, if the point is dropped.
+func (d *Destination) add(name []byte, unixSeconds int64, value float64) (reason string) {
 	if len(name) == 0 || len(name) > maxName || math.IsNaN(value) {
-		return dropUnusable, ErrUnusable
+		return dropUnusable
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return dropStopped, ErrStopped
-	}
-	if d.opts.MaxQueuePoints > 0 && d.points >= d.opts.MaxQueuePoints {
-		return d.fullReason(), ErrFull
+		return dropStopped
 	}
 	if len(d.current.data)+len(name)+pointOverhead > batchBytes {
 		if !d.hasRoom(1) {
-			return d.fullReason(), ErrFull
+			return d.fullReason()
 		}
 		d.enqueue()
 	}
 	if d.current.data == nil {
 		if !d.hasRoom(0) {
-			return d.fullReason(), ErrFull
+			return d.fullReason()
 		}
 		d.current.data = d.emptyBatch()
 		d.currentSince = time.Now()
@@ -252,13 +197,10 @@ func (d *Destination) add(name []byte, unixSeconds int64, value float64) (reason
 	d.current.points++
 	d.points++
 	d.maxPoints = max(d.maxPoints, d.points)
-	if d.opts.MaxQueuePoints > 0 && d.current.points > d.opts.MaxQueuePoints/4 && d.hasRoom(1) {
-		d.enqueue() // a bound of few points must not keep them from the disk
-	}
 	if !d.counts.connected.Load() {
 		d.counts.queuedUntilConnected.Add(1)
 	}
-	return "", nil
+	return ""
 }
 
 // hasRoom reports whether one more batch fits into the memory beside the queue and so many others.
@@ -285,9 +227,7 @@ func (d *Destination) enqueue() {
 
 // mustSpill reports whether the oldest batch belongs on disk.
 func (d *Destination) mustSpill() bool {
-	over := len(d.queue)*batchBytes > d.opts.MaxQueueBytes/2 ||
-		d.opts.MaxQueuePoints > 0 && d.points > d.opts.MaxQueuePoints/2
-	return over && len(d.queue) > 0
+	return len(d.queue)*batchBytes > d.opts.MaxQueueBytes/2
 }
 
 func (d *Destination) emptyBatch() []byte {
@@ -302,26 +242,6 @@ func (d *Destination) emptyBatch() []byte {
 func (d *Destination) recycle(b []byte) {
 	if cap(b) >= batchBytes && len(d.recycled) < maxRecycled {
 		d.recycled = append(d.recycled, b[:0])
-	}
-}
-
-// waitForRoom returns a channel that is closed when there may be room, or nil if there may be some already.
-func (d *Destination) waitForRoom() chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed || d.hasRoom(1) && (d.opts.MaxQueuePoints == 0 || d.points < d.opts.MaxQueuePoints) {
-		return nil
-	}
-	if d.room == nil {
-		d.room = make(chan struct{})
-	}
-	return d.room
-}
-
-func (d *Destination) wakeWaiting() {
-	if d.room != nil {
-		close(d.room)
-		d.room = nil
 	}
 }
 
@@ -340,7 +260,6 @@ func (d *Destination) popQueue() batch {
 		d.queue = nil
 	}
 	d.points -= b.points
-	d.wakeWaiting()
 	return b
 }
 
@@ -369,7 +288,6 @@ func (d *Destination) take(all bool) (b batch, ok bool, wait time.Duration) {
 				b, ok = d.current, true
 				d.current = batch{}
 				d.points -= b.points
-				d.wakeWaiting()
 			}
 		}
 		if wait <= 0 {
@@ -481,7 +399,6 @@ func (d *Destination) stop(ctx context.Context) error {
 		defer close(d.stopped)
 		d.mu.Lock()
 		d.closed = true
-		d.wakeWaiting()
 		d.mu.Unlock()
 		close(d.stopping)
 		release := context.AfterFunc(ctx, d.abort)

@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,22 +127,26 @@ func narrow(ctx context.Context, network, addr string) (net.Conn, error) {
 // TestSlowReceiver: one receiver does not read. The other gets everything meanwhile, and the slow one when it reads.
 func TestSlowReceiver(t *testing.T) {
 	good, slow := newReceiver(t, receiverMode{}), newReceiver(t, receiverMode{hold: true, small: true})
-	o := DestinationOptions{Protocol: Line, MaxQueueBytes: 1 << 20, BlockWhenFull: true,
-		Dial: narrow} // waits for the disk only
+	o := DestinationOptions{Protocol: Line, MaxQueueBytes: 1 << 20, Dial: narrow}
 	fast := o
 	fast.Destination, o.Destination = good.destination(), slow.destination()
 	r := start(t, Options{SpillDir: t.TempDir(), Destinations: []DestinationOptions{fast, o}})
 	dests := r.Route("any", nil)
 	for i := range points {
 		for _, d := range dests {
-			if err := d.AddContext(t.Context(), fmt.Appendf(nil, "servers.host%d.value", i), 1423931224,
-				float64(i)); err != nil {
-				t.Fatal(err)
+			if addPoints(d, i, i+1) == 1 {
+				continue
 			}
+			eventually(t, func() string { // the disk makes room
+				if addPoints(d, i, i+1) == 0 {
+					return "the queue stays full"
+				}
+				return ""
+			})
 		}
 	}
 	good.wantPoints(points)
-	if s := dests[1].Stats(); s.SpillBytes < 256<<10 || s.QueueBytes > 1<<20 || s.FullQueueDrops != 0 {
+	if s := dests[1].Stats(); s.SpillBytes < 256<<10 || s.QueueBytes > 1<<20 {
 		t.Errorf("the slow destination: %+v", s)
 	}
 	slow.read()
@@ -235,9 +239,6 @@ func TestStopSends(t *testing.T) {
 		if d.Add([]byte("x"), 1, 1) || d.Stats().Dropped[dropStopped] != 1 {
 			t.Error("a point was added after Stop")
 		}
-		if err := d.AddContext(t.Context(), []byte("x"), 1, 1); !errors.Is(err, ErrStopped) {
-			t.Errorf("AddContext after Stop: %v", err)
-		}
 	}
 }
 
@@ -289,13 +290,13 @@ func TestTransports(t *testing.T) {
 		mode receiverMode
 		opts DestinationOptions
 	}{
-		{"tls", receiverMode{tls: server}, DestinationOptions{TLS: client}},
-		{"gzip", receiverMode{gzip: true}, DestinationOptions{Gzip: true}},
-		{"tls and gzip", receiverMode{tls: server, gzip: true}, DestinationOptions{TLS: client, Gzip: true}},
+		{"tls", receiverMode{tls: server}, DestinationOptions{TLS: client, Protocol: Line}},
+		{"gzip", receiverMode{gzip: true}, DestinationOptions{Protocol: Gzip}},
+		{"tls and gzip", receiverMode{tls: server, gzip: true}, DestinationOptions{TLS: client, Protocol: Gzip}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			rec := newReceiver(t, tc.mode)
-			tc.opts.Destination, tc.opts.Protocol = rec.destination(), Line
+			tc.opts.Destination = rec.destination()
 			r, d := one(t, tc.opts)
 			addPoints(d, 0, 5000)
 			rec.wantPoints(5000)
@@ -350,33 +351,6 @@ func TestUDP(t *testing.T) {
 	}
 }
 
-func TestFallback(t *testing.T) {
-	first, second := newReceiver(t, receiverMode{}), newReceiver(t, receiverMode{})
-	first.kill()
-	_, d := one(t, DestinationOptions{Destination: first.destination(), Protocol: Line,
-		Fallback: []ring.Destination{second.destination()}})
-	addPoints(d, 0, 10)
-	second.wantPoints(10)
-	if !d.Stats().OnFallback {
-		t.Error("the connection is not to the fallback")
-	}
-	first.start()
-	second.kill()
-	eventually(t, func() string {
-		if s := d.Stats(); !s.Connected || s.OnFallback {
-			return "not connected to the first"
-		}
-		return ""
-	})
-	addPoints(d, 10, 20)
-	eventually(t, func() string {
-		if n, _ := first.count(); n < 10 {
-			return fmt.Sprintf("the first has %d points", n)
-		}
-		return ""
-	})
-}
-
 // TestDrops: each point that finds no room is counted by its reason.
 func TestDrops(t *testing.T) {
 	nowhere := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("nowhere") }
@@ -394,14 +368,6 @@ func TestDrops(t *testing.T) {
 		stopNow(t, r)
 		if s := d.Stats(); s.Dropped[dropStopped] != uint64(added) {
 			t.Errorf("after Stop: %+v", s)
-		}
-	})
-	t.Run("points", func(t *testing.T) {
-		o := o
-		o.MaxQueuePoints = 100
-		_, d := one(t, o)
-		if n := addPoints(d, 0, 200); n != 100 || d.Stats().Dropped[dropQueueFull] != 100 {
-			t.Errorf("%d added: %+v", n, d.Stats())
 		}
 	})
 	t.Run("disk", func(t *testing.T) {
@@ -430,48 +396,13 @@ func TestDrops(t *testing.T) {
 				t.Errorf("a name of %d bytes is taken", len(name))
 			}
 		}
-		if err := d.AddContext(t.Context(), []byte("x"), 1, nan()); !errors.Is(err, ErrUnusable) {
-			t.Errorf("NaN: %v", err)
+		if d.Add([]byte("x"), 1, math.NaN()) {
+			t.Error("NaN is taken")
 		}
 		if s := d.Stats(); s.Dropped[dropUnusable] != 3 || s.FullQueueDrops != 0 {
 			t.Errorf("%+v", s)
 		}
 	})
-}
-
-func nan() float64 { zero := 0.0; return zero / zero }
-
-// TestBlockWhenFull: a caller waits for room, until its context ends.
-func TestBlockWhenFull(t *testing.T) {
-	rec := newReceiver(t, receiverMode{})
-	var mu sync.Mutex
-	up := false
-	_, d := one(t, DestinationOptions{Destination: rec.destination(), Protocol: Line, MaxQueueBytes: 4 * batchBytes,
-		BlockWhenFull: true,
-		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			if !up {
-				return nil, errors.New("down")
-			}
-			return (&net.Dialer{}).DialContext(ctx, network, addr)
-		}})
-	added := addPoints(d, 0, 20_000)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if err := d.AddContext(ctx, []byte("a.name.that.finds.no.room"), 1, 1); !errors.Is(err, ErrFull) ||
-		!errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("with a context that ends: %v", err)
-	}
-	mu.Lock()
-	up = true
-	mu.Unlock()
-	for i := added; i < 20_000; i++ {
-		if err := d.AddContext(t.Context(), fmt.Appendf(nil, "servers.host%d.value", i), 1423931224, float64(i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	rec.wantPoints(20_000)
 }
 
 // TestReconnectDelays: attempts to connect are at most MaxReconnectDelay apart, and grow apart until then.
@@ -580,12 +511,9 @@ func TestDestinationOptions(t *testing.T) {
 	}{
 		{DestinationOptions{}, "port 0"},
 		{DestinationOptions{Destination: h, Protocol: 9}, "unknown protocol 9"},
-		{DestinationOptions{Destination: h, Gzip: true}, "gzip"},
 		{DestinationOptions{Destination: h, Protocol: UDP, TLS: func() *tls.Config { return nil }}, "TLS"},
 		{DestinationOptions{Destination: h, MaxQueueBytes: 1}, "MaxQueueBytes"},
-		{DestinationOptions{Destination: h, MaxQueuePoints: -1}, "MaxQueuePoints"},
 		{DestinationOptions{Destination: h, WriteTimeout: -1}, "must not be negative"},
-		{DestinationOptions{Destination: h, Fallback: []ring.Destination{{Host: "x"}}}, "port 0"},
 		{DestinationOptions{Destination: h, SpillDir: t.TempDir(), MaxSpillBytes: 1}, "MaxBytes"},
 	} {
 		if _, err := New(Options{Destinations: []DestinationOptions{tc.o}}); err == nil ||

@@ -22,7 +22,7 @@ type counts struct {
 	attempted, sent, resent, batches, spilled, queuedUntilConnected   atomic.Uint64
 	connects, connectErrors, disconnects, slowResets                  atomic.Uint64
 	dropQueueFull, dropSpillFull, dropDisk, dropUnusable, dropStopped atomic.Uint64
-	connected, onFallback                                             atomic.Bool
+	connected                                                         atomic.Bool
 }
 
 func (c *counts) drop(reason string, points uint64) {
@@ -63,8 +63,8 @@ type Stats struct {
 	// SlowConnectionResets counts connections that were ended because they took no data. Connects, ConnectErrors and
 	// Disconnects count connections too.
 	SlowConnectionResets, Connects, ConnectErrors, Disconnects uint64
-	// Connected reports whether there is a connection, and OnFallback whether the newest is to a fallback.
-	Connected, OnFallback bool
+	// Connected reports whether there is a connection.
+	Connected bool
 }
 
 // Stats returns the counts so far. It begins a new interval for MaxQueueLength.
@@ -84,7 +84,7 @@ func (d *Destination) stats() Stats {
 		Attempted: c.attempted.Load(), Sent: c.sent.Load(), Batches: c.batches.Load(), Resent: c.resent.Load(),
 		QueuedUntilConnected: c.queuedUntilConnected.Load(), Spilled: c.spilled.Load(),
 		SlowConnectionResets: c.slowResets.Load(), Connects: c.connects.Load(), ConnectErrors: c.connectErrors.Load(),
-		Disconnects: c.disconnects.Load(), Connected: c.connected.Load(), OnFallback: c.onFallback.Load(),
+		Disconnects: c.disconnects.Load(), Connected: c.connected.Load(),
 		Dropped: map[string]uint64{
 			dropQueueFull: c.dropQueueFull.Load(), dropSpillFull: c.dropSpillFull.Load(), dropDisk: c.dropDisk.Load(),
 			dropUnusable: c.dropUnusable.Load(), dropStopped: c.dropStopped.Load(),

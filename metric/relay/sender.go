@@ -15,8 +15,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/lapwing-monitoring/lapwing/metric/ring"
 )
 
 const (
@@ -127,23 +125,19 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// connect tries the destination, then its fallbacks.
+// connect connects to the destination, and counts that.
 func (d *Destination) connect() (*connection, error) {
-	var errs []error
-	for i, to := range append([]ring.Destination{d.opts.Destination}, d.opts.Fallback...) {
-		c, err := d.connectTo(to)
-		if err == nil {
-			d.counts.connects.Add(1)
-			d.counts.onFallback.Store(i > 0)
-			return c, nil
-		}
-		errs = append(errs, err)
+	c, err := d.dial()
+	if err != nil {
+		d.counts.connectErrors.Add(1)
+		return nil, err
 	}
-	d.counts.connectErrors.Add(1)
-	return nil, errors.Join(errs...)
+	d.counts.connects.Add(1)
+	return c, nil
 }
 
-func (d *Destination) connectTo(to ring.Destination) (*connection, error) {
+func (d *Destination) dial() (*connection, error) {
+	to := d.opts.Destination
 	ctx, cancel := context.WithTimeout(d.ctx, d.opts.DialTimeout)
 	defer cancel()
 	network := "tcp"
@@ -154,8 +148,7 @@ func (d *Destination) connectTo(to ring.Destination) (*connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", to, err)
 	}
-	c := &connection{d: d, raw: &countedConn{Conn: conn},
-		encoder: encoder{protocol: d.opts.Protocol, exact: d.opts.ExactNumbers}}
+	c := &connection{d: d, raw: &countedConn{Conn: conn}, encoder: encoder{protocol: d.opts.Protocol}}
 	c.top = c.raw
 	if d.opts.TLS != nil {
 		config := d.opts.TLS().Clone()
@@ -168,7 +161,7 @@ func (d *Destination) connectTo(to ring.Destination) (*connection, error) {
 		c.top = secured
 	}
 	c.out = c.top
-	if d.opts.Gzip {
+	if d.opts.Protocol == Gzip {
 		c.zip = gzip.NewWriter(c.top)
 		c.out = c.zip
 	}

@@ -92,7 +92,6 @@ func TestRealCarbon(t *testing.T) {
 	}{
 		{"pickle", DestinationOptions{Destination: local(pickle)}, 1000},
 		{"line", DestinationOptions{Destination: local(line), Protocol: Line}, 1000},
-		{"exact", DestinationOptions{Destination: local(line), Protocol: Line, ExactNumbers: true}, 10},
 		{"udp", DestinationOptions{Destination: local(line), Protocol: UDP}, 10},
 	} {
 		r, d := one(t, tc.o)

@@ -1,12 +1,10 @@
-"""Writes pickles as programs in Python send them, one "LABEL BASE64" a line, and reads those that package carbon writes.
+"""Writes pickles as programs in Python send them, one "LABEL BASE64" a line.
 
-    python2.7 pickles.py write > pickles2.txt
-    python3 pickles.py write > pickles3.txt
-    python3 pickles.py read < encoded.txt > read.txt
+    python2.7 pickles.py > pickles2.txt
+    python3 pickles.py > pickles3.txt
 """
 import base64
 import pickle
-import struct
 import sys
 
 TWO = [(u"servers.h1.cpu.total.idle", (1423931224, 60.2)), (u"servers.h1.x", (1423931224, 3))]
@@ -46,14 +44,4 @@ def write():
         out("infinite", [("m", (1423931224, float(v))) for v in ("inf", "-inf", "nan")] + [("m", (float("inf"), 1))])
 
 
-def read():
-    for line in sys.stdin:
-        data = base64.b64decode(line)
-        while data:
-            length = struct.unpack("!L", data[:4])[0]
-            for name, (ts, value) in pickle.loads(data[4:4 + length]):
-                print("%s %d %r" % (name, ts, value))
-            data = data[4 + length:]
-
-
-{"write": write, "read": read}[sys.argv[1]]()
+write()
