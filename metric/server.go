@@ -136,6 +136,9 @@ func New(opts Options) (_ *Server, err error) {
 	if err := s.buildListeners(); err != nil {
 		return nil, err
 	}
+	if err := s.refuseOwnAddress(); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
