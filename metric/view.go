@@ -40,9 +40,11 @@ func viewOf(r *http.Request) View {
 
 // namespacesOf is a regular expression that matches the namespaces of a view from the start of a value to its end.
 func namespacesOf(v View) string {
-	quoted := make([]string, len(v.Namespaces))
-	for i, ns := range v.Namespaces {
-		quoted[i] = regexp.QuoteMeta(ns)
+	var quoted []string
+	for _, ns := range v.Namespaces {
+		if ns != "" { // it would match series without the tag
+			quoted = append(quoted, regexp.QuoteMeta(ns))
+		}
 	}
 	if len(quoted) == 0 {
 		return "[^\\s\\S]" // nothing
