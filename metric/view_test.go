@@ -14,6 +14,8 @@ import (
 
 	"github.com/golang/snappy"
 	"github.com/prometheus/prometheus/prompb"
+
+	"github.com/lapwing-monitoring/lapwing/metric/member"
 )
 
 // viewed are the series of these tests. Each has a word u1 to u8 in its name, so that an answer that shows more than it
@@ -31,8 +33,17 @@ var viewed = map[string]string{
 
 var viewedWord = regexp.MustCompile(`u[1-8]`)
 
-func startViewed(t *testing.T) *Server {
+// startViewed returns a server with the series: a single one, or a member of a cluster in which each series is at one
+// member only.
+func startViewed(t *testing.T, clustered bool) *Server {
 	t.Helper()
+	if clustered {
+		b := &bus{handlers: map[string]answerer{}, members: []member.Info{{ID: "a", Name: "A"}, {ID: "b", Name: "B"}}}
+		s := b.start(t, "a", t.TempDir(), 1)
+		b.start(t, "b", t.TempDir(), 1)
+		addViewed(t, s)
+		return s
+	}
 	o := DefaultOptions()
 	o.Dir, o.SelfInterval, o.Store.MinFreeBytes = t.TempDir(), -1, -1
 	s, err := New(o)
@@ -47,6 +58,12 @@ func startViewed(t *testing.T) *Server {
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	addViewed(t, s)
+	return s
+}
+
+func addViewed(t *testing.T, s *Server) {
+	t.Helper()
 	w := s.table.Writer(t.Context())
 	for _, name := range viewed {
 		if err := w.Add([]byte(name), time.Now().Add(-20*time.Second).UnixMilli(), 1); err != nil {
@@ -63,7 +80,6 @@ func startViewed(t *testing.T) *Server {
 		return len(wordsIn(ask(t, s, View{All: true}, http.MethodGet, prometheusAPI, "/api/v1/query",
 			url.Values{"query": {`{__name__=~".+"}`}}).Body.String())) == len(viewed)
 	})
-	return s
 }
 
 const (
@@ -125,7 +141,11 @@ func TestShows(t *testing.T) {
 // TestViews asks each query that names or reads series with each view. An answer has the series that the query is about
 // and that the view shows, and no others.
 func TestViews(t *testing.T) {
-	s := startViewed(t)
+	t.Run("a single server", func(t *testing.T) { testViews(t, startViewed(t, false)) })
+	t.Run("a cluster", func(t *testing.T) { testViews(t, startViewed(t, true)) })
+}
+
+func testViews(t *testing.T, s *Server) {
 	const tagged, all = "u1 u2 u3 u4 u6 u7", "u1 u2 u3 u4 u5 u6 u7 u8"
 	span := func(query url.Values) url.Values {
 		now := time.Now()
@@ -198,7 +218,11 @@ func TestViews(t *testing.T) {
 
 // TestViewsOfTags: names and values of tags are those of the series that a view shows.
 func TestViewsOfTags(t *testing.T) {
-	s := startViewed(t)
+	t.Run("a single server", func(t *testing.T) { testViewsOfTags(t, startViewed(t, false)) })
+	t.Run("a cluster", func(t *testing.T) { testViewsOfTags(t, startViewed(t, true)) })
+}
+
+func testViewsOfTags(t *testing.T, s *Server) {
 	for _, tc := range []struct {
 		view                         View
 		tags, counts, labels, values string
@@ -243,7 +267,7 @@ func TestViewsOfTags(t *testing.T) {
 
 // TestWrites: without the right to write nothing changes, and a view deletes only what it shows.
 func TestWrites(t *testing.T) {
-	s := startViewed(t)
+	s := startViewed(t, false)
 	body, err := (&prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{Labels: []prompb.Label{{Name: "__name__", Value: "written"}},
 		Samples: []prompb.Sample{{Timestamp: time.Now().UnixMilli(), Value: 1}}}}}).Marshal()
 	if err != nil {
