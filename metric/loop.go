@@ -9,7 +9,6 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/metric/carbon"
 	"github.com/lapwing-monitoring/lapwing/metric/relay"
-	"github.com/lapwing-monitoring/lapwing/metric/ring"
 )
 
 // lookupTimeout bounds the search for the addresses of a destination's host.
@@ -20,13 +19,13 @@ const lookupTimeout = 2 * time.Second
 func (s *Server) refuseOwnAddress() error {
 	udp := s.opts.Relay.Protocol == relay.UDP.String()
 	for _, text := range s.opts.Relay.Destinations {
-		d, err := ring.ParseDestination(text)
+		d, _, err := parseDestination(text)
 		if err != nil {
 			return fmt.Errorf("relay destination: %w", err)
 		}
 		for _, l := range s.listeners {
 			at, err := netip.ParseAddrPort(l.Addr().String())
-			if err != nil || int(at.Port()) != d.Port || udp != (l.protocol == carbon.LineUDP) {
+			if err != nil || int(at.Port()) != d.Port || udp != (l.kind == string(carbon.LineUDP)) {
 				continue
 			}
 			own, err := reaches(s.life, d.Host, at.Addr())
@@ -34,7 +33,7 @@ func (s *Server) refuseOwnAddress() error {
 				s.opts.Logger.Warn("cannot check whether a destination of the relay is this server", "destination", text, "err", err)
 			} else if own {
 				return fmt.Errorf("relay destination %s is the %s listener of this server: points would come back for ever",
-					text, l.protocol)
+					text, l.kind)
 			}
 		}
 	}
