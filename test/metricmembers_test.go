@@ -269,7 +269,7 @@ func TestMetricsOutliveMembers(t *testing.T) {
 		s.down[i] = false
 		s.mu.Unlock()
 		accepted()
-		<-time.After(time.Until(next))
+		eventually(t, *metricsKillEvery+time.Minute, "the time for the next kill", func() bool { return time.Now().After(next) })
 	}
 	close(stop)
 	under.Wait()

@@ -103,6 +103,8 @@ func parseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
+const accessFiles = "credentials of remote write"
+
 // watchAccess reads the files of the options, and again when they change.
 func (o *Options) watchAccess() (*filewatch.Content[*access], error) {
 	paths := []string{o.PasswordFile, o.BearerTokenFile, o.CAFile, o.CertFile, o.KeyFile}
@@ -111,7 +113,7 @@ func (o *Options) watchAccess() (*filewatch.Content[*access], error) {
 	}
 	var last *access
 	content, err := filewatch.NewContent(filewatch.ContentOptions[*access]{
-		What: "credentials of remote write", Paths: paths, Every: o.FilesEvery, Logger: o.Log.With("remote", o.Name),
+		What: accessFiles, Paths: paths, Every: o.FilesEvery, Logger: o.Log.With("remote", o.Name),
 		Load: func() (*access, []filewatch.Warning, error) {
 			a, err := o.readAccess()
 			return a, nil, err

@@ -117,7 +117,7 @@ func (o Options) Check() error {
 		return err
 	}
 	if _, err := o.readAccess(); err != nil {
-		return fmt.Errorf("remote write to %q: %w", o.Name, err)
+		return fmt.Errorf("remote write to %q: %s: %w", o.Name, accessFiles, err)
 	}
 	return nil
 }

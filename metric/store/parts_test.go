@@ -874,8 +874,13 @@ func TestTierNames(t *testing.T) {
 		if got, ok := parseTierDir(tierDir(a)); !ok || got != a {
 			t.Errorf("%v: %v %v", a, got, ok)
 		}
-		if bt := blockTime(a); bt < 2*hour || bt > 240*hour || bt%(2*hour) != 0 {
-			t.Errorf("%v: block of %d ms", a, bt)
+	}
+	for retention, want := range map[series.Archive]int64{
+		{Step: 1, Points: 1}: hour / 4, {Step: 60, Points: 30}: hour / 4, {Step: 10, Points: 720}: hour, {Step: 10, Points: 1440}: 2 * hour,
+		{Step: 60, Points: 10080}: 2 * hour, {Step: 600, Points: 52560}: 20 * hour, {Step: 86400, Points: 365}: 240 * hour,
+	} {
+		if got := blockTime(retention); got != want {
+			t.Errorf("%v: a block spans %d ms, not %d", retention, got, want)
 		}
 	}
 	for _, bad := range []string{"", "tier-", "tier-0s-5s", "tier-3s-10s", "tier-10s-100s.bad-5", "tier-010s-100s", "tier--10s-100s"} {
