@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -57,7 +58,7 @@ func (s *Store) pause(ctx context.Context, d time.Duration) bool {
 
 // correctAll computes all wrong slots again and reports whether it has finished before ctx ended.
 func (s *Store) correctAll(ctx context.Context) bool {
-	for s.counts.wrong.Load() > 0 && ctx.Err() == nil {
+	for s.counts.wrong.Load() > 0 && ctx.Err() == nil && !s.full.Load() {
 		s.correctOnce(ctx, false)
 	}
 	return s.counts.wrong.Load() == 0
@@ -72,16 +73,26 @@ func (s *Store) Flush(ctx context.Context) error {
 		}
 	}
 	if !s.correctAll(ctx) {
-		return ctx.Err()
+		return fmt.Errorf("roll up metric points: %w", cmp.Or(ctx.Err(), errDiskFull))
 	}
 	return nil
 }
 
+var errDiskFull = errors.New("disk of the metric store is almost full")
+
 // correctOnce computes the slots that are wrong by now: those of finer archives first, because coarser ones are made
-// of them.
+// of them. On a full disk they go on waiting.
 func (s *Store) correctOnce(ctx context.Context, paced bool) {
 	s.correctMu.Lock()
 	defer s.correctMu.Unlock()
+	if s.full.Load() {
+		return
+	}
+	// All marks in the journal's files up to this one are among those taken below.
+	journaled, err := s.journal.rotate()
+	if err != nil {
+		s.rare.Error("cannot close a journal of corrections", "journal", "err", err)
+	}
 	// All levels are taken at once: a late point that comes afterwards makes its slots of all levels wrong again, so
 	// no coarse slot is left with what the finer one was before.
 	var taken [maxArchives][]slotKey
@@ -107,28 +118,38 @@ func (s *Store) correctOnce(ctx context.Context, paced bool) {
 				n++
 			}
 			begin := time.Now()
-			s.correctKeys(ctx, k, keys[:n])
+			if !s.correctKeys(ctx, k, keys[:n]) {
+				return
+			}
 			keys = keys[n:]
 			if paced && !s.pause(ctx, 4*time.Since(begin)) {
-				break
+				return
 			}
 		}
 		if ctx.Err() != nil {
 			return
 		}
 	}
+	s.journal.finished(journaled)
 }
 
-// correctKeys computes slots of one time and one shard.
-func (s *Store) correctKeys(ctx context.Context, k int, keys []slotKey) {
+// correctKeys computes slots of one time and one shard. It reports false if it could not finish, because ctx has ended
+// or the disk is full.
+func (s *Store) correctKeys(ctx context.Context, k int, keys []slotKey) bool {
 	sh := s.shards[keys[0].series.shard]
 	slot := keys[0].slot
 	// Series of one plan can be read together.
 	plans := map[*plan][]*Series{}
+	unsure := map[*plan]bool{} // the tier may have values of the slot that the shard does not know
 	sh.mu.Lock()
 	for _, key := range keys {
-		if k < len(key.series.levels) {
-			plans[key.series.plan] = append(plans[key.series.plan], key.series)
+		se, p := key.series, key.series.plan
+		if k >= len(se.levels) || slot%p.Archives[k].Step != 0 {
+			continue // the policy has changed
+		}
+		plans[p] = append(plans[p], se)
+		if _, ok := sh.late[lateKey{se, slot, int32(k)}]; !ok && (sh.forgot || sh.earlier(se, k, slot)) {
+			unsure[p] = true
 		}
 	}
 	sh.mu.Unlock()
@@ -138,6 +159,10 @@ func (s *Store) correctKeys(ctx context.Context, k int, keys []slotKey) {
 			names[i] = se.name
 		}
 		values, err := s.aggregate(ctx, p, k, names, slot)
+		var stored []int64
+		if err == nil && unsure[p] {
+			stored, err = p.newest(ctx, k, names, slot)
+		}
 		if err != nil {
 			if ctx.Err() == nil {
 				s.counts.correctFailed.Add(int64(len(names)))
@@ -145,15 +170,25 @@ func (s *Store) correctKeys(ctx context.Context, k int, keys []slotKey) {
 					"err", err)
 				continue // the slots are forgotten below: the same error would come again
 			}
-			return
+			return false
+		}
+		if s.full.Load() {
+			return false
 		}
 		var n tally
 		now := s.now()
 		sh.mu.Lock()
 		for i, se := range group {
-			if se.plan == p && !math.IsNaN(values[i]) && !s.full.Load() {
-				sh.append(se, k, sh.lateTime(se, k, slot, now), values[i], &n)
+			if se.plan != p || math.IsNaN(values[i]) {
+				continue
 			}
+			if stored != nil {
+				key := lateKey{se, slot, int32(k)}
+				if before, ok := sh.late[key]; !ok || stored[i] > before {
+					sh.noteLate(key, stored[i])
+				}
+			}
+			sh.append(se, k, sh.lateTime(se, k, slot, now), values[i], &n)
 		}
 		sh.commit(&n)
 		sh.mu.Unlock()
@@ -168,14 +203,24 @@ func (s *Store) correctKeys(ctx context.Context, k int, keys []slotKey) {
 			s.counts.wrong.Add(-1)
 		}
 	}
+	return true
+}
+
+// newest returns the ms offset in a slot of level k of the newest sample that the tier has of each series, or 0.
+func (p *plan) newest(ctx context.Context, k int, names []string, slot int64) ([]int64, error) {
+	offsets := make([]int64, len(names))
+	err := p.tiers[k].read(ctx, names, slot, slot+p.Archives[k].Step, func(i int, ms int64, _ float64) {
+		offsets[i] = ms - slot*1000
+	})
+	return offsets, err
 }
 
 // aggregate computes a slot of archive k of several series from what the next finer tier has.
 func (s *Store) aggregate(ctx context.Context, p *plan, k int, names []string, slot int64) ([]float64, error) {
 	fine := p.Archives[k-1].Step
 	values := unknown(len(names), p.ratios[k])
-	if err := p.tiers[k-1].read(ctx, names, slot, slot+p.Archives[k].Step, func(i int, sec int64, v float64) {
-		values[i][(sec-slot)/fine] = v
+	if err := p.tiers[k-1].read(ctx, names, slot, slot+p.Archives[k].Step, func(i int, ms int64, v float64) {
+		values[i][(ms/1000-slot)/fine] = v
 	}); err != nil {
 		return nil, err
 	}
@@ -271,7 +316,8 @@ func (s *Store) recoverTier(t *tier) error {
 }
 
 // newestOfEach returns the time in ms of the newest sample of each series in the head: a sender may be behind others, or
-// ahead of all. It reads the last chunk of each series, before new samples come.
+// ahead of all. It reads the last chunk of each series, before new samples come, and all points of series whose points
+// were all out of order for the TSDB.
 func (t *tier) newestOfEach() (map[storage.SeriesRef]int64, error) {
 	head, err := t.db.Head().Index()
 	if err != nil {
@@ -289,11 +335,29 @@ func (t *tier) newestOfEach() (map[storage.SeriesRef]int64, error) {
 		return nil, err
 	}
 	newest := map[storage.SeriesRef]int64{}
+	var late []string
+	var refs []storage.SeriesRef
+	readLate := func() error {
+		from, to := t.db.Head().MinOOOTime()/1000, t.db.Head().MaxOOOTime()/1000+1
+		err := t.read(context.Background(), late, from, to, func(i int, ms int64, _ float64) { newest[refs[i]] = ms })
+		late, refs = late[:0], refs[:0]
+		return err
+	}
 	var b labels.ScratchBuilder
 	var metas []chunks.Meta
 	var it chunkenc.Iterator
 	for postings.Next() {
-		if err := head.Series(postings.At(), &b, &metas); err != nil || len(metas) == 0 {
+		if err := head.Series(postings.At(), &b, &metas); err != nil {
+			continue
+		}
+		if len(metas) == 0 {
+			late = append(late, Name(b.Labels()))
+			refs = append(refs, postings.At())
+			if len(late) == correctBatch {
+				if err := readLate(); err != nil {
+					return nil, err
+				}
+			}
 			continue
 		}
 		chunk, _, err := chunkReader.ChunkOrIterable(metas[len(metas)-1])
@@ -304,7 +368,10 @@ func (t *tier) newestOfEach() (map[storage.SeriesRef]int64, error) {
 			newest[postings.At()] = it.AtT()
 		}
 	}
-	return newest, postings.Err()
+	if err := postings.Err(); err != nil {
+		return nil, err
+	}
+	return newest, readLate()
 }
 
 // recover notes the slots around a time as wrong.
@@ -314,6 +381,7 @@ func (sh *shard) recover(se *Series, p *plan, at int64) {
 	if se.plan != p {
 		return
 	}
+	se.opened = max(se.opened, at)
 	var n tally
 	for k := 1; k < len(se.levels); k++ {
 		step := p.Archives[k].Step
@@ -321,5 +389,6 @@ func (sh *shard) recover(se *Series, p *plan, at int64) {
 		sh.wrongSlot(k, slotKey{se, slot}, &n)
 		sh.wrongSlot(k, slotKey{se, slot - step}, &n)
 	}
+	sh.commit(&n)
 	sh.store.counts.add(&n)
 }

@@ -18,8 +18,13 @@ func (s *Store) runDisk() {
 	for s.pause(s.ctx, interval) {
 		s.checkDisk()
 		s.pauseCompactions(stopped)
+		// What the journal had is removed only when the values that were computed are synced.
+		removable := s.journal.removable()
 		if s.o.SyncInterval > 0 {
 			s.syncLogs()
+		}
+		if err := s.journal.remove(removable); err != nil {
+			s.rare.Error("cannot remove a journal of corrections", "journal", "err", err)
 		}
 	}
 }
@@ -41,6 +46,7 @@ func (s *Store) checkDisk() {
 			"needed_bytes", s.o.MinFreeBytes)
 	default:
 		s.log.Info("disk of the metric store has room again, points are stored", "free_bytes", free)
+		s.wakeCorrector()
 	}
 }
 
@@ -64,6 +70,10 @@ func (s *Store) pauseCompactions(stopped map[*tier]bool) {
 // syncLogs makes what was written to the logs safe against a power cut. The TSDB itself syncs a log's segment only
 // when it is full; the segment is opened again here, because the kernel syncs the file and not the descriptor.
 func (s *Store) syncLogs() {
+	if err := s.journal.sync(); err != nil {
+		s.counts.syncFailed.Add(1)
+		s.rare.Error("cannot sync the journal of corrections", "journal", "err", err)
+	}
 	for _, t := range *s.tiers.Load() {
 		for _, log := range []string{"wal", "wbl"} {
 			if err := syncLast(filepath.Join(t.dir, log)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -8,11 +8,11 @@ import (
 
 // counts are the store's counters since its start.
 type counts struct {
-	points, rewritten, late                        atomic.Int64
-	nan, future, tooOld, tooLate, failed, diskFull atomic.Int64
-	unqueued, closedLost                           atomic.Int64
-	created, refused, setAside, syncFailed         atomic.Int64
-	wrong, wrongLost, corrected, correctFailed     atomic.Int64 // wrong is the present number
+	points, rewritten, late                                   atomic.Int64
+	nan, future, tooOld, tooLate, failed, diskFull            atomic.Int64
+	unqueued, closedLost                                      atomic.Int64
+	created, refused, setAside, syncFailed                    atomic.Int64
+	wrong, wrongLost, corrected, correctFailed, journalFailed atomic.Int64 // wrong is the present number
 }
 
 func (c *counts) add(n *tally) {
@@ -163,6 +163,8 @@ func newMetrics(s *Store, r prometheus.Registerer) *metrics {
 		"Slots of coarse archives that could not be computed again.", &c.correctFailed)
 	counter("lapwing_metric_store_lost_corrections_total",
 		"Slots not computed again because too many were waiting.", &c.wrongLost)
+	counter("lapwing_metric_store_journal_failures_total",
+		"Writes of the journal of waiting corrections that failed.", &c.journalFailed)
 	counter("lapwing_metric_store_set_aside_total",
 		"Parts of tiers that could not be read and were renamed.", &c.setAside)
 	counter("lapwing_metric_store_sync_failures_total",

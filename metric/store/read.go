@@ -185,8 +185,8 @@ func (s *Store) readLevel(ctx context.Context, p *plan, k int, names []string, s
 	if k > 0 {
 		wrong = s.wrongSlots(names, k, start, end, step)
 	}
-	if err := t.read(ctx, names, start, end, func(i int, sec int64, v float64) {
-		values[i][(sec-start)/step] = v
+	if err := t.read(ctx, names, start, end, func(i int, ms int64, v float64) {
+		values[i][(ms/1000-start)/step] = v
 	}); err != nil {
 		return nil, err
 	}
@@ -373,7 +373,8 @@ func (s *Store) readOthers(ctx context.Context, p *plan, k int, names []string, 
 		}
 		found := make([][][]float64, len(sub)) // by series and slot; its samples' seconds are in the order of time
 		last := make([]int64, len(sub))
-		err := t.read(ctx, sub, start, end, func(j int, sec int64, v float64) {
+		err := t.read(ctx, sub, start, end, func(j int, ms int64, v float64) {
+			sec := ms / 1000
 			slot := (sec - start) / step
 			if !math.IsNaN(values[index[j]][slot]) {
 				return
@@ -428,9 +429,10 @@ func matchers(ls labels.Labels) []*labels.Matcher {
 // names.
 const regexNames = 200
 
-// read calls visit for all samples of names in [start, end), in seconds. Those of a series come in the order of time.
+// read calls visit for all samples of names in [start, end), which are in seconds. Those of a series come in the order
+// of time.
 func (t *tier) read(ctx context.Context, names []string, start, end int64,
-	visit func(i int, sec int64, v float64)) (err error) {
+	visit func(i int, ms int64, v float64)) (err error) {
 	if !t.overlaps(start*1000, end*1000-1) {
 		return nil
 	}
@@ -456,7 +458,7 @@ func (t *tier) read(ctx context.Context, names []string, start, end int64,
 			it = sr.Iterator(it)
 			for it.Next() == chunkenc.ValFloat {
 				ms, v := it.At()
-				visit(i, ms/1000, v)
+				visit(i, ms, v)
 			}
 			if err := it.Err(); err != nil {
 				return fmt.Errorf("read series %s in tier %s: %w", Name(sr.Labels()), t.name(), err)

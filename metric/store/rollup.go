@@ -119,7 +119,8 @@ func (sh *shard) close(se *Series, k int, n *tally) {
 // coarser ones must be computed from the tiers.
 func (sh *shard) outdated(se *Series, k int, at int64, n *tally) {
 	for ; k < len(se.levels); k++ {
-		slot := series.Floor(at, se.plan.Archives[k].Step)
+		step := se.plan.Archives[k].Step
+		slot := series.Floor(at, step)
 		l := &se.levels[k]
 		switch {
 		case slot == l.slot:
@@ -131,6 +132,12 @@ func (sh *shard) outdated(se *Series, k int, at int64, n *tally) {
 			}
 			*l = level{ref: l.ref, slot: slot, open: true, partial: true}
 		default:
+			sh.wrongSlot(k, slotKey{se, slot}, n)
+			continue
+		}
+		// After a crash, recover finds the open slots of the newest point. Others are computed now, too: so the journal
+		// has them while they are open.
+		if newest := series.Floor(se.last/1000, step); slot != newest && slot != newest-step {
 			sh.wrongSlot(k, slotKey{se, slot}, n)
 		}
 	}
@@ -145,6 +152,7 @@ func (sh *shard) wrongSlot(k int, key slotKey, n *tally) {
 	if taken, ok := m[key]; ok {
 		if taken {
 			m[key] = false
+			sh.mark(k, key)
 			sh.store.wakeCorrector()
 		}
 		return
@@ -155,6 +163,7 @@ func (sh *shard) wrongSlot(k int, key slotKey, n *tally) {
 		return
 	}
 	m[key] = false
+	sh.mark(k, key)
 	sh.store.wakeCorrector()
 }
 

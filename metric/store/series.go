@@ -33,7 +33,8 @@ type Series struct {
 	last, doubt int64
 	// newest is the value at last.
 	newest float64
-	// opened is the time of Open, in seconds: slots from before it may have values that this object does not know.
+	// opened is the time of Open, in seconds, or that of points from before it, if they are later. Slots that began by
+	// then may have values that this object does not know.
 	opened int64
 	// seen is the time of the last Put of a point, in seconds.
 	seen   int64
@@ -98,9 +99,11 @@ func (s *Store) Open(name string) (*Series, error) {
 		s.counts.refused.Add(1)
 		return nil, fmt.Errorf("open series %s: %w", rarelog.Short(name), err)
 	}
-	se = &Series{name: name, shard: uint16(h / nameShards % uint64(len(s.shards))), plan: p, opened: s.now(),
+	now := s.now()
+	se = &Series{name: name, shard: uint16(h / nameShards % uint64(len(s.shards))), plan: p, opened: now, seen: now,
 		levels: make([]level, len(p.tiers)), index: -1}
-	se.seen = se.opened
+	// A sender whose clock is fast may have put points ahead of now before the start.
+	se.opened = max(now, min(p.tiers[0].startMax/1000, now+int64(s.o.MaxFuture/time.Second)))
 	for k := range se.levels {
 		se.levels[k].slot = noSlot
 	}
@@ -179,10 +182,10 @@ func (s *Store) Close(se *Series) {
 	s.bytes.Add(-s.shards[se.shard].remove(se))
 }
 
-// lookup returns the series in memory, or nil.
 // Has reports whether the series of a canonical name is in memory.
 func (s *Store) Has(name string) bool { return s.lookup(name) != nil }
 
+// lookup returns the series in memory, or nil.
 func (s *Store) lookup(name string) *Series {
 	ns := &s.names[xxhash.Sum64String(name)%nameShards]
 	ns.mu.RLock()

@@ -44,11 +44,18 @@ type shard struct {
 	apps    []storage.Appender // by tier; nil if nothing is appended in the present group
 	written []int              // samples in apps
 	labels  func(name string) labels.Labels
-	// late has the ms offset of the newest sample of a second, for seconds that were written more than once lately.
-	late map[lateKey]int64
+	// late has the ms offset of the newest sample of a second (or of a slot of a coarse tier), for those that were
+	// written late or more than once lately. forgot says that it has been emptied.
+	late   map[lateKey]int64
+	forgot bool
+	// probed are the spans of late seconds that have been looked up in the tiers since late was emptied.
+	probed map[lateKey]struct{}
 	// wrong are the coarse slots that must be computed again, by level.
 	// The value is true while the corrector computes it; a change meanwhile makes it false again.
 	wrong [maxArchives]map[slotKey]bool
+	// marks are those of wrong that the journal does not have yet; the last one is of the series marked.
+	marks  []byte
+	marked *Series
 }
 
 type lateKey struct {
@@ -66,8 +73,13 @@ type slotKey struct {
 // same millisecond as the one before it, and be lost.
 const maxLate = 500_000
 
+// probeSlots is how many seconds or slots, one step apart, a look into a tier covers: about a chunk of the TSDB, which
+// is decoded as a whole.
+const probeSlots = 120
+
 func newShard(s *Store, id int) *shard {
-	return &shard{store: s, id: id, wake: make(chan struct{}, 1), labels: labelsOf, late: map[lateKey]int64{}}
+	return &shard{store: s, id: id, wake: make(chan struct{}, 1), labels: labelsOf, late: map[lateKey]int64{},
+		probed: map[lateKey]struct{}{}}
 }
 
 // Put queues samples whose series have the given shard. It copies them and waits while the queue is full: that is the
@@ -315,7 +327,11 @@ func (sh *shard) sample(se *Series, t int64, v float64, now int64, n *tally) {
 		// The normal case: a later point.
 	case t > se.last && sec*1000 > se.last:
 		// It is the first in its second that this process sees, but the tier may have one.
-		t = max(t, sec*1000+offset(now-sec))
+		if sh.earlier(se, 0, sec) {
+			t = max(t, sh.lateTime(se, 0, sec, now))
+		} else {
+			t = max(t, sec*1000+offset(now-sec))
+		}
 	case sec == se.last/1000:
 		n.rewritten++
 		if v == se.newest { // it comes again, for example from a relay that was not sure
@@ -355,22 +371,84 @@ func (sh *shard) older(se *Series, k int, slot int64, v float64, now int64, n *t
 }
 
 // lateTime returns the time in ms of a sample that is not the newest of its series. Samples of one second differ in
-// their ms, which grow with the time of arrival, so that the last one to arrive is the last in time.
+// their ms, which grow with the time of arrival, so that the last one to arrive is the last in time. In a coarse tier
+// sec is a slot, and its samples may use all of the slot's time.
 func (sh *shard) lateTime(se *Series, k int, sec, now int64) int64 {
 	key := lateKey{se, sec, int32(k)}
+	before, ok := sh.late[key]
+	if !ok && sh.earlier(se, k, sec) {
+		before = sh.probe(se, k, sec)
+	}
 	ms := offset(now - sec)
-	if before, ok := sh.late[key]; ok && ms <= before {
-		ms = min(before+1, 999)
+	if ms <= before {
+		ms = min(before+1, sh.lastMs(se, k))
 	}
 	sh.noteLate(key, ms)
 	return sec*1000 + ms
 }
 
+// lastMs returns the largest ms offset of a sample of level k.
+func (sh *shard) lastMs(se *Series, k int) int64 {
+	if k == 0 {
+		return 999
+	}
+	return se.plan.Archives[k].Step*1000 - 1
+}
+
 func (sh *shard) noteLate(key lateKey, ms int64) {
 	if len(sh.late) >= maxLate {
-		clear(sh.late)
+		sh.forget()
 	}
 	sh.late[key] = ms
+}
+
+func (sh *shard) forget() {
+	clear(sh.late)
+	clear(sh.probed)
+	sh.forgot = true
+}
+
+// earlier reports whether the tier of level k may have samples of a second or slot that late does not know, because
+// they are from before the start of the process or from before Open.
+func (sh *shard) earlier(se *Series, k int, sec int64) bool {
+	return sec*1000 <= max(se.doubt, se.plan.tiers[k].startMax)
+}
+
+// probe returns the ms offset of the newest sample that the tier of level k has of a second or slot, and 0 if it has
+// none. It reads a span of them at once and keeps what it finds in late, so the next seconds of a backfill cost
+// nothing.
+func (sh *shard) probe(se *Series, k int, sec int64) int64 {
+	p, t := se.plan, se.plan.tiers[k]
+	step := p.Archives[k].Step
+	from := series.Floor(sec, probeSlots*step)
+	span := lateKey{se, from, int32(k)}
+	if _, ok := sh.probed[span]; ok {
+		return 0 // it would be in late
+	}
+	if len(sh.probed) >= maxLate {
+		sh.forget()
+	}
+	sh.probed[span] = struct{}{}
+	unit := int64(1)
+	if k > 0 {
+		unit = step
+	}
+	var newest int64
+	err := t.read(sh.store.ctx, []string{se.name}, from, from+probeSlots*step, func(_ int, ms int64, _ float64) {
+		at := series.Floor(ms/1000, unit)
+		if ms -= at * 1000; at == sec {
+			newest = ms
+		}
+		key := lateKey{se, at, int32(k)}
+		if ms > 0 && ms > sh.late[key] {
+			sh.noteLate(key, ms)
+		}
+	})
+	if err != nil && sh.store.ctx.Err() == nil {
+		sh.store.rare.Error("cannot look up earlier values of late points, they may stay", t.name(), "tier", t.name(),
+			"err", err)
+	}
+	return newest
 }
 
 // offset returns the ms for a sample that arrives lateness seconds after its second: from 1 to 999, and never less
@@ -407,6 +485,7 @@ func (sh *shard) register(se *Series) {
 		se.opened = math.MinInt64
 	case oldest != math.MaxInt64:
 		se.opened = min(se.opened, oldest/1000)
+		se.doubt = max(oldest, se.doubt)
 	}
 }
 
@@ -453,8 +532,9 @@ func (sh *shard) append(se *Series, k int, t int64, v float64, n *tally) bool {
 	return true
 }
 
-// commit makes all that was appended readable and writes it to the logs.
+// commit makes all that was appended readable and writes it to the logs, after the marks of what it makes wrong.
 func (sh *shard) commit(n *tally) {
+	sh.writeMarks()
 	for id, app := range sh.apps {
 		if app == nil {
 			continue

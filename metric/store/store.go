@@ -7,7 +7,8 @@
 // coarse tier yet are computed from the next finer one when they are read. DESIGN.md has the reasons.
 //
 // A point is in the page cache when its batch is committed, so it survives a kill of the process from then on, and a
-// power cut after the next SyncInterval. Points in the queues are lost when the process is killed.
+// power cut after the next SyncInterval. The same is true of what it changes in coarser tiers: a journal has which of
+// their slots must still be computed. Points in the queues are lost when the process is killed.
 package store
 
 import (
@@ -186,6 +187,7 @@ type Store struct {
 	tiers  atomic.Pointer[[]*tier] // by id; only grows
 
 	correctMu sync.Mutex    // held while slots are computed again
+	journal   *journal      // of the slots that wait for that; nil until it is read at the start
 	correct   chan struct{} // wakes the corrector
 	full      atomic.Bool   // the disk has less than MinFreeBytes
 	crashed   bool          // the last run did not end with Stop
@@ -247,12 +249,17 @@ func New(o Options) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("open metric store: %w", err), s.closeTiers())
 	}
 	if s.crashed {
+		s.log.Info("metric store did not end with a stop, coarse values of its last minutes are computed again")
 		for _, t := range *s.tiers.Load() {
 			var err error
 			if t.startNewest, err = t.newestOfEach(); err != nil {
 				s.log.Error("cannot read the newest points from before a crash", "tier", t.name(), "err", err)
 			}
 		}
+	}
+	if err := s.openJournal(); err != nil {
+		s.cancel()
+		return nil, errors.Join(fmt.Errorf("open metric store: %w", err), s.closeTiers())
 	}
 	s.metrics = newMetrics(s, o.Registerer)
 	s.checkDisk()
@@ -318,6 +325,9 @@ func (s *Store) Stop(ctx context.Context) error {
 	s.metrics.unregister(s.o.Registerer)
 	if err := s.closeTiers(); err != nil {
 		errs = append(errs, err)
+	}
+	if err := s.journal.close(len(errs) > 0 || s.counts.wrong.Load() > 0); err != nil {
+		errs = append(errs, fmt.Errorf("stop metric store: close the journal of corrections: %w", err))
 	}
 	if drained && s.started && len(errs) == 0 {
 		if err := os.WriteFile(filepath.Join(s.o.Dir, cleanFile), nil, 0o644); err != nil {
