@@ -202,8 +202,10 @@ func TestKillWithOldPoints(t *testing.T) {
 	c.flush()
 	c.bundle.put("short", now-9*3600, 1)
 	c.flush()
-	r := c.fetch("short", now-30*86400, now-14*3600)
-	if got := r.Values[len(r.Values)-4:]; !same(got, []float64{3, nan, 7, nan}) {
+	// What is behind the last value of the range would be computed by the read.
+	r := c.fetch("short", now-30*86400, now)
+	if got := r.Values[len(r.Values)-18:]; !same(got, []float64{3, nan, 7, nan, nan, nan, nan, 1, 1, nan, nan, nan, nan, nan,
+		nan, nan, nan, 1}) {
 		t.Errorf("%v", got)
 	}
 	for i := range int64(1000) {
