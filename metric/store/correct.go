@@ -316,8 +316,7 @@ func (s *Store) recoverTier(t *tier) error {
 }
 
 // newestOfEach returns the time in ms of the newest sample of each series in the head: a sender may be behind others, or
-// ahead of all. It reads the last chunk of each series, before new samples come, and all points of series whose points
-// were all out of order for the TSDB.
+// ahead of all. It reads the last chunk of each series, before new samples come.
 func (t *tier) newestOfEach() (map[storage.SeriesRef]int64, error) {
 	head, err := t.db.Head().Index()
 	if err != nil {
@@ -335,29 +334,11 @@ func (t *tier) newestOfEach() (map[storage.SeriesRef]int64, error) {
 		return nil, err
 	}
 	newest := map[storage.SeriesRef]int64{}
-	var late []string
-	var refs []storage.SeriesRef
-	readLate := func() error {
-		from, to := t.db.Head().MinOOOTime()/1000, t.db.Head().MaxOOOTime()/1000+1
-		err := t.read(context.Background(), late, from, to, func(i int, ms int64, _ float64) { newest[refs[i]] = ms })
-		late, refs = late[:0], refs[:0]
-		return err
-	}
 	var b labels.ScratchBuilder
 	var metas []chunks.Meta
 	var it chunkenc.Iterator
 	for postings.Next() {
-		if err := head.Series(postings.At(), &b, &metas); err != nil {
-			continue
-		}
-		if len(metas) == 0 {
-			late = append(late, Name(b.Labels()))
-			refs = append(refs, postings.At())
-			if len(late) == correctBatch {
-				if err := readLate(); err != nil {
-					return nil, err
-				}
-			}
+		if err := head.Series(postings.At(), &b, &metas); err != nil || len(metas) == 0 {
 			continue
 		}
 		chunk, _, err := chunkReader.ChunkOrIterable(metas[len(metas)-1])
@@ -368,10 +349,7 @@ func (t *tier) newestOfEach() (map[storage.SeriesRef]int64, error) {
 			newest[postings.At()] = it.AtT()
 		}
 	}
-	if err := postings.Err(); err != nil {
-		return nil, err
-	}
-	return newest, readLate()
+	return newest, postings.Err()
 }
 
 // recover notes the slots around a time as wrong.
