@@ -183,3 +183,35 @@ func BenchmarkFetch(b *testing.B) {
 		}
 	}
 }
+
+// How long a late point takes that makes two coarse slots wrong: one op is a point of a second that had none. The
+// corrector waits meanwhile.
+//
+//	go test -run - -bench PutLate -benchtime 500000x ./metric/store/
+func BenchmarkPutLate(b *testing.B) {
+	const count = 5000
+	s, c := benchStore(b, Options{Policy: fixed(policy(series.Average, 0.5, series.Archive{Step: 10, Points: 8640},
+		series.Archive{Step: 60, Points: 10080}, series.Archive{Step: 3600, Points: 8760}))})
+	shards := openMany(b, s, count)
+	now := int64(start0 + 86400)
+	c.t.Store(now)
+	putRound(b, s, shards, now)
+	flushBench(b, s)
+	s.correctMu.Lock()
+	sec := now - 20*3600
+	b.ResetTimer()
+	begin := cpuTime(b)
+	n := 0
+	for ; n < b.N; n += count {
+		putRound(b, s, shards, sec)
+		sec += 60
+	}
+	for _, sh := range s.shards {
+		if err := sh.drain(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.StopTimer()
+	b.ReportMetric(float64((cpuTime(b)-begin).Nanoseconds())/float64(n), "cpu-ns/point")
+	s.correctMu.Unlock()
+}
