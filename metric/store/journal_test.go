@@ -21,7 +21,15 @@ var threeArchives = []series.Archive{{Step: 10, Points: 8640}, {Step: 60, Points
 // backfill is a store whose corrector does not get to work, with a model of what should be in it.
 type backfill struct {
 	*bundle
-	ms map[string]*model
+	ms     map[string]*model
+	paused bool // the test holds correctMu
+}
+
+// pause keeps the corrector from working until the end of the test, but for flushed.
+func (b *backfill) pause() {
+	b.s.correctMu.Lock()
+	b.paused = true
+	b.t.Cleanup(b.s.correctMu.Unlock)
 }
 
 func newBackfill(t *testing.T, o Options) *backfill {
@@ -30,9 +38,8 @@ func newBackfill(t *testing.T, o Options) *backfill {
 		o.Policy = fixed(policy(series.Sum, 0, threeArchives...))
 	}
 	o.Shards = 2
-	b := &backfill{open(t, o), map[string]*model{}}
-	b.s.correctMu.Lock()
-	t.Cleanup(b.s.correctMu.Unlock)
+	b := &backfill{bundle: open(t, o), ms: map[string]*model{}}
+	b.pause()
 	b.clock.t.Store(start0 + 20*3600)
 	return b
 }
@@ -50,18 +57,26 @@ func (b *backfill) put(name string, sec int64, v float64) {
 func (b *backfill) killed() *backfill {
 	b.t.Helper()
 	b.drain()
-	for _, tr := range *b.s.tiers.Load() { // the copy must not meet a compaction
+	// The copy must meet neither a correction nor a compaction.
+	if !b.paused {
+		b.s.correctMu.Lock()
+		defer b.s.correctMu.Unlock()
+	}
+	for _, tr := range *b.s.tiers.Load() {
 		tr.db.DisableCompactions()
 		if err := tr.db.Compact(ctx); err != nil {
 			b.t.Fatal(err)
 		}
 	}
-	return b.reopen(copyDir(b.t, b.o.Dir))
+	b.s.journal.mu.Lock() // nor a file that is removed
+	dir := copyDir(b.t, b.o.Dir)
+	b.s.journal.mu.Unlock()
+	return b.reopen(dir)
 }
 
 func (b *backfill) reopen(dir string) *backfill {
 	b.t.Helper()
-	c := &backfill{&bundle{t: b.t, clock: newClock(b.clock.t.Load()), o: b.o}, b.ms}
+	c := &backfill{bundle: &bundle{t: b.t, clock: newClock(b.clock.t.Load()), o: b.o}, ms: b.ms}
 	c.o.Dir, c.o.Now = dir, c.clock.now
 	c.start()
 	return c
@@ -94,11 +109,11 @@ func TestKillBeforeCorrections(t *testing.T) {
 		b.clock.t.Store(now + i*10)
 		b.put("a", now+i*10, 1)
 		b.put("b;k=v", now+i*10, 2)
+		if i%50 == 0 {
+			b.drain() // no shard is hours behind the other
+		}
 	}
-	b.drain()
-	b.s.correctMu.Unlock()
-	b.flush()
-	b.s.correctMu.Lock()
+	b.flushed()
 	for i := range int64(300) {
 		b.put("a", now+i*97, float64(i))
 		b.put("b;k=v", now+i*111, float64(i))
@@ -230,8 +245,7 @@ func TestRewriteAfterKill(t *testing.T) {
 		b.flushed()
 		b.check()
 		b = b.killed()
-		b.s.correctMu.Lock()
-		t.Cleanup(b.s.correctMu.Unlock)
+		b.pause()
 		if round%2 == 0 { // now is the newest second of the tier, but not of this process
 			b.put("a", now, -1)
 		} else {
