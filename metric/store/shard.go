@@ -514,7 +514,9 @@ func (sh *shard) append(se *Series, k int, t int64, v float64, n *tally) bool {
 	}
 	if err != nil && errors.Is(err, tsdb.ErrInvalidSample) {
 		// The head has no series of this reference: it is new, or was idle so long that the head dropped it.
+		tr.creating.Lock()
 		ref, err = app.Append(0, sh.labels(se.name), t, v)
+		tr.creating.Unlock()
 	}
 	if err != nil {
 		switch {

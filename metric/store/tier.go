@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -34,6 +35,10 @@ type tier struct {
 	// startNewest is, after a crash, the time in ms of the newest sample of each series when the process started. Only
 	// recover reads it.
 	startNewest map[storage.SeriesRef]int64
+
+	// creating is held while the TSDB makes a series. It gives a series a number, and only then adds it to its lists. When
+	// a larger number came first it sorts a list that a query may be reading.
+	creating sync.Mutex
 }
 
 const hour = int64(time.Hour / time.Millisecond)
