@@ -298,3 +298,20 @@ func TestNewRules(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A damaged file of states is passed over.
+func TestDamagedSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRuled(t, loadRules)
+		w.load["web1"] = 20
+		r := w.member(nil)
+		if err := os.WriteFile(r.opts.Snapshot, []byte("{torn"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.start(r)
+		w.run(20 * time.Second)
+		if got := w.took(); !strings.HasPrefix(got, "web1/High 2") {
+			t.Errorf("came %q", got)
+		}
+	})
+}

@@ -151,12 +151,13 @@ func New(o Options) (*Evaluator, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	e := &Evaluator{o: o, metrics: newMetrics(o.Registerer), log: rarelog.New(o.Log),
-		queries: make(chan struct{}, o.MaxConcurrent)}
-	e.write = writer{to: o.Writer, withoutAlerts: o.WithoutAlerts, metrics: &e.metrics, log: e.log}
+	e := &Evaluator{o: o, log: rarelog.New(o.Log), queries: make(chan struct{}, o.MaxConcurrent)}
 	if err := e.states.load(o.Snapshot, o.OutageTolerance, time.Now()); err != nil {
 		return nil, err
 	}
+	// After all errors: the caller may try again without the snapshot.
+	e.metrics = newMetrics(o.Registerer)
+	e.write = writer{to: o.Writer, withoutAlerts: o.WithoutAlerts, metrics: &e.metrics, log: e.log}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.manager = rules.NewManager(&rules.ManagerOptions{
 		ExternalURL: o.ExternalURL,
