@@ -269,6 +269,19 @@ func (s *Store) recover() {
 			s.log.Error("cannot roll up the points from before a crash", "tier", t.name(), "err", err)
 		}
 	}
+	if s.ctx.Err() == nil {
+		close(s.recovered)
+	}
+}
+
+// pauseRecover waits for d, or until Stop waits for recover. It reports false if the store has been stopped.
+func (s *Store) pauseRecover(d time.Duration) bool {
+	select {
+	case <-s.hurry:
+	case <-time.After(d):
+	case <-s.ctx.Done():
+	}
+	return s.ctx.Err() == nil
 }
 
 func (s *Store) recoverTier(t *tier) error {
@@ -286,7 +299,7 @@ func (s *Store) recoverTier(t *tier) error {
 	var last time.Time
 	for n := 0; postings.Next(); n++ {
 		if n%correctBatch == 0 {
-			if n > 0 && !s.pause(s.ctx, 4*time.Since(last)) {
+			if n > 0 && !s.pauseRecover(4*time.Since(last)) {
 				return s.ctx.Err()
 			}
 			last = time.Now()

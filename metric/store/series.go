@@ -78,7 +78,7 @@ func (s *Store) Open(name string) (*Series, error) {
 	if se != nil {
 		return se, nil
 	}
-	if s.done.Load() {
+	if s.closing.Load() {
 		return nil, ErrStopped
 	}
 	if err := checkName(name); err != nil {

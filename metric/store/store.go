@@ -191,6 +191,8 @@ type Store struct {
 	correct   chan struct{} // wakes the corrector
 	full      atomic.Bool   // the disk has less than MinFreeBytes
 	crashed   bool          // the last run did not end with Stop
+	hurry     chan struct{} // closed by Stop: recover pauses no more
+	recovered chan struct{} // closed when recover has found all slots
 
 	ctx     context.Context // ends with Stop
 	cancel  context.CancelFunc
@@ -199,7 +201,8 @@ type Store struct {
 	started bool
 	stopped bool
 	stopErr error
-	done    atomic.Bool // Stop has begun
+	done    atomic.Bool // Stop has begun: no points are taken
+	closing atomic.Bool // no series are opened: recover, which does, has ended
 }
 
 // plan is a policy with its tiers. All series of equal policies share one.
@@ -222,7 +225,8 @@ func New(o Options) (*Store, error) {
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("create directory of metric store: %w", err)
 	}
-	s := &Store{o: o, log: o.Log, rare: rarelog.New(o.Log), plans: map[string]*plan{}, correct: make(chan struct{}, 1)}
+	s := &Store{o: o, log: o.Log, rare: rarelog.New(o.Log), plans: map[string]*plan{}, correct: make(chan struct{}, 1),
+		hurry: make(chan struct{}), recovered: make(chan struct{})}
 	s.tiers.Store(&[]*tier{})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if o.CreatesPerMinute > 0 {
@@ -310,6 +314,8 @@ func (s *Store) Stop(ctx context.Context) error {
 			}
 		}
 	}
+	recovered := s.waitRecovered(ctx)
+	s.closing.Store(true)
 	s.cancel()
 	for _, sh := range s.shards {
 		sh.signal()
@@ -329,13 +335,31 @@ func (s *Store) Stop(ctx context.Context) error {
 	if err := s.journal.close(len(errs) > 0 || s.counts.wrong.Load() > 0); err != nil {
 		errs = append(errs, fmt.Errorf("stop metric store: close the journal of corrections: %w", err))
 	}
-	if drained && s.started && len(errs) == 0 {
+	if recovered && drained && s.started && len(errs) == 0 {
 		if err := os.WriteFile(filepath.Join(s.o.Dir, cleanFile), nil, 0o644); err != nil {
 			errs = append(errs, fmt.Errorf("stop metric store: %w", err))
 		}
 	}
 	s.stopErr = errors.Join(errs...)
 	return s.stopErr
+}
+
+// waitRecovered waits until the slots from before a crash are found, and reports false if ctx has ended before: then the
+// next start must look for them, too.
+func (s *Store) waitRecovered(ctx context.Context) bool {
+	if !s.crashed {
+		return true
+	}
+	close(s.hurry)
+	if !s.started {
+		return false
+	}
+	select {
+	case <-s.recovered:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (s *Store) now() int64 { return s.o.Now().Unix() }
@@ -352,7 +376,7 @@ func (s *Store) planOf(name string) (*plan, error) {
 	if err := checkPolicy(p); err != nil {
 		return nil, fmt.Errorf("policy of series %s: %w", rarelog.Short(name), err)
 	}
-	if s.done.Load() {
+	if s.closing.Load() {
 		return nil, ErrStopped
 	}
 	p.Archives = slices.Clone(p.Archives)
