@@ -154,18 +154,18 @@ func (r *run) view(ctx context.Context, viewer int) {
 	}
 }
 
-// refusedPause is between a heavy query that was refused and the next one.
-const refusedPause = 100 * time.Millisecond
+// failedPause is between a heavy query that was refused or that failed and the next one.
+const failedPause = 100 * time.Millisecond
 
-// strain asks heavy queries without a pause, except after a refusal.
+// strain asks heavy queries without a pause, except after one without a good answer.
 func (r *run) strain(ctx context.Context, first int) {
 	for i := first; ctx.Err() == nil; i++ {
 		target := r.o.File.Heavy[i%len(r.o.File.Heavy)]
-		if r.ask(ctx, "heavy", "/render", render([]string{target}, "0000", r.o.File.From)) != http.StatusServiceUnavailable {
+		if r.ask(ctx, "heavy", "/render", render([]string{target}, "0000", r.o.File.From)) == http.StatusOK {
 			continue
 		}
 		select {
-		case <-time.After(refusedPause):
+		case <-time.After(failedPause):
 		case <-ctx.Done():
 		}
 	}
