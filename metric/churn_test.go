@@ -2,6 +2,7 @@ package metric
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -86,14 +87,18 @@ func TestChurn(t *testing.T) {
 func diskOf(t *testing.T, dir string) (size int) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
+		if err == nil && !e.IsDir() {
+			var info fs.FileInfo
+			if info, err = e.Info(); err == nil {
+				size += int(info.Size())
+			}
 		}
-		info, err := e.Info()
-		size += int(info.Size())
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it has gone since the walk listed it
+		}
 		return err
 	})
-	if err != nil && !os.IsNotExist(err) { // a file may go while the walk is there
+	if err != nil {
 		t.Fatal(err)
 	}
 	return size

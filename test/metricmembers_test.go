@@ -1,6 +1,7 @@
 package test
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -151,7 +152,7 @@ func (s *pointSender) lost(t *testing.T, address string, batches [][]int64, hund
 				}
 			}
 		}
-		missing = res.Header.Get("X-Lapwing-Missing")
+		missing = cmp.Or(missing, res.Header.Get("X-Lapwing-Missing"))
 	}
 	return n, example, missing
 }
@@ -160,6 +161,7 @@ func (s *pointSender) lost(t *testing.T, address string, batches [][]int64, hund
 func (s *pointSender) ask(t *testing.T, queries []string, stop <-chan struct{}) (answers int) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
+	client := &http.Client{Timeout: time.Minute}
 	up := func(i int) bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -175,7 +177,7 @@ func (s *pointSender) ask(t *testing.T, queries []string, stop <-chan struct{}) 
 			continue
 		}
 		var found []struct{ Target string }
-		res, err := http.Get(fmt.Sprintf("http://%s/render?format=json&target=load.m%d.s0000&from=%d&until=%d", queries[i], i, s.begin-10, s.begin+60))
+		res, err := client.Get(fmt.Sprintf("http://%s/render?format=json&target=load.m%d.s0000&from=%d&until=%d", queries[i], i, s.begin-10, s.begin+60))
 		if err == nil {
 			err = json.NewDecoder(res.Body).Decode(&found)
 			_ = res.Body.Close()
@@ -216,6 +218,8 @@ func TestMetricsOutliveMembers(t *testing.T) {
 	all.start()
 	stop, began := make(chan struct{}), time.Now()
 	var under sync.WaitGroup
+	end := sync.OnceFunc(func() { close(stop); under.Wait() })
+	t.Cleanup(end) // before the members end: ask must not report after the test
 	for i := range all {
 		under.Go(func() { s.run(i, stop) })
 	}
@@ -233,8 +237,8 @@ func TestMetricsOutliveMembers(t *testing.T) {
 		}
 		return true
 	})
-	answers := make(chan int)
-	go func() { answers <- s.ask(t, queries, stop) }()
+	answered := 0
+	under.Go(func() { answered = s.ask(t, queries, stop) })
 	for kill := range *metricsKills {
 		next := time.Now().Add(*metricsKillEvery)
 		i := kill % len(all)
@@ -271,9 +275,7 @@ func TestMetricsOutliveMembers(t *testing.T) {
 		accepted()
 		eventually(t, *metricsKillEvery+time.Minute, "the time for the next kill", func() bool { return time.Now().After(next) })
 	}
-	close(stop)
-	under.Wait()
-	answered := <-answers
+	end()
 	batches, n := s.copy()
 	t.Logf("%d points accepted in %.0f s, %d batches offered again, %d queries answered", n, time.Since(began).Seconds(), s.again, answered)
 	for i := range all {
