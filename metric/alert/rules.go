@@ -449,38 +449,40 @@ func (r *Rules) alert(ctx context.Context, a rulefile.AlertState) {
 
 // send submits an event. One that the log does not take is kept, and tried again every few seconds. The caller holds the
 // lock of the key.
-func (r *Rules) send(ctx context.Context, key eventKey, ev *resource.Event) {
-	stored, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second) // the last events come while the rules stop
+func (r *Rules) send(ctx context.Context, key eventKey, ev *resource.Event) (stored bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second) // the last events come while the rules stop
 	defer cancel()
-	err := r.opts.Intake.Submit(stored, ev)
+	err := r.opts.Intake.Submit(ctx, ev)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
 		delete(r.unsent, key)
-		return
+		return true
 	}
 	r.unsent[key] = ev
 	r.rare.Error("the event of an alert is not stored: it is tried again", key.entity+"/"+key.check, "entity", key.entity, "check", key.check, "err", err)
+	return false
 }
 
-// sendAgain submits the events that the log did not take.
+// sendAgain submits the events that the log did not take. It ends with the first one that the log does not take again:
+// each may take seconds, and run has other work.
 func (r *Rules) sendAgain(ctx context.Context) {
 	r.mu.Lock()
 	keys := slices.Collect(maps.Keys(r.unsent))
 	r.mu.Unlock()
 	for _, key := range keys {
-		r.sendOneAgain(ctx, key)
+		if ctx.Err() != nil || !r.sendOneAgain(ctx, key) {
+			return
+		}
 	}
 }
 
-func (r *Rules) sendOneAgain(ctx context.Context, key eventKey) {
+func (r *Rules) sendOneAgain(ctx context.Context, key eventKey) (stored bool) {
 	defer r.lock(key)()
 	r.mu.Lock()
 	ev := r.unsent[key]
 	r.mu.Unlock()
-	if ev != nil { // otherwise a later one was stored
-		r.send(ctx, key, ev)
-	}
+	return ev == nil || r.send(ctx, key, ev) // without one, a later one was stored
 }
 
 func labelText(labels map[string]string) string {

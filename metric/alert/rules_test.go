@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 
 	"github.com/lapwing-monitoring/lapwing/metric/promname"
+	"github.com/lapwing-monitoring/lapwing/metric/rulefile"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
@@ -29,6 +30,7 @@ type ruled struct {
 	file string
 	load map[string]float64 // by host
 	full error              // of Submit
+	hang bool               // Submit waits for the end of its context
 }
 
 func newRuled(t *testing.T, rules string) *ruled {
@@ -67,8 +69,11 @@ func (w *ruled) Flush() error { return nil }
 
 func (w *ruled) Submit(ctx context.Context, ev *resource.Event) error {
 	w.mu.Lock()
-	full := w.full
+	full, hang := w.full, w.hang
 	w.mu.Unlock()
+	if hang {
+		<-ctx.Done()
+	}
 	if full != nil {
 		return full
 	}
@@ -312,6 +317,28 @@ func TestDamagedSnapshot(t *testing.T) {
 		w.run(20 * time.Second)
 		if got := w.took(); !strings.HasPrefix(got, "web1/High 2") {
 			t.Errorf("came %q", got)
+		}
+	})
+}
+
+// A log that takes nothing for long must keep the rules neither from noticing that another member acts, nor from Stop.
+func TestSendAgainGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRuled(t, loadRules)
+		w.set(func() { w.hang = true })
+		r := w.member(nil)
+		r.begin(nil)
+		for i := range 50 {
+			key := eventKey{fmt.Sprint("web", i), "High"}
+			r.unsent[key] = r.event(key, rulefile.AlertState{At: time.Now(), Labels: map[string]string{"alertname": "High"}}, nil)
+		}
+		begin := time.Now()
+		r.sendAgain(t.Context())
+		if took := time.Since(begin); took > 15*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if n := len(r.unsent); n != 50 {
+			t.Errorf("%d events are left", n)
 		}
 	})
 }
