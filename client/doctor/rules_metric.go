@@ -306,7 +306,8 @@ func remotePoints(e *exam) {
 			Severity: Warning, Part: Metrics, Subject: name,
 			Detail: fmt.Sprintf("%s/s are sent; %s tried again in %s.", count(e.perSecond(sent[name]), "sample"), were(retries[name], "request"),
 				duration(e.seconds)),
-			Advice: "The log has the error of the receiver, which is the one of --metric-remote-write-url with this number, from 0.",
+			Advice: "The log has the error of the receiver. It is of --metric-remote-write-file, or remote-0 for the first " +
+				"--metric-remote-write-url.",
 		}
 		switch {
 		case dropped[name] > 0:
@@ -351,7 +352,8 @@ func metricQueries(e *exam) {
 			Title: "checks on metrics cannot be evaluated",
 			Detail: fmt.Sprintf("%s of metric checks and rules failed in %s; %s of rules could not be stored.", count(failed, "evaluation"),
 				duration(e.seconds), count(lost, "result")),
-			Advice: "The log names the check or rule and the reason. While it fails, its alerts do not change.",
+			Advice: "The log names the check or rule and the reason. While it fails, results of a metric check are unknown, and alerts " +
+				"of a rule do not change.",
 		})
 	}
 }
