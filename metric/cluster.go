@@ -19,8 +19,8 @@ type Cluster struct {
 	Self string
 	// Members returns all members that are known now, with those that are away.
 	Members func() []member.Info
-	// Least is how many members, this one included, must be known before the listeners take points. Senders wait until
-	// then, because a point would have fewer copies than Options.Replication says. Default 1.
+	// Least is how many members, this one included, must be known before points of senders are taken. Senders wait until
+	// then, and remote write is told to come again, because a point would have fewer copies than Options.Replication says. Default 1.
 	Least int
 	// Ask sends a question to a member and returns its answer.
 	Ask func(ctx context.Context, id, question string, payload []byte) ([]byte, error)
@@ -108,6 +108,7 @@ func (s *Server) listenLater() {
 			return
 		}
 	}
+	s.waiting.Store(false)
 	if err := s.listen(s.life); err != nil {
 		s.opts.Logger.Debug("the server has stopped before its listeners began", "err", err)
 	}

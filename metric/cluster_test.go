@@ -125,12 +125,29 @@ func TestListenersWaitForMembers(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("the point was taken without a second member: %v", err)
 	}
+	remoteWrite := func() int {
+		r := httptest.NewRequest(http.MethodPost, "/api/v1/write", strings.NewReader("\x00")) // no samples, by snappy
+		r.Header.Set("Content-Encoding", "snappy")
+		r.Header.Set("Content-Type", "application/x-protobuf")
+		w := httptest.NewRecorder()
+		s.Prometheus(w, r, View{All: true, Write: true})
+		return w.Code
+	}
+	if got := remoteWrite(); got != http.StatusServiceUnavailable {
+		t.Errorf("remote write is answered with %d", got)
+	}
+	if len(s.problems()) == 0 {
+		t.Error("the server seems to be ready")
+	}
 	b.mu.Lock()
 	b.members = append(b.members, member.Info{ID: "b", Away: true})
 	b.mu.Unlock()
 	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := c.Read(make([]byte, 1)); err != io.EOF {
 		t.Fatalf("the connection ended with %v", err)
+	}
+	if got := remoteWrite(); got != http.StatusNoContent {
+		t.Errorf("remote write is answered with %d", got)
 	}
 }
 

@@ -13,6 +13,9 @@ func (s *Server) problems() []string {
 	if s.store != nil && s.store.Full() {
 		found = append(found, "the disk is almost full: points are dropped until there is room again")
 	}
+	if s.waiting.Load() {
+		found = append(found, "no other member is known yet: senders wait")
+	}
 	if s.loading.Load() {
 		found = append(found, "names are being loaded: queries by a pattern find only some series")
 	}

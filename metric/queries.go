@@ -50,6 +50,9 @@ func (s *Server) buildQueries() (err error) {
 			if !viewOf(r).Write {
 				return nil, errors.New("this needs the right to create metrics")
 			}
+			if s.waiting.Load() {
+				return nil, fmt.Errorf("no other member is known yet: %w", promapi.ErrFull)
+			}
 			return finishing{s.table.Writer(r.Context())}, nil
 		},
 		Rules: func(r *http.Request) (v1.RulesRetriever, error) {

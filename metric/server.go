@@ -66,6 +66,7 @@ type Server struct {
 
 	began   time.Time   // of Start
 	loading atomic.Bool // the index does not have all names yet
+	waiting atomic.Bool // too few members are known, and no points of senders are taken
 	queries gate
 	life    context.Context // of the goroutines of the server itself
 	endLife context.CancelFunc
@@ -465,6 +466,7 @@ func (s *Server) Start(ctx context.Context) error {
 			return err
 		}
 	} else {
+		s.waiting.Store(true)
 		s.running.Go(s.listenLater)
 	}
 	s.serveQueries()
