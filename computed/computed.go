@@ -155,8 +155,9 @@ type outcome struct {
 }
 
 // sweepInterval is the time between two searches for events of deleted definitions. Those that follow a deletion come at
-// once. The others find what these could not remove: while the log took nothing, or before this member acted.
-const sweepInterval = time.Minute
+// once. The others find what these could not remove: while the log took nothing, or before this member acted. They look at
+// all events, so they are rare.
+const sweepInterval = 10 * time.Minute
 
 func (r *Runner) run(ctx context.Context) {
 	defer close(r.done)

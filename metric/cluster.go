@@ -109,8 +109,8 @@ func (s *Server) listenLater() {
 		}
 	}
 	s.waiting.Store(false)
-	if err := s.listen(s.life); err != nil {
-		s.opts.Logger.Debug("the server has stopped before its listeners began", "err", err)
+	if err := s.listen(s.life); err != nil && s.life.Err() == nil {
+		s.opts.Logger.Info("the listeners of metrics do not begin", "err", err) // Stop came first
 	}
 }
 

@@ -48,7 +48,7 @@ func (s *Server) buildQueries() (err error) {
 		Queryable: func(r *http.Request) (storage.Queryable, error) { return s.queryableOf(r.Context(), viewOf(r)), nil },
 		Writer: func(r *http.Request) (promapi.Writer, error) {
 			if !viewOf(r).Write {
-				return nil, errors.New("this needs the right to create metrics")
+				return nil, promapi.ErrForbidden
 			}
 			if s.waiting.Load() {
 				return nil, fmt.Errorf("no other member is known yet: %w", promapi.ErrFull)

@@ -348,8 +348,11 @@ func (r *Rules) resolve(ctx context.Context, e *rulefile.Evaluator, key eventKey
 		return false, nil
 	}
 	ev, err := r.source.Event(state.Key{Namespace: r.opts.Namespace, Entity: key.entity, Check: key.check})
-	if err != nil || !ev.IsIncident() {
+	if errors.Is(err, state.ErrNotFound) || err == nil && !ev.IsIncident() {
 		return true, nil // it is gone, or resolved in the meantime
+	}
+	if err != nil {
+		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -65,13 +65,19 @@ func (s *Received) Add(name []byte, use member.Use, unixMilli int64, value float
 // errFull is the answer to a member while points would be dropped: it keeps them.
 var errFull = errors.New("the disk of the store is full")
 
-// Flush implements member.Sink.
+// Flush implements member.Sink. The other member forgets the points then, so they must outlive a kill of this process.
 func (s *Received) Flush() error {
-	err := s.w.Flush()
-	if t := s.w.table; err == nil && t.opts.Store != nil && t.opts.Store.Full() {
-		err = errFull
+	if err := s.w.Flush(); err != nil {
+		return err
 	}
-	return err
+	t := s.w.table
+	if t.opts.Store == nil {
+		return nil
+	}
+	if t.opts.Store.Full() {
+		return errFull
+	}
+	return t.opts.Store.Settle(s.w.ctx)
 }
 
 // Close implements member.Sink.
@@ -186,10 +192,15 @@ func (w *Writer) Flush() error {
 	return failed
 }
 
-// Finish waits, after Flush, until the points are safe that went to other members: they have them, or they are on disk for
-// them. So a sender that sees its connection closed in order knows that a kill of this process loses none of its points that
-// another member stores.
+// Finish waits, after Flush, until the points are safe: the store has committed them, and other members have theirs, or they
+// are on disk for them. So a sender that sees its connection closed in order knows that a kill of this process loses none of
+// its points.
 func (w *Writer) Finish() error {
+	if s := w.table.opts.Store; s != nil {
+		if err := s.Settle(w.ctx); err != nil {
+			return err
+		}
+	}
 	if !w.passed || w.table.opts.Settle == nil {
 		return nil
 	}

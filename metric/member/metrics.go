@@ -34,22 +34,26 @@ func newMetrics(r prometheus.Registerer, g *Group) *metrics {
 	if r == nil {
 		return m
 	}
-	gauge := func(name, help string, f func(p *Peer) float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() (sum float64) {
-			for _, p := range g.all() {
-				sum += f(p)
-			}
-			return sum
-		})
-	}
 	limit := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lapwing_metric_member_spill_limit_bytes", Help: "Bytes on disk that may wait for one other member.",
 	})
 	limit.Set(float64(g.opts.SpillBytes))
 	r.MustRegister(limit, m.sent, m.spilled, m.dropped, m.received, m.refused, m.failures, m.seconds,
-		gauge("lapwing_metric_member_points_waiting", "Points in memory that wait for other members.",
-			func(p *Peer) float64 { return float64(p.waiting()) }),
-		gauge("lapwing_metric_member_spill_bytes", "Bytes on disk that wait for other members.",
-			func(p *Peer) float64 { return float64(p.spill.Bytes()) }))
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "lapwing_metric_member_points_waiting", Help: "Points in memory that wait for other members.",
+		}, func() (sum float64) {
+			for _, p := range g.all() {
+				sum += float64(p.waiting())
+			}
+			return sum
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "lapwing_metric_member_spill_bytes", Help: "Bytes on disk that wait for one other member: the one with the most.",
+		}, func() (most float64) {
+			for _, p := range g.all() {
+				most = max(most, float64(p.spill.Bytes()))
+			}
+			return most
+		}))
 	return m
 }

@@ -22,6 +22,8 @@ type Writer interface {
 }
 
 var (
+	// ErrForbidden is for a request that may not write. The sender drops its samples.
+	ErrForbidden = errors.New("this needs the right to create metrics")
 	// ErrFull is for a Writer that cannot take more at the moment. The sender tries the request again later.
 	ErrFull = errors.New("the store takes no more samples at the moment")
 	// ErrRefused is for a Writer that never takes this sample. The rest of the request goes on, and the sender learns
@@ -102,8 +104,11 @@ func (a *API) write(w http.ResponseWriter, r *http.Request) {
 	writer, err := a.o.Writer(r)
 	if err != nil {
 		status := http.StatusInternalServerError
-		if errors.Is(err, ErrFull) {
+		switch {
+		case errors.Is(err, ErrFull):
 			status = http.StatusServiceUnavailable
+		case errors.Is(err, ErrForbidden):
+			status = http.StatusForbidden
 		}
 		a.writeFailed(w, status, err)
 		return

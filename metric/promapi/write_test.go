@@ -297,9 +297,11 @@ func TestWriteRefused(t *testing.T) {
 	if got := do(a, "GET", "/api/v1/write", ""); got.Code != 405 {
 		t.Errorf("GET: status %d", got.Code)
 	}
-	writerErr = ErrFull
-	if got := post(a, pack(), kind); got.Code != 503 {
-		t.Errorf("full: status %d", got.Code)
+	for err, want := range map[error]int{ErrFull: 503, ErrForbidden: 403} {
+		writerErr = err
+		if got := post(a, pack(), kind); got.Code != want {
+			t.Errorf("%v: status %d", err, got.Code)
+		}
 	}
 	if len(w.lines) > 0 {
 		t.Errorf("got samples: %q", w.lines)

@@ -193,6 +193,9 @@ func (s *Store) correctKeys(ctx context.Context, k int, keys []slotKey) bool {
 		sh.commit(&n)
 		sh.mu.Unlock()
 		s.counts.add(&n)
+		if n.failed > 0 && s.full.Load() {
+			return false // the disk has become full
+		}
 		s.counts.corrected.Add(int64(len(group)))
 	}
 	sh.mu.Lock()

@@ -20,8 +20,8 @@ func (s *Store) runDisk() {
 		s.pauseCompactions(stopped)
 		// What the journal had is removed only when the values that were computed are synced.
 		removable := s.journal.removable()
-		if s.o.SyncInterval > 0 {
-			s.syncLogs()
+		if s.o.SyncInterval > 0 && !s.syncLogs() {
+			continue
 		}
 		if err := s.journal.remove(removable); err != nil {
 			s.rare.Error("cannot remove a journal of corrections", "journal", "err", err)
@@ -69,19 +69,23 @@ func (s *Store) pauseCompactions(stopped map[*tier]bool) {
 
 // syncLogs makes what was written to the logs safe against a power cut. The TSDB itself syncs a log's segment only
 // when it is full; the segment is opened again here, because the kernel syncs the file and not the descriptor.
-func (s *Store) syncLogs() {
+func (s *Store) syncLogs() (ok bool) {
+	ok = true
 	if err := s.journal.sync(); err != nil {
+		ok = false
 		s.counts.syncFailed.Add(1)
 		s.rare.Error("cannot sync the journal of corrections", "journal", "err", err)
 	}
 	for _, t := range *s.tiers.Load() {
 		for _, log := range []string{"wal", "wbl"} {
 			if err := syncLast(filepath.Join(t.dir, log)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				ok = false
 				s.counts.syncFailed.Add(1)
 				s.rare.Error("cannot sync a log of the metric store", t.name(), "tier", t.name(), "err", err)
 			}
 		}
 	}
+	return ok
 }
 
 // syncLast syncs the newest segment of a log.

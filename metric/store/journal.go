@@ -80,7 +80,7 @@ func openJournal(dir string) (*journal, error) {
 	return j, nil
 }
 
-// replay calls f for all marks in the files, the oldest first. What is behind a damaged frame of a file is lost: a
+// replay calls f for all marks in the files, the newest first: the older ones may have been computed already. What is behind a damaged frame of a file is lost: a
 // kill can only cut off the last one. It returns the damaged files.
 func (j *journal) replay(f func(name string, step, slot int64)) (damaged []string, err error) {
 	numbers := make([]uint64, 0, len(j.sizes))
@@ -88,7 +88,7 @@ func (j *journal) replay(f func(name string, step, slot int64)) (damaged []strin
 		numbers = append(numbers, n)
 	}
 	slices.Sort(numbers)
-	for _, n := range numbers {
+	for _, n := range slices.Backward(numbers) {
 		b, err := os.ReadFile(j.path(n))
 		if err != nil {
 			return damaged, fmt.Errorf("read the journal of corrections: %w", err)
@@ -235,7 +235,14 @@ func (j *journal) removable() uint64 {
 func (j *journal) sync() error {
 	j.syncMu.Lock()
 	defer j.syncMu.Unlock()
-	return j.syncFile(j.unsynced())
+	f, isNew := j.unsynced()
+	err := j.syncFile(f, isNew)
+	if err != nil { // the next sync tries again
+		j.mu.Lock()
+		j.dirty, j.created = true, j.created || isNew
+		j.mu.Unlock()
+	}
+	return err
 }
 
 // unsynced returns the newest file if it has marks that are not synced, and whether it is new in the directory.

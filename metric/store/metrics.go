@@ -75,7 +75,7 @@ func (s *Store) Stats() Stats {
 		DroppedFailed: c.failed.Load() + c.closedLost.Load(), DroppedFull: c.diskFull.Load(),
 		DroppedQueue: c.unqueued.Load(), Refused: c.refused.Load(), Corrections: c.wrong.Load(), DiskFull: s.full.Load()}
 	for _, sh := range s.shards {
-		st.Queued += int64(sh.queued())
+		st.Queued += int64(sh.waiting())
 	}
 	for _, t := range *s.tiers.Load() {
 		ts := TierStats{Name: t.name(), Step: t.archive.Step, Retention: t.archive.Retention(),
@@ -183,7 +183,7 @@ func newMetrics(s *Store, r prometheus.Registerer) *metrics {
 	gauge("lapwing_metric_store_queued_points", "Points that wait in the queues.", func() int64 {
 		n := 0
 		for _, sh := range s.shards {
-			n += sh.queued()
+			n += sh.waiting()
 		}
 		return int64(n)
 	})

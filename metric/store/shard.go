@@ -34,6 +34,9 @@ type shard struct {
 	busy     bool          // guarded by qmu: the goroutine appends samples that are no longer in pending
 	space    chan struct{} // guarded by qmu: closed when pending has been taken; nil if no Put waits
 	idle     chan struct{} // guarded by qmu: closed when nothing is pending or busy; nil if nothing waits
+	queued   uint64        // guarded by qmu: samples that were ever put into pending
+	handled  uint64        // guarded by qmu: those of queued whose group is committed
+	moved    chan struct{} // guarded by qmu: closed when handled has grown; nil if nothing waits
 	released bool          // guarded by qmu: the goroutine has ended
 	wake     chan struct{}
 
@@ -141,6 +144,7 @@ func (sh *shard) push(samples []Sample, part bool) (n int, space <-chan struct{}
 	}
 	if n > 0 {
 		sh.pending = append(sh.pending, samples[:n]...)
+		sh.queued += uint64(n)
 		sh.signal()
 	}
 	return n, space, nil
@@ -168,6 +172,7 @@ func (sh *shard) run() {
 		for rest := batch; len(rest) > 0; {
 			n := min(len(rest), groupSize)
 			sh.put(rest[:n])
+			sh.handle(n)
 			rest = rest[n:]
 			if sh.store.ctx.Err() != nil {
 				return
@@ -198,6 +203,52 @@ func (sh *shard) take(spare []Sample) []Sample {
 		sh.space = nil
 	}
 	return batch
+}
+
+// handle notes that n more samples are committed, or refused.
+func (sh *shard) handle(n int) {
+	sh.qmu.Lock()
+	defer sh.qmu.Unlock()
+	sh.handled += uint64(n)
+	if sh.moved != nil {
+		close(sh.moved)
+		sh.moved = nil
+	}
+}
+
+// Settle returns when all samples are committed whose Put has returned before: a kill of the process does not lose them.
+func (s *Store) Settle(ctx context.Context) error {
+	for _, sh := range s.shards {
+		if err := sh.settle(ctx); err != nil {
+			return fmt.Errorf("wait until points are committed: %w", err)
+		}
+	}
+	return nil
+}
+
+func (sh *shard) settle(ctx context.Context) error {
+	sh.qmu.Lock()
+	defer sh.qmu.Unlock()
+	for mark := sh.queued; sh.handled < mark; {
+		if sh.moved == nil {
+			sh.moved = make(chan struct{})
+		}
+		moved := sh.moved
+		sh.qmu.Unlock()
+		var err error
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-sh.store.ctx.Done():
+			err = ErrStopped
+		}
+		sh.qmu.Lock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // drain waits until all that was queued is appended.
@@ -232,7 +283,7 @@ func (sh *shard) releaseWaiters() {
 	}
 }
 
-func (sh *shard) queued() int {
+func (sh *shard) waiting() int {
 	sh.qmu.Lock()
 	defer sh.qmu.Unlock()
 	return len(sh.pending)
