@@ -146,13 +146,18 @@ const (
 	certificateEndsNow  = 7 * 86400
 )
 
-// certificates checks when the backend's own certificates end.
+// certificates checks when the server's own certificates end.
 func certificates(e *exam) {
-	shownTo := map[string]string{"api": "clients", "agents": "agents", "cluster": "the other members", "nats": "the NATS servers"}
+	shownTo := map[string]string{
+		"api": "clients", "agents": "agents", "cluster": "the other members", "nats": "the NATS servers",
+		"carbon": "senders of points", "relay": "the destinations of the relay",
+	}
 	effects := map[string]string{
 		"api": "no client connects", "agents": "no agent connects",
 		"cluster": "this member loses the others when a connection between them ends",
 		"nats":    "this backend loses the NATS servers when its connection ends",
+		"carbon":  "no sender connects by TLS",
+		"relay":   "destinations that ask for a certificate refuse new connections, and points for them wait",
 	}
 	for files, ends := range sorted(e.after.by("lapwing_tls_certificate_expiry_seconds", "files")) {
 		left := ends - float64(e.after.At.Unix())
@@ -163,7 +168,7 @@ func certificates(e *exam) {
 			Severity: Warning, Part: Process, Subject: files,
 			Title:  "a certificate ends soon",
 			Detail: fmt.Sprintf("The certificate that %s are shown ends in %s. Then %s.", shownTo[files], duration(left), effects[files]),
-			Advice: "Replace its file and that of its key: the backend reads them again without a restart.",
+			Advice: "Replace its file and that of its key: they are read again without a restart.",
 		}
 		if left <= certificateEndsNow {
 			f.Severity = Critical
