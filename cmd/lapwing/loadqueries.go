@@ -20,8 +20,9 @@ func loadQueriesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "queries",
 		Short: "Ask Graphite queries as dashboards do, and print how long the answers take",
-		Long: `Open the dashboards of a file (bench/dashboards/fleet.yaml fits what lapwing load points sends): each viewer loads one
-dashboard after the other, all its variables and graphs. With --heavy that many queries of the file's heavy ones run all
+		Long: `Open the dashboards of a file: each viewer loads one dashboard after the other, all its variables and graphs.
+bench/dashboards/fleet.yaml, in the source, fits what lapwing load points --aggregates 5 sends with its default --hosts and
+--metrics. For fewer hosts change hosts in the file. With --heavy that many queries of the file's heavy ones run all
 the time beside them. The exit status is 1 if a request has no good answer.`,
 		Example: `  lapwing load queries --file bench/dashboards/fleet.yaml --url http://127.0.0.1:8888 --heavy 20`,
 		Args:    cobra.NoArgs,
