@@ -71,11 +71,12 @@ func TestAlertsFire(t *testing.T) {
 		`carbon_rejected_points_total{protocol="line",reason="format"}`, `store_dropped_points_total{reason="late"}`,
 		`carbon_connections_full_total{protocol="line"}`, `member_points_dropped_total`,
 		`relay_dropped_points_total{destination="b",reason="spill_full"}`, `remote_dropped_samples_total{remote="r",reason="full"}`,
-		`remote_spilled_samples_total{remote="r"}`, `check_evaluations_total{result="failed"}`, `graphite_queries_refused_total`,
+		`remote_spilled_samples_total{remote="r"}`, `remote_retries_total{remote="r"}`, `check_evaluations_total{result="failed"}`, `schema_reloads_total{result="error"}`, `graphite_queries_refused_total`,
 	} {
 		add("lapwing_metric_"+counter, calm, grows)
 	}
 	for _, gauge := range []struct{ name, fine, bad string }{
+		{`lapwing_tls_certificate_expiry_seconds{files="api"}`, "9999999x60", "99999x60"},
 		{"lapwing_disk_reserve_bytes", "100x60", "100x60"}, {"lapwing_disk_free_bytes", "1000x60", "150x60"},
 		{`lapwing_eventlog_pending_age_seconds{partition="0"}`, "0.1x60", "9x60"},
 		{`lapwing_state_lag_seconds{partition="0"}`, "0.1x60", "90x60"},
