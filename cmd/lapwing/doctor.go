@@ -148,6 +148,9 @@ func (o doctorOptions) url() (string, error) {
 		return "", errors.New("--api-url and --metrics-url exclude one another")
 	}
 	if o.metricsURL != "" {
+		if u, err := url.Parse(o.metricsURL); err != nil || u.Host == "" {
+			return "", fmt.Errorf("--metrics-url: %q is not a URL such as http://127.0.0.1:9108/metrics", o.metricsURL)
+		}
 		return o.metricsURL, nil
 	}
 	api := o.apiURL

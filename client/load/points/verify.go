@@ -118,7 +118,11 @@ func (c *Check) compare(name string, s rendered, at int64, want float64) {
 		return
 	}
 	if c.First == "" {
-		c.First = fmt.Sprintf("%s at %d: want %v, have %v (%v)", name, at, want, got, ok)
+		have := "no value"
+		if ok {
+			have = fmt.Sprint(got)
+		}
+		c.First = fmt.Sprintf("%s at %d: want %v, have %s", name, at, want, have)
 	}
 }
 
