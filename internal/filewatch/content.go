@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -106,7 +107,7 @@ func (c *Content[T]) reload() {
 		c.watcher.again = c.retry
 		c.failed.Inc()
 		c.options.Logger.Error("changed files cannot be used, their old content stays", "what", c.options.What,
-			"files", c.options.Paths, "err", err)
+			"files", c.names(), "err", err)
 		return
 	}
 	c.use(next)
@@ -127,5 +128,10 @@ func (c *Content[T]) use(next T) {
 	if c.options.Changed != nil {
 		c.options.Changed(next)
 	}
-	c.options.Logger.Info("changed files were read again", "what", c.options.What, "files", c.options.Paths)
+	c.options.Logger.Info("changed files were read again", "what", c.options.What, "files", c.names())
+}
+
+// names are the paths without empty ones, which stand for files that are not configured.
+func (c *Content[T]) names() []string {
+	return slices.DeleteFunc(slices.Clone(c.options.Paths), func(p string) bool { return p == "" })
 }
