@@ -92,7 +92,7 @@ func relayFlags(f *pflag.FlagSet, r *metric.RelayOptions) {
 	f.StringVar(&r.RulesFile, "relay-rules-file", r.RulesFile, "carbon's relay-rules.conf, for --relay-method rules")
 	f.IntVar(&r.Replication, "relay-replication-factor", r.Replication, "how many of --relay-destinations get each series")
 	f.BoolVar(&r.Diverse, "relay-diverse-replicas", r.Diverse, "place the copies of a series on different hosts")
-	f.StringVar(&r.Protocol, "relay-protocol", r.Protocol, "protocol of --relay-destinations: pickle, line, protobuf, udp or gzip (compressed lines)")
+	f.StringVar(&r.Protocol, "relay-protocol", r.Protocol, "protocol of --relay-destinations: pickle, line, protobuf, udp or gzip (compressed lines); line for the --carbon-tls-listen-address of another lapwing")
 	f.IntVar(&r.QueueBytes, "relay-queue-bytes", r.QueueBytes, "memory for the points of one destination; more wait on disk")
 	f.Int64Var(&r.SpillBytes, "relay-spill-bytes", r.SpillBytes, "disk for the points of one destination; more are dropped")
 	f.BoolVar(&r.Only, "relay-only", r.Only, "store nothing here, and only pass points on to --relay-destinations")
