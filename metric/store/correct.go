@@ -248,7 +248,10 @@ func (s *Store) retireTiers() {
 		if s.full.Load() || s.ctx.Err() != nil {
 			return
 		}
-		if err := t.retire(now); err != nil {
+		if !t.idle(now) {
+			continue
+		}
+		if err := s.retire(t); err != nil {
 			s.rare.Error("cannot write the head of an idle tier", t.name(), "tier", t.name(), "err", err)
 		}
 	}

@@ -559,6 +559,21 @@ func TestIdle(t *testing.T) {
 	}
 }
 
+// A tier that gets points of long ago is not idle: a sender may catch up, or have a wrong clock.
+func TestOldPointsAreNoIdleTier(t *testing.T) {
+	b := open(t, Options{Policy: fixed(policy(series.Sum, 0, series.Archive{Step: 10, Points: 8640}))})
+	now := b.clock.t.Load()
+	for i := range int64(10) {
+		b.clock.t.Add(10)
+		b.put("a", now-6*3600+i*10, 1)
+		b.drain()
+		b.s.retireTiers()
+	}
+	if tr := (*b.s.tiers.Load())[0]; tr.db.Head().NumSeries() != 1 || len(tr.db.Blocks()) != 0 {
+		t.Errorf("%d series in the head, %d blocks", tr.db.Head().NumSeries(), len(tr.db.Blocks()))
+	}
+}
+
 // A tier that gets no more points keeps none of them in memory, and removes them when they are old enough.
 func TestIdleTier(t *testing.T) {
 	b := open(t, Options{Policy: fixed(policy(series.Sum, 0, series.Archive{Step: 10, Points: 8640}))})

@@ -595,6 +595,7 @@ func (sh *shard) commit(n *tally) {
 		sh.apps[id] = nil
 		samples := sh.written[id]
 		sh.written[id] = 0
+		(*sh.store.tiers.Load())[id].touched.Store(sh.store.o.Now().UnixMilli())
 		if err := app.Commit(); err != nil {
 			n.failed += int64(samples)
 			t := (*sh.store.tiers.Load())[id]

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,6 +34,8 @@ type tier struct {
 	block, window int64
 	// startMax is the time in ms of the newest sample when the process started.
 	startMax int64
+	// touched is the time of the last commit, in ms. After a start it is that of the newest sample.
+	touched atomic.Int64
 	// startNewest is, after a crash, the time in ms of the newest sample of each series when the process started. Only
 	// recover reads it.
 	startNewest map[storage.SeriesRef]int64
@@ -115,6 +119,10 @@ func (s *Store) tierOf(a series.Archive) (*tier, error) {
 	t.startMax = t.db.Head().MaxTime()
 	for _, b := range t.db.Blocks() {
 		t.startMax = max(t.startMax, b.MaxTime())
+	}
+	now := s.o.Now().UnixMilli()
+	if t.touched.Store(now); t.startMax != math.MinInt64 {
+		t.touched.Store(min(t.startMax, now))
 	}
 	grown := append(slices.Clone(tiers), t)
 	s.tiers.Store(&grown)
@@ -209,13 +217,25 @@ func (t *tier) expired(blocks []*tsdb.Block, now int64) map[ulid.ULID]struct{} {
 	return ids
 }
 
-// retire writes the head of a tier that has got no points for two blocks' time into a block, so that it needs no
-// memory. Points that come afterwards are later than all that were in the head.
-func (t *tier) retire(now int64) error {
+// idle reports whether the tier has got no points for two blocks' time, whatever the points' own times are.
+func (t *tier) idle(now int64) bool {
 	h := t.db.Head()
-	if h.NumSeries() == 0 || h.MaxTime() < h.MinTime() || now-h.MaxTime() < 2*t.block {
-		return nil
+	return h.NumSeries() > 0 && h.MaxTime() >= h.MinTime() && now-t.touched.Load() >= 2*t.block
+}
+
+// retire writes the head of an idle tier into a block, so that it needs no memory. No shard commits meanwhile: the TSDB
+// would write the block, lose what comes then with a time of the block, and drop the series from the head.
+func (s *Store) retire(t *tier) error {
+	for _, sh := range s.shards {
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
 	}
+	for _, sh := range s.shards {
+		if t.id < len(sh.apps) && sh.apps[t.id] != nil {
+			return nil // it is within a group; the next look tries again
+		}
+	}
+	h := t.db.Head()
 	if err := t.db.CompactHead(tsdb.NewRangeHead(h, h.MinTime(), h.MaxTime())); err != nil {
 		return err
 	}
