@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 )
 
@@ -36,6 +37,8 @@ type journal struct {
 	number  uint64           // guarded by mu: of the newest file
 	sizes   map[uint64]int64 // guarded by mu: of all files that exist
 	done    uint64           // guarded by mu: files up to this number are needed no more
+
+	strange []string // what openJournal found under the name of a file, and is none
 }
 
 const (
@@ -45,6 +48,8 @@ const (
 	maxFrame = maxMarks + maxName + 3*binary.MaxVarintLen64
 	// maxJournal bounds the bytes of all files.
 	maxJournal = 1 << 30
+	// maxNumber bounds the numbers of files: far above what is reached, and far below an overflow.
+	maxNumber = 1 << 62
 
 	frameHeader = 8
 )
@@ -69,35 +74,54 @@ func openJournal(dir string) (*journal, error) {
 			filepath.Join(dir, e.Name()) != j.path(number) {
 			continue
 		}
+		if number > maxNumber {
+			continue
+		}
+		j.number = max(j.number, number)
 		info, err := e.Info()
 		if err != nil {
 			return nil, fmt.Errorf("list the journal of corrections: %w", err)
 		}
+		if !info.Mode().IsRegular() {
+			j.strange = append(j.strange, j.path(number))
+			continue
+		}
 		j.sizes[number] = info.Size()
-		j.number = max(j.number, number)
 	}
 	j.number++
 	return j, nil
 }
 
-// replay calls f for all marks in the files, the newest first: the older ones may have been computed already. What is behind a damaged frame of a file is lost: a
-// kill can only cut off the last one. It returns the damaged files.
-func (j *journal) replay(f func(name string, step, slot int64)) (damaged []string, err error) {
+// replay calls f for all marks in the files, those of the newest file first: the older ones may have been computed already.
+// What is behind a damaged frame of a file is lost: a kill can only cut off the last one. It returns the damaged files, and
+// what is no file or cannot be read.
+func (j *journal) replay(f func(name string, step, slot int64)) (damaged []string) {
+	damaged = j.strange
 	numbers := make([]uint64, 0, len(j.sizes))
 	for n := range j.sizes {
 		numbers = append(numbers, n)
 	}
 	slices.Sort(numbers)
 	for _, n := range slices.Backward(numbers) {
-		b, err := os.ReadFile(j.path(n))
-		if err != nil {
-			return damaged, fmt.Errorf("read the journal of corrections: %w", err)
-		}
-		if readMarks(b, f) != nil {
+		if j.sizes[n] > maxJournal || readFile(j.path(n), j.sizes[n], f) != nil {
 			damaged = append(damaged, j.path(n))
 		}
 	}
-	return damaged, nil
+	return damaged
+}
+
+// readFile calls f for the marks in a file of a size. plainfile.Read would need twice the memory for a large one.
+func readFile(path string, size int64, f func(name string, step, slot int64)) error {
+	file, err := plainfile.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	b := make([]byte, size)
+	if _, err := io.ReadFull(file, b); err != nil {
+		return err
+	}
+	return readMarks(b, f)
 }
 
 // appendMark appends a mark to a payload; name is empty for the same series as in the mark before.
@@ -311,7 +335,7 @@ func (s *Store) openJournal() error {
 	lost := 0
 	var se *Series
 	var openErr error
-	damaged, err := j.replay(func(name string, step, slot int64) {
+	damaged := j.replay(func(name string, step, slot int64) {
 		if se == nil || se.name != name {
 			if se, openErr = s.Open(name); openErr != nil {
 				se = nil
@@ -321,9 +345,6 @@ func (s *Store) openJournal() error {
 			lost++
 		}
 	})
-	if err != nil {
-		return err
-	}
 	s.journal = j // the marks above are in its files already
 	for _, path := range damaged {
 		s.log.Warn("the end of a journal of corrections cannot be read, coarse values of late points may be wrong",
