@@ -1,11 +1,13 @@
 package remote
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +37,16 @@ type access struct {
 	header http.Header
 	host   string // instead of the URL's; "" for that
 	client *http.Client
+
+	secrets []string // of the headers, the longest first
+}
+
+// hide replaces the secrets in a text of the receiver, which may repeat what it was sent.
+func (a *access) hide(text string) string {
+	for _, secret := range a.secrets {
+		text = strings.ReplaceAll(text, secret, "…")
+	}
+	return text
 }
 
 // checkAccess checks the options of access without their files.
@@ -143,6 +155,7 @@ func (o *Options) readAccess() (*access, error) {
 		}
 		a.header.Set(name, value)
 	}
+	hidden := func(secrets ...string) { a.secrets = append(a.secrets, secrets...) }
 	for name, value := range o.Headers {
 		set(name, value)
 	}
@@ -152,13 +165,19 @@ func (o *Options) readAccess() (*access, error) {
 			return nil, fmt.Errorf("header %s: %w", name, err)
 		}
 		set(name, value)
+		hidden(value)
+		if _, credentials, ok := strings.Cut(value, " "); ok && http.CanonicalHeaderKey(name) == "Authorization" {
+			hidden(strings.TrimSpace(credentials))
+		}
 	}
 	if o.PasswordFile != "" {
 		password, err := readSecret(o.PasswordFile)
 		if err != nil {
 			return nil, fmt.Errorf("password: %w", err)
 		}
-		set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(o.Username+":"+password)))
+		basic := base64.StdEncoding.EncodeToString([]byte(o.Username + ":" + password))
+		set("Authorization", "Basic "+basic)
+		hidden(password, basic)
 	}
 	if o.BearerTokenFile != "" {
 		token, err := readSecret(o.BearerTokenFile)
@@ -166,7 +185,9 @@ func (o *Options) readAccess() (*access, error) {
 			return nil, fmt.Errorf("bearer token: %w", err)
 		}
 		set("Authorization", "Bearer "+token)
+		hidden(token)
 	}
+	slices.SortFunc(a.secrets, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	set("Content-Encoding", "snappy")
 	set("Content-Type", "application/x-protobuf")
 	set("User-Agent", "lapwing")

@@ -351,3 +351,32 @@ func FuzzReceivers(f *testing.F) {
 		}
 	})
 }
+
+// TestRepeatedSecrets has a receiver whose answers repeat the credentials that it got.
+func TestRepeatedSecrets(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprintln(w, "bad:", r.Header.Get("Authorization"), user, password, r.Header.Get("X-Key"))
+	}))
+	defer server.Close()
+	for _, change := range []func(*Options){
+		func(o *Options) { o.BearerTokenFile = secret(t, "topsecret1") },
+		func(o *Options) { o.Username, o.PasswordFile = "lapwing", secret(t, "topsecret2") },
+		func(o *Options) { o.HeaderFiles = map[string]string{"authorization": secret(t, "Own topsecret3")} },
+		func(o *Options) { o.HeaderFiles = map[string]string{"X-Key": secret(t, "topsecret4")} },
+	} {
+		o := Options{Name: "mimir", URL: server.URL, Log: slog.New(slog.DiscardHandler)}
+		change(&o)
+		s, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = s.post(nil)
+		if err == nil || !strings.Contains(err.Error(), "401 Unauthorized: bad:") || strings.Contains(err.Error(), "topsecret") ||
+			strings.Contains(err.Error(), "bGFwd2luZzp0b3BzZWNyZXQy") {
+			t.Errorf("the error is %v", err)
+		}
+	}
+}

@@ -87,7 +87,7 @@ func (s *Sender) post(body []byte) (status int, retryAfter time.Duration, err er
 		return resp.StatusCode, 0, nil
 	}
 	return resp.StatusCode, readRetryAfter(resp.Header.Get("Retry-After")),
-		errors.New(strings.TrimSuffix(fmt.Sprintf("the receiver answers %s: %s", resp.Status, strings.TrimSpace(string(text))), ": "))
+		errors.New(strings.TrimSuffix("the receiver answers "+a.hide(resp.Status)+": "+a.hide(strings.TrimSpace(string(text))), ": "))
 }
 
 // readRetryAfter reads a number of seconds or a date. It returns 0 for anything else.
