@@ -34,11 +34,11 @@ metrics in plaintext: each host all its metrics in each interval, or with --unpa
 With --verify all values are read back through Graphite's /render and compared; the exit status is 1 if one is missing or
 different. The server must store the series with a step of --interval. With --aggregates the sums over all hosts are compared,
 too; --write-aggregation-rules writes the rules that the server needs for them, and sends nothing. A server computes a sum
-after the end of its interval, and with --aggregate-like-carbon once more an interval later: give --settle one interval and
-some seconds, or two. With --metrics-url the server's CPU time and memory are read from its Prometheus metrics before and after.`,
+after the end of its interval, and with --aggregate-like-carbon once more an interval later: so --settle is longer then.
+With --metrics-url the server's CPU time and memory are read from its Prometheus metrics before and after.`,
 		Example: `  lapwing load points --address 127.0.0.1:2003 --duration 5m --verify http://127.0.0.1:8888
   lapwing load points --aggregates 5 --write-aggregation-rules aggregation-rules.conf
-  lapwing load points --aggregates 5 --settle 15s --verify http://127.0.0.1:8888
+  lapwing load points --aggregates 5 --verify http://127.0.0.1:8888
   lapwing load points --unpaced --duration 30s --metrics-url http://127.0.0.1:8080/metrics`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -70,6 +70,9 @@ some seconds, or two. With --metrics-url the server's CPU time and memory are re
 			if verify == "" {
 				return nil
 			}
+			if o.Aggregates > 0 && !cmd.Flags().Changed("settle") {
+				settle = 2*o.Interval + 5*time.Second
+			}
 			time.Sleep(settle)
 			check, err := points.Verify(cmd.Context(), verify, r)
 			if err != nil {
@@ -95,7 +98,7 @@ some seconds, or two. With --metrics-url the server's CPU time and memory are re
 	f.IntVar(&o.Aggregates, "aggregates", 0, "sums over all hosts that the server computes, of the first metrics")
 	f.StringVar(&rules, "write-aggregation-rules", "", "write the aggregation rules for --aggregates to this file, and end")
 	f.StringVar(&verify, "verify", "", "URL of the server's Graphite API: read all values back and compare them")
-	f.DurationVar(&settle, "settle", time.Second, "time between the last point and --verify; with --aggregates more than --interval")
+	f.DurationVar(&settle, "settle", time.Second, "time between the last point and --verify; with --aggregates two intervals and 5s by default")
 	f.StringVar(&metrics, "metrics-url", "", "URL of the server's Prometheus metrics, for its CPU and memory")
 	return cmd
 }

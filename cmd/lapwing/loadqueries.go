@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/client/load/queries"
+	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 )
 
 // loadQueriesCommand asks Graphite queries as dashboards do.
@@ -29,7 +30,7 @@ the time beside them. The exit status is 1 if a request has no good answer.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
-			text, err := os.ReadFile(file)
+			text, err := plainfile.Read(file, 1<<20)
 			if err != nil {
 				return fmt.Errorf("--file: %w", err)
 			}
