@@ -23,15 +23,33 @@ import (
 // blocks have, unless the block is marked as made of points out of order. Its own compactor forgets that mark. So
 // merged late points, or an import, could reach into the head's time without the mark, and a restart would lose the
 // head's points of that time.
+//
+// Before it writes a part of the head it waits until each shard has committed its present group. The TSDB would wait for
+// such groups if it kept books of them, which costs memory for each series. Groups that begin later cannot have points of
+// the block's time in order, so what the TSDB drops from the head afterwards is in the block.
 type compactor struct {
 	tsdb.Compactor
+	store *Store
+	tier  *tier
 }
 
-func newCompactor(ctx context.Context, r prometheus.Registerer, l *slog.Logger, ranges []int64, pool chunkenc.Pool,
-	o *tsdb.Options) (tsdb.Compactor, error) {
-	c, err := tsdb.NewLeveledCompactorWithOptions(ctx, r, l, ranges, pool, tsdb.LeveledCompactorOptions{
-		MaxBlockChunkSegmentSize: o.MaxBlockChunkSegmentSize, EnableOverlappingCompaction: true})
-	return &compactor{c}, err
+func (s *Store) newCompactor(t *tier) tsdb.NewCompactorFunc {
+	return func(ctx context.Context, r prometheus.Registerer, l *slog.Logger, ranges []int64, pool chunkenc.Pool,
+		o *tsdb.Options) (tsdb.Compactor, error) {
+		c, err := tsdb.NewLeveledCompactorWithOptions(ctx, r, l, ranges, pool, tsdb.LeveledCompactorOptions{
+			MaxBlockChunkSegmentSize: o.MaxBlockChunkSegmentSize, EnableOverlappingCompaction: true})
+		return &compactor{c, s, t}, err
+	}
+}
+
+// Write implements tsdb.Compactor.
+func (c *compactor) Write(dest string, b tsdb.BlockReader, mint, maxt int64, base *tsdb.BlockMeta) ([]ulid.ULID, error) {
+	if _, head := b.(*tsdb.RangeHead); head && !c.tier.held {
+		for _, sh := range c.store.shards {
+			sh.betweenGroups()
+		}
+	}
+	return c.Compactor.Write(dest, b, mint, maxt, base)
 }
 
 // Plan defers a merge of marked blocks with others until the others reach as far. The head's next block brings that

@@ -325,7 +325,7 @@ func (sh *shard) put(samples []Sample) {
 		}
 		if se.closed {
 			// This is rare: the series was closed while its samples were queued.
-			if se = sh.reopened(se); se == nil {
+			if se = sh.reopened(se, &n); se == nil {
 				n.closedLost++
 				continue
 			}
@@ -337,9 +337,16 @@ func (sh *shard) put(samples []Sample) {
 	s.counts.add(&n)
 }
 
-// reopened returns the series that has the name of a closed one. It gives up its lock meanwhile, because Open may
-// take the locks of plans and of the shard.
-func (sh *shard) reopened(old *Series) *Series {
+// betweenGroups returns when the present group is committed.
+func (sh *shard) betweenGroups() {
+	sh.mu.Lock() // it is held from the begin of a group to its commit
+	defer sh.mu.Unlock()
+}
+
+// reopened returns the series that has the name of a closed one. It commits the group so far and gives up its lock
+// meanwhile, because Open may take the locks of plans and of the shard.
+func (sh *shard) reopened(old *Series, n *tally) *Series {
+	sh.commit(n)
 	for range 100 { // the new one may be closed too before the lock is back
 		sh.mu.Unlock()
 		se, err := sh.store.Open(old.name)

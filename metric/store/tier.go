@@ -36,6 +36,8 @@ type tier struct {
 	startMax int64
 	// touched is the time of the last commit, in ms. After a start it is that of the newest sample.
 	touched atomic.Int64
+	// held says that retire has the locks of all shards. Compactions are off while it changes.
+	held bool
 	// startNewest is, after a crash, the time in ms of the newest sample of each series when the process started. Only
 	// recover reads it.
 	startNewest map[storage.SeriesRef]int64
@@ -141,7 +143,7 @@ func (s *Store) openDB(t *tier) error {
 	o.RetentionDuration = t.archive.Retention()*1000 + t.block
 	o.OutOfOrderTimeWindow = t.window
 	o.IsolationDisabled = true
-	o.NewCompactorFunc = newCompactor
+	o.NewCompactorFunc = s.newCompactor(t)
 	o.BlocksToDelete = func(blocks []*tsdb.Block) map[ulid.ULID]struct{} {
 		return t.expired(blocks, s.o.Now().UnixMilli())
 	}
@@ -226,15 +228,18 @@ func (t *tier) idle(now int64) bool {
 // retire writes the head of an idle tier into a block, so that it needs no memory. No shard commits meanwhile: the TSDB
 // would write the block, lose what comes then with a time of the block, and drop the series from the head.
 func (s *Store) retire(t *tier) error {
+	t.db.DisableCompactions() // it waits for one that runs, which may wait for a shard
+	defer func() {
+		if !s.full.Load() {
+			t.db.EnableCompactions()
+		}
+	}()
 	for _, sh := range s.shards {
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
 	}
-	for _, sh := range s.shards {
-		if t.id < len(sh.apps) && sh.apps[t.id] != nil {
-			return nil // it is within a group; the next look tries again
-		}
-	}
+	t.held = true
+	defer func() { t.held = false }()
 	h := t.db.Head()
 	if err := t.db.CompactHead(tsdb.NewRangeHead(h, h.MinTime(), h.MaxTime())); err != nil {
 		return err
