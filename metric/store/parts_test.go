@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -14,8 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
 	"github.com/lapwing-monitoring/lapwing/metric/series"
@@ -919,4 +922,47 @@ func FuzzName(f *testing.F) {
 			t.Errorf("%q became %q", name, got)
 		}
 	})
+}
+
+// noting is a compactor that says when it writes.
+type noting struct {
+	tsdb.Compactor
+	wrote chan struct{}
+}
+
+func (n *noting) Write(string, tsdb.BlockReader, int64, int64, *tsdb.BlockMeta) ([]ulid.ULID, error) {
+	close(n.wrote)
+	return nil, nil
+}
+
+// TestCompactionWaitsForGroups: the points of an open group would go with the part of the head that is written.
+func TestCompactionWaitsForGroups(t *testing.T) {
+	b := open(t, Options{Shards: 2})
+	b.put("a", start0, 1)
+	b.drain()
+	tr := (*b.s.tiers.Load())[0]
+	inner := &noting{wrote: make(chan struct{})}
+	c := &compactor{inner, b.s, tr}
+	last := b.s.shards[1]
+	last.mu.Lock() // as a group does until its commit
+	commit := sync.OnceFunc(last.mu.Unlock)
+	defer commit()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.Write("", tsdb.NewRangeHead(tr.db.Head(), 0, 1), 0, 1, nil)
+		ended <- err
+	}()
+	for range 1000 {
+		runtime.Gosched()
+		select {
+		case <-inner.wrote:
+			t.Fatal("the head is written during a group")
+		default:
+		}
+	}
+	commit()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	<-inner.wrote
 }
