@@ -314,7 +314,7 @@ func TestWriteRefused(t *testing.T) {
 		# TYPE lapwing_metric_promapi_writes_total counter
 		lapwing_metric_promapi_writes_total{result="busy"} 1
 		lapwing_metric_promapi_writes_total{result="failed"} 0
-		lapwing_metric_promapi_writes_total{result="invalid"} 14
+		lapwing_metric_promapi_writes_total{result="invalid"} 15
 		lapwing_metric_promapi_writes_total{result="ok"} 0
 	`), "lapwing_metric_promapi_writes_total"); err != nil {
 		t.Error(err)
