@@ -97,7 +97,7 @@ func (p *process) launchUntil(text string) {
 	}
 	before := count()
 	p.launch()
-	eventually(p.t, 3*time.Minute, "the log says: "+text, func() bool { return count() > before })
+	eventually(p.t, time.Minute, "the log says: "+text, func() bool { return count() > before })
 	p.kill(syscall.SIGKILL)
 }
 
