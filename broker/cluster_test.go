@@ -789,3 +789,36 @@ func TestNewestWrite(t *testing.T) {
 		t.Errorf("of a subject without messages it finds %d, %q, %v", seq, id, err)
 	}
 }
+
+// TestEachWithoutLeader reads a stream that has no leader, which nobody answers for: the reading says what it waits for, and
+// goes on when there is a leader again.
+func TestEachWithoutLeader(t *testing.T) {
+	waiting := make(chan string, 100)
+	c := testbroker.New(t, 3)
+	c.Options(0).Waiting = func(what string) { waiting <- what }
+	c.Launch(0, 1, 2)
+	openAll(t, c, 0, 1, 2)
+	write(t, c.Member(0), "a")
+	current(t, c.Member(0), 2)
+	c.Kill(1)
+	c.Kill(2)
+	var read string
+	done := make(chan error)
+	go func() {
+		done <- c.Member(0).Each(t.Context(), stream, 1, func(m *broker.Message) error {
+			read += string(m.Data)
+			return nil
+		})
+	}()
+	for what := ""; what != "waiting for stream s to say what its newest message is"; {
+		select {
+		case what = <-waiting:
+		case err := <-done:
+			t.Fatalf("without a leader the reading has ended with %v", err)
+		}
+	}
+	c.Launch(1, 2)
+	if err := <-done; err != nil || read != "a" {
+		t.Errorf("read %q: %v", read, err)
+	}
+}

@@ -31,19 +31,29 @@ func (b *Broker) Each(ctx context.Context, stream string, from uint64, f func(*M
 }
 
 func (b *Broker) each(ctx context.Context, stream string, from uint64, f func(*Message) error) error {
-	newest, err := b.Newest(ctx, stream, ">")
+	newest, err := b.awaitNewest(ctx, stream)
 	if err != nil || newest < from {
 		return err
 	}
-	following := b.Follow(FollowOptions{Stream: stream, From: from, MaxBytes: eachBytes})
+	interrupted := make(chan error, 1)
+	following := b.Follow(FollowOptions{
+		Stream: stream, From: from, MaxBytes: eachBytes,
+		Interrupted: func(err error) {
+			select {
+			case interrupted <- err:
+			default:
+			}
+		},
+	})
 	defer following.Stop()
 	poll := time.NewTicker(eachPoll)
 	defer poll.Stop()
 	reached, moved := uint64(0), time.Now()
+	var last error
 	for {
 		if reached >= newest {
 			// A message that replaces another one may have come: then the stream has neither of them before it.
-			if newest, err = b.Newest(ctx, stream, ">"); err != nil || reached >= newest {
+			if newest, err = b.awaitNewest(ctx, stream); err != nil || reached >= newest {
 				return err
 			}
 		}
@@ -52,12 +62,17 @@ func (b *Broker) each(ctx context.Context, stream string, from uint64, f func(*M
 			if err := f(&m); err != nil {
 				return err
 			}
-			reached, moved = m.Seq, time.Now()
+			reached, moved, last = m.Seq, time.Now(), nil
+		case err := <-interrupted:
+			if last == nil || last.Error() != err.Error() {
+				b.log.Info("the reading of a stream begins anew", "stream", stream, "behind", reached, "err", err)
+			}
+			last = err
 		case <-poll.C:
 			if time.Since(moved) > eachPause {
-				return fmt.Errorf("no message came from the broker for %s", eachPause)
+				return errors.Join(fmt.Errorf("no message came from the broker for %s", eachPause), last)
 			}
-			if newest, err = b.Newest(ctx, stream, ">"); err != nil { // the newest may have been removed
+			if newest, err = b.awaitNewest(ctx, stream); err != nil { // the newest may have been removed
 				return err
 			}
 		case <-following.Done:
@@ -66,6 +81,20 @@ func (b *Broker) each(ctx context.Context, stream string, from uint64, f func(*M
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// awaitNewest returns the number of a stream's newest message. It asks again until it gets an answer: there is none while
+// the stream has no leader.
+func (b *Broker) awaitNewest(ctx context.Context, stream string) (newest uint64, err error) {
+	err = b.await(ctx, func() (string, error) {
+		askCtx, cancel := context.WithTimeout(ctx, apiTimeout)
+		defer cancel()
+		if newest, err = b.Newest(askCtx, stream, ">"); err != nil && passes(err) {
+			return "stream " + stream + " to say what its newest message is", nil
+		}
+		return "", err
+	})
+	return newest, err
 }
 
 const (

@@ -297,7 +297,9 @@ func (b *Broker) newest(ctx context.Context, stream, subject string) (*server.St
 	case answer.Error != nil && answer.Error.ErrCode == uint16(server.JSNoMessageFoundErr):
 		return nil, nil
 	case answer.Error != nil:
-		return nil, fmt.Errorf("look for the newest message of stream %s: %s", stream, answer.Error.Description)
+		return nil, fmt.Errorf("look for the newest message of stream %s: %w", stream, &jetstream.APIError{
+			Code: answer.Error.Code, ErrorCode: jetstream.ErrorCode(answer.Error.ErrCode), Description: answer.Error.Description,
+		})
 	}
 	return answer.Message, nil
 }
