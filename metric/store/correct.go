@@ -133,70 +133,47 @@ func (s *Store) correctOnce(ctx context.Context, paced bool) {
 	s.journal.finished(journaled)
 }
 
+// correction is one slot of series of one plan, which are read together.
+type correction struct {
+	plan   *plan
+	level  int
+	slot   int64 // the slot's begin, in seconds
+	series []*Series
+	names  []string
+	// newest has the ms offset of each series' newest sample of the slot, as far as the shard knows it. unsure says that
+	// the tier may have newer ones, and forgets how often the shard had forgotten what it knew.
+	newest  []int64
+	unsure  bool
+	forgets int
+}
+
 // correctKeys computes slots of one time and one shard. It reports false if it could not finish, because ctx has ended
 // or the disk is full.
 func (s *Store) correctKeys(ctx context.Context, k int, keys []slotKey) bool {
 	sh := s.shards[keys[0].series.shard]
-	slot := keys[0].slot
-	// Series of one plan can be read together.
-	plans := map[*plan][]*Series{}
-	unsure := map[*plan]bool{} // the tier may have values of the slot that the shard does not know
-	sh.mu.Lock()
-	for _, key := range keys {
-		se, p := key.series, key.series.plan
-		if k >= len(se.levels) || slot%p.Archives[k].Step != 0 {
-			continue // the policy has changed
-		}
-		plans[p] = append(plans[p], se)
-		if _, ok := sh.late[lateKey{se, slot, int32(k)}]; !ok && (sh.forgot || sh.earlier(se, k, slot)) {
-			unsure[p] = true
-		}
-	}
-	sh.mu.Unlock()
-	for p, group := range plans {
-		names := make([]string, len(group))
-		for i, se := range group {
-			names[i] = se.name
-		}
-		values, err := s.aggregate(ctx, p, k, names, slot)
-		var stored []int64
-		if err == nil && unsure[p] {
-			stored, err = p.newest(ctx, k, names, slot)
-		}
-		if err != nil {
-			if ctx.Err() == nil {
-				s.counts.correctFailed.Add(int64(len(names)))
-				s.rare.Error("cannot roll up metric points", p.tiers[k].name(), "tier", p.tiers[k].name(), "series", len(names),
-					"err", err)
-				continue // the slots are forgotten below: the same error would come again
-			}
-			return false
-		}
-		if s.full.Load() {
+	for _, c := range sh.corrections(k, keys) {
+		values, err := s.aggregate(ctx, c.plan, k, c.names, c.slot)
+		if err == nil && s.full.Load() {
 			return false
 		}
 		var n tally
-		now := s.now()
-		sh.mu.Lock()
-		for i, se := range group {
-			if se.plan != p || math.IsNaN(values[i]) {
-				continue
-			}
-			if stored != nil {
-				key := lateKey{se, slot, int32(k)}
-				if before, ok := sh.late[key]; !ok || stored[i] > before {
-					sh.noteLate(key, stored[i])
-				}
-			}
-			sh.append(se, k, sh.lateTime(se, k, slot, now), values[i], &n)
+		if err == nil {
+			err = sh.storeCorrection(ctx, c, values, s.now(), &n)
 		}
-		sh.commit(&n)
-		sh.mu.Unlock()
+		if err != nil {
+			if ctx.Err() != nil {
+				return false
+			}
+			s.counts.correctFailed.Add(int64(len(c.names)))
+			s.rare.Error("cannot roll up metric points", c.plan.tiers[k].name(), "tier", c.plan.tiers[k].name(),
+				"series", len(c.names), "err", err)
+			continue // the slots are forgotten below: the same error would come again
+		}
 		s.counts.add(&n)
 		if n.failed > 0 && s.full.Load() {
 			return false // the disk has become full
 		}
-		s.counts.corrected.Add(int64(len(group)))
+		s.counts.corrected.Add(int64(len(c.series)))
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -207,6 +184,73 @@ func (s *Store) correctKeys(ctx context.Context, k int, keys []slotKey) bool {
 		}
 	}
 	return true
+}
+
+// corrections groups the keys, which have one slot, by their plans.
+func (sh *shard) corrections(k int, keys []slotKey) (all []*correction) {
+	byPlan := map[*plan]*correction{}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, key := range keys {
+		se, p := key.series, key.series.plan
+		if k >= len(se.levels) || key.slot%p.Archives[k].Step != 0 {
+			continue // the policy has changed
+		}
+		c := byPlan[p]
+		if c == nil {
+			c = &correction{plan: p, level: k, slot: key.slot, forgets: sh.forgets}
+			byPlan[p], all = c, append(all, c)
+		}
+		before, ok := sh.late[lateKey{se, key.slot, int32(k)}]
+		c.series, c.names, c.newest = append(c.series, se), append(c.names, se.name), append(c.newest, before)
+		c.unsure = c.unsure || !ok && (sh.forgets > 0 || sh.earlier(se, k, key.slot))
+	}
+	return all
+}
+
+// storeCorrection writes what was computed, each behind the newest sample of its slot.
+func (sh *shard) storeCorrection(ctx context.Context, c *correction, values []float64, now int64, n *tally) error {
+	if err := sh.lockCorrection(ctx, c); err != nil {
+		return err
+	}
+	defer sh.mu.Unlock()
+	for i, se := range c.series {
+		if se.plan != c.plan || math.IsNaN(values[i]) {
+			continue
+		}
+		if key := (lateKey{se, c.slot, int32(c.level)}); c.newest[i] > sh.late[key] {
+			sh.noteLate(key, c.newest[i])
+		}
+		sh.append(se, c.level, sh.lateTime(se, c.level, c.slot, now), values[i], n)
+	}
+	sh.commit(n)
+	return nil
+}
+
+// lockCorrection takes the shard's lock when c.newest has the newest sample of each series. What the shard has forgotten
+// is read from the tier, without the lock.
+func (sh *shard) lockCorrection(ctx context.Context, c *correction) error {
+	for {
+		if c.unsure {
+			stored, err := c.plan.newest(ctx, c.level, c.names, c.slot)
+			if err != nil {
+				return err
+			}
+			for i, ms := range stored {
+				c.newest[i] = max(c.newest[i], ms)
+			}
+		}
+		sh.mu.Lock()
+		if sh.forgets == c.forgets {
+			break
+		}
+		c.forgets, c.unsure = sh.forgets, true
+		sh.mu.Unlock()
+	}
+	for i, se := range c.series { // storing one may make the shard forget the others
+		c.newest[i] = max(c.newest[i], sh.late[lateKey{se, c.slot, int32(c.level)}])
+	}
+	return nil
 }
 
 // newest returns the ms offset in a slot of level k of the newest sample that the tier has of each series, or 0.

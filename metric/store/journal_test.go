@@ -54,25 +54,20 @@ func (b *backfill) put(name string, sec int64, v float64) {
 	b.ms[name].put(sec, v)
 }
 
-// killed opens a copy of what the process has written so far.
+// killed opens a copy of what the process has written so far, after a compaction.
 func (b *backfill) killed() *backfill {
 	b.t.Helper()
-	b.drain()
-	// The copy must meet neither a correction nor a compaction.
 	if !b.paused {
 		b.s.correctMu.Lock()
 		defer b.s.correctMu.Unlock()
 	}
+	b.drain()
 	for _, tr := range *b.s.tiers.Load() {
-		tr.db.DisableCompactions()
 		if err := tr.db.Compact(ctx); err != nil {
 			b.t.Fatal(err)
 		}
 	}
-	b.s.journal.mu.Lock() // nor a file that is removed
-	dir := copyDir(b.t, b.o.Dir)
-	b.s.journal.mu.Unlock()
-	return b.reopen(dir)
+	return b.reopen(b.copy())
 }
 
 func (b *backfill) reopen(dir string) *backfill {
@@ -168,8 +163,7 @@ func TestDamagedJournal(t *testing.T) {
 		b.put("a", now-10000+i*10, 1)
 	}
 	b.put("a", now-9000, 7)
-	b.drain()
-	dir := copyDir(t, b.o.Dir)
+	dir := b.copy()
 	path := last(t, filepath.Join(dir, "corrections-*"))
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -199,8 +193,7 @@ func TestStrangeJournal(t *testing.T) {
 	b := newBackfill(t, Options{})
 	b.put("a", start0+20*3600, 1)
 	b.put("a", start0, 1)
-	b.drain()
-	dir := copyDir(t, b.o.Dir)
+	dir := b.copy()
 	j := journal{dir: dir}
 	for _, number := range []uint64{0, 50} {
 		if err := os.Mkdir(j.path(number), 0o755); err != nil {

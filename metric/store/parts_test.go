@@ -164,12 +164,19 @@ func TestImportOtherStep(t *testing.T) {
 	}
 }
 
-// copyDir copies what the process has written so far, as a kill would leave it.
-func copyDir(t *testing.T, from string) string {
-	t.Helper()
-	to := t.TempDir()
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		t.Fatal(err)
+// copy returns a directory with what the process has written so far, as a kill would leave it. It must meet neither a
+// compaction nor a file that is removed; a caller that lets corrections run holds them off.
+func (b *bundle) copy() string {
+	b.t.Helper()
+	b.drain()
+	for _, tr := range *b.s.tiers.Load() {
+		tr.db.DisableCompactions()
+	}
+	b.s.journal.mu.Lock()
+	defer b.s.journal.mu.Unlock()
+	to := b.t.TempDir()
+	if err := os.CopyFS(to, os.DirFS(b.o.Dir)); err != nil {
+		b.t.Fatal(err)
 	}
 	locks, _ := filepath.Glob(filepath.Join(to, "*", "lock"))
 	for _, l := range locks {
@@ -202,9 +209,10 @@ func TestKill(t *testing.T) {
 			ms["s1"].put(now-500, -5)
 		}
 	}
-	b.drain()
 	killed := o
-	killed.Dir = copyDir(t, b.o.Dir)
+	b.s.correctMu.Lock()
+	killed.Dir = b.copy()
+	b.s.correctMu.Unlock()
 	c := open(t, killed)
 	c.clock.t.Store(b.clock.t.Load())
 	if !c.s.crashed {
@@ -349,15 +357,16 @@ func TestDropped(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	b := open(t, Options{Registerer: reg, LateWindow: 2 * time.Hour,
 		Policy: fixed(policy(series.Average, 0, series.Archive{Step: 10, Points: 8640}))})
-	b.put("m", start0, 1)
-	b.put("m", start0-1, nan)
-	b.put("m", start0+601, 1)
-	b.put("m", start0-86401, 1)
-	b.put("m", start0-86000, 1)
-	b.put("m", -5, 1)
-	b.put("m", start0+600, 1)
-	b.put("m", start0-7000, 1)
-	b.drain()
+	for _, p := range []struct {
+		sec   int64
+		value float64
+	}{
+		{start0, 1}, {start0 - 1, nan}, {start0 + 601, 1}, {start0 - 86401, 1}, {start0 - 86000, 1}, {-5, 1},
+		{start0 + 600, 1}, {start0 - 6000, 1},
+	} {
+		b.put("m", p.sec, p.value)
+		b.drain() // the newest point that is committed decides whether one is too late
+	}
 	st := b.s.Stats()
 	if st.Points != 3 || st.DroppedNaN != 1 || st.DroppedFuture != 1 || st.DroppedOld != 2 || st.DroppedLate != 1 || st.Late != 2 {
 		t.Errorf("%+v", st)

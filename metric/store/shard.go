@@ -48,9 +48,9 @@ type shard struct {
 	written []int              // samples in apps
 	labels  func(name string) labels.Labels
 	// late has the ms offset of the newest sample of a second (or of a slot of a coarse tier), for those that were
-	// written late or more than once lately. forgot says that it has been emptied.
-	late   map[lateKey]int64
-	forgot bool
+	// written late or more than once lately. forgets is how often it has been emptied.
+	late    map[lateKey]int64
+	forgets int
 	// probed are the spans of late seconds that have been looked up in the tiers since late was emptied.
 	probed map[lateKey]struct{}
 	// wrong are the coarse slots that must be computed again, by level.
@@ -71,10 +71,6 @@ type slotKey struct {
 	series *Series
 	slot   int64
 }
-
-// maxLate bounds shard.late. It is emptied when it is full: then a further rewrite of a second from before may have the
-// same millisecond as the one before it, and be lost.
-const maxLate = 500_000
 
 // probeSlots is how many seconds or slots, one step apart, a look into a tier covers: about a chunk of the TSDB, which
 // is decoded as a whole.
@@ -400,7 +396,9 @@ func (sh *shard) sample(se *Series, t int64, v float64, now int64, n *tally) {
 			n.failed++ // a thousand values for one second
 			return
 		}
-		sh.noteLate(lateKey{se, sec, 0}, t-sec*1000)
+		if ms := t - sec*1000; ms >= offset(now-sec) { // else a later arrival has a larger one
+			sh.noteLate(lateKey{se, sec, 0}, ms)
+		}
 	default:
 		n.late++
 		t = sh.lateTime(se, 0, sec, now)
@@ -454,7 +452,7 @@ func (sh *shard) lastMs(se *Series, k int) int64 {
 }
 
 func (sh *shard) noteLate(key lateKey, ms int64) {
-	if len(sh.late) >= maxLate {
+	if len(sh.late) >= sh.store.o.maxLate {
 		sh.forget()
 	}
 	sh.late[key] = ms
@@ -463,7 +461,7 @@ func (sh *shard) noteLate(key lateKey, ms int64) {
 func (sh *shard) forget() {
 	clear(sh.late)
 	clear(sh.probed)
-	sh.forgot = true
+	sh.forgets++
 }
 
 // earlier reports whether the tier of level k may have samples of a second or slot that late does not know, because
@@ -483,7 +481,7 @@ func (sh *shard) probe(se *Series, k int, sec int64) int64 {
 	if _, ok := sh.probed[span]; ok {
 		return 0 // it would be in late
 	}
-	if len(sh.probed) >= maxLate {
+	if len(sh.probed) >= sh.store.o.maxLate {
 		sh.forget()
 	}
 	sh.probed[span] = struct{}{}

@@ -96,6 +96,9 @@ type Options struct {
 	freeBytes func(dir string) (int64, error)
 	// stripes is the size of a tier's series map, for tests that open many tiers.
 	stripes int
+	// maxLate bounds shard.late. It is emptied when it is full: then a further rewrite of a second from before may have the
+	// same millisecond as the one before it, and be lost.
+	maxLate int
 }
 
 // DefaultPolicy is carbon's for a name that no schema matches.
@@ -121,6 +124,7 @@ func (o *Options) setDefaults() {
 	defInt(&o.QueueSamples, 65536)
 	defInt(&o.MaxSeries, 10_000_000)
 	defInt(&o.MaxCorrections, 4_000_000)
+	defInt(&o.maxLate, 500_000)
 	def(&o.LateWindow, 24*time.Hour)
 	def(&o.MaxFuture, 10*time.Minute)
 	def(&o.CloseAfter, time.Minute)

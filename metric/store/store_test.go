@@ -314,3 +314,34 @@ func (m *model) last() int64 {
 	}
 	return last
 }
+
+// A coarse slot is computed again and again while the shard forgets what it has of earlier times, also in the middle of a
+// group: the last sum counts.
+func TestCorrectionsWhileForgetting(t *testing.T) {
+	t.Parallel()
+	p := policy(series.Sum, 0, series.Archive{Step: 10, Points: 1080}, series.Archive{Step: 600, Points: 1000})
+	for room := 1; room <= 12; room++ {
+		b := open(t, Options{Policy: fixed(p), Shards: 1, maxLate: room})
+		now := int64(start0 + 7200)
+		b.clock.t.Store(now)
+		names := []string{"a", "b", "c", "d"}
+		for _, name := range names {
+			b.put(name, now, 1)
+		}
+		for round := range int64(6) {
+			for _, name := range names {
+				b.put(name, start0+round*10, 1)
+			}
+			b.flush()
+			for _, name := range names {
+				r := b.fetch(name, now-4*3600, now)
+				if at := (start0 - r.Start) / r.Step; r.Step != 600 || r.Values[at] != float64(round+1) {
+					t.Errorf("with room for %d, the sum of %s is %v after round %d", room, name, r.Values[at], round)
+				}
+			}
+		}
+		if n := b.s.counts.failed.Load(); n > 0 {
+			t.Errorf("with room for %d, %d points were not appended", room, n)
+		}
+	}
+}
