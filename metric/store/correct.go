@@ -201,7 +201,7 @@ func (sh *shard) corrections(k int, keys []slotKey) (all []*correction) {
 			c = &correction{plan: p, level: k, slot: key.slot, forgets: sh.forgets}
 			byPlan[p], all = c, append(all, c)
 		}
-		before, ok := sh.late[lateKey{se, key.slot, int32(k)}]
+		before, ok := sh.noted(lateKey{se, key.slot, int32(k)})
 		c.series, c.names, c.newest = append(c.series, se), append(c.names, se.name), append(c.newest, before)
 		c.unsure = c.unsure || !ok && (sh.forgets > 0 || sh.earlier(se, k, key.slot))
 	}
@@ -218,7 +218,8 @@ func (sh *shard) storeCorrection(ctx context.Context, c *correction, values []fl
 		if se.plan != c.plan || math.IsNaN(values[i]) {
 			continue
 		}
-		if key := (lateKey{se, c.slot, int32(c.level)}); c.newest[i] > sh.late[key] {
+		key := lateKey{se, c.slot, int32(c.level)}
+		if had, _ := sh.noted(key); c.newest[i] > had {
 			sh.noteLate(key, c.newest[i])
 		}
 		sh.append(se, c.level, sh.lateTime(se, c.level, c.slot, now), values[i], n)
@@ -248,7 +249,8 @@ func (sh *shard) lockCorrection(ctx context.Context, c *correction) error {
 		sh.mu.Unlock()
 	}
 	for i, se := range c.series { // storing one may make the shard forget the others
-		c.newest[i] = max(c.newest[i], sh.late[lateKey{se, c.slot, int32(c.level)}])
+		had, _ := sh.noted(lateKey{se, c.slot, int32(c.level)})
+		c.newest[i] = max(c.newest[i], had)
 	}
 	return nil
 }

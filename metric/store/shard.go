@@ -48,11 +48,12 @@ type shard struct {
 	written []int              // samples in apps
 	labels  func(name string) labels.Labels
 	// late has the ms offset of the newest sample of a second (or of a slot of a coarse tier), for those that were
-	// written late or more than once lately. forgets is how often it has been emptied.
-	late    map[lateKey]int64
-	forgets int
-	// probed are the spans of late seconds that have been looked up in the tiers since late was emptied.
-	probed map[lateKey]struct{}
+	// written late or more than once lately. probed are the spans of late seconds that have been looked up in the tiers.
+	// When one of them is full, both become the older ones, and what the older ones had is forgotten. So a slot that gets
+	// points is not. forgets is how often that has happened.
+	late, lateBefore     map[lateKey]int64
+	probed, probedBefore map[lateKey]struct{}
+	forgets              int
 	// wrong are the coarse slots that must be computed again, by level.
 	// The value is true while the corrector computes it; a change meanwhile makes it false again.
 	wrong [maxArchives]map[slotKey]bool
@@ -431,7 +432,7 @@ func (sh *shard) older(se *Series, k int, slot int64, v float64, now int64, n *t
 // sec is a slot, and its samples may use all of the slot's time.
 func (sh *shard) lateTime(se *Series, k int, sec, now int64) int64 {
 	key := lateKey{se, sec, int32(k)}
-	before, ok := sh.late[key]
+	before, ok := sh.noted(key)
 	if !ok && sh.earlier(se, k, sec) {
 		before = sh.probe(se, k, sec)
 	}
@@ -451,17 +452,27 @@ func (sh *shard) lastMs(se *Series, k int) int64 {
 	return se.plan.Archives[k].Step*1000 - 1
 }
 
+// noted returns the ms offset of the newest sample of a second or slot, if the shard has not forgotten it.
+func (sh *shard) noted(key lateKey) (ms int64, ok bool) {
+	if ms, ok = sh.late[key]; !ok {
+		ms, ok = sh.lateBefore[key]
+	}
+	return ms, ok
+}
+
 func (sh *shard) noteLate(key lateKey, ms int64) {
-	if len(sh.late) >= sh.store.o.maxLate {
+	if len(sh.late) >= sh.store.o.maxLate/2 {
 		sh.forget()
 	}
 	sh.late[key] = ms
 }
 
 func (sh *shard) forget() {
-	clear(sh.late)
-	clear(sh.probed)
-	sh.forgets++
+	if len(sh.lateBefore) > 0 {
+		sh.forgets++
+	}
+	sh.lateBefore, sh.late = sh.late, map[lateKey]int64{}
+	sh.probedBefore, sh.probed = sh.probed, map[lateKey]struct{}{}
 }
 
 // earlier reports whether the tier of level k may have samples of a second or slot that late does not know, because
@@ -478,10 +489,11 @@ func (sh *shard) probe(se *Series, k int, sec int64) int64 {
 	step := p.Archives[k].Step
 	from := series.Floor(sec, probeSlots*step)
 	span := lateKey{se, from, int32(k)}
-	if _, ok := sh.probed[span]; ok {
+	_, now := sh.probed[span]
+	if _, before := sh.probedBefore[span]; now || before {
 		return 0 // it would be in late
 	}
-	if len(sh.probed) >= sh.store.o.maxLate {
+	if len(sh.probed) >= sh.store.o.maxLate/2 {
 		sh.forget()
 	}
 	sh.probed[span] = struct{}{}
@@ -496,7 +508,7 @@ func (sh *shard) probe(se *Series, k int, sec int64) int64 {
 			newest = ms
 		}
 		key := lateKey{se, at, int32(k)}
-		if ms > 0 && ms > sh.late[key] {
+		if had, _ := sh.noted(key); ms > had {
 			sh.noteLate(key, ms)
 		}
 	})

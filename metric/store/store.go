@@ -96,8 +96,8 @@ type Options struct {
 	freeBytes func(dir string) (int64, error)
 	// stripes is the size of a tier's series map, for tests that open many tiers.
 	stripes int
-	// maxLate bounds shard.late. It is emptied when it is full: then a further rewrite of a second from before may have the
-	// same millisecond as the one before it, and be lost.
+	// maxLate bounds shard.late, with what is older. A further rewrite of a second that is forgotten may have the same
+	// millisecond as the one before it, and be lost.
 	maxLate int
 }
 

@@ -320,7 +320,7 @@ func (m *model) last() int64 {
 func TestCorrectionsWhileForgetting(t *testing.T) {
 	t.Parallel()
 	p := policy(series.Sum, 0, series.Archive{Step: 10, Points: 1080}, series.Archive{Step: 600, Points: 1000})
-	for room := 1; room <= 12; room++ {
+	for room := 2; room <= 26; room++ {
 		b := open(t, Options{Policy: fixed(p), Shards: 1, maxLate: room})
 		now := int64(start0 + 7200)
 		b.clock.t.Store(now)
@@ -343,5 +343,33 @@ func TestCorrectionsWhileForgetting(t *testing.T) {
 		if n := b.s.counts.failed.Load(); n > 0 {
 			t.Errorf("with room for %d, %d points were not appended", room, n)
 		}
+	}
+}
+
+// Points that are older than the finest archive are written into a coarse slot one after the other, of many series at the same
+// time: the last one counts, however much the shard has to forget in between.
+func TestManyOldPoints(t *testing.T) {
+	t.Parallel()
+	p := policy(series.Last, 0, series.Archive{Step: 10, Points: 360}, series.Archive{Step: 600, Points: 1000})
+	b := open(t, Options{Policy: fixed(p), Shards: 1, maxLate: 22})
+	now := int64(start0 + 36000)
+	b.clock.t.Store(now)
+	names := []string{"a", "b", "c", "d", "e"}
+	for at := int64(start0); at < start0+6000; at += 10 {
+		for _, name := range names {
+			b.put(name, at, float64(at-start0))
+		}
+	}
+	b.flush()
+	for _, name := range names {
+		r := b.fetch(name, now-40000, now)
+		for i, v := range r.Values {
+			if at := r.Start + int64(i)*r.Step - start0; at >= 0 && at < 6000 && v != float64(at+590) {
+				t.Errorf("%s at %d is %v", name, at, v)
+			}
+		}
+	}
+	if n := b.s.counts.failed.Load(); n > 0 {
+		t.Errorf("%d points were not appended", n)
 	}
 }
