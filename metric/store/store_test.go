@@ -359,8 +359,8 @@ func TestManyOldPoints(t *testing.T) {
 		for _, name := range names {
 			b.put(name, at, float64(at-start0))
 		}
+		b.drain()
 	}
-	b.flush()
 	for _, name := range names {
 		r := b.fetch(name, now-40000, now)
 		for i, v := range r.Values {
