@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,13 +12,14 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/api"
 	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 )
 
-// listen binds a port until Stop. The error names the flags of the address.
+// listen binds a port until Stop. The error names the address and its flags.
 func (b *Backend) listen(flags, address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flags, err)
+		return nil, optionerr.Listen(flags, address, err)
 	}
 	b.push("port of "+flags, ignoreClosed(l.Close))
 	return l, nil

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 )
 
@@ -62,7 +63,7 @@ func (b *Broker) gather(ctx context.Context) (routes []string, err error) {
 	c := b.opts.Cluster
 	if !strings.HasSuffix(c.ListenAddress, ":0") {
 		if err := free(c.ListenAddress); err != nil {
-			return nil, fmt.Errorf("start broker: --cluster-listen-address %s: %w", c.ListenAddress, err)
+			return nil, fmt.Errorf("start broker: %w", optionerr.Listen("--cluster-listen-address", c.ListenAddress, err))
 		}
 	}
 	if c.TLS == nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/internal/dirlock"
 	"github.com/lapwing-monitoring/lapwing/internal/filewatch"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 	"github.com/lapwing-monitoring/lapwing/metric/aggregator"
@@ -331,13 +332,17 @@ func (s *Server) buildTable() (err error) {
 // buildListeners binds the ports of senders and of queries.
 func (s *Server) buildListeners() error {
 	for _, l := range []struct {
+		flag     string
 		address  string
 		protocol carbon.Protocol
 		kind     string
 	}{
-		{s.opts.LineAddress, carbon.LineTCP, "line"}, {s.opts.GzipAddress, carbon.LineTCP, "gzip"},
-		{s.opts.TLSAddress, carbon.LineTCP, "tls"}, {s.opts.UDPAddress, carbon.LineUDP, "udp"}, {s.opts.PickleAddress, carbon.Pickle, "pickle"},
-		{s.opts.ProtobufAddress, carbon.Protobuf, "protobuf"},
+		{"--carbon-listen-address", s.opts.LineAddress, carbon.LineTCP, "line"},
+		{"--carbon-gzip-listen-address", s.opts.GzipAddress, carbon.LineTCP, "gzip"},
+		{"--carbon-tls-listen-address", s.opts.TLSAddress, carbon.LineTCP, "tls"},
+		{"--carbon-udp-listen-address", s.opts.UDPAddress, carbon.LineUDP, "udp"},
+		{"--carbon-pickle-listen-address", s.opts.PickleAddress, carbon.Pickle, "pickle"},
+		{"--carbon-protobuf-listen-address", s.opts.ProtobufAddress, carbon.Protobuf, "protobuf"},
 	} {
 		if l.address == "" {
 			continue
@@ -355,7 +360,7 @@ func (s *Server) buildListeners() error {
 		}
 		bound, err := carbon.New(o)
 		if err != nil {
-			return err
+			return optionerr.Listen(l.flag, l.address, err)
 		}
 		s.push(l.kind+" listener", bound.Stop)
 		s.listeners = append(s.listeners, listener{bound, l.kind})
@@ -365,7 +370,7 @@ func (s *Server) buildListeners() error {
 	}
 	var err error
 	if s.query, err = net.Listen("tcp", s.opts.QueryAddress); err != nil {
-		return fmt.Errorf("listen for Graphite queries: %w", err)
+		return optionerr.Listen("--graphite-listen-address", s.opts.QueryAddress, err)
 	}
 	s.push("port of Graphite queries", func(context.Context) error {
 		if err := s.query.Close(); !errors.Is(err, net.ErrClosed) {

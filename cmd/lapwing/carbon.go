@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -137,7 +136,7 @@ func runCarbon(ctx context.Context, o metric.Options, metrics string) (err error
 func serveMetrics(address string, h http.Handler) (stop func(), err error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("--metrics-listen-address: %w", err)
+		return nil, optionerr.Listen("--metrics-listen-address", address, err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", h)

@@ -6,6 +6,8 @@ package optionerr
 import (
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +31,20 @@ func (e *Error) Error() string {
 }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// Listen returns the error of a port that could not be bound, for example "--api-listen-address 127.0.0.1:8080: address
+// already in use". flags are those of the address, with dashes. The system's error alone does not name them.
+func Listen(flags, address string, err error) error {
+	var network *net.OpError
+	if errors.As(err, &network) {
+		err = network.Err // without the address
+	}
+	var call *os.SyscallError
+	if errors.As(err, &call) {
+		err = call.Err
+	}
+	return fmt.Errorf("%s %s: %w", flags, address, err)
+}
 
 // List collects errors. The zero value is empty.
 type List struct{ errs []error }

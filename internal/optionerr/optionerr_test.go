@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -83,5 +85,28 @@ func TestInclude(t *testing.T) {
 	first.Include(errors.New("no option"))
 	if got, want := first.Err().Error(), "--a: it is empty\n--b: it is negative\nno option"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestListen names a port that cannot be bound by its flag, and the cause without repeating the address.
+func TestListen(t *testing.T) {
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	address := busy.Addr().String()
+	_, inUse := net.Listen("tcp", address)
+	for want, err := range map[string]error{
+		"--a " + address + ": " + syscall.EADDRINUSE.Error(): fmt.Errorf("listener: %w", inUse),
+		"--a " + address + ": no memory":                     errors.New("no memory"),
+	} {
+		got := optionerr.Listen("--a", address, err)
+		if got.Error() != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if !errors.Is(optionerr.Listen("--a", address, inUse), syscall.EADDRINUSE) {
+		t.Error("the cause is lost")
 	}
 }
