@@ -54,6 +54,8 @@ var metricCheckKind = newKind(client.MetricChecks, display[metricCheck]{
 		{flag: "for", field: "for", kind: numberField, usage: "seconds that a series must be beyond a threshold"},
 		{flag: "keep-firing-for", field: "keep_firing_for", kind: numberField, usage: "seconds that a series must be back until the check passes again"},
 		{flag: "absent-status", field: "absent_status", kind: numberField, usage: "status of a series without values (default 3)"},
+		{flag: "absent-for", field: "absent_for", kind: numberField,
+			usage: "seconds without values after which the event of a series is resolved and removed (default 86400)"},
 		{flag: "entity-node", field: "entity_node", kind: numberField, usage: "node of the series' name that names the entity, from 0; negative from the end"},
 		{flag: "entity-label", field: "entity_label", usage: "tag or label of the series that names the entity"},
 		{flag: "entity", field: "result.entity", usage: "entity of the result (default the metric check's name)"},
