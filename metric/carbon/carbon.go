@@ -108,6 +108,7 @@ const (
 	defaultIdle        = 10 * time.Minute
 	defaultConnections = 15_000
 	defaultMaxFrame    = 1 << 20
+	maxMaxFrame        = 64 << 20
 	defaultMaxPending  = 256 << 20
 	defaultUDPBuffer   = 4 << 20
 	defaultDrain       = time.Second
@@ -152,7 +153,8 @@ func (o Options) Check() error {
 	add(o.MaxConnections < 0, "option MaxConnections: %d is negative", o.MaxConnections)
 	add(o.MaxName < 1 || o.MaxName > 32<<10, "option MaxName: %d is not between 1 and 32768", o.MaxName)
 	add(o.MaxLine < 64 || o.MaxLine > 1<<20, "option MaxLine: %d is not between 64 and 1048576", o.MaxLine)
-	add(o.MaxFrame < 64 || o.MaxFrame > 64<<20, "option MaxFrame: %d is not between 64 and 67108864", o.MaxFrame)
+	add(o.MaxFrame < 64 || o.MaxFrame > maxMaxFrame, "option MaxFrame: %d is not between 64 and %d", o.MaxFrame,
+		maxMaxFrame)
 	add(o.MaxPending < int64(o.MaxFrame), "option MaxPending: %d is less than MaxFrame", o.MaxPending)
 	add(o.Gzip && o.Protocol != LineTCP, "option Gzip: only lines over TCP can be compressed")
 	add(o.TLS != nil && (o.Protocol != LineTCP || o.Gzip), "option TLS: only lines over TCP without gzip can be encrypted")

@@ -244,6 +244,49 @@ func TestLineListener(t *testing.T) {
 	}
 }
 
+// TestPickleAtThePortForLines checks that the log says what is wrong, once a minute for each sender.
+func TestPickleAtThePortForLines(t *testing.T) {
+	const message = "pickle arrives at the port for lines; send it to --carbon-pickle-listen-address"
+	pickled := frame("\x80\x02]q\x00(X\x03\x00\x00\x00a.bq\x01J" +
+		"\xe8\x9b\xde\x54G\x3f\xf8\x00\x00\x00\x00\x00\x00\x86q\x02\x86q\x03e.")
+	for name, tc := range map[string]struct {
+		data []byte
+		want int
+	}{
+		"pickle":              {pickled, 1},
+		"a line feed in it":   {frame("\x80\x04" + strings.Repeat("x", 10-2)), 1},
+		"protocol 0":          {frame("(lp0\n."), 0},
+		"lines":               {[]byte("a.b 1.5 1423931224\na.b 1.5 1423931225\n"), 0},
+		"too long":            {[]byte("\xff\x00\x00\x00\x80\x02"), 0},
+		"breaks off":          {pickled[:5], 0},
+		"later in connection": {append([]byte("a 1 1423931224\n"), pickled...), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := listen(t, Options{Protocol: LineTCP})
+			r.send(t, tc.data)
+			r.send(t, tc.data)
+			c := r.dial(t)
+			for _, b := range tc.data {
+				if _, err := c.Write([]byte{b}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			waitClosed(t, c)
+			r.stop(t)
+			log := r.log.String()
+			if got := strings.Count(log, message); got != tc.want {
+				t.Errorf("the log says it %d times, want %d: %s", got, tc.want, log)
+			}
+			if tc.want > 0 && !strings.Contains(log, message+`" component=carbon protocol=line client=127.0.0.1`) {
+				t.Errorf("the log does not name the sender: %s", log)
+			}
+		})
+	}
+}
+
 // TestConnectionsStayOpen checks that bad lines do not end a connection.
 func TestConnectionsStayOpen(t *testing.T) {
 	r := listen(t, Options{Protocol: LineTCP})

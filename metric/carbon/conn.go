@@ -26,6 +26,10 @@ type conn struct {
 	readErr  error     // the error that ended the reading of the socket
 	secured  *tls.Conn // nil without TLS
 
+	// first are the first bytes of what a connection for lines has sent, and looked how many of them are there.
+	first  [pickleStart]byte
+	looked int
+
 	small []byte
 	big   *[bigBuffer]byte // nil most of the time
 	own   int64            // the size of a buffer of its own, as it is counted in Listener.pending
@@ -150,6 +154,7 @@ func (c *conn) lines(r io.Reader) closed {
 	skipped := 0 // bytes of an unfinished line that is too long, and not in buf
 	for {
 		n, err := r.Read(buf[held:])
+		c.lookForPickle(buf[held : held+n])
 		full := held+n == len(buf)
 		rest, ok := c.takeLines(buf[:held+n], &skipped)
 		if !ok {
@@ -171,6 +176,26 @@ func (c *conn) lines(r io.Reader) closed {
 		}
 		buf = c.lineBuffer(rest, full)
 		held = len(rest)
+	}
+}
+
+// pickleStart is the size of the begin of a frame of pickle: the frame's length, and two bytes that name the protocol.
+const pickleStart = 6
+
+// lookForPickle reports a connection for lines that begins like a frame of pickle. None of its points can be read, and
+// the samples of bad lines do not show why. data has arrived after the data of earlier calls.
+func (c *conn) lookForPickle(data []byte) {
+	if c.looked == pickleStart {
+		return
+	}
+	c.looked += copy(c.first[c.looked:], data)
+	if c.looked < pickleStart {
+		return
+	}
+	size, mark, protocol := binary.BigEndian.Uint32(c.first[:]), c.first[4], c.first[5]
+	if size <= maxMaxFrame && mark == 0x80 && protocol >= 2 && protocol <= 5 {
+		c.l.rare.Warn("pickle arrives at the port for lines; send it to --carbon-pickle-listen-address", hostOf(c.client),
+			"client", hostOf(c.client))
 	}
 }
 
