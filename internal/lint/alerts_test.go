@@ -88,6 +88,7 @@ func TestAlertsFire(t *testing.T) {
 		{"lapwing_metric_points_total", "0+1000x60", "0+1000x60"},
 		{"lapwing_metric_member_spill_limit_bytes", "100x60", "100x60"}, {"lapwing_metric_member_spill_bytes", "20x60", "80x60"},
 		{"lapwing_metric_member_points_waiting", "200000x60", "200000+1000x60"},
+		{`lapwing_metric_remote_queue_age_seconds{remote="r"}`, "5x60", "900x60"},
 		{`lapwing_metric_relay_connected{destination="b"}`, "1x60", "0x60"},
 		{`lapwing_metric_relay_spill_limit_bytes{destination="b"}`, "100x60", "100x60"},
 		{`lapwing_metric_relay_spill_bytes{destination="b"}`, "0x60", "80x60"},

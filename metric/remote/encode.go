@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/golang/snappy"
 	"github.com/prometheus/prometheus/model/labels"
@@ -53,21 +54,38 @@ func appendSeries(dst, encoded []byte, unixMilli int64, value float64) []byte {
 func compress(request []byte) []byte { return slices.Clip(snappy.Encode(nil, request)) }
 
 // record is a batch as it is in the overflow: the number of its samples, then the body.
+// record returns b as the overflow has it: 0, the time of its first sample in Unix milliseconds, the number of samples,
+// and the body. Earlier versions began with the number, which is never 0, and had no time.
 func (b *batch) record() []byte {
-	return append(binary.AppendUvarint(make([]byte, 0, len(b.body)+4), uint64(b.samples)), b.body...)
+	record := append(make([]byte, 0, len(b.body)+16), 0)
+	record = binary.AppendUvarint(record, uint64(max(0, b.since.UnixMilli())))
+	record = binary.AppendUvarint(record, uint64(b.samples))
+	return append(record, b.body...)
 }
 
-var errRecord = errors.New("the record does not begin with a number of samples")
+var errRecord = errors.New("the record does not begin with a time and a number of samples")
 
 func readRecord(record []byte) (*batch, error) {
+	b := &batch{}
+	if len(record) > 0 && record[0] == 0 {
+		milli, n := binary.Uvarint(record[1:])
+		if n <= 0 || milli > math.MaxInt64 {
+			return nil, errRecord
+		}
+		if milli > 0 { // else the clock was wrong
+			b.since = time.UnixMilli(int64(milli))
+		}
+		record = record[1+n:]
+	}
 	samples, n := binary.Uvarint(record)
-	if n <= 0 || samples > maxBatchSamples {
+	if n <= 0 || samples == 0 || samples > maxBatchSamples {
 		return nil, errRecord
 	}
-	if _, err := snappy.DecodedLen(record[n:]); err != nil {
+	b.samples, b.body = int(samples), record[n:]
+	if _, err := snappy.DecodedLen(b.body); err != nil {
 		return nil, fmt.Errorf("the record is not compressed: %w", err)
 	}
-	return &batch{record[n:], int(samples)}, nil
+	return b, nil
 }
 
 // names makes the encoded labels of stored names, and remembers them. All series come again and again.

@@ -9,8 +9,13 @@ type metrics struct {
 	duration                        prometheus.Histogram
 }
 
-func newMetrics(r prometheus.Registerer, name string) metrics {
+// newMetrics registers the metrics of a receiver. age is called at each scrape.
+func newMetrics(r prometheus.Registerer, name string, age func() float64) metrics {
 	remote := prometheus.Labels{"remote": name}
+	oldest := prometheus.NewGaugeFunc(prometheus.GaugeOpts{ConstLabels: remote,
+		Name: "lapwing_metric_remote_queue_age_seconds",
+		Help: "How long the oldest sample that waits for remote write has waited, in memory or on disk.",
+	}, age)
 	m := metrics{
 		sent: prometheus.NewCounter(prometheus.CounterOpts{ConstLabels: remote,
 			Name: "lapwing_metric_remote_sent_samples_total", Help: "Samples that a remote write receiver took.",
@@ -42,7 +47,7 @@ func newMetrics(r prometheus.Registerer, name string) metrics {
 		m.dropped.WithLabelValues(reason)
 	}
 	if r != nil {
-		r.MustRegister(m.sent, m.spilled, m.retries, m.damaged, m.dropped, m.queue, m.duration)
+		r.MustRegister(m.sent, m.spilled, m.retries, m.damaged, m.dropped, m.queue, m.duration, oldest)
 	}
 	return m
 }

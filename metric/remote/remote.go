@@ -160,6 +160,8 @@ type Sender struct {
 	bytes int64
 	// spilling is true while the overflow may have batches: all new ones go there.
 	spilling bool
+	// draining is the time of the record that the drainer is at, the oldest of the overflow; 0 without one.
+	draining time.Time
 	state    state
 	// idle is closed, and replaced, when bytes becomes 0.
 	idle chan struct{}
@@ -198,6 +200,7 @@ type shard struct {
 type batch struct {
 	body    []byte
 	samples int
+	since   time.Time // of the first sample; 0 if it is not known
 }
 
 // New returns a Sender. It takes samples from now on, and sends them after Start.
@@ -216,7 +219,7 @@ func New(o Options) (*Sender, error) {
 	if o.Match != "" {
 		s.match = regexp.MustCompile(o.Match)
 	}
-	s.metrics = newMetrics(o.Registerer, o.Name)
+	s.metrics = newMetrics(o.Registerer, o.Name, func() float64 { return s.age().Seconds() })
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for range o.Shards {
 		sh := &shard{more: make(chan struct{}, 1)}
@@ -334,7 +337,7 @@ func (s *Sender) closeBatch(sh *shard) {
 	if sh.count == 0 {
 		return
 	}
-	b := &batch{compress(sh.batch), sh.count}
+	b := &batch{compress(sh.batch), sh.count, sh.since}
 	sh.batch, sh.count = sh.batch[:0], 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -474,7 +477,7 @@ func (s *Sender) drainOne() bool {
 	s.mu.Lock()
 	record, err := s.o.Overflow.Next()
 	if errors.Is(err, io.EOF) {
-		s.spilling = false
+		s.spilling, s.draining = false, time.Time{}
 	}
 	s.mu.Unlock()
 	if errors.Is(err, io.EOF) {
@@ -488,11 +491,44 @@ func (s *Sender) drainOne() bool {
 	if err != nil {
 		s.metrics.damaged.Inc()
 		s.log.Error("remote write passes over a record of the overflow", "", "err", err)
-	} else if !s.deliver(b) {
-		return false
+	} else {
+		s.mu.Lock()
+		s.draining = b.since
+		s.mu.Unlock()
+		if !s.deliver(b) {
+			return false
+		}
 	}
 	s.o.Overflow.Done()
 	return true
+}
+
+// age is how long the oldest sample has waited; 0 if none waits. What is in memory is older than what is in the
+// overflow, unless the drainer is at work: then the memory is empty, but for batches that are not full yet.
+func (s *Sender) age() time.Duration {
+	now := time.Now()
+	var age time.Duration
+	waits := func(since time.Time) {
+		if !since.IsZero() {
+			age = max(age, now.Sub(since))
+		}
+	}
+	for _, sh := range s.shards {
+		sh.mu.Lock()
+		if sh.count > 0 {
+			waits(sh.since)
+		}
+		sh.mu.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sh := range s.shards {
+		if len(sh.queue) > 0 {
+			waits(sh.queue[0].since)
+		}
+	}
+	waits(s.draining)
+	return age
 }
 
 // sleep waits, and reports whether to go on.

@@ -20,6 +20,7 @@ import (
 	"github.com/golang/snappy"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/prometheus/prompb"
 	"github.com/prometheus/prometheus/storage"
 	"go.uber.org/goleak"
@@ -392,6 +393,76 @@ func TestOverflow(t *testing.T) {
 	})
 }
 
+// TestAge has samples wait in memory, on disk and over a restart.
+func TestAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rc := newReceiver(t)
+		disk := &memory{}
+		want := func(s *Sender, want time.Duration) {
+			t.Helper()
+			synctest.Wait()
+			if got := s.age().Round(time.Second); got != want {
+				t.Errorf("the oldest sample has waited for %v, want %v", got, want)
+			}
+		}
+		change := func(o *Options) {
+			o.BatchSamples, o.QueueBytes, o.Overflow, o.MaxDelay, o.MaxBackoff = 2, 60, disk, time.Hour, time.Second
+		}
+		s := start(t, rc, change)
+		add := func() { s.Add([]byte("m"), 1, 1) }
+		want(s, 0)
+		add()
+		time.Sleep(10 * time.Second)
+		want(s, 10*time.Second) // in a batch that is not full
+		rc.answer(503, nil)
+		add()
+		time.Sleep(10 * time.Second)
+		want(s, 20*time.Second) // in memory
+		for range 8 {
+			add()
+		}
+		if disk.len() == 0 {
+			t.Fatal("nothing is on disk")
+		}
+		time.Sleep(10 * time.Second)
+		want(s, 30*time.Second) // what is on disk is newer
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := s.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		s = start(t, rc, change)
+		time.Sleep(time.Second)
+		want(s, 71*time.Second) // the oldest record of the disk
+		rc.answer(0, nil)
+		time.Sleep(10 * time.Second)
+		want(s, 0)
+		families, err := s.o.Registerer.(*prometheus.Registry).Gather()
+		if err != nil || !slices.ContainsFunc(families, func(f *dto.MetricFamily) bool {
+			return f.GetName() == "lapwing_metric_remote_queue_age_seconds" && f.GetMetric()[0].GetGauge().GetValue() == 0
+		}) {
+			t.Errorf("the metrics are %v, %v", families, err)
+		}
+		stop(t, s)
+	})
+}
+
+// TestRecordOfEarlierVersions reads a record without a time.
+func TestRecordOfEarlierVersions(t *testing.T) {
+	t.Parallel()
+	body := compress([]byte("x"))
+	b, err := readRecord(append([]byte{7}, body...))
+	if err != nil || b.samples != 7 || !bytes.Equal(b.body, body) || !b.since.IsZero() {
+		t.Errorf("got %+v, %v", b, err)
+	}
+	for _, record := range [][]byte{nil, {0}, {0, 1}, {0, 1, 0}, {0, 0xff}, append([]byte{0, 1, 0}, body...)} {
+		if b, err := readRecord(record); err == nil {
+			t.Errorf("%x is read as %+v", record, b)
+		}
+	}
+}
+
 func TestOverflowFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rc := newReceiver(t)
@@ -553,9 +624,9 @@ func FuzzSeries(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string, milli int64, v float64, sanitized bool) {
 		var n names
 		n.init(Options{Sanitize: sanitized, Labels: map[string]string{"dc": "1"}})
-		b := &batch{compress(appendSeries(nil, n.labels([]byte(name)), milli, v)), 1}
+		b := &batch{compress(appendSeries(nil, n.labels([]byte(name)), milli, v)), 1, time.Time{}}
 		back, err := readRecord(b.record())
-		if err != nil || back.samples != 1 {
+		if err != nil || back.samples != 1 || !back.since.IsZero() {
 			t.Fatal(err)
 		}
 		plain, err := snappy.Decode(nil, back.body)
