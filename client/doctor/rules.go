@@ -18,7 +18,8 @@ var rules = []func(*exam){
 	brokerServes, logIsHeldUp, logTakes, logCommits, foldLag, writeBack, database, handlers, deadLetters, retries, groups, processes,
 	pipelineErrors, filterErrors, setAside, workers, filterSpeed, inhibition, traces, deadlines, schedules, groupsWithoutAgents, turnsExpired,
 	// The path of points.
-	metricsDisk, pointsWait, seriesBounds, pointsRefused, senderConnections, memberPoints, relayPoints, remotePoints, metricQueries,
+	metricsDisk, corrections, pointsWait, seriesBounds, pointsRefused, senderConnections,
+	memberPoints, relayPoints, remotePoints, metricQueries,
 	// The parts around the path.
 	agentsRead, agentsStopped, agentsDrained, agentsRefused, agentsLost, agentsPaced, agentsRepeat, agentsDuplicate, agentsPassword, quotas,
 	rejected, lateChecks, checksWithoutAgent, aggregates, clock, config, apiErrors, apiSpeed, streams,

@@ -66,6 +66,32 @@ func metricsDisk(e *exam) {
 	}
 }
 
+// corrections checks whether coarse values are computed again after late points.
+func corrections(e *exam) {
+	waiting := count(e.after.sum("lapwing_metric_store_waiting_corrections"), "value")
+	if n := e.grown("lapwing_metric_store_journal_failures_total"); n > 0 {
+		e.find(Finding{
+			Severity: Warning, Part: Metrics, Subject: "corrections", Because: e.because(Disk),
+			Title: "the journal of corrections cannot be written",
+			Detail: fmt.Sprintf("%s failed in %s. Late points are stored, and %s of coarser archives wait for being computed "+
+				"again. If the process is killed now, some of them stay wrong.", count(n, "write"), duration(e.seconds), waiting),
+			Advice: "The log has the error. Check whether the disk is full, read-only or broken, and stop the process in order.",
+		})
+	}
+	// All since the start, because these values stay wrong; the start itself may lose some.
+	if n := e.after.sum("lapwing_metric_store_lost_corrections_total"); n > 0 {
+		e.find(Finding{
+			Severity: Warning, Part: Metrics, Subject: "corrections",
+			Title: "values of coarser archives are wrong: they lack late points",
+			Detail: fmt.Sprintf("%s since the start of the process could not be noted for being computed again, %s of them "+
+				"in %s; %s wait.", count(n, "value"), number(e.grown("lapwing_metric_store_lost_corrections_total")),
+				duration(e.seconds), waiting),
+			Advice: "Send old points more slowly, so that fewer values wait at a time. A value becomes right when a late " +
+				"point of its time comes again. This finding ends with the next start.",
+		})
+	}
+}
+
 // pointsWait checks whether the store takes points as fast as they come.
 func pointsWait(e *exam) {
 	waiting, limit := e.after.sum("lapwing_metric_store_queued_points"), e.after.sum("lapwing_metric_store_queue_limit_points")

@@ -69,6 +69,7 @@ func TestAlertsFire(t *testing.T) {
 		`store_dropped_points_total{reason="failed"}`, `store_sync_failures_total`, `carbon_dropped_points_total{protocol="udp"}`,
 		`refused_points_total{reason="too_many_series"}`, `refused_points_total{reason="bad_name"}`,
 		`carbon_rejected_points_total{protocol="line",reason="format"}`, `store_dropped_points_total{reason="late"}`,
+		`store_lost_corrections_total`, `store_journal_failures_total`,
 		`carbon_connections_full_total{protocol="line"}`, `member_points_dropped_total`,
 		`relay_dropped_points_total{destination="b",reason="spill_full"}`, `remote_dropped_samples_total{remote="r",reason="full"}`,
 		`remote_spilled_samples_total{remote="r"}`, `remote_retries_total{remote="r"}`, `check_evaluations_total{result="failed"}`, `schema_reloads_total{result="error"}`, `graphite_queries_refused_total`,
