@@ -790,8 +790,8 @@ func TestNewestWrite(t *testing.T) {
 	}
 }
 
-// TestEachWithoutLeader reads a stream that has no leader, which nobody answers for: the reading says what it waits for, and
-// goes on when there is a leader again.
+// TestEachWithoutLeader reads a stream that has no leader, so that no member answers: the reading says what it waits for,
+// and goes on when there is a leader again.
 func TestEachWithoutLeader(t *testing.T) {
 	waiting := make(chan string, 100)
 	c := testbroker.New(t, 3)

@@ -53,12 +53,10 @@ func appendSeries(dst, encoded []byte, unixMilli int64, value float64) []byte {
 
 func compress(request []byte) []byte { return slices.Clip(snappy.Encode(nil, request)) }
 
-// record is a batch as it is in the overflow: the number of its samples, then the body.
-// record returns b as the overflow has it: 0, the time of its first sample in Unix milliseconds, the number of samples,
-// and the body. Earlier versions began with the number, which is never 0, and had no time.
+// record returns b as the overflow has it: the time of its first sample in Unix milliseconds, the number of samples, and
+// the body.
 func (b *batch) record() []byte {
-	record := append(make([]byte, 0, len(b.body)+16), 0)
-	record = binary.AppendUvarint(record, uint64(max(0, b.since.UnixMilli())))
+	record := binary.AppendUvarint(make([]byte, 0, len(b.body)+16), uint64(max(0, b.since.UnixMilli())))
 	record = binary.AppendUvarint(record, uint64(b.samples))
 	return append(record, b.body...)
 }
@@ -66,22 +64,15 @@ func (b *batch) record() []byte {
 var errRecord = errors.New("the record does not begin with a time and a number of samples")
 
 func readRecord(record []byte) (*batch, error) {
-	b := &batch{}
-	if len(record) > 0 && record[0] == 0 {
-		milli, n := binary.Uvarint(record[1:])
-		if n <= 0 || milli > math.MaxInt64 {
-			return nil, errRecord
-		}
-		if milli > 0 { // else the clock was wrong
-			b.since = time.UnixMilli(int64(milli))
-		}
-		record = record[1+n:]
-	}
-	samples, n := binary.Uvarint(record)
-	if n <= 0 || samples == 0 || samples > maxBatchSamples {
+	milli, n := binary.Uvarint(record)
+	if n <= 0 || milli > math.MaxInt64 {
 		return nil, errRecord
 	}
-	b.samples, b.body = int(samples), record[n:]
+	samples, m := binary.Uvarint(record[n:])
+	if m <= 0 || samples == 0 || samples > maxBatchSamples {
+		return nil, errRecord
+	}
+	b := &batch{record[n+m:], int(samples), time.UnixMilli(int64(milli))}
 	if _, err := snappy.DecodedLen(b.body); err != nil {
 		return nil, fmt.Errorf("the record is not compressed: %w", err)
 	}

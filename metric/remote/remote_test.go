@@ -448,15 +448,14 @@ func TestAge(t *testing.T) {
 	})
 }
 
-// TestRecordOfEarlierVersions reads a record without a time.
-func TestRecordOfEarlierVersions(t *testing.T) {
+func TestRecords(t *testing.T) {
 	t.Parallel()
-	body := compress([]byte("x"))
-	b, err := readRecord(append([]byte{7}, body...))
-	if err != nil || b.samples != 7 || !bytes.Equal(b.body, body) || !b.since.IsZero() {
+	whole := &batch{compress([]byte("x")), 7, time.UnixMilli(1_700_000_000_123)}
+	b, err := readRecord(whole.record())
+	if err != nil || b.samples != 7 || !bytes.Equal(b.body, whole.body) || !b.since.Equal(whole.since) {
 		t.Errorf("got %+v, %v", b, err)
 	}
-	for _, record := range [][]byte{nil, {0}, {0, 1}, {0, 1, 0}, {0, 0xff}, append([]byte{0, 1, 0}, body...)} {
+	for _, record := range [][]byte{nil, {1}, {1, 0}, {1, 1}, {1, 1, 0xff}, append([]byte{1, 0}, whole.body...)} {
 		if b, err := readRecord(record); err == nil {
 			t.Errorf("%x is read as %+v", record, b)
 		}
@@ -624,9 +623,9 @@ func FuzzSeries(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string, milli int64, v float64, sanitized bool) {
 		var n names
 		n.init(Options{Sanitize: sanitized, Labels: map[string]string{"dc": "1"}})
-		b := &batch{compress(appendSeries(nil, n.labels([]byte(name)), milli, v)), 1, time.Time{}}
+		b := &batch{compress(appendSeries(nil, n.labels([]byte(name)), milli, v)), 1, time.UnixMilli(milli)}
 		back, err := readRecord(b.record())
-		if err != nil || back.samples != 1 || !back.since.IsZero() {
+		if err != nil || back.samples != 1 || back.since.UnixMilli() != max(0, milli) {
 			t.Fatal(err)
 		}
 		plain, err := snappy.Decode(nil, back.body)
