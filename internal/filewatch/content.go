@@ -47,12 +47,14 @@ func (w Warning) String() string {
 }
 
 // Content is what files contain, read again when they change. An error in a changed file is logged, and the old content
-// stays. Then each look tries again, because rights to read a file change neither its time nor its size.
+// stays. Then each look tries again, because rights to read a file change neither its time nor its size. An error that
+// differs from the one before is logged and counted, too.
 type Content[T any] struct {
 	options        ContentOptions[T]
 	current        atomic.Pointer[T]
 	watcher        *Watcher
 	loaded, failed prometheus.Counter
+	reported       string // the error of the last failed read, as it was logged. Only the watcher's goroutine uses it
 }
 
 // NewContent reads the files; their error is returned.
@@ -104,21 +106,31 @@ func (c *Content[T]) warn(warnings []Warning) {
 func (c *Content[T]) reload() {
 	next, err := c.load()
 	if err != nil {
-		c.watcher.again = c.retry
-		c.failed.Inc()
-		c.options.Logger.Error("changed files cannot be used, their old content stays", "what", c.options.What,
-			"files", c.names(), "err", err)
+		c.fail(err)
 		return
 	}
 	c.use(next)
 }
 
-// retry is reload after an error that is known. It is silent until it succeeds.
+// retry is reload after an error that was reported. It is silent while the error stays the same.
 func (c *Content[T]) retry() {
-	if next, warnings, err := c.options.Load(); err == nil {
-		c.warn(warnings)
-		c.use(next)
+	next, warnings, err := c.options.Load()
+	if err != nil && err.Error() == c.reported {
+		return
 	}
+	c.warn(warnings)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	c.use(next)
+}
+
+func (c *Content[T]) fail(err error) {
+	c.watcher.again, c.reported = c.retry, err.Error()
+	c.failed.Inc()
+	c.options.Logger.Error("changed files cannot be used, their old content stays", "what", c.options.What,
+		"files", c.names(), "err", err)
 }
 
 func (c *Content[T]) use(next T) {

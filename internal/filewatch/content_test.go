@@ -121,6 +121,57 @@ func TestContentAgain(t *testing.T) {
 	})
 }
 
+// TestContentOtherError has a file whose error changes while neither its time nor its size does. Each error is reported
+// once.
+func TestContentOtherError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "file")
+		var text atomic.Value
+		text.Store("")
+		var log strings.Builder
+		c, err := NewContent(ContentOptions[int]{Paths: []string{path}, Every: time.Second,
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Load: func() (int, []Warning, error) {
+				if s := text.Load().(string); s != "" {
+					return 0, []Warning{{File: path, Text: "look at " + s}}, errors.New(s)
+				}
+				return 1, nil, nil
+			},
+			Reloads: prometheus.CounterOpts{Name: "reloads_total"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := func(err string, failures float64) {
+			t.Helper()
+			text.Store(err)
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			errs, warnings := strings.Count(log.String(), "level=ERROR"), strings.Count(log.String(), "level=WARN")
+			said := strings.Count(log.String(), "err=\""+err+"\"")
+			if got := testutil.ToFloat64(c.failed); got != failures || errs != int(failures) || warnings != errs || said != 1 {
+				t.Errorf("%s: %v failures, the log is\n%s", err, got, log.String())
+			}
+		}
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		text.Store("no rights") // before the first look
+		c.Start()
+		check("no rights", 1)
+		check("line 3 is wrong", 2)
+		check("line 4 is wrong", 3)
+		text.Store("")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if c.Current() != 1 || c.watcher.again != nil {
+			t.Error("it is still broken")
+		}
+		if err := c.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestContentErrors(t *testing.T) {
 	f := func(o ContentOptions[int]) {
 		t.Helper()
