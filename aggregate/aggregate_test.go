@@ -1,133 +1,43 @@
 package aggregate
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/internal/testcomputed"
 	"github.com/lapwing-monitoring/lapwing/resource"
-	"github.com/lapwing-monitoring/lapwing/selector"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// world holds definitions and events in memory: a runner's State and Intake.
+// world is a runner's source and Intake.
 type world struct {
-	mu        sync.Mutex
-	defs      []*resource.Aggregate
-	entities  map[string]*resource.EntityConfig
-	events    map[state.Key]*resource.Event
-	changed   func()
-	submitted []string // entity/check status
-	deleted   []string
-	reads     int
-	broken    error // the error of Submit and find
+	*testcomputed.World[*resource.Aggregate]
+	entities map[string]*resource.EntityConfig // guarded by the lock of World
 }
 
 func newWorld() *world {
-	return &world{entities: map[string]*resource.EntityConfig{}, events: map[state.Key]*resource.Event{}}
+	return &world{World: testcomputed.New[*resource.Aggregate](), entities: map[string]*resource.EntityConfig{}}
 }
 
-func (w *world) definitions() []*resource.Aggregate {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.defs)
-}
+func (w *world) definitions() []*resource.Aggregate { return w.Definitions() }
 
-func (w *world) onChange(f func()) (cancel func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.changed = f
-	return func() {}
-}
-
-func (w *world) define(defs ...*resource.Aggregate) {
-	w.mu.Lock()
-	w.defs = defs
-	f := w.changed
-	w.mu.Unlock()
-	if f != nil {
-		f()
-	}
-}
+func (w *world) onChange(f func()) (cancel func()) { return w.OnChange(f) }
 
 func (w *world) entity(_, name string) (*resource.EntityConfig, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.Lock()
+	defer w.Unlock()
 	e, ok := w.entities[name]
 	return e, ok
 }
 
-func (w *world) Find(_ context.Context, namespace string, sel *selector.Selector) ([]state.Key, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var out []state.Key
-	for k, ev := range w.events {
-		if (namespace == "" || k.Namespace == namespace) && sel.Match(selector.Event(ev)) {
-			out = append(out, k)
-		}
-	}
-	slices.SortFunc(out, func(a, b state.Key) int { return strings.Compare(a.Entity+"/"+a.Check, b.Entity+"/"+b.Check) })
-	return out, w.broken
-}
-
-func (w *world) Event(k state.Key) (*resource.Event, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.reads++
-	ev, ok := w.events[k]
-	if !ok {
-		return nil, state.ErrNotFound
-	}
-	return ev, nil
-}
-
-func (w *world) Submit(_ context.Context, ev *resource.Event) error {
-	if err := ev.Validate(); err != nil {
-		return err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.broken != nil {
-		return w.broken
-	}
-	w.events[keyOf(ev)] = ev
-	w.submitted = append(w.submitted, fmt.Sprintf("%s/%s %d", ev.Entity.Metadata.Name, ev.Check.Metadata.Name, ev.Check.Status))
-	return nil
-}
-
-func (w *world) DeleteEvent(_ context.Context, namespace, entity, check string) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.events, state.Key{Namespace: namespace, Entity: entity, Check: check})
-	w.deleted = append(w.deleted, entity+"/"+check)
-	return nil
-}
-
-func keyOf(ev *resource.Event) state.Key {
-	return state.Key{Namespace: ev.Entity.Metadata.Namespace, Entity: ev.Entity.Metadata.Name, Check: ev.Check.Metadata.Name}
-}
-
-// took returns what was submitted since the last call, sorted.
-func (w *world) took() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	slices.Sort(w.submitted)
-	out := strings.Join(w.submitted, ", ")
-	w.submitted = nil
-	return out
-}
-
-// set stores an event of a check of an entity in a rack.
-func (w *world) set(entity, check, rack string, status uint32) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// put stores an event of a check of an entity in a rack.
+func (w *world) put(entity, check, rack string, status uint32) {
+	w.Lock()
+	defer w.Unlock()
 	meta := resource.ObjectMeta{Namespace: "default", Name: entity, Labels: map[string]string{"rack": rack}}
 	if rack == "" {
 		meta.Labels = nil
@@ -137,7 +47,7 @@ func (w *world) set(entity, check, rack string, status uint32) {
 		Entity: &resource.Entity{EntityClass: "agent", Metadata: meta},
 		Check:  &resource.Check{Metadata: resource.ObjectMeta{Namespace: "default", Name: check, Labels: map[string]string{"tier": rack}}, Interval: 1, Status: status},
 	}
-	w.events[keyOf(ev)] = ev
+	w.Events[testcomputed.Key(ev)] = ev
 }
 
 func runner(t *testing.T, w *world) *Runner {
@@ -163,11 +73,11 @@ func disks(name string, change func(*resource.Aggregate)) *resource.Aggregate {
 func TestEvaluate(t *testing.T) {
 	w := newWorld()
 	for i, status := range []uint32{0, 0, 1, 2, 0, 0} {
-		w.set(fmt.Sprint("web", i), "disk", []string{"r1", "r 2"}[i%2], status)
+		w.put(fmt.Sprint("web", i), "disk", []string{"r1", "r 2"}[i%2], status)
 	}
-	w.set("web0", "cpu", "r1", 2)
-	w.set("lone", "disk", "", 2)
-	silenced := w.events[state.Key{Namespace: "default", Entity: "web3", Check: "disk"}]
+	w.put("web0", "cpu", "r1", 2)
+	w.put("lone", "disk", "", 2)
+	silenced := w.Events[state.Key{Namespace: "default", Entity: "web3", Check: "disk"}]
 	silenced.Check.IsSilenced, silenced.Check.Silenced = true, []string{"x"}
 	few := uint32(0)
 	for _, tc := range []struct {
@@ -216,7 +126,7 @@ func TestEvaluate(t *testing.T) {
 func TestOutputNamesSomeMembers(t *testing.T) {
 	w := newWorld()
 	for i := range 30 {
-		w.set(fmt.Sprintf("web%02d", i), "disk", "r1", 2)
+		w.put(fmt.Sprintf("web%02d", i), "disk", "r1", 2)
 	}
 	results, err := runner(t, w).Evaluate(t.Context(), disks("disks", nil), nil)
 	if err != nil {
@@ -231,18 +141,18 @@ func TestOutputNamesSomeMembers(t *testing.T) {
 func TestGroupsAreBounded(t *testing.T) {
 	w := newWorld()
 	for i := range 11 {
-		w.set(fmt.Sprint("web", i), "disk", fmt.Sprint("r", i), 0)
+		w.put(fmt.Sprint("web", i), "disk", fmt.Sprint("r", i), 0)
 	}
 	def := disks("disks", func(a *resource.Aggregate) { a.GroupBy = "entity.labels.rack" })
 	if results, err := runner(t, w).Evaluate(t.Context(), def, nil); err == nil {
 		t.Errorf("%d groups, want an error", len(results))
 	}
-	w.set("web0", "disk", "a/b", 0)
-	w.set("web1", "disk", "a b", 0)
+	w.put("web0", "disk", "a/b", 0)
+	w.put("web1", "disk", "a b", 0)
 	if results, err := runner(t, w).Evaluate(t.Context(), def, nil); err == nil || len(results) > 0 {
 		t.Errorf("%v, %v", results, err)
 	}
-	delete(w.events, state.Key{Namespace: "default", Entity: "web9", Check: "disk"})
+	delete(w.Events, state.Key{Namespace: "default", Entity: "web9", Check: "disk"})
 	results, err := runner(t, w).Evaluate(t.Context(), def, nil)
 	if err != nil || len(results) != 10 || results[0].Entity != "disks-a_b" || results[1].Entity != "disks-a_b.2" {
 		t.Errorf("%+v, %v", results, err)
@@ -266,79 +176,23 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestInterval runs two aggregates for half a minute.
-func TestInterval(t *testing.T) {
+// TestOtherEntity has a definition name another entity, and lose its groups: the earlier results are retired.
+func TestOtherEntity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.set("web1", "disk", "r1", 0)
-		w.define(disks("slow", nil), disks("fast", func(a *resource.Aggregate) { a.Interval = 4 }))
-		r := runner(t, w)
-		start(t, r)
-		if got := w.took(); got != "fast/aggregate 0, slow/aggregate 0" {
-			t.Errorf("at the start came %q", got)
-		}
-		w.set("web1", "disk", "r1", 2)
-		time.Sleep(3 * time.Second)
-		synctest.Wait()
-		if got := w.took(); got != "" {
-			t.Errorf("between the intervals came %q", got)
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if got := w.took(); got != "fast/aggregate 1" {
-			t.Errorf("after 4 s came %q", got)
-		}
-		time.Sleep(16 * time.Second)
-		synctest.Wait()
-		if got := w.took(); got != "fast/aggregate 1, fast/aggregate 1, fast/aggregate 1, fast/aggregate 1, slow/aggregate 1, slow/aggregate 1" {
-			t.Errorf("in the next 16 s came %q", got)
-		}
-	})
-}
-
-func start(t *testing.T, r *Runner) {
-	t.Helper()
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		for range 2 {
-			if err := r.Stop(); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	synctest.Wait()
-}
-
-// TestChanges defines, changes and deletes an aggregate while it runs. Others are not evaluated early.
-func TestChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		w.set("web1", "disk", "r1", 2)
-		other := disks("other", func(a *resource.Aggregate) { a.Interval = 86400 })
-		w.define(other)
-		start(t, runner(t, w))
-		w.took()
-		w.define(other, disks("disks", func(a *resource.Aggregate) { a.GroupBy = "entity.labels.rack" }))
-		synctest.Wait()
-		if got := w.took(); got != "disks-r1/aggregate 1" {
+		w.put("web1", "disk", "r1", 2)
+		w.Define(disks("disks", func(a *resource.Aggregate) { a.GroupBy = "entity.labels.rack" }))
+		testcomputed.Start(t, runner(t, w))
+		if got := w.Took(); got != "disks-r1/aggregate 1" {
 			t.Errorf("after its definition came %q", got)
 		}
-		w.define(other, disks("disks", func(a *resource.Aggregate) { a.Result.Entity = "shop" }))
-		synctest.Wait()
-		if got := w.took(); got != "disks-r1/aggregate 0, shop/aggregate 1" || !slices.Equal(w.deleted, []string{"disks-r1/aggregate"}) {
-			t.Errorf("after the change came %q, deleted is %q", got, w.deleted)
+		w.Define(disks("disks", func(a *resource.Aggregate) { a.Result.Entity = "shop" }))
+		if got := w.Took(); got != "disks-r1/aggregate 0, shop/aggregate 1; deleted disks-r1/aggregate" {
+			t.Errorf("after the change came %q", got)
 		}
-		w.define(other)
-		synctest.Wait()
-		if got := w.took(); got != "shop/aggregate 0" || !slices.Contains(w.deleted, "shop/aggregate") {
-			t.Errorf("after the deletion came %q, deleted is %q", got, w.deleted)
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if got := w.took(); got != "" {
-			t.Errorf("a minute later came %q", got)
+		w.Define()
+		if got := w.Took(); got != "shop/aggregate 0; deleted shop/aggregate" {
+			t.Errorf("after the deletion came %q", got)
 		}
 	})
 }
@@ -348,26 +202,23 @@ func TestChanges(t *testing.T) {
 func TestAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.set("web1", "disk", "r1", 0)
+		w.put("web1", "disk", "r1", 0)
 		grouped := disks("disks", func(a *resource.Aggregate) { a.GroupBy = "entity.labels.rack" })
 		r := runner(t, w)
 		add := func(def *resource.Aggregate, entity string, status uint32) *resource.Event {
 			res := &resource.AggregateEvaluation{AggregateCount: resource.AggregateCount{Group: "r9"}, Entity: entity, Check: "aggregate", Status: status}
 			ev := r.resultEvent(def, res)
-			w.events[keyOf(ev)] = ev
+			w.Events[testcomputed.Key(ev)] = ev
 			return ev
 		}
 		add(grouped, "disks-r9", 2)
 		add(disks("gone", nil), "gone", 0)
 		add(disks("stranger", nil), "stranger", 2).Metadata.Annotations = nil
-		w.define(grouped)
-		start(t, r)
-		if got := w.took(); got != "disks-r1/aggregate 0, disks-r9/aggregate 0" {
-			t.Errorf("came %q", got)
-		}
-		slices.Sort(w.deleted)
-		if !slices.Equal(w.deleted, []string{"disks-r9/aggregate", "gone/aggregate"}) {
-			t.Errorf("deleted %q", w.deleted)
+		w.Define(grouped)
+		testcomputed.Start(t, r)
+		want := "disks-r1/aggregate 0, disks-r9/aggregate 0; deleted disks-r9/aggregate, gone/aggregate"
+		if got := w.Took(); got != want {
+			t.Errorf("came %q, want %q", got, want)
 		}
 	})
 }
@@ -376,18 +227,17 @@ func TestAfterARestart(t *testing.T) {
 func TestOwnResultsAreNotMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.set("web1", "disk", "r1", 2)
+		w.put("web1", "disk", "r1", 2)
 		everything := disks("everything", func(a *resource.Aggregate) { a.FieldSelector = "event.entity.name != nobody" })
 		part := disks("part", func(a *resource.Aggregate) { a.Result.Labels = map[string]string{"service": "shop"} })
 		service := disks("shop", func(a *resource.Aggregate) {
 			a.FieldSelector, a.LabelSelector, a.Warning.Percent = "", "service == shop", 1
 		})
-		w.define(everything, part, service)
-		start(t, runner(t, w))
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
+		w.Define(everything, part, service)
+		testcomputed.Start(t, runner(t, w))
+		testcomputed.Pass(10 * time.Second)
 		counts := map[string]string{}
-		for k, ev := range w.events {
+		for k, ev := range w.Events {
 			if k.Check == "aggregate" {
 				first, _, _ := strings.Cut(ev.Check.Output, ",")
 				counts[k.Entity] = first
@@ -400,35 +250,13 @@ func TestOwnResultsAreNotMembers(t *testing.T) {
 	})
 }
 
-func TestFailuresPass(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		w.set("web1", "disk", "r1", 0)
-		w.define(disks("disks", nil))
-		w.broken = errors.New("the log takes nothing")
-		start(t, runner(t, w))
-		time.Sleep(25 * time.Second)
-		synctest.Wait()
-		w.mu.Lock()
-		w.broken = nil
-		w.mu.Unlock()
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		if got := w.took(); got != "disks/aggregate 0" {
-			t.Errorf("came %q", got)
-		}
-	})
-}
-
-func TestStartStop(t *testing.T) {
-	r := runner(t, newWorld())
-	if err := r.Stop(); err != nil {
-		t.Error(err)
-	}
-	if err := r.Start(t.Context()); err == nil {
-		t.Error("a stopped runner starts")
-	}
+func TestNew(t *testing.T) {
 	if _, err := New(Options{}); err == nil {
 		t.Error("it needs nothing")
+	}
+	for name, o := range map[string]Options{"MaxGroups": {MaxGroups: -1}, "Timeout": {Timeout: -1}} {
+		if _, err := newRunner(o, newWorld()); err == nil {
+			t.Errorf("a negative %s is no error", name)
+		}
 	}
 }

@@ -2,10 +2,10 @@ package aggregate
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/lapwing-monitoring/lapwing/internal/testcomputed"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -18,7 +18,7 @@ func TestLimit(t *testing.T) {
 	team := func(entity, name string, status uint32) {
 		ev := r.resultEvent(disks("x", nil), &resource.AggregateEvaluation{Entity: entity, Check: "disk", Status: status})
 		ev.Check.Metadata.Labels, ev.Metadata.Annotations = map[string]string{"team": name}, nil
-		w.events[keyOf(ev)] = ev
+		w.Events[testcomputed.Key(ev)] = ev
 	}
 	team("r1", "red", 0)
 	team("b1", "blue", 2)
@@ -36,7 +36,7 @@ func TestLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := state.Key{Namespace: "default", Entity: def.EntityName(), Check: def.CheckName()}
-	if ev := w.events[key]; ev == nil || ev.Check.Status != 0 || strings.Contains(ev.Check.Output, "b1") || !strings.HasPrefix(ev.Check.Output, "0 of 1") {
+	if ev := w.Events[key]; ev == nil || ev.Check.Status != 0 || strings.Contains(ev.Check.Output, "b1") || !strings.HasPrefix(ev.Check.Output, "0 of 1") {
 		t.Fatalf("the result is %+v", ev)
 	}
 
@@ -50,7 +50,7 @@ func TestLimit(t *testing.T) {
 	if err := r.update(t.Context(), q); err == nil || !strings.Contains(err.Error(), "not the author's") {
 		t.Errorf("to write over b1/disk: %v", err)
 	}
-	if ev := w.events[state.Key{Namespace: "default", Entity: "b1", Check: "disk"}]; ev.Check.Status != 2 {
+	if ev := w.Events[state.Key{Namespace: "default", Entity: "b1", Check: "disk"}]; ev.Check.Status != 2 {
 		t.Errorf("b1/disk became %+v", ev.Check)
 	}
 
@@ -62,12 +62,13 @@ func TestLimit(t *testing.T) {
 	if err := r.update(t.Context(), q); !errors.Is(err, errForbidden) {
 		t.Errorf("without the right: %v", err)
 	}
-	if ev := w.events[key]; ev.Check.Status != 3 || !strings.Contains(ev.Check.Output, "may not list events") {
+	if ev := w.Events[key]; ev.Check.Status != 3 || !strings.Contains(ev.Check.Output, "may not list events") {
 		t.Errorf("the result is %+v", ev.Check)
 	}
-	submitted := slices.Clone(w.submitted)
-	if err := r.update(t.Context(), q); !errors.Is(err, errForbidden) || len(w.submitted) != len(submitted) {
-		t.Errorf("it is said again: %v, %v", err, w.submitted)
+	w.Took()
+	err = r.update(t.Context(), q)
+	if got := w.Took(); !errors.Is(err, errForbidden) || got != "" {
+		t.Errorf("it is said again: %v, %v", err, got)
 	}
 	if _, err := r.Evaluate(t.Context(), def, nil); !errors.Is(err, errForbidden) {
 		t.Errorf("an evaluation: %v", err)

@@ -123,6 +123,7 @@ var layers = []layer{
 	{"internal/...", "", "useful to any Go program"},
 	{"internal/testbroker", "broker", "the brokers of a cluster for tests"},
 	{"internal/testconfig", "broker config", "a store of definitions for tests"},
+	{"internal/testcomputed", "selector state", "definitions and events in memory, for tests of computed and its callers"},
 	{"internal/testpool", "filter", "processes that run expressions, for tests"},
 	{"internal/testbackend", "...", "a real backend on :0 and what tests say to it"},
 	{"test/...", "...", "whole programs"},

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/tsdb"
 
+	"github.com/lapwing-monitoring/lapwing/internal/testcomputed"
 	"github.com/lapwing-monitoring/lapwing/metric/promname"
 	"github.com/lapwing-monitoring/lapwing/metric/rulefile"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -68,9 +69,9 @@ func (w *ruled) Add(name []byte, milli int64, v float64) error {
 func (w *ruled) Flush() error { return nil }
 
 func (w *ruled) Submit(ctx context.Context, ev *resource.Event) error {
-	w.mu.Lock()
+	w.Lock()
 	full, hang := w.full, w.hang
-	w.mu.Unlock()
+	w.Unlock()
 	if hang {
 		<-ctx.Done()
 	}
@@ -94,23 +95,6 @@ func (w *ruled) member(acts func() bool) *Rules {
 	return r
 }
 
-func (w *ruled) start(r *Rules) (stop func()) {
-	w.t.Helper()
-	if err := r.Start(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
-	stop = func() {
-		for range 2 {
-			if err := r.Stop(); err != nil {
-				w.t.Error(err)
-			}
-		}
-	}
-	w.t.Cleanup(stop)
-	synctest.Wait()
-	return stop
-}
-
 // run stores the load of the hosts every 5 s for a time.
 func (w *ruled) run(d time.Duration) {
 	w.t.Helper()
@@ -120,7 +104,7 @@ func (w *ruled) run(d time.Duration) {
 				w.t.Fatal(err)
 			}
 		}
-		pass(5 * time.Second)
+		testcomputed.Pass(5 * time.Second)
 	}
 }
 
@@ -158,23 +142,23 @@ func TestRulesTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRuled(t, loadRules+"  - {alert: Gone, expr: load > 10}\n")
 		w.load = map[string]float64{"web1": 20, "web2": 20, "web3": 20}
-		stop := w.start(w.member(nil))
+		stop := testcomputed.Start(t, w.member(nil))
 		w.run(3 * time.Minute)
 		stop()
 		for _, check := range []string{"High", "Gone"} {
 			w.want("at first", "web1", check, "2")
 		}
 		w.want("at first", "web1", "Long", "1")
-		other := *w.events[state.Key{Namespace: "default", Entity: "web1", Check: "High"}]
+		other := *w.Events[state.Key{Namespace: "default", Entity: "web1", Check: "High"}]
 		other.Metadata.Annotations = nil
 		stranger := state.Key{Namespace: "default", Entity: "web9", Check: "High"}
-		w.events[stranger] = &other
+		w.Events[stranger] = &other
 
 		w.write(loadRules)
 		w.load["web1"] = 1
 		w.run(2 * time.Minute)
 		second := w.member(nil)
-		w.start(second)
+		testcomputed.Start(t, second)
 		w.want("before an evaluation", "web1", "High", "2")
 		w.run(30 * time.Second)
 		for _, check := range []string{"High", "Long", "Gone"} {
@@ -190,7 +174,7 @@ func TestRulesTakeOver(t *testing.T) {
 		w.want("it ended", "web2", "High", "0")
 		w.run(time.Minute)
 		w.want("it fires again", "web3", "Long", "1")
-		if out := w.output("web3", "High"); out != "load of web3 (host=web3)" {
+		if out := w.Output("web3", "High"); out != "load of web3 (host=web3)" {
 			t.Errorf("the output is %q", out)
 		}
 	})
@@ -207,23 +191,23 @@ func TestRulesRestart(t *testing.T) {
 		}
 		w.load["web1"] = 20
 		r := w.member(nil)
-		stop := w.start(r)
+		stop := testcomputed.Start(t, r)
 		for range 6 {
 			zone(20)
 			w.run(10 * time.Second)
 		}
 		w.want("both fire", "web1", "High", "2")
 		stop()
-		w.took()
+		w.Took()
 		zone(1)
 		next := w.member(nil)
 		next.opts.Snapshot = r.opts.Snapshot
-		w.start(next)
+		testcomputed.Start(t, next)
 		w.run(time.Minute)
-		if got := w.took(); got == "" || strings.Contains(got, "High 0") {
+		if got := w.Took(); got == "" || strings.Contains(got, "High 0") {
 			t.Errorf("after the restart came %q", got)
 		}
-		if out := w.output("web1", "High"); out != "host=web1" {
+		if out := w.Output("web1", "High"); out != "host=web1" {
 			t.Errorf("the output is %q", out)
 		}
 	})
@@ -235,8 +219,8 @@ func TestRulesForAPI(t *testing.T) {
 		w := newRuled(t, loadRules)
 		w.load["web1"] = 20
 		acts := false
-		r := w.member(func() bool { w.mu.Lock(); defer w.mu.Unlock(); return acts })
-		w.start(r)
+		r := w.member(func() bool { w.Lock(); defer w.Unlock(); return acts })
+		testcomputed.Start(t, r)
 		shown := func() string {
 			var b strings.Builder
 			for _, g := range r.RuleGroups() {
@@ -251,7 +235,7 @@ func TestRulesForAPI(t *testing.T) {
 		if got := shown(); got != "hosts 10s: High unknown 0 Long unknown 0" {
 			t.Errorf("while another member evaluates: %q", got)
 		}
-		w.set(func() { acts = true })
+		w.Set(func() { acts = true })
 		w.run(time.Minute)
 		if got := shown(); got != "hosts 10s: High ok 1 Long ok 1" {
 			t.Errorf("while it evaluates: %q", got)
@@ -261,7 +245,7 @@ func TestRulesForAPI(t *testing.T) {
 		if got := shown(); got != "hosts 10s: High ok 1 Longer ok 1" {
 			t.Errorf("after a change: %q", got)
 		}
-		w.set(func() { acts = false })
+		w.Set(func() { acts = false })
 		w.run(10 * time.Second)
 		if got := shown(); got != "hosts 10s: High unknown 0 Longer unknown 0" {
 			t.Errorf("when another member has taken over: %q", got)
@@ -284,11 +268,11 @@ func TestRulesAreSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRuled(t, loadRules)
 		w.load["web1"], w.full = 20, errors.New("the log takes nothing")
-		w.start(w.member(nil))
+		testcomputed.Start(t, w.member(nil))
 		w.run(20 * time.Second)
-		w.set(func() { w.full = nil })
+		w.Set(func() { w.full = nil })
 		w.run(5 * time.Second)
-		if got := w.took(); !strings.HasPrefix(got, "web1/High 2") {
+		if got := w.Took(); !strings.HasPrefix(got, "web1/High 2") {
 			t.Errorf("came %q", got)
 		}
 	})
@@ -313,9 +297,9 @@ func TestDamagedSnapshot(t *testing.T) {
 		if err := os.WriteFile(r.opts.Snapshot, []byte("{torn"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		w.start(r)
+		testcomputed.Start(t, r)
 		w.run(20 * time.Second)
-		if got := w.took(); !strings.HasPrefix(got, "web1/High 2") {
+		if got := w.Took(); !strings.HasPrefix(got, "web1/High 2") {
 			t.Errorf("came %q", got)
 		}
 	})
@@ -325,7 +309,7 @@ func TestDamagedSnapshot(t *testing.T) {
 func TestSendAgainGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRuled(t, loadRules)
-		w.set(func() { w.hang = true })
+		w.Set(func() { w.hang = true })
 		r := w.member(nil)
 		r.begin(nil)
 		for i := range 50 {
