@@ -65,9 +65,9 @@ type Rules struct {
 	done      chan struct{}
 	stop      context.CancelFunc
 
-	// sending has a lock for the events of a few keys: they are made and submitted one after the other. Under it
-	// mu may be locked, never the other way round.
-	sending [64]sync.Mutex
+	// sending has a lock for the events of a few keys: they are made and submitted one after the other. A lock is held
+	// while its channel has an element. Under it mu may be locked, never the other way round.
+	sending [64]chan struct{}
 	seed    maphash.Seed
 
 	mu     sync.Mutex // guards the fields below
@@ -105,9 +105,14 @@ func newRules(o RulesOptions, from computed.Source) (*Rules, error) {
 		o.Acts = func() bool { return true }
 	}
 	log := o.Logger.With("component", "prometheus rules")
-	return &Rules{
-		opts: o, source: from, incidents: incidents, log: log, rare: rarelog.New(log), seed: maphash.MakeSeed(), groups: groups,
-	}, nil
+	r := &Rules{
+		opts: o, source: from, incidents: incidents, log: log, rare: rarelog.New(log), seed: maphash.MakeSeed(),
+		groups: groups,
+	}
+	for i := range r.sending {
+		r.sending[i] = make(chan struct{}, 1)
+	}
+	return r, nil
 }
 
 const (
@@ -118,6 +123,10 @@ const (
 	snapshotInterval = 15 * time.Second
 	// settleInterval is the time between two looks for events of alerts that have ended elsewhere.
 	settleInterval = 10 * time.Second
+	// submitTime bounds the submission of one event.
+	submitTime = 10 * time.Second
+	// stopTime is how long all evaluations that run at the end may go on together, with the events that they make.
+	stopTime = 3 * time.Second
 )
 
 // Start evaluates the rules while this backend acts, until Stop.
@@ -203,9 +212,13 @@ func (r *Rules) act(ctx context.Context, tick <-chan time.Time) error {
 	if err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("read the states of alerts: %w", err)
 	}
+	acting, over := context.WithCancel(ctx)
+	defer over()
+	evaluating, cut := outlive(acting, stopTime)
+	defer cut()
 	o := rulefile.Options{
-		Engine: r.opts.Engine, Queryable: r.opts.Queryable, Writer: r.opts.Writer, Alert: func(a rulefile.AlertState) { r.alert(ctx, a) },
-		Snapshot: snapshot, Log: r.log,
+		Engine: r.opts.Engine, Queryable: r.opts.Queryable, Writer: r.opts.Writer,
+		Alert: func(a rulefile.AlertState) { r.alert(evaluating, a) }, Snapshot: snapshot, Log: r.log,
 	}
 	if r.opts.Registerer != nil {
 		scope := &scope{Registerer: r.opts.Registerer}
@@ -235,9 +248,8 @@ func (r *Rules) act(ctx context.Context, tick <-chan time.Time) error {
 		return err
 	}
 	defer func() {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		if err := e.Stop(end); err != nil {
+		over()
+		if err := e.Stop(evaluating); err != nil {
 			r.log.Error("the evaluation of rules did not stop in time", "err", err)
 		}
 		r.keep(e)
@@ -267,6 +279,19 @@ func (r *Rules) act(ctx context.Context, tick <-chan time.Time) error {
 		}
 	}
 	return nil
+}
+
+// outlive returns a context that ends a while after ctx.
+func outlive(ctx context.Context, d time.Duration) (longer context.Context, cancel context.CancelFunc) {
+	longer, cancel = context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(d):
+			cancel()
+		case <-longer.Done():
+		}
+	})
+	return longer, cancel
 }
 
 // begin forgets what was known while this backend acted before, and takes the alerts that the snapshot has. Without an
@@ -354,16 +379,17 @@ func (r *Rules) resolve(ctx context.Context, e *rulefile.Evaluator, key eventKey
 	if err != nil {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, submitTime)
 	defer cancel()
-	return true, r.opts.Intake.Submit(ctx, computed.Follow(ev, 0, "resolved: the alert has ended while this member did not evaluate it"))
+	return true, r.opts.Intake.Submit(ctx,
+		computed.Follow(ev, 0, "resolved: the alert has ended while this member did not evaluate it"))
 }
 
 // lock locks the events of a key.
 func (r *Rules) lock(key eventKey) (unlock func()) {
-	m := &r.sending[maphash.Comparable(r.seed, key)%uint64(len(r.sending))]
-	m.Lock()
-	return m.Unlock
+	held := r.sending[maphash.Comparable(r.seed, key)%uint64(len(r.sending))]
+	held <- struct{}{}
+	return func() { <-held }
 }
 
 // reread applies changed files. Rules with errors are not applied.
@@ -450,12 +476,13 @@ func (r *Rules) alert(ctx context.Context, a rulefile.AlertState) {
 	r.send(ctx, key, r.event(key, a, firing))
 }
 
-// send submits an event. One that the log does not take is kept, and tried again every few seconds. The caller holds the
-// lock of the key.
+// send submits an event. One that the log does not take is kept, and tried again every few seconds. When ctx has ended
+// it is not tried again here: where the rules are evaluated next, the event is repeated, or settle resolves it. The
+// caller holds the lock of the key.
 func (r *Rules) send(ctx context.Context, key eventKey, ev *resource.Event) (stored bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second) // the last events come while the rules stop
+	submitting, cancel := context.WithTimeout(ctx, submitTime)
 	defer cancel()
-	err := r.opts.Intake.Submit(ctx, ev)
+	err := r.opts.Intake.Submit(submitting, ev)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
@@ -463,7 +490,13 @@ func (r *Rules) send(ctx context.Context, key eventKey, ev *resource.Event) (sto
 		return true
 	}
 	r.unsent[key] = ev
-	r.rare.Error("the event of an alert is not stored: it is tried again", key.entity+"/"+key.check, "entity", key.entity, "check", key.check, "err", err)
+	if ctx.Err() != nil {
+		r.rare.Error("the events of alerts are not stored before the rules stop: the next evaluation makes them", "stop",
+			"entity", key.entity, "check", key.check, "err", err)
+		return false
+	}
+	r.rare.Error("the event of an alert is not stored: it is tried again", key.entity+"/"+key.check, "entity", key.entity,
+		"check", key.check, "err", err)
 	return false
 }
 

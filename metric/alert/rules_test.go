@@ -32,6 +32,9 @@ type ruled struct {
 	load map[string]float64 // by host
 	full error              // of Submit
 	hang bool               // Submit waits for the end of its context
+	// takes is how long Submit takes, and underWay how many calls run.
+	takes    time.Duration
+	underWay int
 }
 
 func newRuled(t *testing.T, rules string) *ruled {
@@ -70,10 +73,18 @@ func (w *ruled) Flush() error { return nil }
 
 func (w *ruled) Submit(ctx context.Context, ev *resource.Event) error {
 	w.Lock()
-	full, hang := w.full, w.hang
+	full, hang, takes := w.full, w.hang, w.takes
+	w.underWay++
 	w.Unlock()
+	defer w.Set(func() { w.underWay-- })
 	if hang {
 		<-ctx.Done()
+	}
+	if takes > 0 {
+		select {
+		case <-time.After(takes):
+		case <-ctx.Done():
+		}
 	}
 	if full != nil {
 		return full
@@ -324,5 +335,62 @@ func TestSendAgainGivesUp(t *testing.T) {
 		if n := len(r.unsent); n != 50 {
 			t.Errorf("%d events are left", n)
 		}
+	})
+}
+
+// TestStopWithAStuckLog has a log that takes nothing while many alerts fire. Stop must not wait for each of them, and
+// their events come after the restart.
+func TestStopWithAStuckLog(t *testing.T) {
+	const hosts = 20
+	for name, wait := range map[string]time.Duration{
+		"in an evaluation":                  15 * time.Second,
+		"while an event is submitted again": 2 * time.Minute,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newRuled(t, loadRules)
+				for i := range hosts {
+					w.load[fmt.Sprint("web", i)] = 20
+				}
+				w.hang = true
+				r := w.member(nil)
+				stop := testcomputed.Start(t, r)
+				w.run(wait)
+				begin := time.Now()
+				stop()
+				if took := time.Since(begin); took > stopTime {
+					t.Errorf("Stop took %v", took)
+				}
+				if got := w.Took(); got != "" {
+					t.Errorf("the log is stuck, and came %q", got)
+				}
+				w.Set(func() { w.hang = false })
+				next := w.member(nil)
+				next.opts.Snapshot = r.opts.Snapshot
+				testcomputed.Start(t, next)
+				w.run(2 * time.Minute)
+				for i := range hosts {
+					w.want("after the restart", fmt.Sprint("web", i), "High", "2")
+				}
+			})
+		})
+	}
+}
+
+// TestLastEvents has a slow log: Stop waits for the events of an evaluation that runs.
+func TestLastEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRuled(t, loadRules)
+		w.load["web1"], w.takes = 20, 2*time.Second
+		w.run(5 * time.Second)
+		stop := testcomputed.Start(t, w.member(nil))
+		submits := func() bool { w.Lock(); defer w.Unlock(); return w.underWay > 0 }
+		for range 20 {
+			if testcomputed.Pass(time.Second); submits() {
+				break
+			}
+		}
+		stop()
+		w.want("after Stop", "web1", "High", "2")
 	})
 }
