@@ -4,9 +4,13 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/shirou/gopsutil/v4/process"
+
+	"github.com/lapwing-monitoring/lapwing/metric/relay"
 )
 
 func nulls(n int) []float64 {
@@ -97,7 +101,7 @@ func (m *self) report(now time.Time, add func(name string, value float64)) {
 	since(aggregates+"aggregateDatapointsSent", float64(as.Sent))
 	if s.relay != nil {
 		for _, d := range s.relay.Destinations() {
-			prefix := "carbon.relays." + host + "-a.destinations." + d.CarbonName() + "."
+			prefix := s.ownPrefix(d)
 			for name, value := range d.Stats().Carbon() {
 				if name == "relayMaxQueueLength" {
 					add(prefix+name, value)
@@ -109,6 +113,19 @@ func (m *self) report(now time.Time, add func(name string, value float64)) {
 	}
 	add(agent+"runtime.GOMAXPROCS", float64(runtime.GOMAXPROCS(0)))
 	add(agent+"runtime.NumGoroutine", float64(runtime.NumGoroutine()))
+}
+
+// ownPrefix is where the names of the figures about a destination begin.
+func (s *Server) ownPrefix(d *relay.Destination) string {
+	return "carbon.relays." + s.opts.SelfHost + "-a.destinations." + d.CarbonName() + "."
+}
+
+// isOwnFigure reports whether a name is that of a figure about one of the relay's destinations. The other figures have
+// the names that a carbon on the same host gives to its own, and it may send them here.
+func (s *Server) isOwnFigure(name string) bool {
+	return strings.HasPrefix(name, "carbon.relays.") && slices.ContainsFunc(s.relay.Destinations(), func(d *relay.Destination) bool {
+		return strings.HasPrefix(name, s.ownPrefix(d))
+	})
 }
 
 // use returns the CPU time and the resident bytes of this process; 0 where they cannot be read.

@@ -321,6 +321,9 @@ func (s *Server) buildTable() (err error) {
 		o.Pre = func(name string) string { return s.rewrite.Current().Pre.Rewrite(name) }
 		o.Post = func(name string) string { return s.rewrite.Current().Post.Rewrite(name) }
 	}
+	if s.relay != nil {
+		o.Own = s.isOwnFigure
+	}
 	s.placeOn(&o)
 	if s.table, err = ingest.New(o); err != nil {
 		return err

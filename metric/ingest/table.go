@@ -62,6 +62,9 @@ type Options struct {
 	Room func(ctx context.Context) error
 	// Known is called with each new name that is stored here.
 	Known func(name string)
+	// Own reports whether a name is that of a figure that only this server makes. When a sender has it, the relay's points
+	// come back, which is logged. Default: none is.
+	Own func(name string) bool
 	// MaxNames bounds the names in the table, and MaxBytes its memory. Names beyond them are refused. Default 20,000,000 names
 	// and 4 GiB.
 	MaxNames int
@@ -283,6 +286,11 @@ func (t *Table) resolve(raw string) *route {
 			r.refused = notWhitelisted
 			return r
 		}
+	}
+	if t.opts.Own != nil && t.opts.Own(raw) {
+		t.rare.Warn("points that this server relays come back to it, so they may go round for ever: take it out of the "+
+			"destinations of the servers that it relays to, or give servers with the same host name different ones",
+			"loop", "name", rarelog.Short(raw))
 	}
 	rewritten := raw
 	if t.opts.Pre != nil {
