@@ -16,7 +16,8 @@ import (
 // Check finds the options that cannot work, and names their flags. It opens nothing.
 func (o *Options) Check(bad *optionerr.List) {
 	for flag, address := range map[string]string{
-		"carbon-listen-address": o.LineAddress, "carbon-udp-listen-address": o.UDPAddress, "carbon-gzip-listen-address": o.GzipAddress,
+		"carbon-listen-address": o.LineAddress, "carbon-udp-listen-address": o.UDPAddress,
+		"carbon-gzip-listen-address":   o.GzipAddress,
 		"carbon-tls-listen-address":    o.TLSAddress,
 		"carbon-pickle-listen-address": o.PickleAddress, "carbon-protobuf-listen-address": o.ProtobufAddress,
 		"graphite-listen-address": o.QueryAddress,
@@ -118,7 +119,8 @@ func (o *Options) checkTLS(bad *optionerr.List) {
 	case (t.CertFile == "") != (t.KeyFile == ""):
 		bad.Add("carbon-tls-cert-file", "a certificate and --carbon-tls-key-file must come together")
 	case o.TLSAddress == "" && t.CertFile+t.ClientCAFile != "":
-		bad.Add("carbon-tls-listen-address", "it is missing, and --carbon-tls-cert-file and --carbon-tls-client-ca-file are for it")
+		bad.Add("carbon-tls-listen-address",
+			"it is missing, and --carbon-tls-cert-file and --carbon-tls-client-ca-file are for it")
 	case o.TLSAddress != "" && t.CertFile == "":
 		bad.Add("carbon-tls-listen-address", "it needs --carbon-tls-cert-file and --carbon-tls-key-file")
 	case o.TLSAddress != "":

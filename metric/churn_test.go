@@ -16,8 +16,8 @@ import (
 
 var churn = flag.Int("churn-series", 300, "new series a minute of TestChurn; many take minutes of real time")
 
-// TestChurn plays four hours in which series come and go, each has points for five minutes. What a server has of them stays
-// the same once the first have passed their retention.
+// TestChurn plays four hours in which series come and go, each has points for five minutes. What a server has of them
+// stays the same once the first have passed their retention.
 func TestChurn(t *testing.T) {
 	dir := t.TempDir()
 	schemas := filepath.Join(t.TempDir(), "storage-schemas.conf")
@@ -58,7 +58,8 @@ func TestChurn(t *testing.T) {
 			runtime.ReadMemStats(&mem)
 			now := state{s.index.Len(), int(mem.HeapInuse), diskOf(t, dir)}
 			states = append(states, now)
-			t.Logf("minute %d: %d series in the index, %d MiB of heap, %d MiB on disk", minute+1, now.series, now.heap>>20, now.disk>>20)
+			t.Logf("minute %d: %d series in the index, %d MiB of heap, %d MiB on disk", minute+1, now.series, now.heap>>20,
+				now.disk>>20)
 		}
 		if err := w.Close(); err != nil {
 			t.Fatal(err)

@@ -20,7 +20,8 @@ type Cluster struct {
 	// Members returns all members that are known now, with those that are away.
 	Members func() []member.Info
 	// Least is how many members, this one included, must be known before points of senders are taken. Senders wait until
-	// then, and remote write is told to come again, because a point would have fewer copies than Options.Replication says. Default 1.
+	// then, and remote write is told to come again, because a point would have fewer copies than Options.Replication says.
+	// Default 1.
 	Least int
 	// Ask sends a question to a member and returns its answer.
 	Ask func(ctx context.Context, id, question string, payload []byte) ([]byte, error)

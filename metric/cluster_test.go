@@ -215,7 +215,8 @@ func get(t *testing.T, serve func(http.ResponseWriter, *http.Request, View), pat
 // TestCluster: each member answers with the series of all, the factor says how many have each, and with one member away
 // nothing is missing.
 func TestCluster(t *testing.T) {
-	b := &bus{handlers: map[string]answerer{}, members: []member.Info{{ID: "a", Name: "A"}, {ID: "b", Name: "B"}, {ID: "c", Name: "C"}}}
+	b := &bus{handlers: map[string]answerer{},
+		members: []member.Info{{ID: "a", Name: "A"}, {ID: "b", Name: "B"}, {ID: "c", Name: "C"}}}
 	var servers []*Server
 	dirs := map[string]string{}
 	for _, id := range []string{"a", "b", "c"} {
@@ -256,26 +257,32 @@ func TestCluster(t *testing.T) {
 		all, _ := servers[0].members.Members()
 		return all[2].Away
 	})
-	sendLines(t, servers[0], fmt.Sprintf("load.m9.s0 7 %d\nload.m9.s1 7 %d\nload.m9.s2 7 %d\nload.m9.s3 7 %d\n", now-20, now-20, now-20, now-20))
+	sendLines(t, servers[0], fmt.Sprintf("load.m9.s0 7 %d\nload.m9.s1 7 %d\nload.m9.s2 7 %d\nload.m9.s3 7 %d\n", now-20,
+		now-20, now-20, now-20))
 	for _, s := range servers[:2] {
-		eventually(t, "all series are found without a member", func() bool { return len(lastOf(t, s, "load.*.*", now)) == 3*each+4 })
+		eventually(t, "all series are found without a member",
+			func() bool { return len(lastOf(t, s, "load.*.*", now)) == 3*each+4 })
 
 		w := get(t, s.Graphite, "/render?format=json&from=-5min&target="+url.QueryEscape("sumSeries(load.m*.s*)"))
 		if w.Code != 200 || w.Header().Get(missingHeader) != "C" || w.Header().Get("Warning") != "" {
 			t.Errorf("render: %d %v %s", w.Code, w.Header(), w.Body)
 		}
-		w = get(t, s.Prometheus, "/api/v1/query?time="+fmt.Sprint(now)+"&query="+url.QueryEscape(`count(count_over_time({__name__=~"load.*",m=~".+"}[1m]))`))
-		if !strings.Contains(w.Body.String(), `"150"`) || w.Header().Get(missingHeader) != "C" || strings.Contains(w.Body.String(), "warnings") {
+		w = get(t, s.Prometheus, "/api/v1/query?time="+fmt.Sprint(now)+"&query="+url.QueryEscape(
+			`count(count_over_time({__name__=~"load.*",m=~".+"}[1m]))`))
+		if !strings.Contains(w.Body.String(), `"150"`) || w.Header().Get(missingHeader) != "C" ||
+			strings.Contains(w.Body.String(), "warnings") {
 			t.Errorf("query: %d %v %s", w.Code, w.Header(), w.Body)
 		}
-		w = get(t, s.Prometheus, "/api/v1/query?time="+fmt.Sprint(now)+"&query="+url.QueryEscape(`sum(count_over_time({__name__=~"load.*",m=~".+"}[1m]))`))
+		w = get(t, s.Prometheus, "/api/v1/query?time="+fmt.Sprint(now)+"&query="+url.QueryEscape(
+			`sum(count_over_time({__name__=~"load.*",m=~".+"}[1m]))`))
 		if !strings.Contains(w.Body.String(), `"150"`) {
 			t.Errorf("a point counts more than once: %s", w.Body)
 		}
 	}
 	b.away("b", true)
 	w := get(t, servers[0].Prometheus, "/api/v1/query?query=load&time="+fmt.Sprint(now))
-	if w.Header().Get(missingHeader) != "B,C" || !strings.Contains(w.Header().Get("Warning"), "may be incomplete") || !strings.Contains(w.Body.String(), "may be incomplete") {
+	if w.Header().Get(missingHeader) != "B,C" || !strings.Contains(w.Header().Get("Warning"), "may be incomplete") ||
+		!strings.Contains(w.Body.String(), "may be incomplete") {
 		t.Errorf("query: %v %s", w.Header(), w.Body)
 	}
 
@@ -386,7 +393,8 @@ func TestHandover(t *testing.T) {
 		t.Fatalf("the new member owns %d series", n)
 	}
 	eventually(t, "the new member has the history of its series", func() bool { return complete(third) })
-	eventually(t, "the handover ends", func() bool { return len(first.placed()) == 3 && len(second.placed()) == 3 && len(third.placed()) == 3 })
+	eventually(t, "the handover ends",
+		func() bool { return len(first.placed()) == 3 && len(second.placed()) == 3 && len(third.placed()) == 3 })
 
 	if err := second.Stop(t.Context()); err != nil {
 		t.Fatal(err)
@@ -405,7 +413,8 @@ func TestHandover(t *testing.T) {
 
 // TestClusterAggregates: the inputs of an output meet at one member, however they come.
 func TestClusterAggregates(t *testing.T) {
-	b := &bus{handlers: map[string]answerer{}, members: []member.Info{{ID: "a", Name: "A"}, {ID: "b", Name: "B"}, {ID: "c", Name: "C"}}}
+	b := &bus{handlers: map[string]answerer{},
+		members: []member.Info{{ID: "a", Name: "A"}, {ID: "b", Name: "B"}, {ID: "c", Name: "C"}}}
 	dir := t.TempDir()
 	b.rules = filepath.Join(dir, "aggregation-rules.conf")
 	b.schemas = filepath.Join(dir, "storage-schemas.conf")
@@ -443,7 +452,8 @@ func TestBadMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	torn, err := msgpack.Marshal(&historyQuestion{Version: 1, Histories: []history{{Name: "x", Step: 10, Points: 8640, Times: []byte{2}, Values: []byte{1}}}})
+	torn, err := msgpack.Marshal(&historyQuestion{Version: 1,
+		Histories: []history{{Name: "x", Step: 10, Points: 8640, Times: []byte{2}, Values: []byte{1}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -459,7 +469,8 @@ func TestBadMessages(t *testing.T) {
 			t.Errorf("%s is answered with %q to %q", c.question, answer, c.payload)
 		}
 	}
-	for _, body := range [][]byte{nil, {7}, {firstPart, 1}, {wholeAnswer, 0xff}, slices.Concat([]byte{firstPart}, le(1), le(1<<40))} {
+	for _, body := range [][]byte{nil, {7}, {firstPart, 1}, {wholeAnswer, 0xff},
+		slices.Concat([]byte{firstPart}, le(1), le(1<<40))} {
 		b.mu.Lock()
 		b.handlers["b/"+questionQuery] = func(context.Context, []byte) ([]byte, error) { return body, nil }
 		b.mu.Unlock()

@@ -137,8 +137,8 @@ func (s *Server) missingOf(ctx context.Context) *missing {
 // meetTime is how long after its start this member asks also those that it has not heard yet: they may well be there.
 const meetTime = 10 * time.Second
 
-// askAll asks all members at the same time, this one included, and returns the answers in the order of the members' ids.
-// It fails only if this member fails. The others are noted as missing then.
+// askAll asks all members at the same time, this one included, and returns the answers in the order of the members'
+// ids. It fails only if this member fails. The others are noted as missing then.
 func (s *Server) askAll(ctx context.Context, q *question, m *missing) ([]*answer, error) {
 	q.Version = questionVersion
 	payload, err := msgpack.Marshal(q)
@@ -252,7 +252,8 @@ func (g *gathered) Fetch(ctx context.Context, names []string, from, until, now i
 			for i := range a.Ranges {
 				r := &a.Ranges[i]
 				found[r.Name] = append(found[r.Name], series.Range{
-					Name: r.Name, Start: r.Start, Step: r.Step, Values: unpackFloats(r.Values), Aggregation: series.Method(r.Aggregation),
+					Name: r.Name, Start: r.Start, Step: r.Step, Values: unpackFloats(r.Values),
+					Aggregation:  series.Method(r.Aggregation),
 					XFilesFactor: r.XFilesFactor,
 				})
 			}
@@ -266,8 +267,8 @@ func (g *gathered) Fetch(ctx context.Context, names []string, from, until, now i
 	return out, nil
 }
 
-// mergeRanges makes one range of those of several members: the finest, of these the one that knows most, and of equal ones
-// the first. Values that it does not know come from the others of the same step.
+// mergeRanges makes one range of those of several members: the finest, of these the one that knows most, and of equal
+// ones the first. Values that it does not know come from the others of the same step.
 func mergeRanges(all []series.Range) series.Range {
 	known := func(r *series.Range) (n int) {
 		for _, v := range r.Values {
@@ -309,7 +310,8 @@ func (g *gathered) Nodes(ctx context.Context, pattern string) ([]graphite.Node, 
 			all[n.Path] = n
 		}
 	}
-	return slices.SortedFunc(maps.Values(all), func(a, b graphite.Node) int { return strings.Compare(a.Path, b.Path) }), nil
+	return slices.SortedFunc(maps.Values(all), func(a, b graphite.Node) int { return strings.Compare(a.Path, b.Path) }),
+		nil
 }
 
 // All implements graphite.Source.
@@ -364,7 +366,8 @@ func (g *gathered) AutoCompleteTags(ctx context.Context, exprs []string, prefix 
 }
 
 // AutoCompleteValues implements graphite.Source.
-func (g *gathered) AutoCompleteValues(ctx context.Context, exprs []string, tag, prefix string, limit int) ([]string, error) {
+func (g *gathered) AutoCompleteValues(ctx context.Context, exprs []string, tag, prefix string,
+	limit int) ([]string, error) {
 	return g.names(ctx, &question{About: aboutValuesOf, Texts: exprs, Text: tag, Prefix: prefix, Limit: limit})
 }
 
@@ -414,7 +417,8 @@ type gatheredQuerier struct {
 	mint, maxt int64
 }
 
-func (q *gatheredQuerier) ask(ctx context.Context, about about, label string, limit int, labelsOnly bool, ms []*labels.Matcher) (
+func (q *gatheredQuerier) ask(ctx context.Context, about about, label string, limit int, labelsOnly bool,
+	ms []*labels.Matcher) (
 	[]*answer, annotations.Annotations, error,
 ) {
 	asked := &question{
@@ -432,7 +436,8 @@ func (q *gatheredQuerier) ask(ctx context.Context, about about, label string, li
 }
 
 // Select implements storage.Querier.
-func (q *gatheredQuerier) Select(ctx context.Context, _ bool, hints *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
+func (q *gatheredQuerier) Select(ctx context.Context, _ bool, hints *storage.SelectHints,
+	ms ...*labels.Matcher) storage.SeriesSet {
 	answers, warnings, err := q.ask(ctx, aboutSelect, "", 0, hints != nil && hints.Func == "series", ms)
 	if err != nil {
 		return storage.ErrSeriesSet(err)
@@ -454,7 +459,8 @@ func (q *gatheredQuerier) Select(ctx context.Context, _ bool, hints *storage.Sel
 }
 
 // LabelValues implements storage.Querier.
-func (q *gatheredQuerier) LabelValues(ctx context.Context, label string, hints *storage.LabelHints, ms ...*labels.Matcher) (
+func (q *gatheredQuerier) LabelValues(ctx context.Context, label string, hints *storage.LabelHints,
+	ms ...*labels.Matcher) (
 	[]string, annotations.Annotations, error,
 ) {
 	return q.labels(ctx, aboutLabelValues, label, hints, ms)
@@ -467,7 +473,8 @@ func (q *gatheredQuerier) LabelNames(ctx context.Context, hints *storage.LabelHi
 	return q.labels(ctx, aboutLabelNames, "", hints, ms)
 }
 
-func (q *gatheredQuerier) labels(ctx context.Context, about about, label string, hints *storage.LabelHints, ms []*labels.Matcher) (
+func (q *gatheredQuerier) labels(ctx context.Context, about about, label string, hints *storage.LabelHints,
+	ms []*labels.Matcher) (
 	[]string, annotations.Annotations, error,
 ) {
 	limit := 0
@@ -505,7 +512,8 @@ func (s *Server) Evaluate(ctx context.Context, v View, target string, from, unti
 	if err != nil {
 		return nil, err
 	}
-	found, err := engine.Evaluate(ctx, []string{target}, render.Request{From: from, Until: until, Now: s.opts.Now().Unix()})
+	found, err := engine.Evaluate(ctx, []string{target},
+		render.Request{From: from, Until: until, Now: s.opts.Now().Unix()})
 	return found, cmp.Or(err, complete())
 }
 

@@ -23,8 +23,8 @@ import (
 )
 
 // This file hands series over: after a change of the members, the first of a series' old owners that is there sends its
-// history to the owners that did not have it. What the old owners have stays until its retention ends. A handover that is
-// interrupted begins again, which does no harm: the same values replace each other.
+// history to the owners that did not have it. What the old owners have stays until its retention ends. A handover that
+// is interrupted begins again, which does no harm: the same values replace each other.
 
 // questionHistory carries histories of series.
 const questionHistory = "metric-history"
@@ -253,8 +253,8 @@ func (h *handovers) changed() {
 
 func (s *Server) placedFile() string { return filepath.Join(s.opts.Dir, "members", "placed.json") }
 
-// placed returns the members on whom the stored series were last placed. Before the first handover a member has its series
-// for itself.
+// placed returns the members on whom the stored series were last placed. Before the first handover a member has its
+// series for itself.
 func (s *Server) placed() []string {
 	var ids []string
 	raw, err := os.ReadFile(s.placedFile())
@@ -401,8 +401,8 @@ func (h *handover) run() (failed map[string]bool) {
 	return h.failed
 }
 
-// targets returns the members to which this one sends a series: the new owners, if this one is the first of the old that is
-// there.
+// targets returns the members to which this one sends a series: the new owners, if this one is the first of the old
+// that is there.
 func (h *handover) targets(name string, there map[string]bool) (to []string) {
 	s := h.server
 	var buf [8]int

@@ -22,9 +22,9 @@ func (s *Server) problems() []string {
 	return found
 }
 
-// serveHealth answers /health and /ready of the port of queries. Like the backend's, /health is 200 as long as the server
-// answers at all, with its state in the body: a restart frees no disk. /ready is 503 if load balancers should prefer another
-// server.
+// serveHealth answers /health and /ready of the port of queries. Like the backend's, /health is 200 as long as the
+// server answers at all, with its state in the body: a restart frees no disk. /ready is 503 if load balancers should
+// prefer another server.
 func (s *Server) serveHealth(mux *http.ServeMux) {
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		problems := s.problems()

@@ -30,7 +30,8 @@ func (s *Server) refuseOwnAddress() error {
 			}
 			own, err := reaches(s.life, d.Host, at.Addr())
 			if err != nil {
-				s.opts.Logger.Warn("cannot check whether a destination of the relay is this server", "destination", text, "err", err)
+				s.opts.Logger.Warn("cannot check whether a destination of the relay is this server", "destination", text, "err",
+					err)
 			} else if own {
 				return fmt.Errorf("relay destination %s is the %s listener of this server: points would come back for ever",
 					text, l.kind)

@@ -138,7 +138,8 @@ func (o *Offline) Import(ctx context.Context, w whisper.ImportOptions) (whisper.
 // Export exports series as whisper files: those that match one of the patterns, as /metrics/find knows them, and those
 // with tags that satisfy all expressions, as seriesByTag knows them. Without either, it exports all series. It sets
 // the Source, the Names and the clock of w.
-func (o *Offline) Export(ctx context.Context, patterns, expressions []string, w whisper.ExportOptions) (whisper.ExportReport,
+func (o *Offline) Export(ctx context.Context, patterns, expressions []string,
+	w whisper.ExportOptions) (whisper.ExportReport,
 	error) {
 	names, err := index.New(index.Options{})
 	if err != nil {

@@ -66,7 +66,8 @@ func whisperSchemas(t *testing.T, files map[string]whisperFile) OfflineOptions {
 			retentions = append(retentions, fmt.Sprintf("%d:%d", a[0], a[1]))
 		}
 		fmt.Fprintf(&schemas, "[%s]\npattern = ^%s$\nretentions = %s\n", name, quoted, strings.Join(retentions, ","))
-		fmt.Fprintf(&aggregation, "[%s]\npattern = ^%s$\nxFilesFactor = %v\naggregationMethod = %s\n", name, quoted, f.XFF, f.Method)
+		fmt.Fprintf(&aggregation, "[%s]\npattern = ^%s$\nxFilesFactor = %v\naggregationMethod = %s\n", name, quoted, f.XFF,
+			f.Method)
 	}
 	dir := t.TempDir()
 	o := OfflineOptions{Dir: t.TempDir(), SchemasFile: filepath.Join(dir, "schemas.conf"),
@@ -91,11 +92,13 @@ func TestWhisperInAndOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := filepath.Join(t.TempDir(), "journal")
-	r, err := off.Import(t.Context(), whisper.ImportOptions{Dir: whisperTestdata, Verify: true, BatchFiles: 12, StateFile: state})
+	r, err := off.Import(t.Context(), whisper.ImportOptions{Dir: whisperTestdata, Verify: true, BatchFiles: 12,
+		StateFile: state})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.FailedCount+r.SkippedCount+r.Converted > 0 || len(r.Differences) > 0 || r.Imported != len(files)-2 || r.Verified != r.Points {
+	if r.FailedCount+r.SkippedCount+r.Converted > 0 || len(r.Differences) > 0 || r.Imported != len(files)-2 ||
+		r.Verified != r.Points {
 		t.Errorf("report %+v", r)
 	}
 	if _, err := OpenOffline(o); !errors.Is(err, ErrInUse) {
@@ -297,7 +300,8 @@ func TestWhisperExportOfSome(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := whisper.Write(path, archives, series.Average, 0.5, [][]whisper.Point{{{Time: whisperNow - 100, Value: 1}}}); err != nil {
+		if err := whisper.Write(path, archives, series.Average, 0.5,
+			[][]whisper.Point{{{Time: whisperNow - 100, Value: 1}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -333,7 +337,8 @@ func TestWhisperExportOfSome(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		out, err := off.Export(t.Context(), tc.patterns, tc.tags, whisper.ExportOptions{Dir: dir})
-		if (err != nil) != (tc.fails != "") || err != nil && !strings.Contains(err.Error(), tc.fails) || out.Written != tc.want {
+		if (err != nil) != (tc.fails != "") || err != nil && !strings.Contains(err.Error(), tc.fails) ||
+			out.Written != tc.want {
 			t.Errorf("%v %v: %+v, %v", tc.patterns, tc.tags, out, err)
 		}
 	}

@@ -76,8 +76,8 @@ type Options struct {
 
 	// QueryTimeout bounds a query. Default 30 s.
 	QueryTimeout time.Duration
-	// MaxSeries bounds the series that a render request may read, and MaxPoints their values. Default 50,000 and 10,000,000. What its
-	// functions compute may be three times as much.
+	// MaxSeries bounds the series that a render request may read, and MaxPoints their values. Default 50,000 and
+	// 10,000,000. What its functions compute may be three times as much.
 	MaxSeries, MaxPoints int
 
 	// Version is for /version and buildinfo.
@@ -98,15 +98,17 @@ type ListenTLS struct {
 
 // files are the files of a listener.
 func (t *ListenTLS) files() tlsfiles.Options {
-	return tlsfiles.Options{Cert: t.CertFile, Key: t.KeyFile, CA: t.ClientCAFile, Required: t.ClientCAFile != "", Name: "carbon"}
+	return tlsfiles.Options{Cert: t.CertFile, Key: t.KeyFile, CA: t.ClientCAFile, Required: t.ClientCAFile != "",
+		Name: "carbon"}
 }
 
 // RelayOptions are about other carbon servers that get the points too.
 type RelayOptions struct {
-	// Destinations are HOST:PORT[:INSTANCE], or tls://HOST:PORT[:INSTANCE] for those that are sent to by TLS. Default: none.
+	// Destinations are HOST:PORT[:INSTANCE], or tls://HOST:PORT[:INSTANCE] for those that are sent to by TLS. Default:
+	// none.
 	Destinations []string
-	// CAFile has the authorities of their certificates; default the system's. CertFile and KeyFile are the certificate that
-	// they are shown; default none. All are PEM, and new connections use their newest content.
+	// CAFile has the authorities of their certificates; default the system's. CertFile and KeyFile are the certificate
+	// that they are shown; default none. All are PEM, and new connections use their newest content.
 	CAFile, CertFile, KeyFile string
 	// Method is constant, rules, consistent-hashing or aggregated-consistent-hashing.
 	Method string
@@ -132,7 +134,8 @@ func DefaultOptions() Options {
 		Forget: time.Hour, SelfInterval: time.Minute, SelfHost: "localhost", QueryTimeout: 30 * time.Second,
 		MaxSeries: 50_000, MaxPoints: 10_000_000, Replication: 2, MemberSpillBytes: 4 << 30,
 		Relay: RelayOptions{
-			Method: relay.ConsistentHashing.String(), Hash: ring.CarbonCH.String(), Replication: 1, Diverse: true, Protocol: relay.Pickle.String(),
+			Method: relay.ConsistentHashing.String(), Hash: ring.CarbonCH.String(), Replication: 1, Diverse: true,
+			Protocol:   relay.Pickle.String(),
 			QueueBytes: 64 << 20, SpillBytes: 1 << 30,
 		},
 	}
@@ -146,10 +149,12 @@ func (o *Options) complete() error {
 	o.Forget, o.SelfInterval = cmp.Or(o.Forget, d.Forget), cmp.Or(o.SelfInterval, d.SelfInterval)
 	o.SelfHost, o.QueryTimeout = cmp.Or(o.SelfHost, d.SelfHost), cmp.Or(o.QueryTimeout, d.QueryTimeout)
 	o.MaxSeries, o.MaxPoints = cmp.Or(o.MaxSeries, d.MaxSeries), cmp.Or(o.MaxPoints, d.MaxPoints)
-	o.Replication, o.MemberSpillBytes = cmp.Or(o.Replication, d.Replication), cmp.Or(o.MemberSpillBytes, d.MemberSpillBytes)
+	o.Replication, o.MemberSpillBytes = cmp.Or(o.Replication, d.Replication),
+		cmp.Or(o.MemberSpillBytes, d.MemberSpillBytes)
 	r, dr := &o.Relay, &d.Relay
 	r.Method, r.Hash, r.Protocol = cmp.Or(r.Method, dr.Method), cmp.Or(r.Hash, dr.Hash), cmp.Or(r.Protocol, dr.Protocol)
-	r.Replication, r.QueueBytes, r.SpillBytes = cmp.Or(r.Replication, dr.Replication), cmp.Or(r.QueueBytes, dr.QueueBytes), cmp.Or(r.SpillBytes, dr.SpillBytes)
+	r.Replication, r.QueueBytes, r.SpillBytes = cmp.Or(r.Replication, dr.Replication), cmp.Or(r.QueueBytes, dr.QueueBytes),
+		cmp.Or(r.SpillBytes, dr.SpillBytes)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -66,8 +66,8 @@ func (s *Server) buildQueries() (err error) {
 	return err
 }
 
-// finishing is a Writer whose Flush also waits until the points are safe at other members: the answer to remote write is a
-// promise.
+// finishing is a Writer whose Flush also waits until the points are safe at other members: the answer to remote write
+// is a promise.
 type finishing struct{ *ingest.Writer }
 
 // Add implements promapi.Writer.
@@ -108,7 +108,8 @@ func (s *Server) Prometheus(w http.ResponseWriter, r *http.Request, v View) {
 func (s *Server) PromQL(ctx context.Context, v View, expr string, from, until, step int64) ([]*render.Series, error) {
 	from = until - (until-from)/step*step
 	ctx, complete := s.completely(ctx)
-	q, err := s.prometheus.Engine().NewRangeQuery(ctx, s.queryableOf(ctx, v), nil, expr, time.Unix(from, 0), time.Unix(until, 0), time.Duration(step)*time.Second)
+	q, err := s.prometheus.Engine().NewRangeQuery(ctx, s.queryableOf(ctx, v), nil, expr, time.Unix(from, 0),
+		time.Unix(until, 0), time.Duration(step)*time.Second)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +123,8 @@ func (s *Server) PromQL(ctx context.Context, v View, expr string, from, until, s
 	}
 	var out []*render.Series
 	for _, found := range matrix {
-		one := &render.Series{Name: found.Metric.String(), Tags: found.Metric.Map(), Start: from, Step: step, End: until + step}
+		one := &render.Series{Name: found.Metric.String(), Tags: found.Metric.Map(), Start: from, Step: step,
+			End: until + step}
 		one.Values = nulls(int((until-from)/step) + 1)
 		for _, p := range found.Floats {
 			if i := (p.T/1000 - from) / step; i >= 0 && i < int64(len(one.Values)) {

@@ -30,8 +30,8 @@ type self struct {
 	at      time.Time
 }
 
-// reportSelf stores figures about the server under the names that carbon's own have, so that dashboards of a Graphite go
-// on to work.
+// reportSelf stores figures about the server under the names that carbon's own have, so that dashboards of a Graphite
+// go on to work.
 func (s *Server) reportSelf() {
 	w := s.table.Emitter(s.life)
 	me := &self{server: s, last: map[string]float64{}, at: s.opts.Now()}

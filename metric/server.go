@@ -311,7 +311,8 @@ func (s *Server) buildOutputs() error {
 func (s *Server) buildTable() (err error) {
 	s.push("aggregation", s.aggregator.Stop) // before what its last results go to
 	o := ingest.Options{
-		Store: s.store, Aggregator: s.aggregator, Relay: s.relay, Known: func(name string) { s.index.Add(name) }, Remote: s.remote,
+		Store: s.store, Aggregator: s.aggregator, Relay: s.relay, Known: func(name string) { s.index.Add(name) },
+		Remote:  s.remote,
 		Metrics: ingest.NewMetrics(s.opts.Registerer), MaxBytes: s.opts.Store.MemoryLimit / 2, Logger: s.opts.Logger,
 	}
 	if s.allow != nil {
@@ -596,7 +597,8 @@ func (s *Server) serveQueries() {
 		mux.HandleFunc("/api/v1/write", http.NotFound)
 	}
 	s.http = &http.Server{
-		Handler: mux, ReadTimeout: 30 * time.Second, WriteTimeout: s.opts.QueryTimeout + 30*time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: mux, ReadTimeout: 30 * time.Second, WriteTimeout: s.opts.QueryTimeout + 30*time.Second,
+		IdleTimeout:    2 * time.Minute,
 		MaxHeaderBytes: 64 << 10,
 	}
 	s.running.Go(func() {

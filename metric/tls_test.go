@@ -68,8 +68,8 @@ func writeFile(t *testing.T, name, text string) string {
 	return file
 }
 
-// TestEncrypted sends a point through a relay, by TLS to a server that wants certificates, and from there to a receiver of
-// remote write that wants certificates, a password and a tenant.
+// TestEncrypted sends a point through a relay, by TLS to a server that wants certificates, and from there to a receiver
+// of remote write that wants certificates, a password and a tenant.
 func TestEncrypted(t *testing.T) {
 	ca := testcert.New(t, "ours")
 	pair := ca.Issue(t, []string{"127.0.0.1"}, nil)
@@ -190,7 +190,8 @@ func TestEncryptedOptions(t *testing.T) {
 		change(&o)
 		var bad optionerr.List
 		o.Check(&bad)
-		if err := bad.Err(); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "topsecret") {
+		if err := bad.Err(); err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "topsecret") {
 			t.Errorf("got %v\nwant %s", err, want)
 		}
 		var log bytes.Buffer

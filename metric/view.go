@@ -26,7 +26,8 @@ import (
 // View is what a request may see.
 type View = series.View
 
-// viewKey is the key under which a request's context has its View: the query APIs are handlers, which know requests only.
+// viewKey is the key under which a request's context has its View: the query APIs are handlers, which know requests
+// only.
 type viewKey struct{}
 
 func withView(r *http.Request, v View) *http.Request {
@@ -240,7 +241,8 @@ func (s *source) AutoCompleteTags(ctx context.Context, exprs []string, prefix st
 }
 
 // AutoCompleteValues implements graphite.Source.
-func (s *source) AutoCompleteValues(ctx context.Context, exprs []string, tag, prefix string, limit int) ([]string, error) {
+func (s *source) AutoCompleteValues(ctx context.Context, exprs []string, tag, prefix string,
+	limit int) ([]string, error) {
 	values, err := s.server.index.AutoCompleteValues(ctx, s.limited(exprs), tag, prefix, limit)
 	return values, asked(err)
 }
@@ -252,7 +254,8 @@ func (s *source) TagSeries(_ context.Context, path string) (string, error) {
 		return "", badRequest{err}
 	}
 	if most := s.server.opts.Store.MaxSeries; most > 0 && s.server.index.Len() >= most {
-		return "", &graphite.StatusError{Status: http.StatusTooManyRequests, Message: fmt.Sprintf("there are %d series already, as many as may be", most)}
+		return "", &graphite.StatusError{Status: http.StatusTooManyRequests,
+			Message: fmt.Sprintf("there are %d series already, as many as may be", most)}
 	}
 	s.server.index.Add(string(canonical))
 	return string(canonical), nil
@@ -315,8 +318,8 @@ func (q queryable) Querier(mint, maxt int64) (storage.Querier, error) {
 	return &promQuerier{all, only}, nil
 }
 
-// promQuerier sees the store's series with the labels that Prometheus' senders gave them (see package promname), and only
-// those that a matcher matches, if there is one.
+// promQuerier sees the store's series with the labels that Prometheus' senders gave them (see package promname), and
+// only those that a matcher matches, if there is one.
 type promQuerier struct {
 	storage.Querier
 	only *labels.Matcher // nil for all
@@ -349,7 +352,8 @@ func (q *promQuerier) matchers(ms []*labels.Matcher) []*labels.Matcher {
 }
 
 // Select implements storage.Querier.
-func (q *promQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
+func (q *promQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints,
+	ms ...*labels.Matcher) storage.SeriesSet {
 	return &promSet{q.Querier.Select(ctx, sorted, hints, q.matchers(ms)...)}
 }
 
@@ -372,7 +376,8 @@ func (q *promQuerier) LabelValues(ctx context.Context, label string, hints *stor
 }
 
 // LabelNames implements storage.Querier.
-func (q *promQuerier) LabelNames(ctx context.Context, hints *storage.LabelHints, ms ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+func (q *promQuerier) LabelNames(ctx context.Context, hints *storage.LabelHints,
+	ms ...*labels.Matcher) ([]string, annotations.Annotations, error) {
 	return q.Querier.LabelNames(ctx, hints, q.matchers(ms)...)
 }
 
@@ -384,7 +389,8 @@ func (s *promSet) At() storage.Series {
 	found := s.SeriesSet.At()
 	escaped := false
 	found.Labels().Range(func(l labels.Label) {
-		escaped = escaped || !utf8.ValidString(l.Value) || strings.IndexByte(l.Value, '%') >= 0 || strings.IndexByte(l.Name, '%') >= 0 || l.Name == "exported_name"
+		escaped = escaped || !utf8.ValidString(l.Value) || strings.IndexByte(l.Value, '%') >= 0 ||
+			strings.IndexByte(l.Name, '%') >= 0 || l.Name == "exported_name"
 	})
 	if !escaped {
 		return found

@@ -198,7 +198,8 @@ func testViews(t *testing.T, s *Server) {
 	}
 	for _, name := range viewed { // names without a pattern
 		word := viewedWord.FindString(name)
-		questions = append(questions, question{graphiteAPI, "/render", rendered("alias(" + name + ", 'found " + word + "')"), word})
+		questions = append(questions, question{graphiteAPI, "/render", rendered("alias(" + name + ", 'found " + word + "')"),
+			word})
 	}
 	for _, q := range questions {
 		for _, tc := range views {
@@ -268,13 +269,15 @@ func testViewsOfTags(t *testing.T, s *Server) {
 // TestWrites: without the right to write nothing changes, and a view deletes only what it shows.
 func TestWrites(t *testing.T) {
 	s := startViewed(t, false)
-	body, err := (&prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{Labels: []prompb.Label{{Name: "__name__", Value: "written"}},
+	body, err := (&prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{Labels: []prompb.Label{{Name: "__name__",
+		Value: "written"}},
 		Samples: []prompb.Sample{{Timestamp: time.Now().UnixMilli(), Value: 1}}}}}).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
 	write := func(v View) int {
-		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/api/v1/write", bytes.NewReader(snappy.Encode(nil, body)))
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/api/v1/write",
+			bytes.NewReader(snappy.Encode(nil, body)))
 		r.Header.Set("Content-Type", "application/x-protobuf")
 		r.Header.Set("Content-Encoding", "snappy")
 		s.Prometheus(w, r, v)

@@ -104,7 +104,8 @@ func Parse(file string, reader io.Reader) (*Rules, []filewatch.Warning, error) {
 			return nil, nil, fmt.Errorf("%s:%d: %w", file, i+1, err)
 		}
 		if r.template, err = parseTemplate(r.output, r.pattern.Groups()); err != nil {
-			warnings = append(warnings, filewatch.Warning{File: file, Line: i + 1, Text: fmt.Sprintf("the rule has no outputs: %v", err)})
+			warnings = append(warnings, filewatch.Warning{File: file, Line: i + 1,
+				Text: fmt.Sprintf("the rule has no outputs: %v", err)})
 			continue
 		}
 		rules.rules = append(rules.rules, r)

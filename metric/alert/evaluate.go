@@ -125,9 +125,9 @@ type line struct {
 // timeline returns the line of a series.
 //
 // At each moment a series is at the level that it had at all moments of the last For seconds, or at the highest that it
-// was at so in the last KeepFiringFor seconds. So the result follows from the values of the last seconds alone: no state
-// has to survive a restart, and a preview is the same computation over more moments. A moment without a value is unknown
-// at once, and counts as not beyond a threshold for the moments after it.
+// was at so in the last KeepFiringFor seconds. So the result follows from the values of the last seconds alone: no
+// state has to survive a restart, and a preview is the same computation over more moments. A moment without a value is
+// unknown at once, and counts as not beyond a threshold for the moments after it.
 func timeline(def *resource.MetricCheck, s *Series, moments []int64) line {
 	raw := make([]level, len(moments))
 	for i, t := range moments {
@@ -166,8 +166,8 @@ func timeline(def *resource.MetricCheck, s *Series, moments []int64) line {
 	return found
 }
 
-// sustained returns for each moment the lowest level of the moments in the last seconds of hold, or fine if the moments do
-// not reach back that far.
+// sustained returns for each moment the lowest level of the moments in the last seconds of hold, or fine if the moments
+// do not reach back that far.
 func sustained(raw []level, moments []int64, hold int64) []level {
 	out := make([]level, len(raw))
 	below := [critical + 1]int{warning: -1, critical: -1} // the newest moment that was below the level
@@ -217,7 +217,8 @@ const (
 )
 
 // evaluate returns what def finds at the moments from..until in the series, a finding for each entity, sorted.
-func evaluate(ctx context.Context, def *resource.MetricCheck, all []Series, from, until int64) ([]resource.MetricFinding, error) {
+func evaluate(ctx context.Context, def *resource.MetricCheck, all []Series, from,
+	until int64) ([]resource.MetricFinding, error) {
 	moments := momentsOf(def, from, until)
 	byEntity := map[string]*found{}
 	for i := range all {
@@ -291,7 +292,8 @@ const shownSeries = 10
 func (f *found) finding(from int64) resource.MetricFinding {
 	n := len(f.moments) - 1
 	worst := f.levels[n]
-	out := resource.MetricFinding{Entity: f.entity, Check: f.def.CheckName(), Status: statusOf(f.def, worst), Series: []resource.MetricFindingSeries{}}
+	out := resource.MetricFinding{Entity: f.entity, Check: f.def.CheckName(), Status: statusOf(f.def, worst),
+		Series: []resource.MetricFindingSeries{}}
 	slices.SortStableFunc(f.series, func(a, b foundSeries) int { return cmp.Compare(a.rank(), b.rank()) })
 	count := 0
 	var first *foundSeries

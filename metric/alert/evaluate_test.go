@@ -28,7 +28,8 @@ func above(v float64) *resource.MetricCheckThreshold {
 	return &resource.MetricCheckThreshold{Above: &v}
 }
 
-// TestTimeline plays values a minute apart, and compares the levels at each minute: . fine, w warning, c critical, ? unknown.
+// TestTimeline plays values a minute apart, and compares the levels at each minute: . fine, w warning, c critical, ?
+// unknown.
 func TestTimeline(t *testing.T) {
 	for _, tc := range []struct {
 		story        string
@@ -53,7 +54,8 @@ func TestTimeline(t *testing.T) {
 		{"smallest", 0, 0, 120, "min", "6 6 1 6 6", "ww..w"},
 	} {
 		def := &resource.MetricCheck{
-			Interval: 60, Window: tc.window, For: tc.hold, KeepFiringFor: tc.keep, Reduce: tc.reduce, Warning: above(5), Critical: above(10),
+			Interval: 60, Window: tc.window, For: tc.hold, KeepFiringFor: tc.keep, Reduce: tc.reduce, Warning: above(5),
+			Critical: above(10),
 		}
 		s := seriesOf("a", tc.values)
 		var moments []int64
@@ -70,10 +72,11 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// TestTimelineDependsOnLookbackOnly: what a moment's level is does not depend on values before its lookback, so a restart or
-// another member computes the same.
+// TestTimelineDependsOnLookbackOnly: what a moment's level is does not depend on values before its lookback, so a
+// restart or another member computes the same.
 func TestTimelineDependsOnLookbackOnly(t *testing.T) {
-	def := &resource.MetricCheck{Interval: 60, Window: 120, For: 180, KeepFiringFor: 120, Warning: above(5), Critical: above(10)}
+	def := &resource.MetricCheck{Interval: 60, Window: 120, For: 180, KeepFiringFor: 120, Warning: above(5),
+		Critical: above(10)}
 	s := Series{Name: "a", Start: 0, Step: 60}
 	for i := range 500 {
 		v := float64((i*7919 + i*i*31) % 14)
@@ -103,7 +106,8 @@ func TestEvaluateByEntity(t *testing.T) {
 		Warning: above(5), Critical: above(10), EntityNode: &node,
 	}
 	got, err := evaluate(t.Context(), def, []Series{
-		seriesOf("servers.web1.load", "1 1 6"), seriesOf("servers.db 1.load", "1 12 12"), seriesOf("servers.web2.load", "1 1 _"),
+		seriesOf("servers.web1.load", "1 1 6"), seriesOf("servers.db 1.load", "1 12 12"),
+		seriesOf("servers.web2.load", "1 1 _"),
 		seriesOf("servers.web1.load.peak", "1 1 7"), seriesOf("short", "1 1 1"),
 	}, 120, 180)
 	if err != nil {

@@ -53,9 +53,10 @@ type RulesOptions struct {
 
 // Rules evaluates files of Prometheus' rules: recording rules write series, and alerting rules make events.
 //
-// The event of an alert is about the entity that its label entity, host or instance names (without a port), and its check
-// has the name of the alert. If several alerts of a name are about one entity, the event has the worst of them. The label
-// severity says how bad it is: critical or page is status 2, warning is 1, info is 0, and without it the status is 2.
+// The event of an alert is about the entity that its label entity, host or instance names (without a port), and its
+// check has the name of the alert. If several alerts of a name are about one entity, the event has the worst of them.
+// The label severity says how bad it is: critical or page is status 2, warning is 1, info is 0, and without it the
+// status is 2.
 type Rules struct {
 	opts      RulesOptions
 	source    computed.Source
@@ -319,8 +320,8 @@ func (r *Rules) note(key eventKey, a rulefile.AlertState) {
 	r.alerts[key][labelText(a.Labels)] = a
 }
 
-// settle resolves the events of alerts that have ended while another member evaluated the rules, or none did: the states
-// here do not know them. It is settled when all failing events of alerts belong to one that fires here.
+// settle resolves the events of alerts that have ended while another member evaluated the rules, or none did: the
+// states here do not know them. It is settled when all failing events of alerts belong to one that fires here.
 func (r *Rules) settle(ctx context.Context, e *rulefile.Evaluator) (settled bool, err error) {
 	unseen := map[string]bool{} // before the alerts are read: a rule that is not in it has its alerts there
 	for name := range e.Unseen() {
@@ -355,8 +356,8 @@ func (r *Rules) settle(ctx context.Context, e *rulefile.Evaluator) (settled bool
 	return settled, nil
 }
 
-// resolve resolves an event if none of its alerts is active. over is false if one is pending, so that it may end without
-// having fired here.
+// resolve resolves an event if none of its alerts is active. over is false if one is pending, so that it may end
+// without having fired here.
 func (r *Rules) resolve(ctx context.Context, e *rulefile.Evaluator, key eventKey) (over bool, err error) {
 	defer r.lock(key)()
 	pending := false
@@ -558,13 +559,15 @@ func (r *Rules) event(key eventKey, last rulefile.AlertState, firing map[string]
 	delete(labels, "alertname")
 	return &resource.Event{
 		Timestamp: now, ID: resource.NewEventID(),
-		Metadata: resource.ObjectMeta{Namespace: r.opts.Namespace, Annotations: map[string]string{RuleAnnotation: string(rule)}},
+		Metadata: resource.ObjectMeta{Namespace: r.opts.Namespace,
+			Annotations: map[string]string{RuleAnnotation: string(rule)}},
 		Entity: &resource.Entity{
 			EntityClass: resource.EntityProxyClass, Subscriptions: []string{resource.EntitySubscription(key.entity)},
 			Metadata: resource.ObjectMeta{Namespace: r.opts.Namespace, Name: key.entity},
 		},
 		Check: &resource.Check{
-			Metadata: resource.ObjectMeta{Namespace: r.opts.Namespace, Name: key.check, Labels: labels, Annotations: annotations},
+			Metadata: resource.ObjectMeta{Namespace: r.opts.Namespace, Name: key.check, Labels: labels,
+				Annotations: annotations},
 			Interval: 60, Status: status, Output: output, Executed: now, Issued: now,
 		},
 	}

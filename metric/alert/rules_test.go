@@ -98,7 +98,8 @@ func (w *ruled) member(acts func() bool) *Rules {
 	r, err := newRules(RulesOptions{
 		Patterns: []string{w.file}, Snapshot: filepath.Join(w.t.TempDir(), "alerts.json"), Namespace: "default",
 		Engine:    promql.NewEngine(promql.EngineOpts{MaxSamples: 100_000, Timeout: time.Minute, LookbackDelta: time.Minute}),
-		Queryable: w.db, Writer: w, Intake: w, Acts: acts, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Queryable: w.db, Writer: w, Intake: w, Acts: acts, Logger: slog.New(slog.DiscardHandler),
+		Registerer: prometheus.NewRegistry(),
 	}, w)
 	if err != nil {
 		w.t.Fatal(err)
@@ -325,7 +326,8 @@ func TestSendAgainGivesUp(t *testing.T) {
 		r.begin(nil)
 		for i := range 50 {
 			key := eventKey{fmt.Sprint("web", i), "High"}
-			r.unsent[key] = r.event(key, rulefile.AlertState{At: time.Now(), Labels: map[string]string{"alertname": "High"}}, nil)
+			r.unsent[key] = r.event(key, rulefile.AlertState{At: time.Now(), Labels: map[string]string{"alertname": "High"}},
+				nil)
 		}
 		begin := time.Now()
 		r.sendAgain(t.Context())

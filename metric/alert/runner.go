@@ -1,9 +1,9 @@
 // Package alert turns stored metrics into events: checks whose source is a Graphite or PromQL expression.
 //
 // A metric check (resource.MetricCheck) has an expression, thresholds, and times for which a series must be beyond a
-// threshold, or back, until that counts. Runner, which package backend starts, evaluates each in its interval and submits
-// the results as events. From there on they are ordinary events: history, silences, handlers and dependencies are up to
-// the other parts. In a cluster each metric check has one member that evaluates it.
+// threshold, or back, until that counts. Runner, which package backend starts, evaluates each in its interval and
+// submits the results as events. From there on they are ordinary events: history, silences, handlers and dependencies
+// are up to the other parts. In a cluster each metric check has one member that evaluates it.
 //
 // Runner keeps nothing between evaluations. What a series was at the moments before follows from its values (timeline);
 // which entities had a result follows from the events with the metric check's name in a label. Preview is the same
@@ -162,7 +162,8 @@ func (r *Runner) Start(ctx context.Context) error { return r.runner.Start(ctx) }
 func (r *Runner) Stop() error { return r.runner.Stop() }
 
 // Preview returns what a metric check would have done between from and until, in Unix seconds. It submits nothing.
-func (r *Runner) Preview(ctx context.Context, def *resource.MetricCheck, from, until int64) (*resource.MetricPreview, error) {
+func (r *Runner) Preview(ctx context.Context, def *resource.MetricCheck, from,
+	until int64) (*resource.MetricPreview, error) {
 	if from > until {
 		return nil, errors.New("the beginning is after the end")
 	}
@@ -196,7 +197,8 @@ func (r *Runner) Preview(ctx context.Context, def *resource.MetricCheck, from, u
 }
 
 // find evaluates the expression and compares its series with the thresholds.
-func (r *Runner) find(ctx context.Context, def *resource.MetricCheck, from, until int64) ([]resource.MetricFinding, error) {
+func (r *Runner) find(ctx context.Context, def *resource.MetricCheck, from,
+	until int64) ([]resource.MetricFinding, error) {
 	moments := momentsOf(def, from, until)
 	all, err := r.opts.Query(ctx, def, moments[0]-def.WindowSeconds(), until)
 	if err != nil {
@@ -204,7 +206,8 @@ func (r *Runner) find(ctx context.Context, def *resource.MetricCheck, from, unti
 	}
 	all = slices.DeleteFunc(all, func(s Series) bool { return !s.known() })
 	if n := len(all) * len(moments); n > maxLevels {
-		return nil, fmt.Errorf("%d series at %d moments are too many: select fewer series, or choose a longer interval", len(all), len(moments))
+		return nil, fmt.Errorf("%d series at %d moments are too many: select fewer series, or choose a longer interval",
+			len(all), len(moments))
 	}
 	findings, err := evaluate(ctx, def, all, from, until)
 	if err != nil {
@@ -218,7 +221,8 @@ func (r *Runner) find(ctx context.Context, def *resource.MetricCheck, from, unti
 		findings = append(findings, f)
 	}
 	if len(findings) > r.opts.MaxResults {
-		return nil, fmt.Errorf("the series are of %d entities, more than %d: select fewer, or aggregate them", len(findings), r.opts.MaxResults)
+		return nil, fmt.Errorf("the series are of %d entities, more than %d: select fewer, or aggregate them", len(findings),
+			r.opts.MaxResults)
 	}
 	return findings, nil
 }
@@ -270,15 +274,18 @@ func (r *Runner) update(ctx context.Context, def *resource.MetricCheck) error {
 	for i := range findings {
 		events = append(events, r.resultEvent(def, &findings[i]))
 	}
-	return errors.Join(r.runner.RetireAll(ctx, gone, "the series have had no values for too long"), r.runner.Submit(ctx, events))
+	return errors.Join(r.runner.RetireAll(ctx, gone, "the series have had no values for too long"),
+		r.runner.Submit(ctx, events))
 }
 
 func keyOf(def *resource.MetricCheck, f *resource.MetricFinding) state.Key {
 	return state.Key{Namespace: def.Metadata.Namespace, Entity: f.Entity, Check: f.Check}
 }
 
-// absent returns the finding for an earlier result whose series have no values now, or that it has been so for too long.
-func (r *Runner) absent(def *resource.MetricCheck, k state.Key, now int64) (finding *resource.MetricFinding, gone bool) {
+// absent returns the finding for an earlier result whose series have no values now, or that it has been so for too
+// long.
+func (r *Runner) absent(def *resource.MetricCheck, k state.Key,
+	now int64) (finding *resource.MetricFinding, gone bool) {
 	ev, err := r.source.Event(k)
 	if err != nil || !r.runner.Made(ev) {
 		return nil, false
@@ -288,7 +295,8 @@ func (r *Runner) absent(def *resource.MetricCheck, k state.Key, now int64) (find
 	}
 	f := absentFinding(def, k.Entity, now)
 	var before resource.MetricFinding
-	if json.Unmarshal([]byte(ev.Metadata.Annotations[resource.MetricCheckAnnotation]), &before) == nil && len(before.Series) > 0 {
+	if json.Unmarshal([]byte(ev.Metadata.Annotations[resource.MetricCheckAnnotation]), &before) == nil &&
+		len(before.Series) > 0 {
 		f.Series[0].Name = before.Series[0].Name
 		if before.Series[0].Value == nil && before.Series[0].Since > 0 {
 			f.Series[0].Since = before.Series[0].Since

@@ -213,7 +213,8 @@ func TestRunnerPreview(t *testing.T) {
 	}
 	one := load("load", func(d *resource.MetricCheck) { d.EntityNode = nil })
 	w.series = map[string]float64{"web1.load": math.NaN()}
-	if p, err = r.Preview(t.Context(), one, 1000, 2000); err != nil || p.Fired != 1 || p.Findings[0].Entity != "load" || p.Findings[0].Status != 3 {
+	if p, err = r.Preview(t.Context(), one, 1000, 2000); err != nil || p.Fired != 1 || p.Findings[0].Entity != "load" ||
+		p.Findings[0].Status != 3 {
 		t.Errorf("without values: %+v, %v", p, err)
 	}
 }

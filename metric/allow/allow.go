@@ -146,7 +146,8 @@ func Parse(file string, reader io.Reader) (*List, []filewatch.Warning, error) {
 		}
 		re, err := pyre.Compile(pattern)
 		if err != nil {
-			warnings = append(warnings, filewatch.Warning{File: file, Line: i + 1, Text: fmt.Sprintf("the line is skipped: %v", err)})
+			warnings = append(warnings, filewatch.Warning{File: file, Line: i + 1,
+				Text: fmt.Sprintf("the line is skipped: %v", err)})
 			continue
 		}
 		if len(list.patterns) == MaxPatterns {

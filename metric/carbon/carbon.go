@@ -1,10 +1,10 @@
-// Package carbon receives points as Graphite's carbon does: lines over TCP and UDP, and frames of pickle or protobuf over
-// TCP. The programs that take points start a Listener per port; package frame writes what it reads.
+// Package carbon receives points as Graphite's carbon does: lines over TCP and UDP, and frames of pickle or protobuf
+// over TCP. The programs that take points start a Listener per port; package frame writes what it reads.
 //
 // A Listener passes points to a Writer of the caller's, one per connection. If that blocks, the connection is not read,
-// and the sender notices by TCP's own means. UDP has no such means, so a DroppingWriter drops and says how much. Nothing
-// that a sender writes can stop a Listener or make it hold more memory than its options allow. The names of points are
-// passed on as they came; package name reads their tags.
+// and the sender notices by TCP's own means. UDP has no such means, so a DroppingWriter drops and says how much.
+// Nothing that a sender writes can stop a Listener or make it hold more memory than its options allow. The names of
+// points are passed on as they came; package name reads their tags.
 package carbon
 
 import (
@@ -48,15 +48,15 @@ type Writer interface {
 	Close() error
 }
 
-// Finisher is a Writer that knows when points are safe. Finish is called after the last Flush of a connection that its sender
-// has ended, and before the listener closes it. It may block like Flush. After an error the sender sees a reset, and not an
-// orderly end.
+// Finisher is a Writer that knows when points are safe. Finish is called after the last Flush of a connection that its
+// sender has ended, and before the listener closes it. It may block like Flush. After an error the sender sees a reset,
+// and not an orderly end.
 type Finisher interface {
 	Finish() error
 }
 
-// DroppingWriter takes the points that arrive by UDP. Add and Flush must not block: a point for which there is no room is
-// dropped.
+// DroppingWriter takes the points that arrive by UDP. Add and Flush must not block: a point for which there is no room
+// is dropped.
 type DroppingWriter interface {
 	Adder
 	// Flush is called when what has arrived is read. It returns how many points were dropped since its last call.
@@ -319,7 +319,8 @@ func (l *Listener) Stop(ctx context.Context) error {
 	case <-l.done:
 	case <-time.After(time.Second):
 	}
-	return fmt.Errorf("stop carbon listener %s: %d connections were cut off: %w", l.opts.Protocol, len(open), context.Cause(ctx))
+	return fmt.Errorf("stop carbon listener %s: %d connections were cut off: %w", l.opts.Protocol, len(open),
+		context.Cause(ctx))
 }
 
 // beginStop wakes all goroutines, the first time that it is called.

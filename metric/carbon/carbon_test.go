@@ -361,7 +361,8 @@ func TestLinesInPieces(t *testing.T) {
 	r.buffers.lent.Store(0)
 	n := float64(2 * (len(data) + 2))
 	r.wantMetrics(t, map[string]float64{"points_total": 3 * n, "rejected_points_total/format": n,
-		"rejected_points_total/line_too_long": n, "rejected_points_total/name_too_long": n, "rejected_points_total/incomplete": 0})
+		"rejected_points_total/line_too_long": n, "rejected_points_total/name_too_long": n,
+		"rejected_points_total/incomplete": 0})
 }
 
 func TestLongLinesInPieces(t *testing.T) {
@@ -417,7 +418,8 @@ func TestLongNameClosesConnection(t *testing.T) {
 	if got := r.sink.rest(); !slices.Equal(got, []string{"a 1 1423931224000"}) {
 		t.Errorf("points %q", got)
 	}
-	r.wantMetrics(t, map[string]float64{"closed_connections_total/line_too_long": 1, "rejected_points_total/line_too_long": 1})
+	r.wantMetrics(t, map[string]float64{"closed_connections_total/line_too_long": 1,
+		"rejected_points_total/line_too_long": 1})
 }
 
 // TestBackPressure checks that a writer that blocks stops the reading, so that the sender's write blocks, and that
@@ -563,7 +565,8 @@ func TestIdleTimeout(t *testing.T) {
 	}
 	waitClosed(t, c)
 	r.stop(t)
-	r.wantMetrics(t, map[string]float64{"closed_connections_total/idle": 1, "rejected_points_total/incomplete": 1, "points_total": 1})
+	r.wantMetrics(t, map[string]float64{"closed_connections_total/idle": 1, "rejected_points_total/incomplete": 1,
+		"points_total": 1})
 }
 
 func TestMaxConnections(t *testing.T) {
@@ -823,7 +826,8 @@ func TestUDPListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	for _, datagram := range []string{"a 1 1423931224\nbad\nb 1 1423931224", "", "c 1 1423931224\r\n", "d 1 1423931224\ne 1 1423931224\n"} {
+	for _, datagram := range []string{"a 1 1423931224\nbad\nb 1 1423931224", "", "c 1 1423931224\r\n",
+		"d 1 1423931224\ne 1 1423931224\n"} {
 		if _, err := c.Write([]byte(datagram)); err != nil {
 			t.Fatal(err)
 		}
@@ -908,7 +912,8 @@ func TestOptions(t *testing.T) {
 func TestListenersShareMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	for _, protocol := range []Protocol{LineTCP, LineTCP, Pickle} {
-		l, err := New(Options{Protocol: protocol, Address: "127.0.0.1:0", NewWriter: newSink().NewWriter, Registerer: registry})
+		l, err := New(Options{Protocol: protocol, Address: "127.0.0.1:0", NewWriter: newSink().NewWriter,
+			Registerer: registry})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -918,7 +923,8 @@ func TestListenersShareMetrics(t *testing.T) {
 	}
 	other := prometheus.NewRegistry()
 	other.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_metric_carbon_points_total"}))
-	if _, err := New(Options{Protocol: LineTCP, Address: "127.0.0.1:0", NewWriter: newSink().NewWriter, Registerer: other}); err == nil {
+	if _, err := New(Options{Protocol: LineTCP, Address: "127.0.0.1:0", NewWriter: newSink().NewWriter,
+		Registerer: other}); err == nil {
 		t.Error("a metric of another kind is no error")
 	}
 }

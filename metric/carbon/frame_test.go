@@ -103,7 +103,8 @@ func TestPicklesByHand(t *testing.T) {
 		p := Parser{Now: testNow}
 		to := &list{}
 		want := []string{"servers.h1.cpu.total.idle 60.2 1.423931224e+09", "servers.h1.x 3 1.423931224e+09"}
-		if err := p.Pickle([]byte(frame), to); err != nil || !slices.Equal(to.points, want) || rejected(p.TakeCounts()) != "" {
+		if err := p.Pickle([]byte(frame), to); err != nil || !slices.Equal(to.points, want) ||
+			rejected(p.TakeCounts()) != "" {
 			t.Errorf("%s: %q, %v", name, to.points, err)
 		}
 		// Each frame that is cut off is refused as a whole.

@@ -18,7 +18,8 @@ type metrics struct {
 // newMetrics registers the metrics, or uses those that another Listener has registered.
 func newMetrics(r prometheus.Registerer, protocol Protocol) (*metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"protocol"}, labels...))
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help},
+			append([]string{"protocol"}, labels...))
 	}
 	points := counter("lapwing_metric_carbon_points_total", "Points taken, by protocol.")
 	rejected := counter("lapwing_metric_carbon_rejected_points_total",
@@ -27,7 +28,8 @@ func newMetrics(r prometheus.Registerer, protocol Protocol) (*metrics, error) {
 		"Points that were taken by UDP and dropped, because the writer had no room.")
 	bytes := counter("lapwing_metric_carbon_received_bytes_total", "Bytes received, by protocol.")
 	opened := counter("lapwing_metric_carbon_connections_total", "Connections accepted, by protocol.")
-	closed := counter("lapwing_metric_carbon_closed_connections_total", "Connections closed, by protocol and reason.", "reason")
+	closed := counter("lapwing_metric_carbon_closed_connections_total", "Connections closed, by protocol and reason.",
+		"reason")
 	full := counter("lapwing_metric_carbon_connections_full_total",
 		"How often there were as many connections as allowed, by protocol. Further ones have to wait then.")
 	connections := prometheus.NewGaugeVec(prometheus.GaugeOpts{

@@ -7,11 +7,12 @@ import (
 )
 
 // powers are the powers of ten that a float64 holds exactly.
-var powers = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17,
+var powers = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
+	1e17,
 	1e18, 1e19, 1e20, 1e21, 1e22}
 
-// plainNumbers reads the numbers of a line as almost all senders write them: a decimal, one blank, a whole number. Other
-// forms are not ok.
+// plainNumbers reads the numbers of a line as almost all senders write them: a decimal, one blank, a whole number.
+// Other forms are not ok.
 func plainNumbers(b []byte) (value float64, ts int64, ok bool) {
 	value, n, ok := plainDecimal(b)
 	if !ok || n == len(b) || b[n] != ' ' {

@@ -203,7 +203,8 @@ func TestPlainNumbersAreExact(t *testing.T) {
 }
 
 func FuzzLines(f *testing.F) {
-	for _, s := range []string{"a.b 1.5 1423931224\n", "a\t-1e3 -1\r\nb nan N\n", "x 1_0 1423931224.5\n\n \n", "a 1\nb", "a . 1\n"} {
+	for _, s := range []string{"a.b 1.5 1423931224\n", "a\t-1e3 -1\r\nb nan N\n", "x 1_0 1423931224.5\n\n \n", "a 1\nb",
+		"a . 1\n"} {
 		f.Add([]byte(s), uint16(5))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, at uint16) {

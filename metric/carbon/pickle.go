@@ -129,8 +129,8 @@ type item struct {
 }
 
 // decoder is the stack machine that pickles are written for. Each opcode makes one value at most. The memory is bounded
-// by the length of the frame: the stack, the memo and the number of lists have at most one entry per two bytes and a few
-// more, and the content of all tuples and lists one entry per byte. maxItems bounds each of them in addition.
+// by the length of the frame: the stack, the memo and the number of lists have at most one entry per two bytes and a
+// few more, and the content of all tuples and lists one entry per byte. maxItems bounds each of them in addition.
 type decoder struct {
 	frame []byte
 	at    int // the next byte of frame

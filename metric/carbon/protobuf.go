@@ -21,8 +21,8 @@ const (
 	pointValue     protowire.Number = 2
 )
 
-// Protobuf reads a frame of carbon's protobuf, without its length. It returns an error, and passes nothing on, if any of
-// it cannot be read. A metric without a name or without points is counted, and the others are taken.
+// Protobuf reads a frame of carbon's protobuf, without its length. It returns an error, and passes nothing on, if any
+// of it cannot be read. A metric without a name or without points is counted, and the others are taken.
 func (p *Parser) Protobuf(frame []byte, to Adder) error {
 	if err := p.payload(frame, 0, nil); err != nil {
 		p.reject(BadFrame, nil, err)

@@ -126,7 +126,8 @@ func (e *Events) Put(namespace, entity, check string, points []resource.MetricPo
 
 // series writes the name of a point's series.
 func (l *eventLane) series(namespace, entity, check string, p *resource.MetricPoint) []byte {
-	l.tags = append(l.tags[:0], name.Tag{Name: NamespaceTag, Value: tagValue(namespace)}, name.Tag{Name: EntityTag, Value: tagValue(entity)})
+	l.tags = append(l.tags[:0], name.Tag{Name: NamespaceTag, Value: tagValue(namespace)},
+		name.Tag{Name: EntityTag, Value: tagValue(entity)})
 	if check != "" {
 		l.tags = append(l.tags, name.Tag{Name: CheckTag, Value: tagValue(check)})
 	}

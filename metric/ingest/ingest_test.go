@@ -226,7 +226,8 @@ func TestFloodOfNames(t *testing.T) {
 	w := table.Writer(t.Context())
 	defer w.Close()
 	for i := range 1000 {
-		if err := w.Add(fmt.Appendf(nil, "flood.n%d", i), time.Now().UnixMilli(), 1); err != nil && !errors.Is(err, ErrRefused) {
+		if err := w.Add(fmt.Appendf(nil, "flood.n%d", i), time.Now().UnixMilli(), 1); err != nil &&
+			!errors.Is(err, ErrRefused) {
 			t.Fatal(err)
 		}
 	}

@@ -26,7 +26,8 @@ func (o *other) Add(name string, use member.Use, unixMilli int64, value float64)
 // TestMembers: points go to the members that own the series, and inputs of aggregates to the member that computes them.
 func TestMembers(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "rules.conf")
-	if err := os.WriteFile(rules, []byte("sum.here.<m> (60) = sum *.<<m>>\nsum.there.<m> (60) = sum *.<<m>>\n"), 0o644); err != nil {
+	if err := os.WriteFile(rules, []byte("sum.here.<m> (60) = sum *.<<m>>\nsum.there.<m> (60) = sum *.<<m>>\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
@@ -89,7 +90,8 @@ func TestMembers(t *testing.T) {
 	if got, want := strings.Join(c.got, ", "), "b.cpu.x 1 2, both.cpu.x 1 3"; got != want {
 		t.Errorf("c got %s, want %s", got, want)
 	}
-	for name, want := range map[string]string{"a.cpu.x": "4 ", "both.cpu.x": "3 ", "b.cpu.x": "none", "r.cpu": "10 _ 10 "} {
+	for name, want := range map[string]string{"a.cpu.x": "4 ", "both.cpu.x": "3 ", "b.cpu.x": "none",
+		"r.cpu": "10 _ 10 "} {
 		if got := values(t, s, name, begin, max(1, strings.Count(want, " "))); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}

@@ -14,7 +14,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{points: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "lapwing_metric_points_total", Help: "Points from all senders, before rules and refusals.",
 	}), dropped: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "lapwing_metric_event_points_dropped_total", Help: "Points of events that were dropped because the store had no room.",
+		Name: "lapwing_metric_event_points_dropped_total",
+		Help: "Points of events that were dropped because the store had no room.",
 	})}
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lapwing_metric_refused_points_total",

@@ -1,9 +1,9 @@
 // Package ingest is the way of a point from a listener to the store: parse → Writer.Add → route → store.
 //
-// A route is what happens to the points of one name: rewrite rules give the series, aggregation rules the outputs that it
-// is part of, placement the other members and relay rules the destinations that get it too. All rules are applied once,
-// when the name is new; the table keeps the result. Writer.Add finds the route without a lock in the common case, since
-// a sender sends the same names in the same order again and again: each route knows the one that came after it.
+// A route is what happens to the points of one name: rewrite rules give the series, aggregation rules the outputs that
+// it is part of, placement the other members and relay rules the destinations that get it too. All rules are applied
+// once, when the name is new; the table keeps the result. Writer.Add finds the route without a lock in the common case,
+// since a sender sends the same names in the same order again and again: each route knows the one that came after it.
 //
 // Listeners (metric/carbon, remote write, events) get a Writer each. A Writer gathers samples by shard of the store and
 // hands them over in batches; a full shard blocks Flush, which is the back pressure that TCP passes on. Droppers, for
@@ -56,7 +56,8 @@ type Options struct {
 	Place func(name string) (here bool, others []Member)
 	// Computes returns the member that computes an output of the aggregator, nil for this one. Default: this one.
 	Computes func(output string) Member
-	// Settle returns when the members have the points that were added before, or they are on disk for them. Default: at once.
+	// Settle returns when the members have the points that were added before, or they are on disk for them. Default: at
+	// once.
 	Settle func(ctx context.Context) error
 	// Room returns when all members have room for points. Default: at once.
 	Room func(ctx context.Context) error
@@ -65,8 +66,8 @@ type Options struct {
 	// Own reports whether a name is that of a figure that only this server makes. When a sender has it, the relay's points
 	// come back, which is logged. Default: none is.
 	Own func(name string) bool
-	// MaxNames bounds the names in the table, and MaxBytes its memory. Names beyond them are refused. Default 20,000,000 names
-	// and 4 GiB.
+	// MaxNames bounds the names in the table, and MaxBytes its memory. Names beyond them are refused. Default 20,000,000
+	// names and 4 GiB.
 	MaxNames int
 	MaxBytes int64
 
@@ -128,7 +129,8 @@ const (
 	refusals
 )
 
-var refusalNames = [refusals]string{blacklisted: "blacklisted", notWhitelisted: "not_whitelisted", badName: "bad_name", tooMany: "too_many_series"}
+var refusalNames = [refusals]string{blacklisted: "blacklisted", notWhitelisted: "not_whitelisted", badName: "bad_name",
+	tooMany: "too_many_series"}
 
 // Table has the routes of all names.
 type Table struct {
@@ -147,7 +149,8 @@ type Table struct {
 type stripe struct {
 	mu     sync.RWMutex // guards the fields below
 	routes map[string]*route
-	// full has names that had no room lately, at most fullNames, so that their points cost no rules and no lock of the store.
+	// full has names that had no room lately, at most fullNames, so that their points cost no rules and no lock of the
+	// store.
 	full      map[string]struct{}
 	fullSince time.Time
 }
@@ -180,7 +183,8 @@ func New(opts Options) (*Table, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	t := &Table{opts: opts, metrics: opts.Metrics, rare: rarelog.New(opts.Logger.With("component", "metric ingest")), seed: maphash.MakeSeed()}
+	t := &Table{opts: opts, metrics: opts.Metrics, rare: rarelog.New(opts.Logger.With("component", "metric ingest")),
+		seed: maphash.MakeSeed()}
 	for i := range t.stripes {
 		t.stripes[i].routes = map[string]*route{}
 	}
@@ -216,8 +220,8 @@ func (t *Table) find(raw []byte, k kind) *route {
 	return t.make(s, string(raw), k)
 }
 
-// make applies the rules to a name. A name that is refused for want of room gets no place in the table, so that a flood of
-// names costs no memory.
+// make applies the rules to a name. A name that is refused for want of room gets no place in the table, so that a flood
+// of names costs no memory.
 func (t *Table) make(s *stripe, raw string, k kind) *route {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,7 +258,8 @@ func (t *Table) count(raw string, by int64) {
 
 // refuse notes that a name has no room, for a while. The caller has the stripe's lock.
 func (t *Table) refuse(s *stripe, raw string) *route {
-	t.rare.Warn("points of new series are refused: a bound of series, of new series a minute or of memory is reached", "too many", "name", rarelog.Short(raw))
+	t.rare.Warn("points of new series are refused: a bound of series, of new series a minute or of memory is reached",
+		"too many", "name", rarelog.Short(raw))
 	if now := time.Now(); s.full == nil || now.Sub(s.fullSince) >= fullFor {
 		s.full, s.fullSince = map[string]struct{}{}, now
 	}
@@ -318,8 +323,8 @@ func (t *Table) resolve(raw string) *route {
 	return r
 }
 
-// resolveOwn is resolve for a point that the server has made itself, an aggregate or a figure about itself: rules do not
-// apply to it, as with carbon.
+// resolveOwn is resolve for a point that the server has made itself, an aggregate or a figure about itself: rules do
+// not apply to it, as with carbon.
 func (t *Table) resolveOwn(raw string) *route {
 	r := &route{name: raw}
 	var ok bool
@@ -433,8 +438,8 @@ func (t *Table) open(r *route) {
 	}
 }
 
-// Sweep forgets names that had no point since the calls before the last one, and has the store forget series that had none
-// for the time idle. Their data stays. The caller calls it at intervals of about half of idle.
+// Sweep forgets names that had no point since the calls before the last one, and has the store forget series that had
+// none for the time idle. Their data stays. The caller calls it at intervals of about half of idle.
 func (t *Table) Sweep(idle time.Duration) (forgotten int) {
 	epoch := t.epoch.Add(1)
 	inUse := map[*store.Series]bool{}

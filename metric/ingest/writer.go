@@ -131,7 +131,8 @@ func (w *Writer) Add(name []byte, unixMilli int64, value float64) error {
 // route finds a name's route: the one that followed the last route the last time, or the table's.
 func (w *Writer) route(name []byte, k kind) *route {
 	if w.last != nil {
-		if next := w.last.next.Load(); next != nil && next.name == string(name) && next.kind == k && next.generation.Load() == w.table.generation.Load() {
+		if next := w.last.next.Load(); next != nil && next.name == string(name) && next.kind == k &&
+			next.generation.Load() == w.table.generation.Load() {
 			w.last = next
 			return w.saw(next)
 		}
@@ -192,9 +193,9 @@ func (w *Writer) Flush() error {
 	return failed
 }
 
-// Finish waits, after Flush, until the points are safe: the store has committed them, and other members have theirs, or they
-// are on disk for them. So a sender that sees its connection closed in order knows that a kill of this process loses none of
-// its points.
+// Finish waits, after Flush, until the points are safe: the store has committed them, and other members have theirs, or
+// they are on disk for them. So a sender that sees its connection closed in order knows that a kill of this process
+// loses none of its points.
 func (w *Writer) Finish() error {
 	if s := w.table.opts.Store; s != nil {
 		if err := s.Settle(w.ctx); err != nil {
@@ -233,8 +234,8 @@ func (w *Writer) count() {
 // verdicts are those of the lists of names.
 var verdicts = [refusals]allow.Verdict{blacklisted: allow.Blacklisted, notWhitelisted: allow.NotWhitelisted}
 
-// Close ends the use of the Writer. It may be called while Add or Flush waits for room, which then return an error. Points
-// that were not flushed are lost.
+// Close ends the use of the Writer. It may be called while Add or Flush waits for room, which then return an error.
+// Points that were not flushed are lost.
 func (w *Writer) Close() error {
 	w.cancel()
 	return nil

@@ -23,8 +23,8 @@ const (
 	allUses = Store | Aggregate
 )
 
-// A batch is, after a byte for the version and one of flags, perhaps compressed: for each point the number of its name in
-// this batch and its use, the name itself if the number is new, the time since the point before, and the value.
+// A batch is, after a byte for the version and one of flags, perhaps compressed: for each point the number of its name
+// in this batch and its use, the name itself if the number is new, the time since the point before, and the value.
 const (
 	batchVersion = 1
 	headerBytes  = 2
@@ -55,7 +55,8 @@ type encoder struct {
 	out     []byte
 }
 
-// encode makes a batch of as many points as fit, and returns how many these are. The batch is valid until the next call.
+// encode makes a batch of as many points as fit, and returns how many these are. The batch is valid until the next
+// call.
 func (e *encoder) encode(points []point) (batch []byte, n int) {
 	if e.numbers == nil {
 		e.numbers = map[string]uint64{}
@@ -107,8 +108,8 @@ func delay(batch []byte) { batch[1] |= flagDelayed }
 // errShort is the error of a batch that ends within a point.
 var errShort = errors.New("it ends within a point")
 
-// Decode calls f with each point of a batch. name is valid until f returns. The intervals of aggregates that points of a
-// delayed batch belong to have ended, or another member has computed them: their use is to be stored only, and points
+// Decode calls f with each point of a batch. name is valid until f returns. The intervals of aggregates that points of
+// a delayed batch belong to have ended, or another member has computed them: their use is to be stored only, and points
 // that are not to be stored are left out.
 func Decode(batch []byte, f func(name []byte, use Use, unixMilli int64, value float64) error) error {
 	if len(batch) < headerBytes {

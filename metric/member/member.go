@@ -1,13 +1,14 @@
-// Package member shares the series of a cluster among its members: it says which of them own a series, passes points on to
-// the others, and takes theirs.
+// Package member shares the series of a cluster among its members: it says which of them own a series, passes points on
+// to the others, and takes theirs.
 //
 // The ingest path asks Owners and Computes once for each new name, and calls Peer.Add for its points. A Peer gathers
 // points for 100 ms, sends them in batches, and counts a batch as delivered when the member has answered that its store
-// has taken it. What a member does not take waits on disk and is sent in order when the member is back. A point may come
-// twice, which is harmless: it has the same time and the same value.
+// has taken it. What a member does not take waits on disk and is sent in order when the member is back. A point may
+// come twice, which is harmless: it has the same time and the same value.
 //
-// Placement counts members that are away: their points wait for them. A member leaves the placement when Forget is called,
-// and the members tell each other. The package knows nothing of package cluster: members are what Options.Members returns.
+// Placement counts members that are away: their points wait for them. A member leaves the placement when Forget is
+// called, and the members tell each other. The package knows nothing of package cluster: members are what
+// Options.Members returns.
 package member
 
 import (
@@ -306,8 +307,8 @@ func (g *Group) gone() (gone []*Peer) {
 	return gone
 }
 
-// drop ends the Peer of a member that is gone for good. The points that wait for it are dropped: their other owners have
-// them.
+// drop ends the Peer of a member that is gone for good. The points that wait for it are dropped: their other owners
+// have them.
 func (g *Group) drop(p *Peer) {
 	p.away.Store(true)
 	ctx, cancel := context.WithTimeout(g.life, lastSends)

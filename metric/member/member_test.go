@@ -63,7 +63,8 @@ func TestPlacement(t *testing.T) {
 func TestEncodeAndDecode(t *testing.T) {
 	var points []point
 	for i := range 70_000 {
-		points = append(points, point{fmt.Sprintf("a.servers.with.a.long.name.b%d", i%20_000), int64(1_700_000_000_000 + i*7), float64(i) / 3, Use(1 + i%3)})
+		points = append(points, point{fmt.Sprintf("a.servers.with.a.long.name.b%d", i%20_000), int64(1_700_000_000_000 + i*7),
+			float64(i) / 3, Use(1 + i%3)})
 	}
 	points = append(points, point{"x", -5, math.Inf(1), Store})
 	var e encoder

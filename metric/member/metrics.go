@@ -48,7 +48,8 @@ func newMetrics(r prometheus.Registerer, g *Group) *metrics {
 			return sum
 		}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "lapwing_metric_member_spill_bytes", Help: "Bytes on disk that wait for one other member: the one with the most.",
+			Name: "lapwing_metric_member_spill_bytes",
+			Help: "Bytes on disk that wait for one other member: the one with the most.",
 		}, func() (most float64) {
 			for _, p := range g.all() {
 				most = max(most, float64(p.spill.Bytes()))

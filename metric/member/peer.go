@@ -32,8 +32,8 @@ const (
 )
 
 // Peer takes points for one other member. Its queue is in the order of Add: batches are in memory as long as the member
-// answers, and on disk from the first that it does not answer for until it has got them all. One batch is under way at a
-// time, so that a member gets the points of a series in their order.
+// answers, and on disk from the first that it does not answer for until it has got them all. One batch is under way at
+// a time, so that a member gets the points of a series in their order.
 type Peer struct {
 	group *Group
 	id    string
@@ -254,7 +254,8 @@ func (p *Peer) rescue() {
 	}
 }
 
-// enqueue adds a batch to the queue. It waits while memory and disk are full; after ctx has ended it drops the batch then.
+// enqueue adds a batch to the queue. It waits while memory and disk are full; after ctx has ended it drops the batch
+// then.
 func (p *Peer) enqueue(ctx context.Context, payload []byte, points int) {
 	for {
 		if p.tryEnqueue(payload, points) {

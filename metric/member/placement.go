@@ -6,8 +6,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Placement says which members own a series, by rendezvous hashing: when a member comes or goes, only the series that it
-// gets or had change their owners. It does not change once it is made.
+// Placement says which members own a series, by rendezvous hashing: when a member comes or goes, only the series that
+// it gets or had change their owners. It does not change once it is made.
 type Placement struct {
 	ids    []string
 	hashes []uint64
@@ -28,8 +28,8 @@ func (p *Placement) IDs() []string { return p.ids }
 // maxOwners bounds how many members own a series.
 const maxOwners = 8
 
-// Owners appends the owners of a series to dst, as indexes into IDs, the first one first. There are n of them, or as many
-// as there are members.
+// Owners appends the owners of a series to dst, as indexes into IDs, the first one first. There are n of them, or as
+// many as there are members.
 func (p *Placement) Owners(name string, n int, dst []int) []int {
 	var weights [maxOwners]uint64
 	n = min(n, len(p.ids), maxOwners)

@@ -1,10 +1,10 @@
 // Package name knows the names of series: dotted paths, perhaps with tags, as senders spell them and as the store has
 // them. The receivers, the store and the tag index call it.
 //
-// A tagged name has one canonical form, metric;tag=value;tag=value, in which the segments are sorted as bytes. Canonical
-// makes it of the two spellings that senders use, this one and OpenMetrics' metric{tag="value"}. A canonical name stays
-// as it is. Names are bytes: the package does not ask for UTF-8. Functions that change nothing return their argument and
-// allocate nothing.
+// A tagged name has one canonical form, metric;tag=value;tag=value, in which the segments are sorted as bytes.
+// Canonical makes it of the two spellings that senders use, this one and OpenMetrics' metric{tag="value"}. A canonical
+// name stays as it is. Names are bytes: the package does not ask for UTF-8. Functions that change nothing return their
+// argument and allocate nothing.
 package name
 
 import (
@@ -51,8 +51,9 @@ func braces(name string) bool {
 	return openMetrics(name) && strings.IndexByte(name, '{') >= 0 && strings.IndexByte(name, ';') < 0
 }
 
-// Canonical returns the canonical form of a name. It returns name itself, or a part of it, if that has no tags, and name
-// itself if it is canonical already. An error says why the name cannot be read; carbon stores such a name as it is.
+// Canonical returns the canonical form of a name. It returns name itself, or a part of it, if that has no tags, and
+// name itself if it is canonical already. An error says why the name cannot be read; carbon stores such a name as it
+// is.
 func Canonical(name []byte) ([]byte, error) {
 	if !HasTags(name) {
 		return plain(name)
@@ -90,8 +91,8 @@ func Append(dst []byte, metric string, tags []Tag) []byte {
 }
 
 // Parse splits a name into its metric and its tags. The tags are in canonical order, each name once; of equal names the
-// last one counts. The metric has no leading ~. It is also the series' tag "name", which is not among the tags: one that
-// the sender gave is left out.
+// last one counts. The metric has no leading ~. It is also the series' tag "name", which is not among the tags: one
+// that the sender gave is left out.
 func Parse(name string) (metric string, tags []Tag, err error) {
 	if braces(name) {
 		metric, tags, err = parseBraces(name)
@@ -255,8 +256,8 @@ func short(name string) string {
 
 // Clean makes a usable path of the part of a name before its tags: it removes dots at the beginning, at the end and
 // behind dots, and replaces blanks and control characters with _. Senders write such names by mistake; a store of paths
-// would have empty nodes for them. The tags stay as they are. It returns name itself if that is clean, otherwise a copy.
-// The result may be empty.
+// would have empty nodes for them. The tags stay as they are. It returns name itself if that is clean, otherwise a
+// copy. The result may be empty.
 func Clean(name []byte) []byte {
 	path := name
 	if i := bytes.IndexByte(name, ';'); i >= 0 {

@@ -83,7 +83,8 @@ func TestParse(t *testing.T) {
 }
 
 func TestHasTags(t *testing.T) {
-	for name, want := range map[string]bool{"": false, "a.b": false, "a;b=c": true, `a{b="c"}`: true, `a{b}`: false, `"`: false} {
+	for name, want := range map[string]bool{"": false, "a.b": false, "a;b=c": true, `a{b="c"}`: true, `a{b}`: false,
+		`"`: false} {
 		if HasTags(name) != want || HasTags([]byte(name)) != want {
 			t.Errorf("HasTags(%q) is not %v", name, want)
 		}
@@ -127,7 +128,8 @@ func TestNothingToDoAllocatesNothing(t *testing.T) {
 }
 
 func FuzzCanonical(f *testing.F) {
-	for _, s := range []string{"a.b", "m;a=x;a1=y", "~~m;name=zz;k=v", `m{b="2",a="1"}`, `m{a="x{y=\"z\"}"}`, `m{x"};name=1`, `m{;b="};a=1`} {
+	for _, s := range []string{"a.b", "m;a=x;a1=y", "~~m;name=zz;k=v", `m{b="2",a="1"}`, `m{a="x{y=\"z\"}"}`,
+		`m{x"};name=1`, `m{;b="};a=1`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, name []byte) {

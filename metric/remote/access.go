@@ -28,11 +28,12 @@ const maxHeaders = 50
 // ownHeaders are set by the Sender or by the HTTP client.
 var ownHeaders = map[string]bool{
 	"Connection": true, "Content-Encoding": true, "Content-Length": true, "Content-Type": true, "Expect": true, "Te": true,
-	"Trailer": true, "Transfer-Encoding": true, "Upgrade": true, "User-Agent": true, "X-Prometheus-Remote-Write-Version": true,
+	"Trailer": true, "Transfer-Encoding": true, "Upgrade": true, "User-Agent": true,
+	"X-Prometheus-Remote-Write-Version": true,
 }
 
-// access is what a request needs besides its body. It comes from the options and from files, and does not change: changed
-// files make a new one, with new connections.
+// access is what a request needs besides its body. It comes from the options and from files, and does not change:
+// changed files make a new one, with new connections.
 type access struct {
 	header http.Header
 	host   string // instead of the URL's; "" for that

@@ -177,7 +177,8 @@ func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 	return g.receiver.RoundTrip(r)
 }
 
-// TestNewPassword checks that samples wait while a receiver refuses the password, and leave when its file has a new one.
+// TestNewPassword checks that samples wait while a receiver refuses the password, and leave when its file has a new
+// one.
 func TestNewPassword(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{receiver: newReceiver(t), right: "Bearer old-secret"}
@@ -302,7 +303,8 @@ func TestReceivers(t *testing.T) {
 		Name: "mimir", URL: "https://mimir.example.com/api/v1/push", Username: "123456",
 		PasswordFile: "/etc/lapwing/mimir.password", Headers: map[string]string{"X-Scope-OrgID": "7"},
 		HeaderFiles: map[string]string{"X-Api-Key": "/etc/lapwing/key"},
-		CAFile:      "ca.pem", CertFile: "cert.pem", KeyFile: "key.pem", Labels: map[string]string{"dc": "a"}, Match: "^a", Sanitize: true}); got != want {
+		CAFile:      "ca.pem", CertFile: "cert.pem", KeyFile: "key.pem", Labels: map[string]string{"dc": "a"}, Match: "^a",
+		Sanitize: true}); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 	if all[1].Name != "thanos-2" || all[1].BearerTokenFile != "token" {
@@ -374,7 +376,8 @@ func TestRepeatedSecrets(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _, err = s.post(nil)
-		if err == nil || !strings.Contains(err.Error(), "401 Unauthorized: bad:") || strings.Contains(err.Error(), "topsecret") ||
+		if err == nil || !strings.Contains(err.Error(), "401 Unauthorized: bad:") ||
+			strings.Contains(err.Error(), "topsecret") ||
 			strings.Contains(err.Error(), "bGFwd2luZzp0b3BzZWNyZXQy") {
 			t.Errorf("the error is %v", err)
 		}

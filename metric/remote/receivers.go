@@ -44,8 +44,8 @@ var (
 	quoted = regexp.MustCompile("(?s) ?`.*`")
 )
 
-// ReadReceivers reads a file of receivers: a YAML list of names, URLs and credentials. The Options that it returns have no
-// Log, Registerer or Overflow.
+// ReadReceivers reads a file of receivers: a YAML list of names, URLs and credentials. The Options that it returns have
+// no Log, Registerer or Overflow.
 func ReadReceivers(file string) ([]Options, error) {
 	text, err := plainfile.Read(file, MaxFile)
 	if err != nil {

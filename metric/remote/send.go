@@ -48,8 +48,8 @@ func (s *Sender) deliver(b *batch) bool {
 	}
 }
 
-// refused reports whether a receiver will never take the samples. Wrong credentials are the fault of files, which may be
-// mended, and not of the samples.
+// refused reports whether a receiver will never take the samples. Wrong credentials are the fault of files, which may
+// be mended, and not of the samples.
 func refused(status int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusTooManyRequests:
@@ -87,7 +87,8 @@ func (s *Sender) post(body []byte) (status int, retryAfter time.Duration, err er
 		return resp.StatusCode, 0, nil
 	}
 	return resp.StatusCode, readRetryAfter(resp.Header.Get("Retry-After")),
-		errors.New(strings.TrimSuffix("the receiver answers "+a.hide(resp.Status)+": "+a.hide(strings.TrimSpace(string(text))), ": "))
+		errors.New(strings.TrimSuffix("the receiver answers "+a.hide(resp.Status)+": "+
+			a.hide(strings.TrimSpace(string(text))), ": "))
 }
 
 // readRetryAfter reads a number of seconds or a date. It returns 0 for anything else.

@@ -74,7 +74,8 @@ func Load(file string) (*Rules, []filewatch.Warning, error) {
 	}
 	text, err := plainfile.Read(file, MaxFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &Rules{&Section{}, &Section{}}, []filewatch.Warning{{File: file, Text: "the file is missing: no name is rewritten"}}, nil
+		return &Rules{&Section{}, &Section{}},
+			[]filewatch.Warning{{File: file, Text: "the file is missing: no name is rewritten"}}, nil
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("read rewrite rules: %w", err)

@@ -162,7 +162,8 @@ func (c *section) fail(key string, err error) error {
 }
 
 func (p *parser) warn(c *section, line int, format string, args ...any) {
-	p.warnings = append(p.warnings, filewatch.Warning{File: c.file, Line: line, Section: c.Name, Text: fmt.Sprintf(format, args...)})
+	p.warnings = append(p.warnings, filewatch.Warning{File: c.file, Line: line, Section: c.Name,
+		Text: fmt.Sprintf(format, args...)})
 }
 
 // sections calls f for each section of a file, and warns about keys other than known.

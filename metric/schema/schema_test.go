@@ -241,7 +241,8 @@ func TestWatch(t *testing.T) {
 		write("10s:1d")
 		calls := 0
 		var log strings.Builder
-		w, err := Watch(file, "", options{Changed: func(*Schemas) { calls++ }, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		w, err := Watch(file, "", options{Changed: func(*Schemas) { calls++ },
+			Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}

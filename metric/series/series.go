@@ -59,8 +59,8 @@ func ParseMethod(name string) (Method, error) {
 	return 0, fmt.Errorf("%q is no aggregation method: use average, sum, last, max, min, avg_zero, absmax or absmin", name)
 }
 
-// Aggregate makes one value of values, which are in the order of time; NaN are unknown. It returns NaN if none is known,
-// or if fewer than xFilesFactor of them are.
+// Aggregate makes one value of values, which are in the order of time; NaN are unknown. It returns NaN if none is
+// known, or if fewer than xFilesFactor of them are.
 func (m Method) Aggregate(values []float64, xFilesFactor float64) float64 {
 	var known int
 	var sum, most, least, last, absMost, absLeast float64

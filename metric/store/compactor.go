@@ -24,9 +24,9 @@ import (
 // merged late points, or an import, could reach into the head's time without the mark, and a restart would lose the
 // head's points of that time.
 //
-// Before it writes a part of the head it waits until each shard has committed its present group. The TSDB would wait for
-// such groups if it kept books of them, which costs memory for each series. Groups that begin later cannot have points of
-// the block's time in order, so what the TSDB drops from the head afterwards is in the block.
+// Before it writes a part of the head it waits until each shard has committed its present group. The TSDB would wait
+// for such groups if it kept books of them, which costs memory for each series. Groups that begin later cannot have
+// points of the block's time in order, so what the TSDB drops from the head afterwards is in the block.
 type compactor struct {
 	tsdb.Compactor
 	store *Store
@@ -43,7 +43,8 @@ func (s *Store) newCompactor(t *tier) tsdb.NewCompactorFunc {
 }
 
 // Write implements tsdb.Compactor.
-func (c *compactor) Write(dest string, b tsdb.BlockReader, mint, maxt int64, base *tsdb.BlockMeta) ([]ulid.ULID, error) {
+func (c *compactor) Write(dest string, b tsdb.BlockReader, mint, maxt int64,
+	base *tsdb.BlockMeta) ([]ulid.ULID, error) {
 	if _, head := b.(*tsdb.RangeHead); head && !c.tier.held {
 		for _, sh := range c.store.shards {
 			sh.betweenGroups()

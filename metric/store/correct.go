@@ -380,8 +380,8 @@ func (s *Store) recoverTier(t *tier) error {
 	return postings.Err()
 }
 
-// newestOfEach returns the time in ms of the newest sample of each series in the head: a sender may be behind others, or
-// ahead of all. It reads the last chunk of each series, before new samples come.
+// newestOfEach returns the time in ms of the newest sample of each series in the head: a sender may be behind others,
+// or ahead of all. It reads the last chunk of each series, before new samples come.
 func (t *tier) newestOfEach() (map[storage.SeriesRef]int64, error) {
 	head, err := t.db.Head().Index()
 	if err != nil {

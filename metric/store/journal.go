@@ -92,9 +92,9 @@ func openJournal(dir string) (*journal, error) {
 	return j, nil
 }
 
-// replay calls f for all marks in the files, those of the newest file first: the older ones may have been computed already.
-// What is behind a damaged frame of a file is lost: a kill can only cut off the last one. It returns the damaged files, and
-// what is no file or cannot be read.
+// replay calls f for all marks in the files, those of the newest file first: the older ones may have been computed
+// already. What is behind a damaged frame of a file is lost: a kill can only cut off the last one. It returns the
+// damaged files, and what is no file or cannot be read.
 func (j *journal) replay(f func(name string, step, slot int64)) (damaged []string) {
 	damaged = j.strange
 	numbers := make([]uint64, 0, len(j.sizes))

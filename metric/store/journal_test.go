@@ -17,7 +17,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/metric/series"
 )
 
-var threeArchives = []series.Archive{{Step: 10, Points: 8640}, {Step: 60, Points: 4 * 1440}, {Step: 3600, Points: 24 * 100}}
+var threeArchives = []series.Archive{{Step: 10, Points: 8640}, {Step: 60, Points: 4 * 1440},
+	{Step: 3600, Points: 24 * 100}}
 
 // backfill is a store whose corrector does not get to work, with a model of what should be in it.
 type backfill struct {
@@ -381,7 +382,8 @@ func TestWarnings(t *testing.T) {
 	f(slog.LevelInfo, overlap, "")
 	f(slog.LevelDebug, overlap, "level=DEBUG msg=\"Overlapping blocks")
 	f(slog.LevelInfo, func(l *slog.Logger) { l.Info("compact blocks") }, "")
-	f(slog.LevelInfo, func(l *slog.Logger) { l.Error("compaction failed") }, "level=ERROR msg=\"compaction failed\" tier=t")
+	f(slog.LevelInfo, func(l *slog.Logger) { l.Error("compaction failed") },
+		"level=ERROR msg=\"compaction failed\" tier=t")
 	f(slog.LevelInfo, func(l *slog.Logger) { l.Warn("Encountered WBL read error, attempting repair") },
 		"level=WARN msg=\"log of late points of a tier is damaged")
 }
@@ -391,7 +393,8 @@ func TestMarks(t *testing.T) {
 		name       string
 		step, slot int64
 	}
-	want := []mark{{"a", 60, 1_700_000_040}, {"a", 3600, 1_699_999_200}, {strings.Repeat("x", maxName), 1 << 32, 1 << 33}, {"b", 1, 0}}
+	want := []mark{{"a", 60, 1_700_000_040}, {"a", 3600, 1_699_999_200}, {strings.Repeat("x", maxName), 1 << 32, 1 << 33},
+		{"b", 1, 0}}
 	j, err := openJournal(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -46,7 +46,8 @@ func (b *bundle) wantValues(name string, from, until, step int64, values ...floa
 }
 
 func TestNamesAndDelete(t *testing.T) {
-	b := open(t, Options{Policy: fixed(policy(series.Average, 0, series.Archive{Step: 10, Points: 100}, series.Archive{Step: 60, Points: 100}))})
+	b := open(t, Options{Policy: fixed(
+		policy(series.Average, 0, series.Archive{Step: 10, Points: 100}, series.Archive{Step: 60, Points: 100}))})
 	all := []string{"a.b", "a.b;dc=x", "a.b;dc=x;host=y", "c", "m;a1=y;a=x"}
 	for _, n := range all {
 		for i := range int64(20) {
@@ -318,7 +319,8 @@ func (b *bundle) query(name string, mint, maxt int64) (got []string) {
 }
 
 func TestQuerier(t *testing.T) {
-	b := open(t, Options{Policy: fixed(policy(series.Sum, 0, series.Archive{Step: 10, Points: 12}, series.Archive{Step: 60, Points: 100}))})
+	b := open(t, Options{Policy: fixed(
+		policy(series.Sum, 0, series.Archive{Step: 10, Points: 12}, series.Archive{Step: 60, Points: 100}))})
 	b.clock.t.Store(start0 + 60)
 	b.put("m", start0, 1)
 	b.put("m", start0, 2)
@@ -368,7 +370,8 @@ func TestDropped(t *testing.T) {
 		b.drain() // the newest point that is committed decides whether one is too late
 	}
 	st := b.s.Stats()
-	if st.Points != 3 || st.DroppedNaN != 1 || st.DroppedFuture != 1 || st.DroppedOld != 2 || st.DroppedLate != 1 || st.Late != 2 {
+	if st.Points != 3 || st.DroppedNaN != 1 || st.DroppedFuture != 1 || st.DroppedOld != 2 || st.DroppedLate != 1 ||
+		st.Late != 2 {
 		t.Errorf("%+v", st)
 	}
 	got, err := reg.Gather()
@@ -449,7 +452,8 @@ func TestStop(t *testing.T) {
 	if _, err := New(Options{}); err == nil || !strings.Contains(err.Error(), "Dir is empty") {
 		t.Error(err)
 	}
-	if _, err := New(Options{Dir: t.TempDir(), MaxFuture: 2 * time.Hour}); err == nil || !strings.Contains(err.Error(), "MaxFuture") {
+	if _, err := New(Options{Dir: t.TempDir(), MaxFuture: 2 * time.Hour}); err == nil ||
+		!strings.Contains(err.Error(), "MaxFuture") {
 		t.Error(err)
 	}
 }
@@ -508,7 +512,8 @@ func TestLimits(t *testing.T) {
 	}
 	f("z", ErrTooManySeries)
 	f("c", nil)
-	for _, bad := range []string{"", ";a=b", "m;a", "m;=v", "m;a=", "m;b=1;a=2", "m;a=1;a=2", "m;__name__=x", strings.Repeat("x", 5000)} {
+	for _, bad := range []string{"", ";a=b", "m;a", "m;=v", "m;a=", "m;b=1;a=2", "m;a=1;a=2", "m;__name__=x",
+		strings.Repeat("x", 5000)} {
 		if _, err := b.s.Open(bad); err == nil {
 			t.Errorf("%q was opened", bad)
 		}
@@ -529,7 +534,8 @@ func TestLimits(t *testing.T) {
 }
 
 func TestIdle(t *testing.T) {
-	b := open(t, Options{Policy: fixed(policy(series.Sum, 0, series.Archive{Step: 10, Points: 100}, series.Archive{Step: 60, Points: 100}))})
+	b := open(t, Options{Policy: fixed(
+		policy(series.Sum, 0, series.Archive{Step: 10, Points: 100}, series.Archive{Step: 60, Points: 100}))})
 	b.put("a", start0, 1)
 	b.put("b", start0, 1)
 	b.drain()
@@ -769,7 +775,8 @@ func TestCompaction(t *testing.T) {
 }
 
 func TestConcurrent(t *testing.T) {
-	b := open(t, Options{Policy: fixed(policy(series.Average, 0, series.Archive{Step: 1, Points: 1000}, series.Archive{Step: 10, Points: 1000})),
+	b := open(t, Options{Policy: fixed(
+		policy(series.Average, 0, series.Archive{Step: 1, Points: 1000}, series.Archive{Step: 10, Points: 1000})),
 		SweepInterval: 10 * time.Millisecond, SyncInterval: 10 * time.Millisecond, QueueSamples: 100})
 	const rounds, writers, each = 100, 4, 20
 	var wg sync.WaitGroup
@@ -910,7 +917,8 @@ func TestTierNames(t *testing.T) {
 			t.Errorf("%v: a block spans %d ms, not %d", retention, got, want)
 		}
 	}
-	for _, bad := range []string{"", "tier-", "tier-0s-5s", "tier-3s-10s", "tier-10s-100s.bad-5", "tier-010s-100s", "tier--10s-100s"} {
+	for _, bad := range []string{"", "tier-", "tier-0s-5s", "tier-3s-10s", "tier-10s-100s.bad-5", "tier-010s-100s",
+		"tier--10s-100s"} {
 		if a, ok := parseTierDir(bad); ok {
 			t.Errorf("%q is %v", bad, a)
 		}
@@ -919,7 +927,8 @@ func TestTierNames(t *testing.T) {
 
 // A name that is accepted comes back from its labels.
 func FuzzName(f *testing.F) {
-	for _, s := range []string{"a.b", "m;a1=y;a=x", "m;a=1;b=2", "m;", "m;=", ";a=b", "m;a=b;a=c", "m;__name__=x", "é;ü=ß", "\xff;a=\xfe"} {
+	for _, s := range []string{"a.b", "m;a1=y;a=x", "m;a=1;b=2", "m;", "m;=", ";a=b", "m;a=b;a=c", "m;__name__=x", "é;ü=ß",
+		"\xff;a=\xfe"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, name string) {

@@ -348,8 +348,8 @@ func (s *Store) Stop(ctx context.Context) error {
 	return s.stopErr
 }
 
-// waitRecovered waits until the slots from before a crash are found, and reports false if ctx has ended before: then the
-// next start must look for them, too.
+// waitRecovered waits until the slots from before a crash are found, and reports false if ctx has ended before: then
+// the next start must look for them, too.
 func (s *Store) waitRecovered(ctx context.Context) bool {
 	if !s.crashed {
 		return true

@@ -132,7 +132,8 @@ func same(a, b []float64) bool {
 
 // The example of the whisper format's description.
 func TestFetchVector(t *testing.T) {
-	b := open(t, Options{Policy: fixed(policy(series.Average, 0.5, series.Archive{Step: 10, Points: 6}, series.Archive{Step: 30, Points: 4}))})
+	b := open(t, Options{Policy: fixed(
+		policy(series.Average, 0.5, series.Archive{Step: 10, Points: 6}, series.Archive{Step: 30, Points: 4}))})
 	b.clock.t.Store(1700000065)
 	for _, p := range []struct {
 		t int64
@@ -205,7 +206,8 @@ func (b *bundle) compare(name string, m *model, from, until int64) {
 	r := b.fetch(name, from, until)
 	start, step, values := m.fetch(from, until, b.clock.t.Load())
 	if r.Start != start || r.Step != step || len(r.Values) != len(values) {
-		b.t.Fatalf("%s: start %d step %d, %d values; want %d, %d, %d", name, r.Start, r.Step, len(r.Values), start, step, len(values))
+		b.t.Fatalf("%s: start %d step %d, %d values; want %d, %d, %d", name, r.Start, r.Step, len(r.Values), start, step,
+			len(values))
 	}
 	for i := range values {
 		if x, y := r.Values[i], values[i]; x != y && !(math.IsNaN(x) && math.IsNaN(y)) &&
@@ -213,7 +215,8 @@ func (b *bundle) compare(name string, m *model, from, until int64) {
 			at := start + int64(i)*step
 			for _, tr := range *b.s.tiers.Load() {
 				q, _ := tr.db.Querier(at*1000, (at+step)*1000-1)
-				set := q.Select(context.Background(), false, nil, labels.MustNewMatcher(labels.MatchEqual, "__name__", labelsOf(name).Get("__name__")))
+				set := q.Select(context.Background(), false, nil,
+					labels.MustNewMatcher(labels.MatchEqual, "__name__", labelsOf(name).Get("__name__")))
 				for set.Next() {
 					it := set.At().Iterator(nil)
 					for it.Next() != 0 {

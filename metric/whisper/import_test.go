@@ -346,8 +346,8 @@ func TestVerifyFindsDifferences(t *testing.T) {
 	}
 }
 
-// TestInterruptedImport ends imports at all kinds of points, by a cancel or by an error of the store, some with a journal
-// that was cut in its last line, and goes on until one is complete.
+// TestInterruptedImport ends imports at all kinds of points, by a cancel or by an error of the store, some with a
+// journal that was cut in its last line, and goes on until one is complete.
 func TestInterruptedImport(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
