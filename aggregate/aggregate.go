@@ -65,13 +65,17 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer) metrics {
 	m := metrics{
-		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_aggregate_evaluations_total", Help: "Evaluations of aggregates, by result: ok, or failed because members could not be read or results not written."}, []string{"result"}),
+		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapwing_aggregate_evaluations_total",
+			Help: "Evaluations of aggregates, by result: ok, or failed because members could not be read or results not " +
+				"written."}, []string{"result"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "lapwing_aggregate_evaluate_seconds", Help: "Evaluating one aggregate and writing its results.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10),
 		}),
-		forbidden:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_aggregates_forbidden", Help: "Aggregates whose results are unknown because their author may not list events, or is no user any more."}),
-		authorless: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_aggregates_authorless", Help: "Aggregates from before their authors were kept, which have all events of their namespace as members."}),
+		forbidden: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_aggregates_forbidden",
+			Help: "Aggregates whose results are unknown because their author may not list events, or is no user any more."}),
+		authorless: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_aggregates_authorless",
+			Help: "Aggregates from before their authors were kept, which have all events of their namespace as members."}),
 	}
 	for _, result := range []string{"ok", "failed"} {
 		m.evaluations.WithLabelValues(result)
@@ -207,7 +211,8 @@ func (r *Runner) update(ctx context.Context, q *query) error {
 		events = append(events, r.resultEvent(q.def, &results[i]))
 	}
 	gone := slices.DeleteFunc(own, func(k state.Key) bool { return present[k] })
-	return errors.Join(errors.Join(refused...), r.runner.Submit(ctx, events), r.runner.RetireAll(ctx, gone, "there are no members any more"))
+	return errors.Join(errors.Join(refused...), r.runner.Submit(ctx, events),
+		r.runner.RetireAll(ctx, gone, "there are no members any more"))
 }
 
 // mayReplace refuses to replace an event, or to create one for an entity, that the aggregate's author cannot access.
@@ -225,7 +230,8 @@ func (r *Runner) mayReplace(k state.Key, limit *selector.Selector) error {
 	case limit.Match(selector.Event(ev)):
 		return nil
 	}
-	return fmt.Errorf("event %s/%s exists and is not the author's: name another entity or check in result", k.Entity, k.Check)
+	return fmt.Errorf("event %s/%s exists and is not the author's: name another entity or check in result", k.Entity,
+		k.Check)
 }
 
 // resultEvent returns a result as an event.
@@ -235,7 +241,8 @@ func (r *Runner) resultEvent(def *resource.Aggregate, res *resource.AggregateEva
 		labels = map[string]string{resource.AggregateGroupLabel: res.Group}
 	}
 	return r.runner.NewEvent(resource.NameOf(&def.Metadata), def.Interval, &def.Result, &computed.Result{
-		Entity: res.Entity, Check: res.Check, Status: res.Status, Output: res.Output, Labels: labels, Figures: res.AggregateCount,
+		Entity: res.Entity, Check: res.Check, Status: res.Status, Output: res.Output, Labels: labels,
+		Figures: res.AggregateCount,
 	})
 }
 

@@ -45,7 +45,8 @@ func (w *world) put(entity, check, rack string, status uint32) {
 	w.entities[entity] = &resource.EntityConfig{Metadata: meta}
 	ev := &resource.Event{
 		Entity: &resource.Entity{EntityClass: "agent", Metadata: meta},
-		Check:  &resource.Check{Metadata: resource.ObjectMeta{Namespace: "default", Name: check, Labels: map[string]string{"tier": rack}}, Interval: 1, Status: status},
+		Check: &resource.Check{Metadata: resource.ObjectMeta{Namespace: "default", Name: check,
+			Labels: map[string]string{"tier": rack}}, Interval: 1, Status: status},
 	}
 	w.Events[testcomputed.Key(ev)] = ev
 }
@@ -99,7 +100,8 @@ func TestEvaluate(t *testing.T) {
 		{"by a label of the check", func(a *resource.Aggregate) { a.GroupBy = "event.check.labels.tier" },
 			"disks-r_2/aggregate 1: r 2: 1 of 3 failing (33.3%), warning from 25%; disks-r1/aggregate 1: r1: 1 of 3 failing (33.3%), warning from 25%"},
 		{"by check, with names of its own", func(a *resource.Aggregate) {
-			a.LabelSelector, a.FieldSelector, a.GroupBy, a.Result.Entity, a.Result.Check = "rack == r1", "", "check.name", "shop", "health"
+			a.LabelSelector, a.FieldSelector, a.GroupBy, a.Result.Entity, a.Result.Check = "rack == r1", "", "check.name",
+				"shop", "health"
 		}, "shop-cpu/health 1: cpu: 1 of 1 failing (100.0%), warning from 25%; shop-disk/health 1: disk: 1 of 3 failing (33.3%), warning from 25%"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -169,7 +171,8 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	for _, field := range []string{"entity.labels.rack", "event.labels.x", "check.name", "event.check.labels.a/b", "entity.system.os", "is_silenced"} {
+	for _, field := range []string{"entity.labels.rack", "event.labels.x", "check.name", "event.check.labels.a/b",
+		"entity.system.os", "is_silenced"} {
 		if err := Parse(disks("disks", func(a *resource.Aggregate) { a.GroupBy = field })); err != nil {
 			t.Errorf("group_by %s: %v", field, err)
 		}
@@ -206,7 +209,8 @@ func TestAfterARestart(t *testing.T) {
 		grouped := disks("disks", func(a *resource.Aggregate) { a.GroupBy = "entity.labels.rack" })
 		r := runner(t, w)
 		add := func(def *resource.Aggregate, entity string, status uint32) *resource.Event {
-			res := &resource.AggregateEvaluation{AggregateCount: resource.AggregateCount{Group: "r9"}, Entity: entity, Check: "aggregate", Status: status}
+			res := &resource.AggregateEvaluation{AggregateCount: resource.AggregateCount{Group: "r9"}, Entity: entity,
+				Check: "aggregate", Status: status}
 			ev := r.resultEvent(def, res)
 			w.Events[testcomputed.Key(ev)] = ev
 			return ev
@@ -243,7 +247,8 @@ func TestOwnResultsAreNotMembers(t *testing.T) {
 				counts[k.Entity] = first
 			}
 		}
-		want := map[string]string{"everything": "3 of 3 failing (100.0%)", "part": "1 of 1 failing (100.0%)", "shop": "1 of 1 failing (100.0%)"}
+		want := map[string]string{"everything": "3 of 3 failing (100.0%)", "part": "1 of 1 failing (100.0%)",
+			"shop": "1 of 1 failing (100.0%)"}
 		if !maps.Equal(counts, want) {
 			t.Errorf("got %v", counts)
 		}

@@ -36,7 +36,8 @@ func TestLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := state.Key{Namespace: "default", Entity: def.EntityName(), Check: def.CheckName()}
-	if ev := w.Events[key]; ev == nil || ev.Check.Status != 0 || strings.Contains(ev.Check.Output, "b1") || !strings.HasPrefix(ev.Check.Output, "0 of 1") {
+	if ev := w.Events[key]; ev == nil || ev.Check.Status != 0 || strings.Contains(ev.Check.Output, "b1") ||
+		!strings.HasPrefix(ev.Check.Output, "0 of 1") {
 		t.Fatalf("the result is %+v", ev)
 	}
 

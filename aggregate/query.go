@@ -69,7 +69,8 @@ func newQuery(def *resource.Aggregate) (*query, error) {
 		if !strings.HasPrefix(q.groupBy, "event.") {
 			q.groupBy = "event." + q.groupBy
 		}
-		if !selector.Knows("event", (*resource.Event)(nil), q.groupBy) && !slices.Contains(eventFields, q.groupBy) && !strings.HasPrefix(q.groupBy, "event.labels.") {
+		if !selector.Knows("event", (*resource.Event)(nil), q.groupBy) && !slices.Contains(eventFields, q.groupBy) &&
+			!strings.HasPrefix(q.groupBy, "event.labels.") {
 			return nil, fmt.Errorf("group_by: events have no field %q", def.GroupBy)
 		}
 	}
@@ -81,7 +82,8 @@ var eventFields = []string{"event.name", "event.namespace", "event.is_silenced",
 
 // Evaluate returns what an aggregate would find now among the events that the reader may list, nil for all. It submits
 // nothing.
-func (r *Runner) Evaluate(ctx context.Context, def *resource.Aggregate, reader *selector.Selector) ([]resource.AggregateEvaluation, error) {
+func (r *Runner) Evaluate(ctx context.Context, def *resource.Aggregate,
+	reader *selector.Selector) ([]resource.AggregateEvaluation, error) {
 	q, err := newQuery(def)
 	if err != nil {
 		return nil, err
@@ -100,7 +102,8 @@ type group struct {
 }
 
 // evaluate finds an aggregate's results among the events that limit selects, nil for all.
-func (r *Runner) evaluate(ctx context.Context, q *query, limit *selector.Selector) ([]resource.AggregateEvaluation, error) {
+func (r *Runner) evaluate(ctx context.Context, q *query,
+	limit *selector.Selector) ([]resource.AggregateEvaluation, error) {
 	namespace := q.def.Metadata.Namespace
 	members, err := r.source.Find(ctx, namespace, selector.All(limit, q.members))
 	if err != nil {

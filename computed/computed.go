@@ -1,10 +1,10 @@
 // Package computed runs definitions whose events the backend computes itself: aggregates and checks on metrics.
 //
 // Packages aggregate and metric/alert give a Runner their definitions and a function that evaluates one. The Runner
-// evaluates each in its interval, on the member of a cluster that acts for it, and a definition is never evaluated twice
-// at the same time. The function submits its events with NewEvent and the Runner's methods, and they are marked with the
-// definition's name in a label. So the Runner keeps nothing: it finds a definition's earlier events by the label, after a
-// restart too, and resolves and removes those of deleted definitions.
+// evaluates each in its interval, on the member of a cluster that acts for it, and a definition is never evaluated
+// twice at the same time. The function submits its events with NewEvent and the Runner's methods, and they are marked
+// with the definition's name in a label. So the Runner keeps nothing: it finds a definition's earlier events by the
+// label, after a restart too, and resolves and removes those of deleted definitions.
 package computed
 
 import (
@@ -154,9 +154,9 @@ type outcome struct {
 	stopped bool
 }
 
-// sweepInterval is the time between two searches for events of deleted definitions. Those that follow a deletion come at
-// once. The others find what these could not remove: while the log took nothing, or before this member acted. They look at
-// all events, so they are rare.
+// sweepInterval is the time between two searches for events of deleted definitions. Those that follow a deletion come
+// at once. The others find what these could not remove: while the log took nothing, or before this member acted. They
+// look at all events, so they are rare.
 const sweepInterval = 10 * time.Minute
 
 func (r *Runner) run(ctx context.Context) {
@@ -249,7 +249,8 @@ func (r *Runner) evaluate(ctx context.Context, j *job, def Definition) outcome {
 	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
 	defer cancel()
 	err := def.Evaluate(ctx)
-	return outcome{job: j, err: err, took: time.Since(begin), stopped: ctx.Err() != nil && errors.Is(err, context.Canceled)}
+	return outcome{job: j, err: err, took: time.Since(begin), stopped: ctx.Err() != nil &&
+		errors.Is(err, context.Canceled)}
 }
 
 // end notes the end of an evaluation. gone says that its definition was deleted in the meantime.
@@ -329,7 +330,8 @@ func (r *Runner) report(jobs map[resource.Name]*job) {
 	r.opts.Report(all)
 }
 
-// sweep retires the events of definitions that no longer exist. Those of a deleted one that still runs wait for its end.
+// sweep retires the events of definitions that no longer exist. Those of a deleted one that still runs wait for its
+// end.
 func (r *Runner) sweep(ctx context.Context, jobs map[resource.Name]*job) {
 	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
 	defer cancel()

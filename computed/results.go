@@ -63,7 +63,8 @@ type Result struct {
 }
 
 // NewEvent returns a result as an event of a proxy entity.
-func (r *Runner) NewEvent(name resource.Name, interval uint32, as *resource.ComputedResult, res *Result) *resource.Event {
+func (r *Runner) NewEvent(name resource.Name, interval uint32, as *resource.ComputedResult,
+	res *Result) *resource.Event {
 	labels := map[string]string{}
 	maps.Copy(labels, as.Labels)
 	maps.Copy(labels, res.Labels)
@@ -72,14 +73,16 @@ func (r *Runner) NewEvent(name resource.Name, interval uint32, as *resource.Comp
 	now := time.Now().Unix()
 	return &resource.Event{
 		Timestamp: now, ID: resource.NewEventID(), Pipelines: as.Pipelines,
-		Metadata: resource.ObjectMeta{Namespace: name.Namespace, Annotations: map[string]string{r.opts.Annotation: string(figures)}},
+		Metadata: resource.ObjectMeta{Namespace: name.Namespace,
+			Annotations: map[string]string{r.opts.Annotation: string(figures)}},
 		Entity: &resource.Entity{
 			EntityClass:   resource.EntityProxyClass,
 			Subscriptions: []string{resource.EntitySubscription(res.Entity)},
 			Metadata:      resource.ObjectMeta{Namespace: name.Namespace, Name: res.Entity},
 		},
 		Check: &resource.Check{
-			Metadata: resource.ObjectMeta{Namespace: name.Namespace, Name: res.Check, Labels: labels, Annotations: as.Annotations},
+			Metadata: resource.ObjectMeta{Namespace: name.Namespace, Name: res.Check, Labels: labels,
+				Annotations: as.Annotations},
 			Interval: interval, Status: res.Status, Output: res.Output, Executed: now, Issued: now,
 			Handlers: as.Handlers, Pipelines: as.Pipelines,
 		},
