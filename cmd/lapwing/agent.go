@@ -23,10 +23,12 @@ import (
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
-// agentProgram says where the agent's settings are. Sensu's variables work too; sensuctl and plugins have others of SENSU_.
+// agentProgram says where the agent's settings are. Sensu's variables work too; sensuctl and plugins have others of
+// SENSU_.
 func agentProgram() program {
 	return program{
-		prefixes: []string{"LAPWING_AGENT_", "SENSU_AGENT_", "SENSU_"}, shared: "SENSU_", file: agentFile(), sensu: sensuAgentKeys,
+		prefixes: []string{"LAPWING_AGENT_", "SENSU_AGENT_", "SENSU_"}, shared: "SENSU_", file: agentFile(),
+		sensu: sensuAgentKeys,
 	}
 }
 
@@ -74,7 +76,8 @@ command line wins over the environment, and that over the file. An empty variabl
 		defer signal.Stop(hangup)
 		return runAgent(cmd.Context(), cmd, &f, hangup)
 	}
-	cmd.AddCommand(collectCommand(), &cobra.Command{Use: "start", Short: "Run the agent (the same as lapwing agent)", Args: cobra.NoArgs, RunE: cmd.RunE})
+	cmd.AddCommand(collectCommand(), &cobra.Command{Use: "start", Short: "Run the agent (the same as lapwing agent)",
+		Args: cobra.NoArgs, RunE: cmd.RunE})
 	addServiceCommand(cmd, &f)
 	return cmd
 }
@@ -118,8 +121,8 @@ func agentFile() string {
 	return defaultAgentFile
 }
 
-// reloadAgent reads the options again, from the same command line, and has the agent take over those that can change. It checks all of
-// them as a start does. On an error the old ones stay in use, all of them.
+// reloadAgent reads the options again, from the same command line, and has the agent take over those that can change.
+// It checks all of them as a start does. On an error the old ones stay in use, all of them.
 func reloadAgent(a *agent.Agent, was *agentFlags, log *slog.Logger) {
 	var f agentFlags
 	_, notices, err := readArgs(os.Args[1:], &f, agentProgram())
@@ -159,14 +162,19 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	p.StringToStringVar(&o.Annotations, "annotations", nil, "annotations of the entity")
 	p.StringSliceVar(&o.Redact, "redact", nil, "labels and annotations whose values are not shown")
 	p.BoolVar(&o.Deregister, "deregister", false, "remove the entity when its agent is gone")
-	p.StringVar(&o.DeregistrationHandler, "deregistration-handler", "", "handler of the event that says that the entity was removed")
+	p.StringVar(&o.DeregistrationHandler, "deregistration-handler", "",
+		"handler of the event that says that the entity was removed")
 	p.StringSliceVar(&o.KeepaliveHandlers, "keepalive-handlers", nil, "handlers of keepalive events")
-	p.StringSliceVar(&o.KeepalivePipelines, "keepalive-pipelines", nil, "pipelines of keepalive events, such as core/v2.Pipeline.name")
-	p.IntVar(&f.interval, "keepalive-interval", seconds(o.KeepaliveInterval), "seconds between keepalives; 0 for the default")
+	p.StringSliceVar(&o.KeepalivePipelines, "keepalive-pipelines", nil,
+		"pipelines of keepalive events, such as core/v2.Pipeline.name")
+	p.IntVar(&f.interval, "keepalive-interval", seconds(o.KeepaliveInterval),
+		"seconds between keepalives; 0 for the default")
 	p.Uint32Var(&f.warning, "keepalive-warning-timeout", uint32(seconds(o.KeepaliveWarningTimeout)),
 		"seconds without a keepalive until the backend warns, 5 or more and longer than --keepalive-interval; 0 for the default")
-	p.Uint32Var(&f.critical, "keepalive-critical-timeout", 0, "seconds without a keepalive until it is critical; 0 for never")
-	p.IntVar(&f.handshake, "backend-handshake-timeout", seconds(o.HandshakeTimeout), "seconds a handshake may take; 0 for the default")
+	p.Uint32Var(&f.critical, "keepalive-critical-timeout", 0,
+		"seconds without a keepalive until it is critical; 0 for never")
+	p.IntVar(&f.handshake, "backend-handshake-timeout", seconds(o.HandshakeTimeout),
+		"seconds a handshake may take; 0 for the default")
 	p.IntVar(&f.heartbeat, "backend-heartbeat-interval", seconds(o.HeartbeatInterval),
 		"seconds between pings of the backend; 0 for the default")
 	p.IntVar(&f.heartbeatTimeout, "backend-heartbeat-timeout", seconds(o.HeartbeatTimeout),
@@ -176,10 +184,12 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	p.Float64Var(&o.RetryMultiplier, "retry-multiplier", o.RetryMultiplier,
 		"factor by which the pause before connecting again grows, 1 or more; 0 for the default")
 	p.IntVar(&o.MaxConcurrency, "max-concurrent-checks", o.MaxConcurrency, "checks running at the same time; more wait")
-	p.IntVar(&o.BufferEvents, "buffer-events", 100_000, "events kept while no backend acknowledges them; then the oldest of the same check go first")
+	p.IntVar(&o.BufferEvents, "buffer-events", 100_000,
+		"events kept while no backend acknowledges them; then the oldest of the same check go first")
 	p.IntVar(&o.BufferBytes, "buffer-bytes", 256<<20,
 		"bytes of events kept while no backend acknowledges them; in memory alone 64 MiB at most")
-	p.DurationVar(&o.BufferAge, "buffer-age", 24*time.Hour, "how old events may become that no backend acknowledges; 0 for no bound")
+	p.DurationVar(&o.BufferAge, "buffer-age", 24*time.Hour,
+		"how old events may become that no backend acknowledges; 0 for no bound")
 	p.BoolVar(&f.noSpool, "disable-spool", false,
 		"keep events that wait for a backend, and the schedule, in memory only instead of --cache-dir")
 	p.DurationVar(&o.BatchDelay, "batch-delay", o.BatchDelay, "how long the result of a check that stays OK may wait "+
@@ -206,13 +216,17 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	p.StringVar(&f.statsdHost, "statsd-metrics-host", "127.0.0.1", "where StatsD listens")
 	p.IntVar(&f.statsdPort, "statsd-metrics-port", 8125, "UDP port of StatsD; 0 for any free port")
 	p.BoolVar(&f.noStatsD, "statsd-disable", false, "do not listen for StatsD")
-	p.IntVar(&f.statsdFlush, "statsd-flush-interval", 10, "seconds between events with StatsD's metrics; 0 for the default")
-	p.StringSliceVar(&o.Local.StatsDHandlers, "statsd-event-handlers", nil, "handlers of the events with metrics of StatsD")
+	p.IntVar(&f.statsdFlush, "statsd-flush-interval", 10,
+		"seconds between events with StatsD's metrics; 0 for the default")
+	p.StringSliceVar(&o.Local.StatsDHandlers, "statsd-event-handlers", nil,
+		"handlers of the events with metrics of StatsD")
 	p.StringVar(&o.AllowList, "allow-list", "", "file with the commands that may be run (YAML or JSON); default all")
-	p.BoolVar(&o.Managed, "agent-managed-entity", false, "these options define the entity, and the backend refuses changes of it")
+	p.BoolVar(&o.Managed, "agent-managed-entity", false,
+		"these options define the entity, and the backend refuses changes of it")
 	p.StringToStringVar(&o.KeepaliveLabels, "keepalive-check-labels", nil, "labels of keepalive events")
 	p.StringToStringVar(&o.KeepaliveAnnotations, "keepalive-check-annotations", nil, "annotations of keepalive events")
-	p.BoolVar(&o.DetectCloud, "detect-cloud-provider", false, "report the cloud provider this host is in (EC2, GCP or Azure)")
+	p.BoolVar(&o.DetectCloud, "detect-cloud-provider", false,
+		"report the cloud provider this host is in (EC2, GCP or Azure)")
 	p.DurationVar(&o.MaxSession, "max-session-length", 0, "connect anew after half to the whole of this time; 0 for never")
 	p.BoolVar(&o.InOrder, "backend-in-order", false, "prefer the backends named first, instead of spreading over all")
 	p.StringVar(&f.id, "id", "", "old name of --name")
@@ -220,8 +234,10 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	for _, old := range []string{"id", "keepalive-timeout"} {
 		_ = p.MarkHidden(old) // it is there
 	}
-	p.BoolVar(&o.Cgroups, "check-cgroups", false, "run each check in a control group of its own (Linux, as root or with systemd's Delegate=yes)")
-	p.StringVar(&f.limits, "check-limits", "", "what a check's commands may use with --check-cgroups, such as cpu=0.5 memory=256M processes=50")
+	p.BoolVar(&o.Cgroups, "check-cgroups", false,
+		"run each check in a control group of its own (Linux, as root or with systemd's Delegate=yes)")
+	p.StringVar(&f.limits, "check-limits", "",
+		"what a check's commands may use with --check-cgroups, such as cpu=0.5 memory=256M processes=50")
 	p.BoolVar(&o.RecordUsage, "record-usage", false, "tell on events what CPU time and memory their commands used")
 	p.BoolVar(&o.StripNetworks, "strip-networks", false, "do not report network interfaces")
 	p.StringVar(&f.cert, "cert-file", "", "TLS client certificate (PEM); no password is sent then")
@@ -243,7 +259,8 @@ func (f *agentFlags) options() (agent.Options, error) {
 	warning := cmp.Or(f.oldTimeout, f.warning)
 	o.KeepaliveInterval = seconds(f.interval)
 	o.KeepaliveWarningTimeout, o.KeepaliveCriticalTimeout = seconds(int(warning)), seconds(int(f.critical))
-	o.HandshakeTimeout, o.HeartbeatInterval, o.HeartbeatTimeout = seconds(f.handshake), seconds(f.heartbeat), seconds(f.heartbeatTimeout)
+	o.HandshakeTimeout, o.HeartbeatInterval, o.HeartbeatTimeout = seconds(f.handshake), seconds(f.heartbeat),
+		seconds(f.heartbeatTimeout)
 	address := func(host string, port int, off bool) string {
 		if off {
 			return ""

@@ -15,8 +15,10 @@ import (
 // agentZeros are the agent's flags for numbers and times that take 0. Their help says what 0 does.
 var agentZeros = []string{
 	"api-port", "assets-burst-limit", "assets-rate-limit", "backend-handshake-timeout", "backend-heartbeat-interval",
-	"backend-heartbeat-timeout", "batch-delay", "buffer-age", "events-burst-limit", "events-rate-limit", "keepalive-critical-timeout",
-	"keepalive-interval", "keepalive-timeout", "keepalive-warning-timeout", "max-session-length", "retry-max", "retry-min", "retry-multiplier",
+	"backend-heartbeat-timeout", "batch-delay", "buffer-age", "events-burst-limit", "events-rate-limit",
+	"keepalive-critical-timeout",
+	"keepalive-interval", "keepalive-timeout", "keepalive-warning-timeout", "max-session-length", "retry-max", "retry-min",
+	"retry-multiplier",
 	"socket-port", "statsd-flush-interval", "statsd-metrics-port",
 }
 
@@ -35,7 +37,8 @@ func (f *agentFlags) check() error {
 	o := &f.opts
 	for flag, name := range map[string]string{"name": o.Name, "id": f.id} {
 		if name != "" && !resource.ValidName(name) {
-			bad.Add(flag, "%q is longer than %d bytes or holds characters that no name may have", resource.Short(name), resource.MaxName)
+			bad.Add(flag, "%q is longer than %d bytes or holds characters that no name may have", resource.Short(name),
+				resource.MaxName)
 		}
 	}
 	if len(o.Namespace) > resource.MaxName {
@@ -74,12 +77,14 @@ func (f *agentFlags) check() error {
 
 // checkListeners looks at what programs of the host connect to.
 func (f *agentFlags) checkListeners(bad *optionerr.List) {
-	for flag, host := range map[string]string{"api-host": f.apiHost, "socket-host": f.socketHost, "statsd-metrics-host": f.statsdHost} {
+	for flag, host := range map[string]string{"api-host": f.apiHost, "socket-host": f.socketHost,
+		"statsd-metrics-host": f.statsdHost} {
 		if strings.ContainsAny(host, " /[]") {
 			bad.Add(flag, "%q is neither a name nor an address", host)
 		}
 	}
-	for flag, port := range map[string]int{"api-port": f.apiPort, "socket-port": f.socketPort, "statsd-metrics-port": f.statsdPort} {
+	for flag, port := range map[string]int{"api-port": f.apiPort, "socket-port": f.socketPort,
+		"statsd-metrics-port": f.statsdPort} {
 		optionerr.Port(bad, flag, port)
 	}
 	optionerr.Within(bad, "events-rate-limit", f.opts.Local.Rate, 1e-6, 1e9)
@@ -90,7 +95,8 @@ func (f *agentFlags) checkListeners(bad *optionerr.List) {
 func (f *agentFlags) checkTimes(bad *optionerr.List) {
 	const day = 24 * 60 * 60
 	for flag, seconds := range map[string]int{
-		"backend-handshake-timeout": f.handshake, "backend-heartbeat-interval": f.heartbeat, "backend-heartbeat-timeout": f.heartbeatTimeout,
+		"backend-handshake-timeout": f.handshake, "backend-heartbeat-interval": f.heartbeat,
+		"backend-heartbeat-timeout": f.heartbeatTimeout,
 	} {
 		optionerr.Within(bad, flag, seconds, 1, day)
 	}
@@ -123,7 +129,8 @@ func (f *agentFlags) checkKeepalive(bad *optionerr.List) {
 	case critical > most:
 		optionerr.Within(bad, "keepalive-critical-timeout", critical, 5, most)
 	case critical != 0 && (critical < 5 || critical < warning):
-		bad.Add("keepalive-critical-timeout", "%d must be at least 5 and not less than --keepalive-warning-timeout, %d; 0 is never",
+		bad.Add("keepalive-critical-timeout",
+			"%d must be at least 5 and not less than --keepalive-warning-timeout, %d; 0 is never",
 			critical, warning)
 	}
 }

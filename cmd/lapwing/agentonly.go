@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// describe makes the root command of a program for hosts that run an agent only: half as large on disk and in memory as the
-// whole product.
+// describe makes the root command of a program for hosts that run an agent only: half as large on disk and in memory as
+// the whole product.
 func describe(root *cobra.Command) {
 	root.Short = "Run lapwing's agent"
 	root.Long = "This is lapwing without its backend and its client: what a host needs that runs an agent."

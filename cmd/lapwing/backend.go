@@ -29,7 +29,8 @@ settings again.`,
 		Args: cobra.NoArgs,
 	}
 	s.register(cmd.PersistentFlags())
-	cmd.SetFlagErrorFunc(explainFlags(func() options { return &backendSettings{} }, func() program { return backendProgram }))
+	cmd.SetFlagErrorFunc(explainFlags(func() options { return &backendSettings{} },
+		func() program { return backendProgram }))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		hangup := make(chan os.Signal, 1)
 		signal.Notify(hangup, syscall.SIGHUP)
@@ -39,9 +40,11 @@ settings again.`,
 		}
 		return runBackend(cmd.Context(), cmd.Flags(), &s, hangup)
 	}
-	cmd.AddCommand(backendInitCommand(&s.opts, s.load), backendVerifyCommand(&s.opts, s.load), backendRepairCommand(&s.opts, s.load))
+	cmd.AddCommand(backendInitCommand(&s.opts, s.load), backendVerifyCommand(&s.opts, s.load),
+		backendRepairCommand(&s.opts, s.load))
 	// Sensu's "sensu-backend start" is habit and stands in scripts.
-	cmd.AddCommand(&cobra.Command{Use: "start", Short: "Run the backend (the same as lapwing backend)", Args: cobra.NoArgs, RunE: cmd.RunE})
+	cmd.AddCommand(&cobra.Command{Use: "start", Short: "Run the backend (the same as lapwing backend)", Args: cobra.NoArgs,
+		RunE: cmd.RunE})
 	return cmd
 }
 

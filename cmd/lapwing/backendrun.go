@@ -28,7 +28,8 @@ var backendProgram = program{
 // liveBackendFlags are those that SIGHUP changes. All others need a new start.
 var liveBackendFlags = []string{
 	"agent-auth-cert-file", "agent-auth-key-file", "agent-auth-trusted-ca-file", "api-request-limit", "cert-file",
-	"default-silenced-expiry-time", "key-file", "log-level", "max-silenced-expiry-time-allowed", "min-free-disk", "trusted-ca-file",
+	"default-silenced-expiry-time", "key-file", "log-level", "max-silenced-expiry-time-allowed", "min-free-disk",
+	"trusted-ca-file",
 }
 
 // backendStopTimeout is below the minute that the unit for systemd gives the process.
@@ -38,7 +39,8 @@ const backendStopTimeout = 50 * time.Second
 var backendZeros = append([]string{
 	"agent-max-connections", "agent-max-connections-per-address", "agent-partial-bytes", "agent-port", "agent-quota-bytes",
 	"agent-quota-entities", "agent-quota-events", "agent-read-delay", "agent-spread", "api-max-connections",
-	"api-max-connections-per-address", "api-request-limit", "api-write-timeout", "assets-burst-limit", "assets-mirror-bytes",
+	"api-max-connections-per-address", "api-request-limit", "api-write-timeout", "assets-burst-limit",
+	"assets-mirror-bytes",
 	"assets-rate-limit", "default-silenced-expiry-time", "event-log-flush-interval", "event-log-partitions",
 	"max-silenced-expiry-time-allowed", "memory-limit", "namespace-quota-bytes", "namespace-quota-entities",
 	"namespace-quota-events", "nats-replicas", "orphan-ttl", "proxy-entity-ttl", "state-history-age", "trace-sample",
@@ -153,12 +155,13 @@ func startBackend(ctx context.Context, b *backend.Backend) error {
 	case err := <-started:
 		return err
 	case <-time.After(backendStopTimeout):
-		return fmt.Errorf("the start did not end within %v of the signal to stop; it was at: %s", backendStopTimeout, b.Starting())
+		return fmt.Errorf("the start did not end within %v of the signal to stop; it was at: %s", backendStopTimeout,
+			b.Starting())
 	}
 }
 
-// reloadBackend reads the settings again and takes over those that can change. It checks all of them as a start does. On an error
-// the old ones stay in use, all of them.
+// reloadBackend reads the settings again and takes over those that can change. It checks all of them as a start does.
+// On an error the old ones stay in use, all of them.
 func reloadBackend(ctx context.Context, b *backend.Backend, was *pflag.FlagSet, s *backendSettings) {
 	log := s.opts.Logger
 	var next backendSettings

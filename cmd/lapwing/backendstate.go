@@ -40,7 +40,8 @@ Exit status: 0 sound, 2 something is lost, 1 any other failure.`,
 				return err
 			}
 			if len(s.Lost()) > 0 {
-				return exitStatus{2, errors.New("the state directory is damaged: restore a backup, or go on with lapwing backend repair")}
+				return exitStatus{2, errors.New(
+					"the state directory is damaged: restore a backup, or go on with lapwing backend repair")}
 			}
 			return nil
 		},

@@ -12,16 +12,18 @@ import (
 	"time"
 )
 
-// TestDeadListenerEndsTheProcess shuts the listening socket under a running backend: it must end with an error, so that a
-// service manager starts it again.
+// TestDeadListenerEndsTheProcess shuts the listening socket under a running backend: it must end with an error, so that
+// a service manager starts it again.
 func TestDeadListenerEndsTheProcess(t *testing.T) {
 	t.Setenv("LAPWING_BACKEND_CLUSTER_ADMIN_PASSWORD", "P@ssw0rd!")
 	api, agents := freePort(t), freePort(t)
 	exit := make(chan int, 1)
 	go func() {
 		exit <- run(t.Context(), []string{
-			"backend", "--config-file", os.DevNull, "--state-dir", t.TempDir(), "--min-free-disk", "1000000", "--log-level", "fatal",
-			"--api-listen-address", "127.0.0.1:" + strconv.Itoa(api), "--agent-host", "127.0.0.1", "--agent-port", strconv.Itoa(agents),
+			"backend", "--config-file", os.DevNull, "--state-dir", t.TempDir(), "--min-free-disk", "1000000", "--log-level",
+			"fatal",
+			"--api-listen-address", "127.0.0.1:" + strconv.Itoa(api), "--agent-host", "127.0.0.1", "--agent-port",
+			strconv.Itoa(agents),
 		})
 	}()
 	for ready := false; !ready; {

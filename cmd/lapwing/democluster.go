@@ -86,7 +86,8 @@ func (m *demoMember) command(ctx context.Context) *exec.Cmd {
 	return cmd
 }
 
-// run runs the backend until ctx ends, and starts it again when it ends before. started gets the number of each process.
+// run runs the backend until ctx ends, and starts it again when it ends before. started gets the number of each
+// process.
 func (m *demoMember) run(ctx context.Context, out io.Writer, started func(pid int)) error {
 	log, err := os.OpenFile(m.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -71,7 +71,8 @@ func TestDoctorOfAStart(t *testing.T) {
 		t.Helper()
 		srv := httptest.NewServer(answer)
 		defer srv.Close()
-		_, err := runDoctor(t.Context(), doctorOptions{apiURL: srv.URL, interval: time.Millisecond, format: "text", count: 1}, io.Discard)
+		_, err := runDoctor(t.Context(), doctorOptions{apiURL: srv.URL, interval: time.Millisecond, format: "text", count: 1},
+			io.Discard)
 		if want = "read " + srv.URL + "/metrics: status 503 Service Unavailable" + want; err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)
 		}
@@ -88,7 +89,8 @@ func TestDoctorOfAStart(t *testing.T) {
 func TestDoctorJSON(t *testing.T) {
 	srv := serveScrape(t, "hanging-after")
 	var out bytes.Buffer
-	severity, err := runDoctor(t.Context(), doctorOptions{apiURL: srv.URL, interval: time.Millisecond, format: "json", count: 1}, &out)
+	severity, err := runDoctor(t.Context(),
+		doctorOptions{apiURL: srv.URL, interval: time.Millisecond, format: "json", count: 1}, &out)
 	if err != nil || severity != doctor.Warning {
 		t.Fatalf("%s, %v", severity, err)
 	}
@@ -100,7 +102,8 @@ func TestDoctorJSON(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Severity != "warning" || len(got.Limits) != 1 || len(got.Findings) != 1 || got.Findings[0].Subject != "slow" || got.Findings[0].Advice == "" {
+	if got.Severity != "warning" || len(got.Limits) != 1 || len(got.Findings) != 1 || got.Findings[0].Subject != "slow" ||
+		got.Findings[0].Advice == "" {
 		t.Errorf("report %s", &out)
 	}
 }
@@ -108,7 +111,8 @@ func TestDoctorJSON(t *testing.T) {
 // TestDoctorOfACluster: of the URLs of several backends the first one is examined.
 func TestDoctorOfACluster(t *testing.T) {
 	for urls, want := range map[string]string{
-		"http://a:1": "http://a:1/metrics", "http://a:1,http://b:2": "http://a:1/metrics", "https://x/y,": "https://x/y/metrics",
+		"http://a:1": "http://a:1/metrics", "http://a:1,http://b:2": "http://a:1/metrics",
+		"https://x/y,": "https://x/y/metrics",
 	} {
 		if got, err := (doctorOptions{apiURL: urls}).url(); err != nil || got != want {
 			t.Errorf("of %s it reads %s, %v, want %s", urls, got, err, want)

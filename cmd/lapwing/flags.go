@@ -27,8 +27,8 @@ type options interface {
 	check() error
 }
 
-// readArgs reads settings from a command line, and then as settings does. Its error has all that is wrong, also if several
-// values of the command line cannot be read. Flags that o does not register are left to others.
+// readArgs reads settings from a command line, and then as settings does. Its error has all that is wrong, also if
+// several values of the command line cannot be read. Flags that o does not register are left to others.
 func readArgs(args []string, o options, p program) (*pflag.FlagSet, []notice, error) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
@@ -43,8 +43,8 @@ func readArgs(args []string, o options, p program) (*pflag.FlagSet, []notice, er
 	return flags, notices, withSources(errors.Join(err, bad.Err(), settingsErr, o.check()), flags)
 }
 
-// explainFlags makes the error of a command line tell all that is wrong with it. Without it only the first value is named that
-// cannot be read.
+// explainFlags makes the error of a command line tell all that is wrong with it. Without it only the first value is
+// named that cannot be read.
 func explainFlags(fresh func() options, p func() program) func(*cobra.Command, error) error {
 	return func(cmd *cobra.Command, first error) error {
 		unknown := unknownFlags(cmd.Flags(), os.Args[1:])
@@ -56,8 +56,9 @@ func explainFlags(fresh func() options, p func() program) func(*cobra.Command, e
 	}
 }
 
-// unknownFlags is an error that names all flags of a command line that there are not, each with the nearest that there is. Package pflag
-// stops at the first. The command line is read as pflag does, but for negative numbers behind unknown flags.
+// unknownFlags is an error that names all flags of a command line that there are not, each with the nearest that there
+// is. Package pflag stops at the first. The command line is read as pflag does, but for negative numbers behind unknown
+// flags.
 func unknownFlags(flags *pflag.FlagSet, args []string) error {
 	var known []string
 	flags.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
@@ -86,7 +87,8 @@ func unknownFlags(flags *pflag.FlagSet, args []string) error {
 
 var negative = regexp.MustCompile(`^-\.?[0-9]`)
 
-// beginsNegative reports whether the first of some words is a negative number or time. Behind an unknown flag that is its value.
+// beginsNegative reports whether the first of some words is a negative number or time. Behind an unknown flag that is
+// its value.
 func beginsNegative(args []string) bool { return len(args) > 0 && negative.MatchString(args[0]) }
 
 func nearestFlag(name string, known []string) string {
@@ -96,7 +98,8 @@ func nearestFlag(name string, known []string) string {
 	return ""
 }
 
-// shorthands reports whether the last of some flags of one letter takes the next word, and names the first that is unknown.
+// shorthands reports whether the last of some flags of one letter takes the next word, and names the first that is
+// unknown.
 func shorthands(flags *pflag.FlagSet, letters string) (takesNext bool, err error) {
 	for i := range len(letters) {
 		f := flags.ShorthandLookup(letters[i : i+1])
@@ -207,8 +210,8 @@ func plain(f *pflag.Flag, text string, err error) error {
 	return fmt.Errorf("%q is not %s", text, want)
 }
 
-// refuseZero refuses 0 for numbers and times, where it would count as if the flag were not given. The help of a flag in zeros
-// says what 0 does.
+// refuseZero refuses 0 for numbers and times, where it would count as if the flag were not given. The help of a flag in
+// zeros says what 0 does.
 func refuseZero(bad *optionerr.List, flags *pflag.FlagSet, zeros []string) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		if !f.Changed || slices.Contains(zeros, f.Name) {
@@ -223,8 +226,8 @@ func refuseZero(bad *optionerr.List, flags *pflag.FlagSet, zeros []string) {
 	})
 }
 
-// refuseEmpty refuses the empty value for words and lists that have a default, where it would count as if the flag were not
-// given.
+// refuseEmpty refuses the empty value for words and lists that have a default, where it would count as if the flag were
+// not given.
 func refuseEmpty(bad *optionerr.List, flags *pflag.FlagSet, mayBeEmpty ...string) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		if !f.Changed || slices.Contains(mayBeEmpty, f.Name) {

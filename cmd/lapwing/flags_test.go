@@ -30,7 +30,8 @@ var programs = []struct {
 		"audit-log-file", "cache-dir", "cluster-admin-password", "cluster-admin-username", "state-dir", "trusted-ca-file",
 	}},
 	{"agent", func() options { return &agentFlags{logTo: io.Discard} }, agentZeros, []string{
-		"annotations", "api-allowed-hosts", "cache-dir", "deregistration-handler", "keepalive-handlers", "keepalive-pipelines",
+		"annotations", "api-allowed-hosts", "cache-dir", "deregistration-handler", "keepalive-handlers",
+		"keepalive-pipelines",
 		"namespace", "password", "redact", "statsd-event-handlers", "subscriptions", "trusted-ca-file", "user",
 	}},
 }
@@ -38,8 +39,8 @@ var programs = []struct {
 // nothing is a program without settings beside the command line.
 var nothing = program{file: os.DevNull}
 
-// TestEachFlagRefusesBadValues gives each flag a negative, a huge, an empty and a senseless value, and 0. If a flag takes 0, its
-// help explains it; all else is an error that names the flag.
+// TestEachFlagRefusesBadValues gives each flag a negative, a huge, an empty and a senseless value, and 0. If a flag
+// takes 0, its help explains it; all else is an error that names the flag.
 func TestEachFlagRefusesBadValues(t *testing.T) {
 	for _, p := range programs {
 		all := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -166,11 +167,13 @@ func TestCommandLineTellsAll(t *testing.T) {
 		}
 	}
 	cmd := backendCommand()
-	os.Args = []string{"lapwing", "backend", "--agent-prot=1", "--state-dir", "--nonsense", "--what", "-z", "-dx", "-c", "-y", "--handler-queue=y",
+	os.Args = []string{"lapwing", "backend", "--agent-prot=1", "--state-dir", "--nonsense", "--what", "-z", "-dx", "-c",
+		"-y", "--handler-queue=y",
 		"--config-file", os.DevNull, "--", "--words"}
 	err = explain(cmd, cmd.ParseFlags(os.Args[2:]))
 	want := strings.Join([]string{
-		"unknown flag: --agent-prot (the nearest known flag is --agent-port)", "unknown flag: --what", `unknown shorthand flag: "z" in -z`,
+		"unknown flag: --agent-prot (the nearest known flag is --agent-port)", "unknown flag: --what",
+		`unknown shorthand flag: "z" in -z`,
 		`--handler-queue: "y" is not a whole number`,
 	}, "\n")
 	if err == nil || err.Error() != want {

@@ -75,7 +75,8 @@ func (o *loadOptions) flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.output, "output", "o", "", "directory for report.json and report.html")
 	f.StringVar(&o.api.URL, "api-url", "http://127.0.0.1:8080", "URL of the backend's API")
 	f.StringVar(&o.api.Username, "api-user", "admin", "API user with all rights")
-	f.StringVar(&o.api.Password, "api-password", os.Getenv("LAPWING_PASSWORD"), "that user's password (or $LAPWING_PASSWORD)")
+	f.StringVar(&o.api.Password, "api-password", os.Getenv("LAPWING_PASSWORD"),
+		"that user's password (or $LAPWING_PASSWORD)")
 	f.StringSliceVar(&o.backends, "backends", []string{"ws://127.0.0.1:8081"}, "where agents connect, in turn")
 	f.StringSliceVar(&o.metrics, "metrics-url", nil, "backends' metrics (default /metrics of the API)")
 	f.StringVar(&o.ns, "namespace", "default", "namespace of the agents")
@@ -84,13 +85,16 @@ func (o *loadOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.group.Count, "count", 1000, "agents")
 	f.StringVar(&o.group.Name, "base-entity-name", "test-host", "an agent's name is this, a dash and a number")
 	f.StringSliceVar(&o.group.Subscriptions, "subscriptions", []string{"default"}, "subscriptions of the agents")
-	f.IntVar(&o.group.SubscriptionsPerAgent, "subscriptions-per-agent", 0, "how many of the subscriptions each agent has; 0 is all")
+	f.IntVar(&o.group.SubscriptionsPerAgent, "subscriptions-per-agent", 0,
+		"how many of the subscriptions each agent has; 0 is all")
 	f.IntVar(&o.cut, "scenario-subscriptions", 0,
 		"number of the scenario's subscriptions to use; there are more round-robin checks instead; 0 is all")
 	f.DurationVar(&o.group.Keepalive.Interval, "keepalive-interval", 20*time.Second, "time between keepalives")
-	f.DurationVar(&o.group.Keepalive.Warning, "keepalive-timeout", 120*time.Second, "silence after which the backend warns")
+	f.DurationVar(&o.group.Keepalive.Warning, "keepalive-timeout", 120*time.Second,
+		"silence after which the backend warns")
 	f.StringVar(&o.settings.Protocol, "protocol", load.ProtocolSensu, "sensu or lapwing")
-	f.IntVar(&o.checks.Count, "checks", 10, "checks to create for the agents; 0 to use the existing ones; of a scenario, those with a number in their name")
+	f.IntVar(&o.checks.Count, "checks", 10,
+		"checks to create for the agents; 0 to use the existing ones; of a scenario, those with a number in their name")
 	f.DurationVar(&o.checks.Interval, "check-interval", 10*time.Second, "interval of these checks")
 	f.DurationVar(&o.settings.Duration, "duration", 0, "how long to measure; 0 is until Ctrl-C")
 	f.DurationVar(&o.settings.WarmUp, "warm-up", 15*time.Second, "time with all agents connected before measuring")
@@ -183,7 +187,8 @@ func (o *loadOptions) merge(flags *pflag.FlagSet) (*scenario.Scenario, error) {
 	if o.settings.Statuses, err = parseStatuses(o.statuses); err != nil {
 		return nil, err
 	}
-	if o.settings.HugeEvents, err = strconv.ParseFloat(o.huge, 64); err != nil || o.settings.HugeEvents < 0 || o.settings.HugeEvents > 1 {
+	if o.settings.HugeEvents, err = strconv.ParseFloat(o.huge, 64); err != nil || o.settings.HugeEvents < 0 ||
+		o.settings.HugeEvents > 1 {
 		return nil, fmt.Errorf("--huge-events %s: a share between 0 and 1 is wanted", o.huge)
 	}
 	if o.settings.KillAgents, err = parseShare(o.kill); err != nil {
@@ -195,7 +200,8 @@ func (o *loadOptions) merge(flags *pflag.FlagSet) (*scenario.Scenario, error) {
 	if o.cut != 0 && o.scenario == "" {
 		return nil, errors.New("--scenario-subscriptions needs --scenario")
 	}
-	s := &scenario.Scenario{Name: "flags", Namespace: o.ns, Run: "flags", Agents: []scenario.Agents{o.group}, Load: o.settings}
+	s := &scenario.Scenario{Name: "flags", Namespace: o.ns, Run: "flags", Agents: []scenario.Agents{o.group},
+		Load: o.settings}
 	if o.checks.Count > 0 {
 		o.checks.Name, o.checks.Subscriptions = o.group.Name+"-check-"+scenario.Numbered, o.group.Subscriptions
 		o.checks.Command = scenario.Command

@@ -61,7 +61,8 @@ func TestLoadTurnFlags(t *testing.T) {
 		},
 		{[]string{queueLab, "--checks=0", "--kill-agents=0.05"}, figures{50_000, 0, 0, 150 * time.Millisecond, true, 0.05}},
 		{
-			[]string{"--count=10", "--subscriptions=a,b", "--subscriptions-per-agent=1", "--receipts", "--protocol=lapwing", "--ack-delay=20ms"},
+			[]string{"--count=10", "--subscriptions=a,b", "--subscriptions-per-agent=1", "--receipts", "--protocol=lapwing",
+				"--ack-delay=20ms"},
 			figures{10, 1, 10, 20 * time.Millisecond, true, 0},
 		},
 	} {
@@ -69,7 +70,8 @@ func TestLoadTurnFlags(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := figures{s.AgentCount(), s.Agents[0].SubscriptionsPerAgent, s.EventsPerSecond(), s.Load.AckDelay, s.Load.Receipts, s.Load.KillAgents}
+		got := figures{s.AgentCount(), s.Agents[0].SubscriptionsPerAgent, s.EventsPerSecond(), s.Load.AckDelay,
+			s.Load.Receipts, s.Load.KillAgents}
 		if got != tc.want {
 			t.Errorf("%q make %+v, want %+v", tc.args, got, tc.want)
 		}

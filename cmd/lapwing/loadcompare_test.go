@@ -15,7 +15,8 @@ import (
 func TestLoadCompare(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"few", "many"} {
-		if err := report.Write(filepath.Join(dir, name), &report.Report{Title: "run-" + name, Protocol: "sensu"}); err != nil {
+		if err := report.Write(filepath.Join(dir, name),
+			&report.Report{Title: "run-" + name, Protocol: "sensu"}); err != nil {
 			t.Fatal(err)
 		}
 	}

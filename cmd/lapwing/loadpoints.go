@@ -96,9 +96,11 @@ With --metrics-url the server's CPU time and memory are read from its Prometheus
 	f.IntVar(&o.Senders, "senders", 8, "goroutines that send with --unpaced")
 	f.StringVar(&o.Prefix, "prefix", "load", "first node of the names")
 	f.IntVar(&o.Aggregates, "aggregates", 0, "sums over all hosts that the server computes, of the first metrics")
-	f.StringVar(&rules, "write-aggregation-rules", "", "write the aggregation rules for --aggregates to this file, and end")
+	f.StringVar(&rules, "write-aggregation-rules", "",
+		"write the aggregation rules for --aggregates to this file, and end")
 	f.StringVar(&verify, "verify", "", "URL of the server's Graphite API: read all values back and compare them")
-	f.DurationVar(&settle, "settle", time.Second, "time between the last point and --verify; with --aggregates two intervals and 5s by default")
+	f.DurationVar(&settle, "settle", time.Second,
+		"time between the last point and --verify; with --aggregates two intervals and 5s by default")
 	f.StringVar(&metrics, "metrics-url", "", "URL of the server's Prometheus metrics, for its CPU and memory")
 	return cmd
 }
@@ -140,7 +142,8 @@ func printPoints(w io.Writer, r *points.Result, mine time.Duration, before, afte
 	fmt.Fprintf(w, "%d points in %.1f s: %.0f points/s, %.1f MB/s; load tool %.2f µs of CPU a point", r.Points, seconds,
 		float64(r.Points)/seconds, float64(r.Bytes)/seconds/1e6, mine.Seconds()*1e6/float64(max(r.Points, 1)))
 	if after.cpu > 0 {
-		fmt.Fprintf(w, "; server %.2f µs of CPU a point, %.2f cores, %.0f MiB", (after.cpu-before.cpu)*1e6/float64(max(r.Points, 1)),
+		fmt.Fprintf(w, "; server %.2f µs of CPU a point, %.2f cores, %.0f MiB",
+			(after.cpu-before.cpu)*1e6/float64(max(r.Points, 1)),
 			(after.cpu-before.cpu)/seconds, after.rss/(1<<20))
 	}
 	if !r.Options.Unpaced {

@@ -45,7 +45,8 @@ the time beside them. The exit status is 1 if a request has no good answer.`,
 			for _, kind := range []string{"find", "render", "heavy"} {
 				if t := r.Times[kind]; len(t) > 0 {
 					at := func(q float64) time.Duration { return queries.Quantile(t, q).Round(100 * time.Microsecond) }
-					fmt.Fprintf(out, "%-6s %6d answers: p50 %v, p95 %v, p99 %v, longest %v\n", kind, len(t), at(.5), at(.95), at(.99), at(1))
+					fmt.Fprintf(out, "%-6s %6d answers: p50 %v, p95 %v, p99 %v, longest %v\n", kind, len(t), at(.5), at(.95), at(.99),
+						at(1))
 				}
 			}
 			if r.Refused > 0 {

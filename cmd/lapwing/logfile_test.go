@@ -34,7 +34,8 @@ func TestLogFile(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{path: "five\nsix\n", path + ".1": "a line that is longer than a file\n", path + ".2": "three\n"} {
+	for name, want := range map[string]string{path: "five\nsix\n", path + ".1": "a line that is longer than a file\n",
+		path + ".2": "three\n"} {
 		if got, err := os.ReadFile(name); string(got) != want {
 			t.Errorf("%s holds %q, want %q (%v)", filepath.Base(name), got, want, err)
 		}

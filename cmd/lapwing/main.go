@@ -1,10 +1,10 @@
-// Command lapwing is the whole product in one binary: the backend, the agent and the command-line client. It maps flags,
-// environment and settings files onto the Options of the parts and calls them.
+// Command lapwing is the whole product in one binary: the backend, the agent and the command-line client. It maps
+// flags, environment and settings files onto the Options of the parts and calls them.
 //
 // A subcommand is in the file of its name: backend.go, agent.go, demo.go, doctor.go, migrate.go, load.go. The wiring of
-// `lapwing backend` is in backendrun.go, its flags in backendflags.go, verify and repair in backendstate.go. The client's
-// commands are in package client/ctl. whole.go lists the commands of the product, agentonly.go those of the build for
-// hosts that run an agent only (-tags agentonly).
+// `lapwing backend` is in backendrun.go, its flags in backendflags.go, verify and repair in backendstate.go. The
+// client's commands are in package client/ctl. whole.go lists the commands of the product, agentonly.go those of the
+// build for hosts that run an agent only (-tags agentonly).
 package main
 
 import (

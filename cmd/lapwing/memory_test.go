@@ -22,7 +22,8 @@ func TestHeapLimit(t *testing.T) {
 
 // TestHeapGrowth: a small heap may double, a large one grows by less.
 func TestHeapGrowth(t *testing.T) {
-	for live, want := range map[int64]int{0: 100, 10 << 20: 100, 128 << 20: 100, 256 << 20: 50, 512 << 20: 40, 8 << 30: 40} {
+	for live, want := range map[int64]int{0: 100, 10 << 20: 100, 128 << 20: 100, 256 << 20: 50, 512 << 20: 40,
+		8 << 30: 40} {
 		if got := heapGrowth(live, headroom); got != want {
 			t.Errorf("%d MiB: %d%%, want %d", live>>20, got, want)
 		}
@@ -82,7 +83,8 @@ func TestLimitMemory(t *testing.T) {
 		debug.SetMemoryLimit(tc.runtime)
 		got := limitMemory(tc.flag)
 		if has := debug.SetMemoryLimit(-1); got != tc.want || has != tc.collectorHas {
-			t.Errorf("%s: %d for the backend and %d for the collector, want %d and %d", tc.name, got, has, tc.want, tc.collectorHas)
+			t.Errorf("%s: %d for the backend and %d for the collector, want %d and %d", tc.name, got, has, tc.want,
+				tc.collectorHas)
 		}
 		opts := backend.DefaultOptions()
 		opts.StateDir, opts.MemoryLimit = t.TempDir(), got

@@ -18,14 +18,16 @@ var metricZeros = []string{
 func metricFlags(f *pflag.FlagSet, o *metric.Options) {
 	f.StringVar(&o.LineAddress, "carbon-listen-address", o.LineAddress,
 		"TCP address for Graphite's plaintext protocol, for example 127.0.0.1:2003; none if empty")
-	f.StringVar(&o.UDPAddress, "carbon-udp-listen-address", o.UDPAddress, "UDP address for Graphite's plaintext protocol; none if empty")
+	f.StringVar(&o.UDPAddress, "carbon-udp-listen-address", o.UDPAddress,
+		"UDP address for Graphite's plaintext protocol; none if empty")
 	f.StringVar(&o.GzipAddress, "carbon-gzip-listen-address", o.GzipAddress,
 		"TCP address for Graphite's plaintext protocol on connections compressed with gzip; none if empty")
 	f.StringVar(&o.TLSAddress, "carbon-tls-listen-address", o.TLSAddress,
 		"TCP address for Graphite's plaintext protocol on connections encrypted with TLS; none if empty")
 	f.StringVar(&o.ListenTLS.CertFile, "carbon-tls-cert-file", o.ListenTLS.CertFile,
 		"certificate for --carbon-tls-listen-address with its chain (PEM)")
-	f.StringVar(&o.ListenTLS.KeyFile, "carbon-tls-key-file", o.ListenTLS.KeyFile, "private key for --carbon-tls-cert-file (PEM)")
+	f.StringVar(&o.ListenTLS.KeyFile, "carbon-tls-key-file", o.ListenTLS.KeyFile,
+		"private key for --carbon-tls-cert-file (PEM)")
 	f.StringVar(&o.ListenTLS.ClientCAFile, "carbon-tls-client-ca-file", o.ListenTLS.ClientCAFile,
 		"authorities that must have signed the certificates of senders to --carbon-tls-listen-address (PEM); senders need none "+
 			"if empty")
@@ -52,8 +54,10 @@ func metricFlags(f *pflag.FlagSet, o *metric.Options) {
 	f.BoolVar(&o.Aggregator.Carbon, "aggregate-like-carbon", o.Aggregator.Carbon,
 		"compute the series of --aggregation-rules-file as carbon does: each point counts, and intervals that are still open are stored, too")
 	f.StringVar(&o.RewriteFile, "rewrite-rules-file", o.RewriteFile, "carbon's rewrite-rules.conf")
-	f.StringVar(&o.WhitelistFile, "carbon-whitelist-file", o.WhitelistFile, "carbon's whitelist.conf: names of series that are taken")
-	f.StringVar(&o.BlacklistFile, "carbon-blacklist-file", o.BlacklistFile, "carbon's blacklist.conf: names of series that are refused")
+	f.StringVar(&o.WhitelistFile, "carbon-whitelist-file", o.WhitelistFile,
+		"carbon's whitelist.conf: names of series that are taken")
+	f.StringVar(&o.BlacklistFile, "carbon-blacklist-file", o.BlacklistFile,
+		"carbon's blacklist.conf: names of series that are refused")
 	f.IntVar(&o.Store.MaxSeries, "metric-max-series", o.Store.MaxSeries,
 		"series with recent points; points of further series are refused; 0 for 10,000,000")
 	f.IntVar(&o.Store.CreatesPerMinute, "metric-new-series-per-minute", o.Store.CreatesPerMinute,
@@ -93,7 +97,9 @@ func relayFlags(f *pflag.FlagSet, r *metric.RelayOptions) {
 	f.IntVar(&r.Replication, "relay-replication-factor", r.Replication, "how many of --relay-destinations get each series")
 	f.BoolVar(&r.Diverse, "relay-diverse-replicas", r.Diverse, "place the copies of a series on different hosts")
 	f.StringVar(&r.Protocol, "relay-protocol", r.Protocol, "protocol of --relay-destinations: pickle, line, protobuf, udp or gzip (compressed lines); line for the --carbon-tls-listen-address of another lapwing")
-	f.IntVar(&r.QueueBytes, "relay-queue-bytes", r.QueueBytes, "memory for the points of one destination; more wait on disk")
-	f.Int64Var(&r.SpillBytes, "relay-spill-bytes", r.SpillBytes, "disk for the points of one destination; more are dropped")
+	f.IntVar(&r.QueueBytes, "relay-queue-bytes", r.QueueBytes,
+		"memory for the points of one destination; more wait on disk")
+	f.Int64Var(&r.SpillBytes, "relay-spill-bytes", r.SpillBytes,
+		"disk for the points of one destination; more are dropped")
 	f.BoolVar(&r.Only, "relay-only", r.Only, "store nothing here, and only pass points on to --relay-destinations")
 }

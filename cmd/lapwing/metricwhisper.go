@@ -37,7 +37,8 @@ func (o *whisperOptions) register(cmd *cobra.Command) {
 		"configuration file of lapwing carbon, for --state-dir and the two --storage files")
 	f.StringVarP(&o.store.Dir, "state-dir", "d", "/var/lib/lapwing/carbon",
 		"directory of the server: that of lapwing carbon, or of a backend; its server must be stopped")
-	f.StringVar(&o.store.SchemasFile, "storage-schemas-file", "", "carbon's storage-schemas.conf; the same as the server has")
+	f.StringVar(&o.store.SchemasFile, "storage-schemas-file", "",
+		"carbon's storage-schemas.conf; the same as the server has")
 	f.StringVar(&o.store.AggregationFile, "storage-aggregation-file", "",
 		"carbon's storage-aggregation.conf; the same as the server has")
 	f.IntVar(&o.workers, "workers", 0, "files under way at a time; 0 for the number of CPUs")
@@ -179,7 +180,8 @@ imported: see the report.`,
 	o.register(cmd)
 	f := cmd.Flags()
 	f.StringVar(&match, "match", "", "regular expression: only series whose name it matches")
-	f.StringVar(&names, "tagged-names-file", "", "file with the names of tagged series: a name a line, or a JSON array of names")
+	f.StringVar(&names, "tagged-names-file", "",
+		"file with the names of tagged series: a name a line, or a JSON array of names")
 	f.StringVar(&journal, "journal", "",
 		"file that notes which files are finished (default whisper-import.journal in the directory of the metrics)")
 	f.BoolVar(&noVerify, "no-verify", false, "do not read back and compare what was imported")
@@ -224,7 +226,8 @@ see the report.`,
 	}
 	o.register(cmd)
 	f := cmd.Flags()
-	f.StringArrayVar(&tags, "tag", nil, "expression such as dc=dc1 or host=~web: export tagged series that satisfy all of them")
+	f.StringArrayVar(&tags, "tag", nil,
+		"expression such as dc=dc1 or host=~web: export tagged series that satisfy all of them")
 	f.BoolVar(&w.PlainTagged, "plain-tagged-names", false,
 		"name the files of tagged series by their names and not by a hash, as carbon does with TAG_HASH_FILENAMES = False")
 	f.BoolVar(&w.Overwrite, "overwrite", false, "replace files that are there")

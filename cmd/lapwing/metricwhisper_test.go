@@ -48,7 +48,8 @@ func TestWhisperCommands(t *testing.T) {
 	}
 	archives := []series.Archive{{Step: 10, Points: 360}, {Step: 60, Points: 1440}}
 	now := time.Now().Unix()
-	points := [][]whisper.Point{{{Time: now - 600, Value: 1.5}}, {{Time: now - 7200, Value: 2.5}, {Time: now - 600, Value: 1.5}}}
+	points := [][]whisper.Point{{{Time: now - 600, Value: 1.5}},
+		{{Time: now - 7200, Value: 2.5}, {Time: now - 600, Value: 1.5}}}
 	for _, name := range []string{"a.b", "a.c"} {
 		path, err := whisper.PathOf(tree, name, true)
 		if err != nil {
@@ -65,7 +66,8 @@ func TestWhisperCommands(t *testing.T) {
 	if err != nil || status != 0 {
 		t.Fatalf("import: status %d, %v\n%s", status, err, text)
 	}
-	for _, want := range []string{"files              2\n", "imported           2\n", "points             6", "read back and equal  6\n"} {
+	for _, want := range []string{"files              2\n", "imported           2\n", "points             6",
+		"read back and equal  6\n"} {
 		if !strings.Contains(strings.Join(strings.Fields(text), " "), strings.Join(strings.Fields(want), " ")) {
 			t.Errorf("import says\n%s\nwithout %q", text, want)
 		}

@@ -90,20 +90,26 @@ carried out, 2 something was refused or is not equal after the copy: see the rep
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.from.URL, "from", "", "URL of the Sensu backend's API (default that of sensuctl's profile)")
-	f.StringSliceVarP(&o.files, "file", "f", nil, "file that sensuctl dump wrote, or - for standard input, instead of --from; can be repeated")
+	f.StringSliceVarP(&o.files, "file", "f", nil,
+		"file that sensuctl dump wrote, or - for standard input, instead of --from; can be repeated")
 	f.StringVar(&o.from.Username, "from-username", "", "user at the source, a cluster administrator")
-	f.String("from-password-file", "", "file with that user's password (default: LAPWING_FROM_PASSWORD in the environment)")
+	f.String("from-password-file", "",
+		"file with that user's password (default: LAPWING_FROM_PASSWORD in the environment)")
 	f.StringVar(&o.from.APIKey, "from-api-key", "", "API key at the source, instead of a user (also LAPWING_FROM_API_KEY)")
-	f.StringVar(&o.from.Profile, "from-config-dir", "", "directory of the sensuctl profile to sign in with (default $HOME/.config/sensu/sensuctl)")
+	f.StringVar(&o.from.Profile, "from-config-dir", "",
+		"directory of the sensuctl profile to sign in with (default $HOME/.config/sensu/sensuctl)")
 	f.StringVar(&o.from.CAFile, "from-trusted-ca-file", "", "PEM file of certificate authorities to trust for the source")
-	f.BoolVar(&o.from.Insecure, "from-insecure-skip-tls-verify", false, "do not verify the source's certificate (dangerous)")
+	f.BoolVar(&o.from.Insecure, "from-insecure-skip-tls-verify", false,
+		"do not verify the source's certificate (dangerous)")
 	f.DurationVar(&o.from.Timeout, "from-timeout", time.Minute, "how long to wait for an answer of the source")
 	f.BoolVar(&o.migration.DryRun, "dry-run", false, "compare and report, send nothing")
 	f.BoolVar(&o.migration.Keep, "keep", false, "leave what lapwing has as it is, also where it differs")
 	f.BoolVar(&o.noVerify, "no-verify", false, "do not compare again after the copy")
-	f.StringSliceVar(&o.migration.Namespaces, "namespaces", nil, "namespaces to copy (default all; what has no namespace is copied anyway)")
+	f.StringSliceVar(&o.migration.Namespaces, "namespaces", nil,
+		"namespaces to copy (default all; what has no namespace is copied anyway)")
 	f.StringSliceVar(&o.migration.Skip, "skip", nil, "kinds not to copy, such as events or users")
-	f.StringVar(&o.hashes, "password-hashes", "", "file with a line USER:BCRYPT-HASH for each user, as htpasswd -B writes it")
+	f.StringVar(&o.hashes, "password-hashes", "",
+		"file with a line USER:BCRYPT-HASH for each user, as htpasswd -B writes it")
 	f.IntVar(&o.migration.Parallel, "parallel", migrate.Parallel, "requests under way at a time")
 	f.StringVarP(&o.output, "output", "o", "text", "form of the report: text or json")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not say on the standard error what is being done")
@@ -154,7 +160,8 @@ func runMigrate(cmd *cobra.Command, o *migrateOptions) (*migrate.Report, error) 
 }
 
 // source is what the flags name, and what is to be done with it in the end.
-func (o *migrateOptions) source(cmd *cobra.Command, to *ctl.Connection, cluster string) (migrate.Source, func(), error) {
+func (o *migrateOptions) source(cmd *cobra.Command, to *ctl.Connection,
+	cluster string) (migrate.Source, func(), error) {
 	none := func() {}
 	if len(o.files) > 0 {
 		if o.from.URL != "" {
@@ -253,7 +260,8 @@ func readHashes(name string) (map[string]string, error) {
 			continue
 		}
 		user, hash, ok := strings.Cut(line, ":")
-		if !ok || user == "" || !slices.ContainsFunc([]string{"$2a$", "$2b$", "$2y$"}, func(p string) bool { return strings.HasPrefix(hash, p) }) {
+		if !ok || user == "" || !slices.ContainsFunc([]string{"$2a$", "$2b$", "$2y$"},
+			func(p string) bool { return strings.HasPrefix(hash, p) }) {
 			return nil, fmt.Errorf("--password-hashes: line %d of %s is not USER:HASH with a bcrypt hash ($2a$…)", n, name)
 		}
 		out[user] = hash

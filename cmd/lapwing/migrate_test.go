@@ -67,7 +67,8 @@ func TestMigrateSensu(t *testing.T) {
 	}
 
 	out, errOut, code := command(smallDump, "-f", "-", "-o", "json", "--dry-run")
-	if r := report(out); code != 0 || !r.DryRun || r.Verified || len(r.Changes) != 2 || !strings.Contains(errOut, "checks: 1") {
+	if r := report(out); code != 0 || !r.DryRun || r.Verified || len(r.Changes) != 2 ||
+		!strings.Contains(errOut, "checks: 1") {
 		t.Errorf("dry run: exit %d\n%s\n%s", code, out, errOut)
 	}
 	out, errOut, code = command("", "-f", textFile(t, smallDump), "-o", "json", "-q")
@@ -83,7 +84,8 @@ func TestMigrateSensu(t *testing.T) {
 	}
 
 	password := textFile(t, testbackend.Password+"\n")
-	out, errOut, code = command("", "--from", urlOf(from), "--from-username", testbackend.User, "--from-password-file", password)
+	out, errOut, code = command("", "--from", urlOf(from), "--from-username", testbackend.User, "--from-password-file",
+		password)
 	if code != 0 || !strings.Contains(out, "equal now") {
 		t.Errorf("copy of a backend: exit %d\n%s\n%s", code, out, errOut)
 	}

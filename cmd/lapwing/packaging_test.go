@@ -19,7 +19,8 @@ const packaging = "../../packaging"
 // commentedKey is an option that is commented out, or goes on with one.
 var commentedKey = regexp.MustCompile(`(?m)^#( *[a-z-]+:.*|  .*)$`)
 
-// TestExampleConfigurations has the programs read the files that come with them, as they are and with all that is commented out.
+// TestExampleConfigurations has the programs read the files that come with them, as they are and with all that is
+// commented out.
 func TestExampleConfigurations(t *testing.T) {
 	for name, register := range map[string]func(*pflag.FlagSet){
 		"agent.yml":   new(agentFlags).register,
@@ -50,8 +51,8 @@ func TestExampleConfigurations(t *testing.T) {
 	}
 }
 
-// TestConfigurationsOfSensu has both programs read a file with all that a Sensu knows: each key means something here, or is
-// told with what to do instead.
+// TestConfigurationsOfSensu has both programs read a file with all that a Sensu knows: each key means something here,
+// or is told with what to do instead.
 func TestConfigurationsOfSensu(t *testing.T) {
 	for name, tc := range map[string]struct {
 		register func(*pflag.FlagSet)
@@ -125,7 +126,8 @@ func TestUnits(t *testing.T) {
 		if want := reload; values["ExecReload"] != want {
 			t.Errorf("%s reloads with %q, want %q", unit, values["ExecReload"], want)
 		}
-		if want := []string{"/usr/bin/lapwing", tc.command, "--config-file", file}; strings.Join(start, " ") != strings.Join(want, " ") {
+		want := []string{"/usr/bin/lapwing", tc.command, "--config-file", file}
+		if strings.Join(start, " ") != strings.Join(want, " ") {
 			t.Errorf("%s starts %q, want %q", unit, start, want)
 		}
 		if got, want := tc.system+"/"+values[tc.setting], p.Lookup(tc.option).DefValue; got != want {

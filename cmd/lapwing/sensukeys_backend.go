@@ -2,11 +2,12 @@
 
 package main
 
-// sensuBackendKeys are the keys of a sensu-backend 6.12 that our backend does not have. They are accepted with a warning,
-// so that an old configuration file works as it is.
+// sensuBackendKeys are the keys of a sensu-backend 6.12 that our backend does not have. They are accepted with a
+// warning, so that an old configuration file works as it is.
 var sensuBackendKeys = adviceFor(map[string][]string{
 	"lapwing does not use etcd: its data is in state-dir": {
-		"etcd-advertise-client-urls", "etcd-cert-file", "etcd-cipher-suites", "etcd-client-cert-auth", "etcd-client-log-level",
+		"etcd-advertise-client-urls", "etcd-cert-file", "etcd-cipher-suites", "etcd-client-cert-auth",
+		"etcd-client-log-level",
 		"etcd-client-password", "etcd-client-urls", "etcd-client-username", "etcd-discovery", "etcd-discovery-srv",
 		"etcd-election-timeout", "etcd-heartbeat-interval", "etcd-initial-advertise-peer-urls", "etcd-initial-cluster",
 		"etcd-initial-cluster-state", "etcd-initial-cluster-token", "etcd-key-file", "etcd-listen-client-urls",
@@ -26,7 +27,8 @@ var sensuBackendKeys = adviceFor(map[string][]string{
 	"lapwing does not limit the rate of connections; its agents spread theirs":    {"agent-rate-limit", "agent-burst-limit"},
 	"name the lists in agent-auth-crl-urls, which switches the check on":          {"enable-cert-revocation-check"},
 	"scrape /metrics of the API": {
-		"disable-platform-metrics", "platform-metrics-logging-interval", "platform-metrics-log-file", "metrics-refresh-interval",
+		"disable-platform-metrics", "platform-metrics-logging-interval", "platform-metrics-log-file",
+		"metrics-refresh-interval",
 	},
 	"a pipeline or handler sends events elsewhere; the API at /api/lapwing/v1 streams them": {
 		"event-log-file", "event-log-buffer-size", "event-log-buffer-wait", "event-log-parallel-encoders",
@@ -34,7 +36,8 @@ var sensuBackendKeys = adviceFor(map[string][]string{
 	"events wait in the event log, not in queues of workers; doctor says what limits a backend": {
 		"eventd-workers", "eventd-buffer-size", "keepalived-workers", "keepalived-buffer-size",
 	},
-	"use handler-workers and handler-queue":                                        {"pipelined-workers", "pipelined-buffer-size"},
+	"use handler-workers and handler-queue": {"pipelined-workers",
+		"pipelined-buffer-size"},
 	"log lines always have milliseconds":                                           {"log-millisecond-timestamps"},
 	"the backend has no entity of its own":                                         {"labels", "annotations"},
 	"run a binary that was built with make dist FIPS=1, or set GODEBUG=fips140=on": {"require-fips", "require-openssl"},

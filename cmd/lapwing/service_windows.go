@@ -75,14 +75,16 @@ func addServiceCommand(agent *cobra.Command, f *agentFlags) {
 	agent.AddCommand(service)
 }
 
-// serviceArgs is the command line of the service. Windows starts it in a directory of its own, so paths become absolute.
+// serviceArgs is the command line of the service. Windows starts it in a directory of its own, so paths become
+// absolute.
 func serviceArgs(cmd *cobra.Command, file *logFile) ([]string, error) {
 	log, err := filepath.Abs(file.path)
 	if err != nil {
 		return nil, fmt.Errorf("install service: %w", err)
 	}
 	args := []string{
-		"agent", "service", "run", "--log-file", log, "--log-max-size", fmt.Sprint(file.maxSize), "--log-retention-files", fmt.Sprint(file.keep),
+		"agent", "service", "run", "--log-file", log, "--log-max-size", fmt.Sprint(file.maxSize), "--log-retention-files",
+		fmt.Sprint(file.keep),
 	}
 	if f := cmd.Flags().Lookup("config-file"); f != nil && f.Changed {
 		config, err := filepath.Abs(f.Value.String())
@@ -105,7 +107,8 @@ func installService(args []string) error {
 	}
 	defer func() { _ = m.Disconnect() }()
 	s, err := m.CreateService(serviceName, program, mgr.Config{
-		DisplayName: "lapwing agent", Description: "Runs checks on this host and reports their results.", StartType: mgr.StartAutomatic, DelayedAutoStart: true,
+		DisplayName: "lapwing agent", Description: "Runs checks on this host and reports their results.",
+		StartType: mgr.StartAutomatic, DelayedAutoStart: true,
 	}, args...)
 	if err != nil {
 		return fmt.Errorf("install service %s: %w", serviceName, err)
@@ -170,7 +173,8 @@ type agentService struct {
 }
 
 // Execute runs the agent until the manager wants it to stop. The exit code 1 has it started again.
-func (s *agentService) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (specific bool, code uint32) {
+func (s *agentService) Execute(_ []string, requests <-chan svc.ChangeRequest,
+	status chan<- svc.Status) (specific bool, code uint32) {
 	const accepts = svc.AcceptStop | svc.AcceptShutdown | svc.AcceptParamChange
 	status <- svc.Status{State: svc.StartPending}
 	ctx, stop := context.WithCancel(context.Background())

@@ -45,7 +45,8 @@ func TestServiceThatFails(t *testing.T) {
 		run:    func(context.Context, <-chan os.Signal) error { return errors.New("no such file") },
 		failed: func(err error) { told = err },
 	}
-	if specific, code := s.Execute(nil, make(chan svc.ChangeRequest), make(chan svc.Status, 10)); !specific || code != 1 || told == nil {
+	if specific, code := s.Execute(nil, make(chan svc.ChangeRequest), make(chan svc.Status, 10)); !specific || code != 1 ||
+		told == nil {
 		t.Errorf("ended with %v %d, told %v", specific, code, told)
 	}
 }

@@ -40,8 +40,8 @@ type notice struct {
 	args    []any
 }
 
-// logNotices logs those that were not told before, and returns all that have been told now: a program that reads its settings
-// again does not repeat itself.
+// logNotices logs those that were not told before, and returns all that have been told now: a program that reads its
+// settings again does not repeat itself.
 func logNotices(log *slog.Logger, notices []notice, told map[string]bool) map[string]bool {
 	now := map[string]bool{}
 	for _, n := range notices {
@@ -54,9 +54,10 @@ func logNotices(log *slog.Logger, notices []notice, told map[string]bool) map[st
 	return now
 }
 
-// settings fills flags that the command line leaves alone: from the environment (each of the prefixes, then the flag's name
-// in upper case with "_" for "-"; an empty variable counts as not set, as it does for Sensu), then from the YAML file with the
-// flags' names as keys. The file may be missing unless the command line names it. The error has all that is wrong.
+// settings fills flags that the command line leaves alone: from the environment (each of the prefixes, then the flag's
+// name in upper case with "_" for "-"; an empty variable counts as not set, as it does for Sensu), then from the YAML
+// file with the flags' names as keys. The file may be missing unless the command line names it. The error has all that
+// is wrong.
 func settings(flags *pflag.FlagSet, p program) ([]notice, error) {
 	notices, err := p.fromEnvironment(flags)
 	more, fileErr := p.fromFile(flags)
@@ -216,8 +217,8 @@ func (p program) keys(flags *pflag.FlagSet) []string {
 	return keys
 }
 
-// setVariable gives a flag the value of an environment variable: lists are separated by blanks, and maps are JSON, as Sensu
-// has it.
+// setVariable gives a flag the value of an environment variable: lists are separated by blanks, and maps are JSON, as
+// Sensu has it.
 func setVariable(flags *pflag.FlagSet, f *pflag.Flag, text string) error {
 	switch f.Value.Type() {
 	case "stringSlice", "stringArray":
@@ -313,7 +314,8 @@ func scalar(node *yaml.Node) (text string, ok bool, err error) {
 	return node.Value, true, nil
 }
 
-// forFlag writes a scalar as pflag reads it: YAML has more words for true and false, and may write a whole number as 1e6.
+// forFlag writes a scalar as pflag reads it: YAML has more words for true and false, and may write a whole number as
+// 1e6.
 func forFlag(f *pflag.Flag, text string) string {
 	switch kind := f.Value.Type(); {
 	case kind == "bool":

@@ -51,7 +51,8 @@ func TestSettingsPrecedence(t *testing.T) {
 	if _, err := settings(f, program{prefixes: []string{"LAPWING_T_", "SENSU_T_"}, file: "/nonexistent"}); err != nil {
 		t.Fatal(err)
 	}
-	if v.name != "flag" || v.port != 8081 || v.wait != 7*time.Second || !slices.Equal(v.list, []string{"c", "d"}) || v.labels["rack"] != "7" || v.labels["site"] != "x" || !v.enabled {
+	if v.name != "flag" || v.port != 8081 || v.wait != 7*time.Second || !slices.Equal(v.list, []string{"c", "d"}) ||
+		v.labels["rack"] != "7" || v.labels["site"] != "x" || !v.enabled {
 		t.Errorf("%+v", v)
 	}
 }
@@ -76,7 +77,8 @@ func TestSettingsErrorsNameTheThing(t *testing.T) {
 		if err := f.Parse([]string{"--config-file", file}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := settings(f, program{}); err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), file) {
+		if _, err := settings(f, program{}); err == nil || !strings.Contains(err.Error(), tc.want) ||
+			!strings.Contains(err.Error(), file) {
 			t.Errorf("%q: %v, want an error with %q and the file's name", tc.file, err, tc.want)
 		}
 	}
@@ -90,7 +92,8 @@ func TestSettingsErrorsNameTheThing(t *testing.T) {
 	}
 	t.Setenv("LAPWING_T_AGENT_PORT", "x")
 	f, _ = flags()
-	if _, err := settings(f, program{prefixes: []string{"LAPWING_T_"}}); err == nil || !strings.Contains(err.Error(), "LAPWING_T_AGENT_PORT") {
+	if _, err := settings(f, program{prefixes: []string{"LAPWING_T_"}}); err == nil ||
+		!strings.Contains(err.Error(), "LAPWING_T_AGENT_PORT") {
 		t.Errorf("bad environment: %v", err)
 	}
 }
@@ -139,7 +142,8 @@ labels:
 	}
 	want := map[string]string{
 		"asset_id": "12345678", "big": "123456789012345678901234567890", "version": "1.10", "float": "6.02e23", "zero": "007",
-		"date": "2024-01-02", "time": "2024-01-02T03:04:05Z", "bool": "yes", "true": "true", "42": "int key", "comma": "a,b=c", "quote": `"q"`,
+		"date": "2024-01-02", "time": "2024-01-02T03:04:05Z", "bool": "yes", "true": "true", "42": "int key",
+		"comma": "a,b=c", "quote": `"q"`,
 	}
 	if !maps.Equal(v.labels, want) {
 		t.Errorf("labels %q, want %q", v.labels, want)
@@ -155,7 +159,8 @@ labels:
 
 	t.Setenv("LAPWING_T_LABELS", `{"asset_id": 12345678, "big": 12345678901234567890, "f": 1.10, "b": true, "s": "a,b=\"c\""}`)
 	v, _, err = read(t, program{prefixes: []string{"LAPWING_T_"}}, "")
-	want = map[string]string{"asset_id": "12345678", "big": "12345678901234567890", "f": "1.10", "b": "true", "s": `a,b="c"`}
+	want = map[string]string{"asset_id": "12345678", "big": "12345678901234567890", "f": "1.10", "b": "true",
+		"s": `a,b="c"`}
 	if err != nil || !maps.Equal(v.labels, want) {
 		t.Errorf("labels of the environment %q, want %q (%v)", v.labels, want, err)
 	}
@@ -234,7 +239,8 @@ func TestSettingsOfSensuAreTold(t *testing.T) {
 }
 
 func TestUnknownVariablesAreTold(t *testing.T) {
-	p := program{prefixes: []string{"LAPWING_T_", "SENSU_"}, shared: "SENSU_", sensu: map[string]string{"discover-processes": "advice"}}
+	p := program{prefixes: []string{"LAPWING_T_", "SENSU_"}, shared: "SENSU_",
+		sensu: map[string]string{"discover-processes": "advice"}}
 	for name, value := range map[string]string{
 		"LAPWING_T_AGENT_PROT":     "1",      // a typo
 		"LAPWING_T_WHATEVER":       "1",      // ours, but no flag
@@ -252,8 +258,10 @@ func TestUnknownVariablesAreTold(t *testing.T) {
 	}
 	text := said(notices)
 	for _, want := range []string{
-		"LAPWING_T_AGENT_PROT nearest LAPWING_T_AGENT_PORT", "unknown environment variable has no effect variable LAPWING_T_WHATEVER",
-		"setting of Sensu has no effect variable SENSU_DISCOVER_PROCESSES advice advice", "SENSU_SUBSCRIPTION nearest SENSU_SUBSCRIPTIONS",
+		"LAPWING_T_AGENT_PROT nearest LAPWING_T_AGENT_PORT",
+		"unknown environment variable has no effect variable LAPWING_T_WHATEVER",
+		"setting of Sensu has no effect variable SENSU_DISCOVER_PROCESSES advice advice",
+		"SENSU_SUBSCRIPTION nearest SENSU_SUBSCRIPTIONS",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q", want)

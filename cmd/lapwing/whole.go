@@ -22,7 +22,8 @@ hands incidents to handlers.
   lapwing carbon      run a Graphite server alone
   lapwing doctor      say what limits a backend now
   lapwing configure   sign in, then: lapwing event list`
-	root.AddCommand(backendCommand(), agentCommand(), demoCommand(), doctorCommand(), migrateCommand(), backupCommand(), restoreCommand(),
+	root.AddCommand(backendCommand(), agentCommand(), demoCommand(), doctorCommand(), migrateCommand(), backupCommand(),
+		restoreCommand(),
 		loadCommand(), loadWorkerCommand(), carbonCommand())
 	ctl.Add(root)
 }
