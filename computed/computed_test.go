@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,12 +40,30 @@ func fails(name string, status uint32) *plan {
 	return &plan{name: name, statuses: map[string]uint32{"web1": status}}
 }
 
+// logged is a log that is read while the runner writes.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 // world is a runner of plans, with what it works on.
 type world struct {
 	*testcomputed.World[*plan]
 	runner   *Runner
 	registry *prometheus.Registry
-	log      strings.Builder
+	log      logged
 
 	// The lock of World guards the fields below.
 	away    bool          // another member acts
@@ -304,14 +323,18 @@ func TestBounds(t *testing.T) {
 		}
 		w.Define(defs...)
 		stop := testcomputed.Start(t, w.runner)
-		if w.atOnce != 4 || w.begun != 4 {
-			t.Errorf("%d evaluations, %d at a time", w.begun, w.atOnce)
+		counts := func(begun int) {
+			t.Helper()
+			w.Lock()
+			defer w.Unlock()
+			if w.atOnce != 4 || w.begun != begun {
+				t.Errorf("%d evaluations, %d at a time; want %d, 4", w.begun, w.atOnce, begun)
+			}
 		}
+		counts(4)
 		close(w.slow)
 		synctest.Wait()
-		if w.atOnce != 4 || w.begun != 9 {
-			t.Errorf("%d evaluations, %d at a time", w.begun, w.atOnce)
-		}
+		counts(9)
 		w.Set(func() { w.slow = make(chan struct{}) })
 		w.Took()
 		testcomputed.Pass(10 * time.Second)
@@ -340,8 +363,9 @@ func TestFailures(t *testing.T) {
 			if n := strings.Count(w.log.String(), "the evaluation has no result"); n != logged {
 				t.Errorf("%s: %d lines, want %d: %s", what, n, logged, w.log.String())
 			}
-			if w.status != status {
-				t.Errorf("%s: the report is %q, want %q", what, w.status, status)
+			var got string
+			if w.Set(func() { got = w.status }); got != status {
+				t.Errorf("%s: the report is %q, want %q", what, got, status)
 			}
 		}
 		check("at the start", 2, 0, 0, "cpu <nil>, disk <nil>")
