@@ -1,4 +1,5 @@
-// Package filewatch tells a part that a file of an operator has changed, by looking at its time and size now and then.
+// Package filewatch tells a part that a file of an operator has changed, by looking at its time, its size and
+// which file it is now and then.
 //
 // A file that is gone is told only when it is still gone at the next look, because some programs save a file by
 // removing it first.
@@ -24,9 +25,9 @@ type Options struct {
 // Watcher looks at files.
 type Watcher struct {
 	options Options
-	seen    []look // of the last call of Changed, or of New
-	gone    []bool // the file was missing at the last look, and seen has it
-	again   func() // for looks that find no change; nil for nothing. Only the watcher's goroutine uses it
+	seen    []os.FileInfo // of the last call of Changed, or of New
+	gone    []bool        // the file was missing at the last look, and seen has it
+	again   func()        // for looks that find no change; nil for nothing. Only the watcher's goroutine uses it
 
 	mu     sync.Mutex // guards the fields below
 	cancel context.CancelFunc
@@ -34,19 +35,22 @@ type Watcher struct {
 	ended  bool
 }
 
-// look is what a look at a file finds.
-type look struct {
-	there bool
-	time  time.Time
-	size  int64
-}
-
-func lookAt(path string) look {
+// lookAt returns nil if there is no such file.
+func lookAt(path string) os.FileInfo {
 	info, err := os.Stat(path)
 	if err != nil {
-		return look{}
+		return nil
 	}
-	return look{true, info.ModTime(), info.Size()}
+	return info
+}
+
+// same reports whether two looks have found the same. A file in the place of another one may have its size, and its time,
+// too: the clock of files moves every few milliseconds only.
+func same(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
 // New takes a first look at the files. The caller reads them after New, so that no change is lost.
@@ -122,12 +126,12 @@ func (w *Watcher) changed() bool {
 	changed := false
 	for i, path := range w.options.Paths {
 		now := lookAt(path)
-		if w.seen[i].there && !now.there && !w.gone[i] {
+		if w.seen[i] != nil && now == nil && !w.gone[i] {
 			w.gone[i] = true
 			continue
 		}
 		w.gone[i] = false
-		if now != w.seen[i] {
+		if !same(now, w.seen[i]) {
 			w.seen[i] = now
 			changed = true
 		}

@@ -33,6 +33,12 @@ func TestWatcher(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		rename := func(from, to string) {
+			t.Helper()
+			if err := os.Rename(from, to); err != nil {
+				t.Fatal(err)
+			}
+		}
 		write(one, "a", 1)
 		var calls atomic.Int32
 		w, err := New(Options{Paths: []string{one, "", two}, Every: time.Second, Changed: func() { calls.Add(1) }})
@@ -57,14 +63,17 @@ func TestWatcher(t *testing.T) {
 		check(1, "a new size")
 		write(one, "aa", 1)
 		check(1, "an older time")
+		write(one+".new", "bb", 1)
+		rename(one+".new", one)
+		check(1, "another file of the same time and size")
 		write(two, "x", 1)
 		check(1, "it appeared")
 		write(one, "c", 3)
 		write(two, "c", 3)
 		check(1, "two changed")
-		remove(one)
+		rename(one, one+".away")
 		check(0, "gone once")
-		write(one, "c", 3)
+		rename(one+".away", one)
 		check(0, "back as it was")
 		remove(one)
 		check(0, "gone once")
