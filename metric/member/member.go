@@ -462,8 +462,14 @@ func (g *Group) Receive(ctx context.Context, batch []byte) error {
 
 // Settle waits until all points that were added before are delivered or on disk.
 func (g *Group) Settle(ctx context.Context) error {
+	peers := g.now.Load().peers
+	for _, p := range peers {
+		if p != nil {
+			p.flush()
+		}
+	}
 	var errs []error
-	for _, p := range g.now.Load().peers {
+	for _, p := range peers {
 		if p != nil {
 			errs = append(errs, p.settle(ctx))
 		}

@@ -195,11 +195,7 @@ func (p *Peer) encode(ctx context.Context) {
 		select {
 		case <-p.wake:
 		case <-tick.C:
-			p.mu.Lock()
-			if len(p.points) > 0 {
-				p.fill()
-			}
-			p.mu.Unlock()
+			p.flush()
 			p.rescue()
 		case <-ctx.Done():
 			ended = true
@@ -415,6 +411,15 @@ func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
+	}
+}
+
+// flush has the points that were added before sent at once.
+func (p *Peer) flush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.points) > 0 && !p.ended {
+		p.fill()
 	}
 }
 
