@@ -11,8 +11,6 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
-	"github.com/prometheus/prometheus/tsdb/chunkenc"
-	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/prometheus/prometheus/tsdb/index"
 
 	"github.com/lapwing-monitoring/lapwing/metric/series"
@@ -380,38 +378,23 @@ func (s *Store) recoverTier(t *tier) error {
 	return postings.Err()
 }
 
-// newestOfEach returns the time in ms of the newest sample of each series in the head: a sender may be behind others,
-// or ahead of all. It reads the last chunk of each series, before new samples come.
+// newestOfEach returns the time in ms of the newest sample of each series in the head: a sender may be behind others, or
+// ahead of all. It reads the last chunk of each series, before new samples come.
 func (t *tier) newestOfEach() (map[storage.SeriesRef]int64, error) {
-	head, err := t.db.Head().Index()
+	r, err := t.headReader()
 	if err != nil {
 		return nil, err
 	}
-	defer head.Close()
-	chunkReader, err := t.db.Head().Chunks()
-	if err != nil {
-		return nil, err
-	}
-	defer chunkReader.Close()
+	defer r.close()
 	name, value := index.AllPostingsKey()
-	postings, err := head.Postings(context.Background(), name, value)
+	postings, err := r.index.Postings(context.Background(), name, value)
 	if err != nil {
 		return nil, err
 	}
 	newest := map[storage.SeriesRef]int64{}
-	var b labels.ScratchBuilder
-	var metas []chunks.Meta
-	var it chunkenc.Iterator
 	for postings.Next() {
-		if err := head.Series(postings.At(), &b, &metas); err != nil || len(metas) == 0 {
-			continue
-		}
-		chunk, _, err := chunkReader.ChunkOrIterable(metas[len(metas)-1])
-		if err != nil || chunk == nil {
-			continue
-		}
-		for it = chunk.Iterator(it); it.Next() != chunkenc.ValNone; {
-			newest[postings.At()] = it.AtT()
+		if at, ok := r.newest(postings.At()); ok {
+			newest[postings.At()] = at
 		}
 	}
 	return newest, postings.Err()

@@ -29,8 +29,9 @@ type Series struct {
 	closed bool
 	plan   *plan
 	// last is the time in ms of the newest sample in the finest tier. Samples up to doubt may be there from before
-	// Open.
+	// Open; sure says that one of doubt is there.
 	last, doubt int64
+	sure        bool
 	// newest is the value at last.
 	newest float64
 	// opened is the time of Open, in seconds, or that of points from before it, if they are later. Slots that began by

@@ -377,6 +377,9 @@ func (sh *shard) sample(se *Series, t int64, v float64, now int64, n *tally) {
 	if l.ref == 0 {
 		sh.register(se)
 	}
+	if t <= se.doubt && !se.sure {
+		sh.makeSure(se)
+	}
 	switch {
 	case t > se.last && t > se.doubt:
 		// The normal case: a later point.
@@ -478,6 +481,9 @@ func (sh *shard) forget() {
 // earlier reports whether the tier of level k may have samples of a second or slot that late does not know, because
 // they are from before the start of the process or from before Open.
 func (sh *shard) earlier(se *Series, k int, sec int64) bool {
+	if k == 0 {
+		return sec*1000 <= se.doubt
+	}
 	return sec*1000 <= max(se.doubt, se.plan.tiers[k].startMax)
 }
 
@@ -554,6 +560,20 @@ func (sh *shard) register(se *Series) {
 	case oldest != math.MaxInt64:
 		se.opened = min(se.opened, oldest/1000)
 		se.doubt = max(oldest, se.doubt)
+	}
+}
+
+// makeSure looks what the newest sample of a series is, once for each series whose points are older than those of others. It
+// is cheaper than to look at each of its seconds.
+func (sh *shard) makeSure(se *Series) {
+	se.sure = true
+	t := se.plan.tiers[0]
+	newest, err := t.newest(sh.store.ctx, se.levels[0].ref, sh.labels(se.name))
+	if err == nil {
+		se.doubt = min(se.doubt, newest)
+	} else if sh.store.ctx.Err() == nil {
+		sh.store.rare.Warn("cannot look up the newest point of a series, so each of its earlier seconds is looked up", t.name(),
+			"tier", t.name(), "err", err)
 	}
 }
 
@@ -696,6 +716,6 @@ func (sh *shard) replan(se *Series, p *plan) {
 	if finest {
 		se.levels[0].ref = ref
 	} else {
-		se.last, se.doubt = 0, 0
+		se.last, se.doubt, se.sure = 0, 0, false
 	}
 }

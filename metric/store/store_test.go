@@ -376,3 +376,66 @@ func TestManyOldPoints(t *testing.T) {
 		t.Errorf("%d points were not appended", n)
 	}
 }
+
+// After a restart, a sender whose points are hours old goes on: nothing is looked up for its new seconds, and a rewrite of an
+// old one counts, whether the tier has the points in order, late, or in a block.
+func TestOldSenderAfterRestart(t *testing.T) {
+	t.Parallel()
+	const now = start0 + 36000
+	finest := func(b *bundle) *tier { return (*b.s.tiers.Load())[0] }
+	for name, prepare := range map[string]func(b *bundle, old func()) error{
+		"in order": func(b *bundle, old func()) error { old(); return nil },
+		"late": func(b *bundle, old func()) error {
+			b.put("new", now, 1)
+			b.drain()
+			old()
+			return nil
+		},
+		"in a block": func(b *bundle, old func()) error {
+			old()
+			b.put("new", now, 1)
+			b.drain()
+			return b.s.retire(finest(b))
+		},
+		"in a block of late points": func(b *bundle, old func()) error {
+			b.put("new", now, 1)
+			b.drain()
+			old()
+			return finest(b).db.CompactOOOHead(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := open(t, Options{Policy: fixed(policy(series.Last, 0, series.Archive{Step: 1, Points: 86400})), Shards: 1})
+			b.clock.t.Store(now)
+			err := prepare(b, func() {
+				for i := range int64(10) {
+					b.put("old", start0+i, float64(i))
+				}
+				b.drain()
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.stop()
+			b.start()
+			b.put("new", now+2, 1)
+			for i := int64(10); i < 20; i++ {
+				b.put("old", start0+i, float64(i))
+			}
+			b.drain()
+			sh := b.s.shards[0]
+			sh.mu.Lock()
+			if len(sh.probed) > 0 {
+				t.Errorf("%d spans were looked up", len(sh.probed))
+			}
+			sh.mu.Unlock()
+			b.put("old", start0+5, 50)
+			b.put("old", start0+15, 150)
+			b.drain()
+			want := []float64{0, 1, 2, 3, 4, 50, 6, 7, 8, 9, 10, 11, 12, 13, 14, 150, 16, 17, 18, 19}
+			if got := b.fetch("old", start0-1, start0+19).Values; !same(got, want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+		})
+	}
+}
