@@ -73,8 +73,8 @@ type slotKey struct {
 	slot   int64
 }
 
-// probeSlots is how many seconds or slots, one step apart, a look into a tier covers: about a chunk of the TSDB, which
-// is decoded as a whole.
+// probeSlots is how many seconds or slots, one step apart, a look into a tier covers: a chunk of the TSDB, which is decoded as
+// a whole, has up to four times as many.
 const probeSlots = 120
 
 func newShard(s *Store, id int) *shard {

@@ -49,7 +49,11 @@ type tier struct {
 
 const hour = int64(time.Hour / time.Millisecond)
 
-// blockTime returns the time that a block of a tier spans, in ms. A chunk should have its 120 samples, so blocks of
+// samplesPerChunk bounds the samples of a chunk, which costs 23 bytes besides them. The TSDB's default is 120, and it
+// bounds a chunk's bytes, too.
+const samplesPerChunk = 480
+
+// blockTime returns the time that a block of a tier spans, in ms. A chunk should have at least 120 samples, so blocks of
 // coarse tiers are long; they are bounded because all of a block's time is in the head and in the write-ahead log
 // before. Data live until their whole block has expired, so blocks of a short retention are short.
 func blockTime(a series.Archive) int64 {
@@ -142,6 +146,7 @@ func (s *Store) openDB(t *tier) error {
 	o.MaxBlockDuration = t.maxBlock()
 	o.RetentionDuration = t.archive.Retention()*1000 + t.block
 	o.OutOfOrderTimeWindow = t.window
+	o.SamplesPerChunk = samplesPerChunk
 	o.IsolationDisabled = true
 	o.NewCompactorFunc = s.newCompactor(t)
 	o.BlocksToDelete = func(blocks []*tsdb.Block) map[ulid.ULID]struct{} {
