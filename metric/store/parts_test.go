@@ -984,3 +984,64 @@ func TestCompactionWaitsForGroups(t *testing.T) {
 	}
 	<-inner.wrote
 }
+
+// A kill during a compaction of late points, which are in a chunk file that is not written yet.
+func TestKillDuringLateCompaction(t *testing.T) {
+	b := open(t, Options{Policy: fixed(policy(series.Last, 0, series.Archive{Step: 1, Points: 86400})), Shards: 1})
+	b.clock.t.Store(start0 + 36000)
+	b.put("new", start0+36000, 1)
+	b.drain()
+	finest := (*b.s.tiers.Load())[0]
+	if err := b.s.retire(finest); err != nil { // with a block, a start passes over the log of points in order
+		t.Fatal(err)
+	}
+	b.put("new", start0+36001, 1)
+	b.drain()
+	var want []float64
+	put := func(i int64) {
+		want = append(want, float64(i))
+		b.put("old", start0+i, float64(i))
+		b.drain()
+	}
+	for i := range int64(5) {
+		put(i)
+	}
+	if _, err := tsdb.NewOOOCompactionHead(ctx, finest.db.Head()); err != nil {
+		t.Fatal(err)
+	}
+	for i := int64(5); i < 8; i++ {
+		put(i)
+	}
+	for range 2 { // the second kill comes at once after the start
+		b.o.Dir = b.copy()
+		b.start()
+		if got := b.fetch("old", start0-1, start0+7).Values; !same(got, want) {
+			t.Errorf("after a kill there are %v, want %v", got, want)
+		}
+	}
+}
+
+// A kill while the log of late points is replaced.
+func TestKillWhileLateLogIsReplaced(t *testing.T) {
+	for name, left := range map[string][2]bool{"both are there": {true, true}, "the old one is away": {false, true}} {
+		tier := t.TempDir()
+		for i, dir := range []string{lateLog, lateLogOld} {
+			if left[i] {
+				if err := os.Mkdir(filepath.Join(tier, dir), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				write(t, filepath.Join(tier, dir, "00000000"), "")
+			}
+		}
+		if err := os.Mkdir(filepath.Join(tier, lateLogNew), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := keepLatePoints(tier); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		entries, err := os.ReadDir(tier)
+		if err != nil || len(entries) != 1 || entries[0].Name() != lateLog || !exists(filepath.Join(tier, lateLog, "00000000")) {
+			t.Errorf("%s: there are %v, %v", name, entries, err)
+		}
+	}
+}

@@ -246,11 +246,12 @@ func New(o Options) (*Store, error) {
 		return nil, fmt.Errorf("open metric store: %w", err)
 	}
 	clean := filepath.Join(o.Dir, cleanFile)
-	if err := s.openTiers(); err != nil {
+	stopped := exists(clean)
+	if err := s.openTiers(stopped); err != nil {
 		s.cancel()
 		return nil, errors.Join(err, s.closeTiers())
 	}
-	if _, err := os.Stat(clean); err != nil {
+	if !stopped {
 		s.crashed = len(*s.tiers.Load()) > 0
 	} else if err := os.Remove(clean); err != nil {
 		s.cancel()

@@ -85,7 +85,7 @@ func parseTierDir(name string) (series.Archive, bool) {
 }
 
 // openTiers opens all tiers that Dir has.
-func (s *Store) openTiers() error {
+func (s *Store) openTiers(stopped bool) error {
 	entries, err := os.ReadDir(s.o.Dir)
 	if err != nil {
 		return fmt.Errorf("list tiers: %w", err)
@@ -94,6 +94,11 @@ func (s *Store) openTiers() error {
 	defer s.planMu.Unlock()
 	for _, e := range entries {
 		if a, ok := parseTierDir(e.Name()); ok && e.IsDir() {
+			if !stopped {
+				if err := keepLatePoints(filepath.Join(s.o.Dir, e.Name())); err != nil {
+					s.log.Error("some late points from before a kill may be lost", "tier", e.Name(), "err", err)
+				}
+			}
 			if _, err := s.tierOf(a); err != nil {
 				return err
 			}
