@@ -50,10 +50,18 @@ func (b *Broker) each(ctx context.Context, stream string, from uint64, f func(*M
 	defer poll.Stop()
 	reached, moved := uint64(0), time.Now()
 	var last error
+	again := func() error {
+		begin := time.Now()
+		newest, err = b.awaitNewest(ctx, stream)
+		if waited := time.Since(begin); waited > eachPoll { // without a leader nothing else moved either
+			moved = moved.Add(waited)
+		}
+		return err
+	}
 	for {
 		if reached >= newest {
 			// A message that replaces another one may have come: then the stream has neither of them before it.
-			if newest, err = b.awaitNewest(ctx, stream); err != nil || reached >= newest {
+			if err := again(); err != nil || reached >= newest {
 				return err
 			}
 		}
@@ -72,7 +80,7 @@ func (b *Broker) each(ctx context.Context, stream string, from uint64, f func(*M
 			if time.Since(moved) > eachPause {
 				return errors.Join(fmt.Errorf("no message came from the broker for %s", eachPause), last)
 			}
-			if newest, err = b.awaitNewest(ctx, stream); err != nil { // the newest may have been removed
+			if err := again(); err != nil { // the newest may have been removed
 				return err
 			}
 		case <-following.Done:

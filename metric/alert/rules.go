@@ -67,7 +67,8 @@ type Rules struct {
 	stop      context.CancelFunc
 
 	// sending has a lock for the events of a few keys: they are made and submitted one after the other. A lock is held
-	// while its channel has an element. Under it mu may be locked, never the other way round.
+	// while its channel has an element; the fake time of tests would stand still for a mutex that is waited for. Under it
+	// mu may be locked, never the other way round.
 	sending [64]chan struct{}
 	seed    maphash.Seed
 

@@ -465,7 +465,9 @@ func (g *Group) Settle(ctx context.Context) error {
 	peers := g.now.Load().peers
 	for _, p := range peers {
 		if p != nil {
-			p.flush()
+			p.settling.Add(1)
+			defer p.settling.Add(-1)
+			p.flushIdle()
 		}
 	}
 	var errs []error

@@ -58,8 +58,9 @@ type Peer struct {
 	spilling bool
 	buffer   []byte
 
-	ready chan struct{} // for the sender: there is a batch
-	safe  atomic.Uint64 // points of added that were delivered or dropped, or are on disk
+	ready    chan struct{} // for the sender: there is a batch
+	safe     atomic.Uint64 // points of added that were delivered or dropped, or are on disk
+	settling atomic.Int64  // calls that wait for safe
 
 	stopEncoder, stopSender context.CancelFunc
 	encoding, sending       sync.WaitGroup
@@ -364,6 +365,9 @@ func (p *Peer) send(ctx context.Context) {
 			failed = 0
 			p.group.metrics.seconds.Observe(time.Since(began).Seconds())
 			p.delivered(b, spilled)
+			if p.settling.Load() > 0 {
+				p.flushIdle()
+			}
 			continue
 		}
 		if ctx.Err() != nil {
@@ -420,6 +424,17 @@ func (p *Peer) flush() {
 	defer p.mu.Unlock()
 	if len(p.points) > 0 && !p.ended {
 		p.fill()
+	}
+}
+
+// flushIdle is flush if no batch waits or is under way. Else points are gathered meanwhile, so that many short connections
+// share batches.
+func (p *Peer) flushIdle() {
+	p.qmu.Lock()
+	idle := len(p.queue) == 0
+	p.qmu.Unlock()
+	if idle {
+		p.flush()
 	}
 }
 

@@ -200,7 +200,7 @@ type shard struct {
 type batch struct {
 	body    []byte
 	samples int
-	since   time.Time // of the first sample; 0 if it is not known
+	since   time.Time // of the first sample
 }
 
 // New returns a Sender. It takes samples from now on, and sends them after Start.

@@ -217,7 +217,7 @@ func (sh *shard) storeCorrection(ctx context.Context, c *correction, values []fl
 			continue
 		}
 		key := lateKey{se, c.slot, int32(c.level)}
-		if had, _ := sh.noted(key); c.newest[i] > had {
+		if had, ok := sh.noted(key); !ok || c.newest[i] > had { // also if there is none, so that lateTime reads nothing
 			sh.noteLate(key, c.newest[i])
 		}
 		sh.append(se, c.level, sh.lateTime(se, c.level, c.slot, now), values[i], n)
@@ -227,20 +227,23 @@ func (sh *shard) storeCorrection(ctx context.Context, c *correction, values []fl
 }
 
 // lockCorrection takes the shard's lock when c.newest has the newest sample of each series. What the shard has forgotten
-// is read from the tier, without the lock.
+// is read from the tier, without the lock, but with it when the shard forgets faster than the disk answers.
 func (sh *shard) lockCorrection(ctx context.Context, c *correction) error {
-	for {
+	for try := 1; ; try++ {
 		if c.unsure {
-			stored, err := c.plan.newest(ctx, c.level, c.names, c.slot)
-			if err != nil {
+			if err := c.readNewest(ctx); err != nil {
 				return err
-			}
-			for i, ms := range stored {
-				c.newest[i] = max(c.newest[i], ms)
 			}
 		}
 		sh.mu.Lock()
 		if sh.forgets == c.forgets {
+			break
+		}
+		if try == 3 {
+			if err := c.readNewest(ctx); err != nil {
+				sh.mu.Unlock()
+				return err
+			}
 			break
 		}
 		c.forgets, c.unsure = sh.forgets, true
@@ -251,6 +254,15 @@ func (sh *shard) lockCorrection(ctx context.Context, c *correction) error {
 		c.newest[i] = max(c.newest[i], had)
 	}
 	return nil
+}
+
+// readNewest raises newest to what the tier has.
+func (c *correction) readNewest(ctx context.Context) error {
+	stored, err := c.plan.newest(ctx, c.level, c.names, c.slot)
+	for i, ms := range stored {
+		c.newest[i] = max(c.newest[i], ms)
+	}
+	return err
 }
 
 // newest returns the ms offset in a slot of level k of the newest sample that the tier has of each series, or 0.

@@ -55,23 +55,25 @@ func (r *headReader) newest(ref storage.SeriesRef) (ms int64, ok bool) {
 }
 
 // newest returns the time in ms of the newest sample that the tier has of a series, math.MinInt64 if it has none. It reads
-// the times of chunks, and decodes one at most.
+// the times of chunks, and decodes one at most. Blocks may have newer samples than the head: those of an import.
 func (t *tier) newest(ctx context.Context, ref storage.SeriesRef, lset labels.Labels) (int64, error) {
+	newest, inOrder := int64(math.MinInt64), false
 	if ref != 0 {
 		r, err := t.headReader()
 		if err != nil {
 			return 0, fmt.Errorf("read the head of tier %s: %w", t.name(), err)
 		}
 		defer r.close()
-		if ms, ok := r.newest(ref); ok {
-			return ms, nil // all else is older
+		var ms int64
+		if ms, inOrder = r.newest(ref); inOrder {
+			newest = ms
 		}
 	}
-	newest := int64(math.MinInt64)
-	const all = math.MaxInt64
-	late := tsdb.NewHeadAndOOOIndexReader(t.db.Head(), math.MinInt64, math.MinInt64, all, 0)
-	if err := newestChunk(ctx, late, lset, &newest); err != nil {
-		return 0, fmt.Errorf("read the head of tier %s: %w", t.name(), err)
+	if !inOrder {
+		late := tsdb.NewHeadAndOOOIndexReader(t.db.Head(), math.MinInt64, math.MinInt64, math.MaxInt64, 0)
+		if err := newestChunk(ctx, late, lset, &newest); err != nil {
+			return 0, fmt.Errorf("read the head of tier %s: %w", t.name(), err)
+		}
 	}
 	for _, b := range t.db.Blocks() {
 		if b.MaxTime() <= newest {

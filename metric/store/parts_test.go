@@ -1,9 +1,11 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -1012,12 +1014,30 @@ func TestKillDuringLateCompaction(t *testing.T) {
 	for i := int64(5); i < 8; i++ {
 		put(i)
 	}
+	torn := b.copy()
 	for range 2 { // the second kill comes at once after the start
 		b.o.Dir = b.copy()
 		b.start()
 		if got := b.fetch("old", start0-1, start0+7).Values; !same(got, want) {
 			t.Errorf("after a kill there are %v, want %v", got, want)
 		}
+	}
+	// A log that is damaged at its end is kept up to there, and told.
+	segment := last(t, filepath.Join(torn, finest.name(), lateLog, "0*"))
+	text, err := os.ReadFile(segment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, segment, string(text)+"\x01\x00\x09torn")
+	var logged bytes.Buffer
+	b.o.Log, b.o.Dir = slog.New(slog.NewTextHandler(&logged, nil)), torn
+	b.start()
+	if got := b.fetch("old", start0-1, start0+7).Values; !same(got, want) {
+		t.Errorf("after a kill and damage there are %v, want %v", got, want)
+	}
+	bad, _ := filepath.Glob(filepath.Join(torn, finest.name(), lateLog+".bad-*"))
+	if !strings.Contains(logged.String(), "log of late points is damaged") || len(bad) != 1 {
+		t.Errorf("set aside are %q, the log is\n%s", bad, logged.String())
 	}
 }
 
@@ -1036,7 +1056,7 @@ func TestKillWhileLateLogIsReplaced(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(tier, lateLogNew), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := keepLatePoints(tier); err != nil {
+		if err := (&Store{}).keepLatePoints(tier, true); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		entries, err := os.ReadDir(tier)

@@ -29,7 +29,7 @@ type Series struct {
 	closed bool
 	plan   *plan
 	// last is the time in ms of the newest sample in the finest tier. Samples up to doubt may be there from before
-	// Open; sure says that one of doubt is there.
+	// Open. doubt is at first that of all series; sure says that makeSure was called for this one.
 	last, doubt int64
 	sure        bool
 	// newest is the value at last.

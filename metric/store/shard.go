@@ -436,7 +436,7 @@ func (sh *shard) older(se *Series, k int, slot int64, v float64, now int64, n *t
 func (sh *shard) lateTime(se *Series, k int, sec, now int64) int64 {
 	key := lateKey{se, sec, int32(k)}
 	before, ok := sh.noted(key)
-	if !ok && sh.earlier(se, k, sec) {
+	if !ok && (sh.earlier(se, k, sec) || k > 0 && sh.forgets > 0) { // a coarse slot may have many samples
 		before = sh.probe(se, k, sec)
 	}
 	ms := offset(now - sec)
@@ -553,18 +553,21 @@ func (sh *shard) register(se *Series) {
 		se.doubt = max(head.MaxTime(), se.doubt)
 		return
 	}
-	// A series that the head has not seen has no points that are younger than the head's oldest.
+	// A series that the head has not seen has no points that are younger than the head's oldest, unless an import has.
 	switch oldest := head.MinTime(); {
 	case len(t.db.Blocks()) == 0:
 		se.opened = math.MinInt64
 	case oldest != math.MaxInt64:
 		se.opened = min(se.opened, oldest/1000)
 		se.doubt = max(oldest, se.doubt)
+		for _, b := range t.db.Blocks() {
+			se.doubt = max(b.MaxTime(), se.doubt)
+		}
 	}
 }
 
-// makeSure looks what the newest sample of a series is, once for each series whose points are older than those of others. It
-// is cheaper than to look at each of its seconds.
+// makeSure looks up the newest sample of a series, once for each series whose points are older than those of others. That
+// is cheaper than to look up each of its seconds.
 func (sh *shard) makeSure(se *Series) {
 	se.sure = true
 	t := se.plan.tiers[0]

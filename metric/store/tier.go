@@ -94,10 +94,8 @@ func (s *Store) openTiers(stopped bool) error {
 	defer s.planMu.Unlock()
 	for _, e := range entries {
 		if a, ok := parseTierDir(e.Name()); ok && e.IsDir() {
-			if !stopped {
-				if err := keepLatePoints(filepath.Join(s.o.Dir, e.Name())); err != nil {
-					s.log.Error("some late points from before a kill may be lost", "tier", e.Name(), "err", err)
-				}
+			if err := s.keepLatePoints(filepath.Join(s.o.Dir, e.Name()), stopped); err != nil {
+				s.log.Error("some late points from before a kill may be lost", "tier", e.Name(), "err", err)
 			}
 			if _, err := s.tierOf(a); err != nil {
 				return err
