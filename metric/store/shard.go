@@ -73,8 +73,8 @@ type slotKey struct {
 	slot   int64
 }
 
-// probeSlots is how many seconds or slots, one step apart, a look into a tier covers: a chunk of the TSDB, which is decoded as
-// a whole, has up to four times as many.
+// probeSlots is how many seconds or slots, one step apart, a look into a tier covers: a chunk of the TSDB, which is
+// decoded as a whole, has up to four times as many.
 const probeSlots = 120
 
 func newShard(s *Store, id int) *shard {
@@ -553,16 +553,19 @@ func (sh *shard) register(se *Series) {
 		se.doubt = max(head.MaxTime(), se.doubt)
 		return
 	}
-	// A series that the head has not seen has no points that are younger than the head's oldest, unless an import has.
-	switch oldest := head.MinTime(); {
-	case len(t.db.Blocks()) == 0:
+	blocks := t.db.Blocks()
+	if len(blocks) == 0 {
 		se.opened = math.MinInt64
-	case oldest != math.MaxInt64:
+		return
+	}
+	// A series that the head has not seen has no points that are younger than the head's oldest, unless an import has. The
+	// head may be empty.
+	if oldest := head.MinTime(); oldest != math.MaxInt64 {
 		se.opened = min(se.opened, oldest/1000)
 		se.doubt = max(oldest, se.doubt)
-		for _, b := range t.db.Blocks() {
-			se.doubt = max(b.MaxTime(), se.doubt)
-		}
+	}
+	for _, b := range blocks {
+		se.doubt = max(b.MaxTime(), se.doubt)
 	}
 }
 

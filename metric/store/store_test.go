@@ -441,27 +441,36 @@ func TestOldSenderAfterRestart(t *testing.T) {
 	}
 }
 
-// After an import into the time behind a series' points, and a restart, a rewrite of an imported second counts.
+// After an import into the time behind a series' points, and a restart, a rewrite of an imported second counts, also if all
+// points are in blocks.
 func TestRewriteOfImported(t *testing.T) {
 	t.Parallel()
-	archive := series.Archive{Step: 1, Points: 86400}
-	b := open(t, Options{Policy: fixed(policy(series.Last, 0, archive)), Shards: 1})
-	b.clock.t.Store(start0 + 36000)
-	b.put("old", start0, 1)
-	b.put("new", start0+36000, 1)
-	b.drain()
-	im := b.s.NewImport()
-	points := []Point{{start0 + 10, 10}, {start0 + 11, 11}}
-	if err := errors.Join(im.Add(ctx, "old", archive, points), im.Add(ctx, "alone", archive, points), im.Commit(ctx)); err != nil {
-		t.Fatal(err)
-	}
-	b.stop()
-	b.start()
-	for _, name := range []string{"old", "alone"} {
-		b.put(name, start0+10, 100)
+	for _, retired := range []bool{false, true} {
+		archive := series.Archive{Step: 1, Points: 86400}
+		b := open(t, Options{Policy: fixed(policy(series.Last, 0, archive)), Shards: 1})
+		b.clock.t.Store(start0 + 36000)
+		b.put("old", start0, 1)
+		b.put("new", start0+36000, 1)
 		b.drain()
-		if got := b.fetch(name, start0+9, start0+11).Values; !same(got, []float64{100, 11}) {
-			t.Errorf("%s has %v, want [100 11]", name, got)
+		im := b.s.NewImport()
+		points := []Point{{start0 + 10, 10}, {start0 + 11, 11}}
+		if err := errors.Join(im.Add(ctx, "old", archive, points), im.Add(ctx, "alone", archive, points),
+			im.Commit(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		if retired {
+			if err := b.s.retire((*b.s.tiers.Load())[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.stop()
+		b.start()
+		for _, name := range []string{"old", "alone"} {
+			b.put(name, start0+10, 100)
+			b.drain()
+			if got := b.fetch(name, start0+9, start0+11).Values; !same(got, []float64{100, 11}) {
+				t.Errorf("retired %v: %s has %v, want [100 11]", retired, name, got)
+			}
 		}
 	}
 }
