@@ -20,7 +20,7 @@ type Applied struct {
 	Sub       int    // its place in the message
 
 	Namespace, Entity, Check string // Check is "" for an event with metrics only
-	// Deleted is set if the pair is gone. Then only the fields above are set.
+	// Deleted is set if the pair is gone. Then only the fields above and Received are set.
 	Deleted bool
 	// Stateless is set if the event did not change the pair's state.
 	Stateless            bool
@@ -28,10 +28,12 @@ type Applied struct {
 	Received             int64 // when the backend received it, Unix milliseconds
 	Due                  int64 // its deadline, Unix milliseconds; 0 if it has none
 	Incident, Resolution bool
-	Silenced             bool
-	Deadline             bool // a deadline made the event: nothing was heard
-	HasMetrics           bool
-	HasHandlers          bool // names handlers or pipelines
+	// Changed is set if the status, the flapping or the silencing is another than after the event before, or unknown before.
+	Changed     bool
+	Silenced    bool
+	Deadline    bool // a deadline made the event: nothing was heard
+	HasMetrics  bool
+	HasHandlers bool // names handlers or pipelines
 	// Ran is set for the result of a run: an agent was asked for it, or has the check in its schedule. Deadlines, events
 	// that users send and resolutions are none.
 	Ran bool
@@ -68,7 +70,7 @@ func (f *Folder) event(pr *pair) *Applied {
 	if pr != nil {
 		wide := f.p.wideOf(pr)
 		a.Incident, a.Resolution = pr.incident(wide), pr.resolution(wide)
-		a.Ended, a.Ran = rec.OnResolve, pr.flags&pairRan != 0
+		a.Ended, a.Ran, a.Changed = rec.OnResolve, pr.flags&pairRan != 0, f.p.turned
 	} else {
 		a.Incident = rec.Check != "" && rec.Status != 0
 	}
@@ -79,6 +81,7 @@ func (f *Folder) event(pr *pair) *Applied {
 func (f *Folder) deleted(u Update) *Applied {
 	f.applied = Applied{
 		Partition: f.p.id, Seq: f.seq, Sub: f.sub, Namespace: u.Namespace, Entity: u.Entity, Check: u.Check, Deleted: true,
+		Received: f.rec.Received,
 	}
 	return &f.applied
 }
@@ -101,6 +104,24 @@ func (a *Applied) Keep() *Applied {
 		kept.pair, kept.wide = &p, slices.Clone(a.partition.wideOf(a.pair))
 	}
 	return &kept
+}
+
+// Numbers are what the fold knows of a check behind an event.
+type Numbers struct {
+	Executed, LastOK                  int64 // Unix seconds
+	Occurrences, OccurrencesWatermark int64
+	Flapping                          bool
+}
+
+// Numbers returns the pair's numbers after the event. They are 0 for an event that has no state.
+func (a *Applied) Numbers() Numbers {
+	if a.pair == nil {
+		return Numbers{}
+	}
+	return Numbers{
+		Executed: a.pair.lastExecuted(a.wide), LastOK: a.pair.lastOK, Occurrences: a.pair.occurrences,
+		OccurrencesWatermark: a.pair.watermark, Flapping: a.pair.flags&pairFlapping != 0,
+	}
 }
 
 // Body is the event in protobuf as it was logged, without its entity if that has a definition.

@@ -49,6 +49,7 @@ type partition struct {
 	free      []uint32                           // released slots
 	index     map[uint64]uint32                  // entity<<32 | check -> slot
 	wide      map[uint32][]resource.CheckHistory // the histories that do not fit their pair
+	turned    bool                               // the newest event changed its pair's aspects
 	configs   []*resource.EntityConfig           // by entity, for those that searches have read
 	traits    traitSet                           // the traits of checks in the pairs' newest events
 	marks     markSet                            // how far epochs had come whose events are no longer the newest
@@ -60,7 +61,8 @@ type partition struct {
 	deletions deletions
 	synced    uint64 // a restart replays from this message; 0 before the first sync
 	folded    uint64 // sequence number of the newest folded message
-	again     uint64 // first message whose events a replay must return again; 0 for none
+	again     uint64 // first message whose events a replay must return again for what they set off; 0 for none
+	first     uint64 // first message whose events a replay must return again, as of the present write-back; 0 for none
 	received  int64  // when its last record was received, Unix milliseconds
 	waiters   []foldWaiter
 	live      bool  // caught up after the start: deadlines count
@@ -434,7 +436,9 @@ func (p *partition) applyEvent(pos uint64, rec *eventlog.Record, origin uint8, l
 		}
 	}
 	p.dirty.keepBody(pr, body)
-	p.noteChange(slot, pos, before, pr.aspects(wide), rec, body)
+	after := pr.aspects(wide)
+	p.turned = before != after
+	p.noteChange(slot, pos, before, after, rec, body)
 	p.markPair(slot, pos)
 	// A deadline that moves later needs no call of Arm, unless the one that Arm has may have passed and been dropped.
 	if p.live && pr.due != 0 && (armed == 0 || pr.due < armed || armed <= pr.received) {

@@ -56,6 +56,9 @@ type Options struct {
 	// Trim returns below which message this backend may trim a partition's log, when it has stored everything below next;
 	// false to leave the log as it is. Default: below next.
 	Trim func(partition int, next uint64) (below uint64, ok bool)
+	// Kept returns the first folded message whose changes a follower of the fold has not kept yet, 0 for none: a replay
+	// after a crash returns them again. It must not block. Default: followers need nothing again.
+	Kept func(partition int) uint64
 	// WriteDelay is how long a change waits for others of the same check before it is written.
 	WriteDelay time.Duration
 	// MaxDirty bounds the bodies that wait to be written, in bytes over all partitions.
@@ -205,6 +208,7 @@ func (s *State) Stop() error {
 		errs = append(errs, err)
 		batch := s.opts.DB.NewBatch()
 		p.mu.Lock()
+		p.lookAtKept()
 		errs = append(errs, p.checkpoint(batch))
 		p.mu.Unlock()
 		errs = append(errs, batch.Commit(pebble.Sync), batch.Close())

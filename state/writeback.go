@@ -138,6 +138,7 @@ func (p *partition) gather(batch *pebble.Batch, before int64) ([]takenItem, erro
 	defer p.fold.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.lookAtKept()
 	items, held, err := p.take(batch, before)
 	p.dirty.pushFront(held)
 	if err != nil {
@@ -173,11 +174,22 @@ func (p *partition) take(batch *pebble.Batch, before int64) (items []takenItem, 
 	}
 }
 
-// holds reports whether an item must not be stored yet, because a replay must return its newest event again
-// (ReturnAgain). A pair that gets an event between any two write-backs would hold the log back for ever, so it is stored
+// lookAtKept notes the first message that a replay must return again: for what it set off (ReturnAgain), or for what
+// follows the fold (Options.Kept). The caller holds fold and mu.
+func (p *partition) lookAtKept() {
+	p.first = p.again
+	if p.state.opts.Kept == nil {
+		return
+	}
+	if kept := p.state.opts.Kept(p.id); kept > 0 && (p.first == 0 || kept < p.first) {
+		p.first = kept
+	}
+}
+
+// holds reports whether an item must not be stored yet, because a replay must return its newest event again. A pair that gets an event between any two write-backs would hold the log back for ever, so it is stored
 // when twice MaxReplay would have to be replayed. The caller holds mu.
 func (p *partition) holds(it *dirtyItem) bool {
-	if p.again == 0 || p.dirty.read-it.read >= 2*p.state.share.maxReplay {
+	if p.first == 0 || p.dirty.read-it.read >= 2*p.state.share.maxReplay {
 		return false
 	}
 	newest := it.pos
@@ -186,7 +198,7 @@ func (p *partition) holds(it *dirtyItem) bool {
 			newest = pr.pos
 		}
 	}
-	return newest>>subBits >= p.again
+	return newest>>subBits >= p.first
 }
 
 // put adds an item to a batch. The caller holds mu.
@@ -269,8 +281,8 @@ func (p *partition) resumeAt() uint64 {
 	if front := p.dirty.front(); front != nil {
 		next = min(next, front.pos>>subBits)
 	}
-	if p.again > 0 {
-		next = min(next, p.again)
+	if p.first > 0 {
+		next = min(next, p.first)
 	}
 	return next
 }
@@ -356,6 +368,7 @@ func (p *partition) syncPosition() (next uint64, err error) {
 	defer batch.Close()
 	p.fold.Lock()
 	p.mu.Lock()
+	p.lookAtKept()
 	err = p.checkpoint(batch)
 	next = p.resumeAt()
 	p.mu.Unlock()

@@ -1,0 +1,274 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	extension  = ".journal"
+	minSegment = 1 << 20
+	maxSegment = 64 << 20
+)
+
+// files are the segments of a journal: numbered files that are only appended to, and removed from the oldest on.
+type files struct {
+	dir   string
+	limit int64 // of a segment, in bytes
+	parts []*partition
+
+	mu       sync.Mutex // guards the fields below
+	segments []*segment // oldest first
+	nextID   uint64
+	writer   *os.File // of the last segment; nil if the next write begins a new one
+	has      []uint64 // see trim
+	wake     chan struct{}
+}
+
+// segment is one file.
+type segment struct {
+	id      uint64
+	size    int64
+	written time.Time
+	entries int
+	last    map[key]uint64 // the newest message of each stream in it
+}
+
+type key struct {
+	partition int
+	stream    uint64
+}
+
+func (s *segment) add(f *Frame) {
+	s.entries += f.Count
+	k := key{f.Partition, f.Stream}
+	s.last[k] = max(s.last[k], f.Last)
+}
+
+// owed reports whether a partition needs the segment that has its stream's messages up to has already.
+func (s *segment) owed(parts []*partition, has []uint64) bool {
+	for _, p := range parts {
+		if s.last[key{p.id, p.stream}] > has[p.id] {
+			return true
+		}
+	}
+	return false
+}
+
+func (fs *files) path(id uint64) string {
+	return filepath.Join(fs.dir, fmt.Sprintf("%012d%s", id, extension))
+}
+
+// open reads which segments a directory has, and what is in them.
+func (fs *files) open(dir string, maxBytes int64, parts []*partition) error {
+	fs.dir, fs.parts, fs.nextID, fs.wake = dir, parts, 1, make(chan struct{})
+	fs.limit = min(max(maxBytes/32, minSegment), maxSegment)
+	fs.has = make([]uint64, len(parts))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), extension)
+		id, err := strconv.ParseUint(name, 10, 64)
+		if !ok || err != nil || fs.path(id) != filepath.Join(dir, e.Name()) || !e.Type().IsRegular() {
+			continue
+		}
+		fs.segments = append(fs.segments, &segment{id: id, last: map[key]uint64{}})
+		fs.nextID = max(fs.nextID, id+1)
+	}
+	slices.SortFunc(fs.segments, func(a, b *segment) int {
+		if a.id < b.id {
+			return -1
+		}
+		return 1
+	})
+	for i, s := range fs.segments {
+		if err := fs.scan(s, i == len(fs.segments)-1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scan reads the headers of a segment. A crash leaves the newest one torn: it is read as a whole, and cut behind the
+// last frame that is not damaged. Damage in older ones is found by the reader.
+func (fs *files) scan(s *segment, newest bool) error {
+	f, err := os.OpenFile(fs.path(s.id), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	s.size, s.written = info.Size(), info.ModTime()
+	r := reading{file: f, end: s.size}
+	for {
+		frame, err := r.header()
+		if err == nil && newest {
+			err = r.body(&frame)
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, errDamaged) && newest && !r.resync():
+			s.size = r.whole
+			return f.Truncate(s.size)
+		case errors.Is(err, errDamaged):
+			if !newest && !r.resync() {
+				return nil
+			}
+			continue
+		case err != nil:
+			return err
+		}
+		s.add(&frame)
+		r.pass(&frame)
+	}
+}
+
+// end returns the newest message of a partition's stream in the journal; 0 for none.
+func (fs *files) end(partition int, stream uint64) (last uint64) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for _, s := range fs.segments {
+		last = max(last, s.last[key{partition, stream}])
+	}
+	return last
+}
+
+// write appends frames, and syncs them. After an error the next write begins a new file.
+func (fs *files) write(b []byte, frames []Frame) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if n := len(fs.segments); fs.writer != nil && fs.segments[n-1].size+int64(len(b)) > fs.limit && fs.segments[n-1].size > 0 {
+		fs.endWriter()
+	}
+	if fs.writer == nil {
+		f, err := os.OpenFile(fs.path(fs.nextID), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return fmt.Errorf("begin a file: %w", err)
+		}
+		fs.writer = f
+		fs.segments = append(fs.segments, &segment{id: fs.nextID, last: map[key]uint64{}})
+		fs.nextID++
+	}
+	s := fs.segments[len(fs.segments)-1]
+	_, err := fs.writer.WriteAt(b, s.size)
+	if err == nil {
+		err = fs.sync()
+	}
+	if err != nil {
+		_ = fs.writer.Truncate(s.size) // or the reader passes over it as damage
+		fs.endWriter()
+		return fmt.Errorf("write: %w", err)
+	}
+	s.size += int64(len(b))
+	s.written = time.Now()
+	for i := range frames {
+		s.add(&frames[i])
+	}
+	close(fs.wake)
+	fs.wake = make(chan struct{})
+	return nil
+}
+
+// sync makes a write survive a crash of the machine. Readers and the state wait for nothing meanwhile. The caller holds
+// mu, which is free during the sync: only the writer's goroutine changes writer.
+func (fs *files) sync() error {
+	w := fs.writer
+	fs.mu.Unlock()
+	defer fs.mu.Lock()
+	return w.Sync()
+}
+
+func (fs *files) endWriter() {
+	_ = fs.writer.Close()
+	fs.writer = nil
+}
+
+func (fs *files) size() (n int64) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for _, s := range fs.segments {
+		n += s.size
+	}
+	return n
+}
+
+func (fs *files) usage() (bytes, owed int64) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for _, s := range fs.segments {
+		bytes += s.size
+		if s.owed(fs.parts, fs.has) {
+			owed += s.size
+		}
+	}
+	return bytes, owed
+}
+
+// trim removes the oldest segments that no partition needs and that were written before a time.
+func (fs *files) trim(has []uint64, before time.Time) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	copy(fs.has, has)
+	for len(fs.segments) > 0 {
+		s := fs.segments[0]
+		if len(fs.segments) == 1 && fs.writer != nil || s.owed(fs.parts, fs.has) || s.written.After(before) {
+			return nil
+		}
+		if err := fs.remove(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeOldest removes the oldest segment, whatever it has; false if it is the only one. It returns how many entries it
+// had if a partition needed it.
+func (fs *files) removeOldest() (entries int, ok bool, err error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if len(fs.segments) < 2 {
+		return 0, false, nil
+	}
+	if s := fs.segments[0]; s.owed(fs.parts, fs.has) {
+		entries = s.entries
+	}
+	err = fs.remove()
+	return entries, err == nil, err
+}
+
+// remove removes the oldest segment. The caller holds mu.
+func (fs *files) remove() error {
+	if err := os.Remove(fs.path(fs.segments[0].id)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove a file of the journal: %w", err)
+	}
+	fs.segments = slices.Delete(fs.segments, 0, 1)
+	return nil
+}
+
+func (fs *files) close() error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if fs.writer == nil {
+		return nil
+	}
+	err := fs.writer.Close()
+	fs.writer = nil
+	return err
+}
