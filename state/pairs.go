@@ -9,9 +9,11 @@ import (
 // Pair describes an entity's check from memory.
 type Pair struct {
 	Namespace, Entity, Check string
-	Received                 int64 // when its newest event was received, Unix milliseconds
-	Due                      int64 // its deadline, Unix milliseconds; 0 if it has none
-	Published                bool  // that event has the publish flag: its check is scheduled
+	Partition                int
+	Seq                      uint64 // the message of its newest event
+	Received                 int64  // when its newest event was received, Unix milliseconds
+	Due                      int64  // its deadline, Unix milliseconds; 0 if it has none
+	Published                bool   // that event has the publish flag: its check is scheduled
 	Status                   uint32
 	Executed                 int64            // when the newest result was executed, Unix seconds
 	Ran                      int64            // when the newest result of a run was received, Unix seconds; 0 = never, as far as is known
@@ -65,7 +67,7 @@ func (p *partition) describe(slot uint32) Pair {
 	pr := p.at(slot)
 	e, wide := &p.entities[pr.entity], p.wideOf(pr)
 	d := Pair{
-		Namespace: e.namespace, Entity: e.name, Check: p.checks.name(pr.check), Received: pr.received, Due: pr.due,
+		Namespace: e.namespace, Entity: e.name, Check: p.checks.name(pr.check), Partition: p.id, Seq: pr.pos >> subBits, Received: pr.received, Due: pr.due,
 		Status: pr.status(wide), Executed: pr.lastExecuted(wide), Ran: int64(pr.ran),
 	}
 	if pr.traits != 0 {

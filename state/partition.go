@@ -59,6 +59,7 @@ type partition struct {
 	count     int                                // pairs in use
 	dirty     dirtySet
 	deletions deletions
+	loaded    uint64 // the newest message that the stored state had at the start; set before the fold begins
 	synced    uint64 // a restart replays from this message; 0 before the first sync
 	folded    uint64 // sequence number of the newest folded message
 	again     uint64 // first message whose events a replay must return again for what they set off; 0 for none

@@ -186,6 +186,10 @@ func (s *State) Folded(partition int) (folded, replay uint64) {
 	return p.folded, p.synced
 }
 
+// LoadedAt returns the newest message of a partition that the stored state had at the start; 0 for none. The replay
+// began behind it.
+func (s *State) LoadedAt(partition int) uint64 { return s.parts[partition].loaded }
+
 // Loaded returns how many keys of the database Load has read. It grows while Load makes progress.
 func (s *State) Loaded() uint64 { return s.loaded.Load() }
 
@@ -278,7 +282,7 @@ func (p *partition) load() error {
 		return fmt.Errorf("read position of partition %d: %w", p.id, err)
 	}
 	p.folded = max(next, 1) - 1
-	p.deletions.floor = p.folded
+	p.loaded, p.deletions.floor = p.folded, p.folded
 	known, err := StoredStream(db, p.id)
 	if err != nil {
 		return err

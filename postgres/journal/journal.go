@@ -78,7 +78,9 @@ type Journal struct {
 	}
 
 	position func(partition int) uint64 // set by Connect
-	begin    func(partition int) uint64
+	loaded   func(partition int) uint64
+	on       atomic.Bool
+	late     atomic.Bool // it was switched on after the start
 
 	lifecycle sync.Mutex // guards the fields below
 	started   bool
@@ -155,17 +157,28 @@ func (o *Options) complete() {
 	}
 }
 
-// Connect names the fold: position returns the newest message of a partition that it has passed on as a whole, begin
-// the first message that its replay returns. Both are called after the state was loaded. The call comes before Start.
-func (j *Journal) Connect(position, begin func(partition int) uint64) {
-	j.position, j.begin = position, begin
+// Connect names the fold and the state: position returns the newest message of a partition that the fold has passed on
+// as a whole, 0 for none since the start, and loaded the message behind which the fold began. The call comes before Start.
+func (j *Journal) Connect(position, loaded func(partition int) uint64) {
+	j.position, j.loaded = position, loaded
+}
+
+// SwitchOn has the journal keep changes. Before Start it keeps all that the fold's replay returns; later it begins with
+// the next messages.
+func (j *Journal) SwitchOn() {
+	j.lifecycle.Lock()
+	defer j.lifecycle.Unlock()
+	if !j.on.Load() {
+		j.late.Store(j.started)
+		j.on.Store(true)
+	}
 }
 
 // Start begins to write to the disk. It must come before the fold's start, and Stop after the fold's end.
 func (j *Journal) Start(context.Context) error {
 	j.lifecycle.Lock()
 	defer j.lifecycle.Unlock()
-	if j.started || j.stopped || j.position == nil {
+	if j.started || j.stopped || j.position == nil || j.loaded == nil {
 		return errors.New("start journal: started or stopped before, or not connected")
 	}
 	j.started = true
@@ -217,7 +230,7 @@ func (j *Journal) Follow(a *state.Applied) {
 	p := j.parts[a.Partition]
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !j.begins(p) || a.Seq <= p.from { // the journal has it from an earlier process
+	if !j.begins(p, a.Seq) || a.Seq <= p.from { // the journal has it from an earlier process
 		return
 	}
 	if a.Seq != p.seq {
@@ -242,20 +255,21 @@ func (e *extent) add(bytes int, received int64) {
 	e.count++
 }
 
-// begins finds where the journal of a partition goes on. The caller holds mu.
-func (j *Journal) begins(p *partition) bool {
-	if p.begun {
+// begins finds where the journal of a partition goes on, behind the message that the fold has passed on or is about to.
+// The caller holds mu.
+func (j *Journal) begins(p *partition, message uint64) bool {
+	switch {
+	case p.begun:
 		return true
-	}
-	first := j.begin(p.id)
-	if first == 0 {
+	case !j.on.Load():
 		return false
+	case j.late.Load():
+		p.from = message
+	default:
+		p.from = j.loaded(p.id)
 	}
-	p.from = first - 1
 	// What the journal has behind that was folded before: the replay returns it again.
-	if end := j.files.end(p.id, p.stream); end > p.from {
-		p.from = end
-	}
+	p.from = max(p.from, j.files.end(p.id, p.stream))
 	p.safe.Store(p.from)
 	p.begun = true
 	return true
@@ -275,7 +289,7 @@ func (j *Journal) drop(p *partition) {
 // state.Options.Kept.
 func (j *Journal) Kept(partition int) uint64 {
 	p := j.parts[partition]
-	if safe := p.safe.Load(); j.position != nil && j.position(partition) > safe {
+	if safe := p.safe.Load(); j.on.Load() && j.position(partition) > safe {
 		return safe + 1
 	}
 	return 0
@@ -286,7 +300,7 @@ func (j *Journal) take(p *partition, spare []byte) (f Frame, entries []byte, ok 
 	passed := j.position(p.id)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if passed == 0 || !j.begins(p) {
+	if passed == 0 || !j.begins(p, passed) {
 		return Frame{}, nil, false
 	}
 	part, last := p.all, passed

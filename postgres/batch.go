@@ -1,0 +1,171 @@
+package postgres
+
+import (
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/lapwing-monitoring/lapwing/postgres/journal"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// shortOutput is how much of an output the tables latest and state_change have, in bytes.
+const shortOutput = 1024
+
+// pairID returns the id of a pair in the database. Of a million and a half pairs two have the same with a probability of
+// one in sixteen million.
+func pairID(namespace, entity, check []byte) int64 {
+	var d xxhash.Digest
+	d.Reset()
+	for _, name := range [...][]byte{namespace, entity, check} {
+		_, _ = d.Write(name)
+		_, _ = d.Write([]byte{0})
+	}
+	return int64(d.Sum64())
+}
+
+// known says which rows of a pair are in the database.
+type known uint8
+
+const (
+	knownPair known = 1 << iota
+	knownLatest
+)
+
+// latest is what becomes of a pair's row in the table latest.
+type latest struct {
+	pair                       int64
+	known                      known
+	changed, deleted           bool
+	namespace, entity, check   string // unless the pair is known
+	seq                        uint64
+	partition                  int
+	received, executed, lastOK int64 // Unix milliseconds
+	occurrences, watermark     int64
+	status, flags              int32
+	output                     string
+}
+
+// batch has the rows of one transaction.
+type batch struct {
+	events, changes rows
+	latest          []latest
+	byPair          map[int64]int // index into latest
+	count           int           // changes
+	oldest, newest  int64         // times of rows in events and changes, Unix milliseconds; 0 for none
+	upTo            int64         // when the newest change was received
+	from, to        []uint64      // by partition: the positions in the database, and those behind the batch
+	gaps            []gap
+	received        []int64 // when each frame's first event was received
+}
+
+// gap is a range of messages that the journal does not have.
+type gap struct {
+	partition int
+	from, to  uint64
+	until     int64 // Unix milliseconds; 0 if it is not known
+}
+
+const (
+	eventColumns = "received, executed, pair_id, seq, occurrences, sub, partition, status, flags, duration, output, body"
+	eventCount   = 12
+
+	changeColumns = "received, executed, pair_id, seq, sub, partition, status, flags, output"
+	changeCount   = 9
+)
+
+func (b *batch) reset(from, to []uint64) {
+	b.events.reset(eventCount)
+	b.changes.reset(changeCount)
+	b.latest = b.latest[:0]
+	clear(b.byPair)
+	if b.byPair == nil {
+		b.byPair = map[int64]int{}
+	}
+	b.count, b.oldest, b.newest, b.upTo = 0, 0, 0, 0
+	b.from, b.to = append(b.from[:0], from...), append(b.to[:0], to...)
+	b.gaps, b.received = b.gaps[:0], b.received[:0]
+}
+
+func (b *batch) size() int { return len(b.events.b) + len(b.changes.b) }
+
+// add adds a change. Rows that would be older than the cutoffs are left out.
+func (b *batch) add(partition int, e *journal.Entry, eventsFrom, changesFrom int64, pairs map[int64]known) {
+	pair := pairID(e.Namespace, e.Entity, e.Check)
+	b.count++
+	b.upTo = max(b.upTo, e.Received)
+	var output []byte
+	deleted := e.Flags&journal.Deleted != 0
+	executed := seconds(e.Executed)
+	if e.Executed == 0 {
+		executed = 0
+	}
+	if !deleted {
+		output = resource.PeekOutput(e.Body)
+	}
+	if !deleted && e.Received >= eventsFrom {
+		b.span(e.Received)
+		run, _ := resource.PeekRun(e.Body) // an event that cannot be read has no duration
+		r := &b.events
+		r.begin()
+		r.millis(e.Received)
+		r.millis(executed)
+		r.int8(pair)
+		r.int8(int64(e.Seq))
+		r.int8(e.Occurrences)
+		r.int4(int32(e.Sub))
+		r.int4(int32(partition))
+		r.int4(int32(e.Status))
+		r.int4(int32(e.Flags))
+		r.float4(float32(run.Duration.Seconds()))
+		r.text(output)
+		r.bytes(e.Body)
+	}
+	short := beginning(output, shortOutput)
+	if e.Flags&journal.Changed != 0 && e.Flags&journal.Stateless == 0 && e.Received >= changesFrom {
+		b.span(e.Received)
+		r := &b.changes
+		r.begin()
+		r.millis(e.Received)
+		r.millis(executed)
+		r.int8(pair)
+		r.int8(int64(e.Seq))
+		r.int4(int32(e.Sub))
+		r.int4(int32(partition))
+		r.int4(int32(e.Status))
+		r.int4(int32(e.Flags))
+		r.text(short)
+	}
+	b.addLatest(pair, partition, e, executed, short, pairs)
+}
+
+// addLatest replaces the pair's row: of several events of a pair only the newest is written.
+func (b *batch) addLatest(
+	pair int64, partition int, e *journal.Entry, executed int64, output []byte, pairs map[int64]known,
+) {
+	i, again := b.byPair[pair]
+	if !again {
+		i = len(b.latest)
+		b.byPair[pair] = i
+		b.latest = append(b.latest, latest{pair: pair, known: pairs[pair]})
+		if l := &b.latest[i]; l.known&knownPair == 0 {
+			l.namespace, l.entity, l.check = text(e.Namespace), text(e.Entity), text(e.Check)
+		}
+	}
+	if e.Flags&journal.Stateless != 0 {
+		return // metrics alone: the pair is what it was
+	}
+	l := &b.latest[i]
+	l.changed, l.deleted = true, e.Flags&journal.Deleted != 0
+	l.seq, l.partition, l.received, l.executed, l.lastOK = e.Seq, partition, e.Received, executed, 0
+	if e.LastOK != 0 {
+		l.lastOK = seconds(e.LastOK)
+	}
+	l.occurrences, l.watermark, l.status, l.flags = e.Occurrences, e.OccurrencesWatermark, int32(e.Status), int32(e.Flags)
+	l.output = text(output)
+}
+
+func (b *batch) span(received int64) {
+	if b.oldest == 0 || received < b.oldest {
+		b.oldest = received
+	}
+	b.newest = max(b.newest, received)
+}

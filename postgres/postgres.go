@@ -1,0 +1,261 @@
+// Package postgres writes what happens into PostgreSQL, for reports over months: the latest event of each check, all
+// events and changes of state, notifications, and the definitions of entities, checks and silences as they changed.
+//
+// The database is a projection: lapwing never waits for it and needs nothing of it. The fold's changes go into a journal
+// on disk (package journal), and a Projection copies the journal in batches. Each transaction moves the positions of the
+// partitions whose rows it has, so each change is written once, whatever crashes. The owner of a partition writes it.
+// While PostgreSQL is away, or another owner was meant to write, the journal keeps the changes.
+//
+// The backend starts the journal before the fold and the Projection after it. Tables are in the schema lapwing_data, the
+// views for people in lapwing (schema/). DESIGN.md has what was measured and refused.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
+	"github.com/lapwing-monitoring/lapwing/postgres/journal"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+// Settings are what an operator may change while the backend runs.
+type Settings struct {
+	// DSN names the database: a URL, or keywords and values. "" for none.
+	DSN string
+	// Events, Changes and Notifications are how long the rows of each are kept; 0 is for ever.
+	Events, Changes, Notifications time.Duration
+}
+
+// Check parses the DSN.
+func (s Settings) Check() error {
+	if s.Events < 0 || s.Changes < 0 || s.Notifications < 0 {
+		return errors.New("how long rows are kept must not be negative")
+	}
+	if _, err := pgx.ParseConfig(s.DSN); err != nil {
+		return fmt.Errorf("%w", err) // pgx removes the password
+	}
+	return nil
+}
+
+// Options configures a Projection. If the comment of a field does not say what 0 means, 0 is replaced by the value of
+// DefaultOptions.
+type Options struct {
+	// Journal has the changes. Required.
+	Journal *journal.Journal
+	// State has the latest events. Required.
+	State *state.State
+	// Member names this backend in the database. Required.
+	Member string
+	// Owns reports whether this backend writes a partition, and by which roster. Required.
+	Owns func(partition int) (roster uint64, owns bool)
+	// Interval is the least time between two transactions.
+	Interval time.Duration
+	// BatchEvents and BatchBytes bound a transaction.
+	BatchEvents, BatchBytes int
+	// Share is the part of its time that the writer works while it catches up, in percent: the backend and PostgreSQL
+	// need the processors, too.
+	Share int
+	// ConnectTimeout bounds a connection attempt, and Timeout a transaction.
+	ConnectTimeout, Timeout time.Duration
+	// RetryMax is the longest time between two attempts to connect.
+	RetryMax   time.Duration
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// DefaultOptions returns the default settings.
+func DefaultOptions() Options {
+	return Options{
+		Interval: 400 * time.Millisecond, BatchEvents: 10_000, BatchBytes: 8 << 20, Share: 50, ConnectTimeout: 10 * time.Second,
+		Timeout: 2 * time.Minute, RetryMax: 15 * time.Second,
+	}
+}
+
+// Projection writes the journal into PostgreSQL.
+type Projection struct {
+	opts    Options
+	log     *slog.Logger
+	rare    *rarelog.Log
+	metrics metrics
+	streams []uint64
+
+	mu       sync.Mutex // guards the fields below
+	settings Settings
+	current  context.Context // ends when the settings are replaced
+	replace  context.CancelFunc
+	status   Status
+	upTo     time.Time // all that was received before is written, of what this backend writes
+
+	lifecycle sync.Mutex // guards the fields below
+	started   bool
+	stopped   bool
+	cancel    context.CancelFunc
+	done      sync.WaitGroup
+}
+
+// Status is how far PostgreSQL is.
+type Status struct {
+	// Configured is false without a DSN.
+	Configured bool `json:"configured"`
+	// Server is the address of the database, without the password.
+	Server string `json:"server,omitempty"`
+	// Connected is set while transactions succeed, Error has why the last attempt failed, and Since when it first did.
+	Connected bool      `json:"connected"`
+	Error     string    `json:"error,omitempty"`
+	Since     time.Time `json:"since,omitzero"`
+	// Lag is how long ago the oldest change was received that this backend has to write and has not, in seconds.
+	Lag float64 `json:"lag"`
+	// Positions has the newest written message of each partition.
+	Positions []uint64 `json:"positions"`
+	// Gaps counts the ranges that were skipped since the start.
+	Gaps int `json:"gaps"`
+}
+
+// New checks the options.
+func New(opts Options) (*Projection, error) {
+	if opts.Journal == nil || opts.State == nil || opts.Member == "" || opts.Owns == nil {
+		return nil, errors.New("postgres: journal, state, member and owns are required")
+	}
+	defaults := DefaultOptions()
+	for _, o := range []struct{ v, d *time.Duration }{
+		{&opts.Interval, &defaults.Interval}, {&opts.ConnectTimeout, &defaults.ConnectTimeout},
+		{&opts.Timeout, &defaults.Timeout}, {&opts.RetryMax, &defaults.RetryMax},
+	} {
+		if *o.v == 0 {
+			*o.v = *o.d
+		}
+	}
+	for _, o := range []struct{ v, d *int }{
+		{&opts.BatchEvents, &defaults.BatchEvents}, {&opts.BatchBytes, &defaults.BatchBytes}, {&opts.Share, &defaults.Share},
+	} {
+		if *o.v == 0 {
+			*o.v = *o.d
+		}
+	}
+	if opts.Share < 1 || opts.Share > 100 {
+		return nil, fmt.Errorf("postgres: Share is %d, from 1 to 100 is possible", opts.Share)
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	p := &Projection{opts: opts, log: opts.Logger.With("component", "postgres"), streams: opts.Journal.Streams(), upTo: time.Now()}
+	p.current, p.replace = context.WithCancel(context.Background())
+	p.rare = rarelog.New(p.log)
+	p.metrics = newMetrics(opts.Registerer, p)
+	return p, nil
+}
+
+// Configure replaces the settings. The writer connects anew.
+func (p *Projection) Configure(s Settings) error {
+	if s.DSN != "" {
+		if err := s.Check(); err != nil {
+			return err
+		}
+		p.opts.Journal.SwitchOn()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s != p.settings {
+		p.replace()
+		p.settings, p.status = s, Status{Configured: s.DSN != ""}
+		p.current, p.replace = context.WithCancel(context.Background())
+	}
+	return nil
+}
+
+// Start begins to write. It does not wait for PostgreSQL.
+func (p *Projection) Start(context.Context) error {
+	p.lifecycle.Lock()
+	defer p.lifecycle.Unlock()
+	if p.started || p.stopped {
+		return errors.New("start projection: started or stopped before")
+	}
+	p.started = true
+	ctx, cancel := context.WithCancel(context.Background())
+	p.cancel = cancel
+	p.done.Go(func() { p.run(ctx) })
+	return nil
+}
+
+// Stop ends the writer. A transaction that is under way is given up.
+func (p *Projection) Stop() error {
+	p.lifecycle.Lock()
+	defer p.lifecycle.Unlock()
+	p.stopped = true
+	if p.started {
+		p.cancel()
+		p.mu.Lock()
+		p.replace()
+		p.mu.Unlock()
+		p.done.Wait()
+	}
+	return nil
+}
+
+// Status returns how far PostgreSQL is.
+func (p *Projection) Status() Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.status
+	s.Positions = append([]uint64(nil), s.Positions...)
+	if s.Configured && !p.upTo.IsZero() {
+		s.Lag = time.Since(p.upTo).Seconds()
+	}
+	return s
+}
+
+// run connects, writes until something fails, and begins again.
+func (p *Projection) run(ctx context.Context) {
+	for wait := time.Second; ctx.Err() == nil; {
+		p.mu.Lock()
+		settings, current := p.settings, p.current
+		p.mu.Unlock()
+		if settings.DSN == "" {
+			<-current.Done()
+			continue
+		}
+		begun := time.Now()
+		err := p.session(current, settings)
+		if current.Err() != nil {
+			wait = time.Second
+			continue
+		}
+		p.failed(err)
+		if wait = min(2*wait, p.opts.RetryMax); time.Since(begun) > time.Minute {
+			wait = time.Second
+		}
+		select {
+		case <-time.After(wait):
+		case <-current.Done():
+		}
+	}
+}
+
+// failed notes why nothing is written.
+func (p *Projection) failed(err error) {
+	p.metrics.failures.Inc()
+	p.rare.Warn("PostgreSQL lags: events go on, and are written to it later", "postgres", "err", err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.status.Error == "" {
+		p.status.Since = time.Now()
+	}
+	p.status.Connected, p.status.Error = false, err.Error()
+}
+
+// wrote notes that all is written that was received before a time.
+func (p *Projection) wrote(upTo time.Time, positions []uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.upTo = upTo
+	p.status.Connected, p.status.Error, p.status.Since = true, "", time.Time{}
+	p.status.Positions = append(p.status.Positions[:0], positions...)
+}

@@ -1,0 +1,314 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lapwing-monitoring/lapwing/postgres/journal"
+)
+
+// session is one connection of the writer.
+type session struct {
+	p        *Projection
+	settings Settings
+	conn     *pgx.Conn
+	reader   *journal.Reader
+	batch    batch
+
+	has     []uint64 // the newest written message of each partition
+	at      []uint64 // the newest message that the reader has passed
+	owned   []bool
+	rosters []uint64
+	fresh   []bool // the database has no position of the partition
+	resync  []bool // latest events are to be taken from the state
+	pairs   map[int64]known
+	looked  time.Time // when the positions were read; zero to read the journal again
+	moved   time.Time // when they were last written
+	expired time.Time // when old rows were last removed
+
+	events, changes spans
+}
+
+// errMoved says that another backend has written a partition.
+var errMoved = errors.New("another backend has written to PostgreSQL")
+
+// errForeign says that two clusters have the same database.
+var errForeign = errors.New("another cluster writes to this database: give each cluster its own")
+
+const (
+	lookEvery   = 2 * time.Second
+	moveEvery   = 30 * time.Second
+	expireEvery = time.Hour
+	// foreign is how long ago the position of an unknown log must have been written before it is replaced.
+	foreign = time.Minute
+)
+
+// connect opens a connection. Parameters are sent in binary without named statements, so that PgBouncer may be in
+// between in any mode.
+func connect(ctx context.Context, dsn string, timeout time.Duration) (*pgx.Conn, error) {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("read the DSN: %w", err)
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	if config.RuntimeParams["application_name"] == "" {
+		config.RuntimeParams["application_name"] = "lapwing"
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	return conn, nil
+}
+
+// session writes until something fails.
+func (p *Projection) session(ctx context.Context, settings Settings) error {
+	conn, err := connect(ctx, settings.DSN, p.opts.ConnectTimeout)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(closing)
+	}()
+	n := len(p.streams)
+	s := &session{
+		p: p, settings: settings, conn: conn, reader: p.opts.Journal.Reader(), pairs: map[int64]known{},
+		has: make([]uint64, n), at: make([]uint64, n), owned: make([]bool, n), rosters: make([]uint64, n), fresh: make([]bool, n), resync: make([]bool, n),
+		events:  spans{table: tableEvent, keep: settings.Events, exist: map[int64]struct{}{}},
+		changes: spans{table: tableChange, monthly: true, keep: settings.Changes, exist: map[int64]struct{}{}},
+	}
+	defer s.reader.Close()
+	p.mu.Lock()
+	p.status.Server = fmt.Sprintf("%s:%d/%s", conn.Config().Host, conn.Config().Port, conn.Config().Database)
+	p.mu.Unlock()
+	if err := s.bounded(ctx, func(ctx context.Context) error { return migrate(ctx, conn) }); err != nil {
+		return err
+	}
+	return s.run(ctx)
+}
+
+// bounded calls do with a bound on its time.
+func (s *session) bounded(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.p.opts.Timeout)
+	defer cancel()
+	return do(ctx)
+}
+
+// run reads the journal and writes it, one transaction after the other.
+func (s *session) run(ctx context.Context) error {
+	for {
+		if err := s.look(ctx); err != nil {
+			return err
+		}
+		begin := time.Now()
+		written := s.reader.Written()
+		full, err := s.collect()
+		if err != nil {
+			return err
+		}
+		copy(s.at, s.batch.to)
+		if s.worthWriting() {
+			switch err := s.bounded(ctx, s.write); {
+			case errors.Is(err, errMoved):
+				s.looked = time.Time{}
+				continue
+			case err != nil:
+				return err
+			}
+		}
+		if err := s.resynchronise(ctx); err != nil {
+			return err
+		}
+		upTo := begin
+		if full {
+			upTo = time.UnixMilli(s.batch.upTo)
+		}
+		s.p.wrote(upTo, s.has)
+		if err := s.rest(ctx, time.Since(begin), full, written); err != nil {
+			return err
+		}
+	}
+}
+
+// rest waits until the next transaction is due. A writer that catches up leaves the processors to others in between.
+func (s *session) rest(ctx context.Context, took time.Duration, full bool, written <-chan struct{}) error {
+	wait := s.p.opts.Interval - took
+	if full {
+		wait = min(took*time.Duration(100-s.p.opts.Share)/time.Duration(s.p.opts.Share), time.Second)
+	}
+	timer := time.NewTimer(max(wait, 0))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if full {
+		return nil
+	}
+	timer.Reset(lookEvery)
+	select {
+	case <-written:
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// look reads the positions now and then, and when this backend has got or lost partitions. Then the journal is read from
+// the oldest position on. What is written is trimmed.
+func (s *session) look(ctx context.Context) error {
+	gained := false
+	for i := range s.owned {
+		roster, owns := s.p.opts.Owns(i)
+		gained = gained || owns && (!s.owned[i] || roster != s.rosters[i])
+		s.owned[i], s.rosters[i] = owns, roster
+	}
+	if !gained && time.Since(s.looked) < lookEvery {
+		return nil
+	}
+	seek := gained || s.looked.IsZero()
+	err := s.bounded(ctx, func(ctx context.Context) error { return s.positions(ctx) })
+	if err != nil {
+		return err
+	}
+	s.looked = time.Now()
+	if seek {
+		clear(s.pairs)
+		copy(s.at, s.has)
+		from := make([]uint64, len(s.has))
+		for i := range from {
+			if from[i] = s.has[i]; !s.owned[i] {
+				from[i] = math.MaxUint64
+			}
+		}
+		if err := s.reader.Seek(from); err != nil {
+			return err
+		}
+	}
+	if err := s.p.opts.Journal.Trim(s.has); err != nil {
+		s.p.rare.Error("the journal for PostgreSQL was not trimmed", "trim", "err", err)
+	}
+	return s.expire(ctx)
+}
+
+// positions reads how far each partition is written.
+func (s *session) positions(ctx context.Context) error {
+	found, err := s.conn.Query(ctx, `SELECT partition, stream, seq, writer,
+		extract(epoch FROM clock_timestamp() - written)::float8 FROM lapwing_data.position`)
+	if err != nil {
+		return fmt.Errorf("read positions: %w", err)
+	}
+	defer found.Close()
+	for i := range s.has {
+		s.fresh[i] = true
+	}
+	for found.Next() {
+		var partition int
+		var stream, seq int64
+		var writer string
+		var age float64
+		if err := found.Scan(&partition, &stream, &seq, &writer, &age); err != nil {
+			return fmt.Errorf("read positions: %w", err)
+		}
+		switch {
+		case partition >= len(s.has):
+		case uint64(stream) == s.p.streams[partition]:
+			s.has[partition], s.fresh[partition] = uint64(seq), false
+		case age < foreign.Seconds():
+			return fmt.Errorf("partition %d was written %.0f s ago by %s: %w", partition, age, writer, errForeign)
+		}
+	}
+	if err := found.Err(); err != nil {
+		return fmt.Errorf("read positions: %w", err)
+	}
+	for i, fresh := range s.fresh {
+		if fresh {
+			s.has[i], s.resync[i] = 0, s.owned[i]
+		}
+	}
+	return nil
+}
+
+// collect reads the journal until the batch is full, or there is no more.
+func (s *session) collect() (full bool, err error) {
+	b := &s.batch
+	b.reset(s.has, s.at)
+	now := time.Now()
+	eventsFrom, changesFrom := s.events.cutoff(now), s.changes.cutoff(now)
+	for b.count < s.p.opts.BatchEvents && b.size() < s.p.opts.BatchBytes {
+		f, ok, err := s.reader.Next()
+		if err != nil || !ok {
+			return false, err
+		}
+		p := f.Partition
+		if p >= len(b.to) || !s.owned[p] || f.Stream != s.p.streams[p] || f.Last <= b.to[p] {
+			continue
+		}
+		if f.From > b.to[p] && !s.fresh[p] {
+			b.gaps = append(b.gaps, gap{p, b.to[p], f.From, f.Oldest})
+		}
+		for e, err := range f.Entries() {
+			if err != nil {
+				s.p.rare.Error("the journal for PostgreSQL has a change that cannot be read", "entry", "err", err)
+				break
+			}
+			if e.Seq > b.to[p] {
+				b.add(p, e, eventsFrom, changesFrom, s.pairs)
+			}
+		}
+		if f.Count > 0 {
+			b.received = append(b.received, f.Oldest)
+		}
+		b.to[p] = f.Last
+	}
+	return true, nil
+}
+
+// worthWriting reports whether the batch has rows, or moves positions that were not written for long.
+func (s *session) worthWriting() bool {
+	if s.batch.count > 0 || len(s.batch.gaps) > 0 {
+		return true
+	}
+	for i, to := range s.batch.to {
+		if to > s.batch.from[i] && s.owned[i] && (s.fresh[i] || time.Since(s.moved) > moveEvery) {
+			return true
+		}
+	}
+	return false
+}
+
+// expire removes rows that are older than the settings say.
+func (s *session) expire(ctx context.Context) error {
+	if !s.owned[0] || time.Since(s.expired) < expireEvery {
+		return nil
+	}
+	now := time.Now()
+	for _, t := range []*spans{&s.events, &s.changes, {table: tableNotification, monthly: true, keep: s.settings.Notifications}} {
+		err := s.bounded(ctx, func(ctx context.Context) error {
+			dropped, err := t.expire(ctx, s.conn, now)
+			if len(dropped) > 0 {
+				s.p.log.Info("old rows were removed from PostgreSQL", "tables", dropped)
+			}
+			return err
+		})
+		if s.conn.IsClosed() {
+			return err
+		}
+		if err != nil {
+			s.p.rare.Warn("old rows stay in PostgreSQL until the next try", t.table, "err", err)
+		}
+	}
+	s.expired = now
+	return nil
+}

@@ -1,0 +1,374 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lapwing-monitoring/lapwing/postgres/journal"
+	"github.com/lapwing-monitoring/lapwing/state"
+)
+
+// write commits the batch: its rows and the positions behind it. It returns errMoved if the database is at other
+// positions, or a newer owner of a partition has written there.
+func (s *session) write(ctx context.Context) error {
+	b := &s.batch
+	begin := time.Now()
+	if b.oldest > 0 {
+		for _, t := range []*spans{&s.events, &s.changes} {
+			if err := t.ensure(ctx, s.conn, b.oldest, b.newest); err != nil {
+				return err
+			}
+		}
+	}
+	err := inTransaction(ctx, s.conn, func(tx pgx.Tx) error {
+		if err := s.fence(ctx, tx); err != nil {
+			return err
+		}
+		if err := s.noteGaps(ctx, tx); err != nil {
+			return err
+		}
+		if err := writeLatest(ctx, tx, b.latest); err != nil {
+			return err
+		}
+		if err := b.events.copyTo(ctx, tx, "lapwing_data.event", eventColumns); err != nil {
+			return err
+		}
+		if err := b.changes.copyTo(ctx, tx, "lapwing_data.state_change", changeColumns); err != nil {
+			return err
+		}
+		return s.move(ctx, tx)
+	})
+	if err != nil {
+		return err
+	}
+	s.wrote(begin)
+	return nil
+}
+
+// wrote notes that the batch is committed.
+func (s *session) wrote(begin time.Time) {
+	b, m := &s.batch, &s.p.metrics
+	now := time.Now()
+	for i := range b.to {
+		if s.owned[i] && b.to[i] > b.from[i] {
+			s.has[i], s.fresh[i] = b.to[i], false
+		}
+	}
+	s.moved = now
+	upserts := 0
+	for i := range b.latest {
+		switch l := &b.latest[i]; {
+		case l.deleted:
+			s.pairs[l.pair] = knownPair
+		case l.changed:
+			s.pairs[l.pair] = knownPair | knownLatest
+			upserts++
+		default:
+			s.pairs[l.pair] |= knownPair
+		}
+	}
+	m.seconds.Observe(now.Sub(begin).Seconds())
+	for _, received := range b.received {
+		m.lag.Observe(max(0, float64(now.UnixMilli()-received)/1000))
+	}
+	m.events.Add(float64(b.count))
+	m.rows.WithLabelValues(tableEvent).Add(float64(b.events.n))
+	m.rows.WithLabelValues(tableChange).Add(float64(b.changes.n))
+	m.rows.WithLabelValues(tableLatest).Add(float64(upserts))
+	for _, g := range b.gaps {
+		s.resync[g.partition] = true
+		m.gaps.Inc()
+		s.p.log.Warn("changes are missing in PostgreSQL: the journal does not have them", "partition", g.partition,
+			"from", g.from, "to", g.to)
+	}
+	s.p.mu.Lock()
+	s.p.status.Gaps += len(b.gaps)
+	s.p.mu.Unlock()
+}
+
+// fence locks the positions of the batch's partitions until the transaction ends, and checks that they are where the
+// batch begins. A writer whose partition has a newer owner is stopped here, however late it is.
+func (s *session) fence(ctx context.Context, tx pgx.Tx) error {
+	b := &s.batch
+	var moving []int
+	for i := range b.to {
+		if !s.owned[i] || b.to[i] <= b.from[i] {
+			continue
+		}
+		moving = append(moving, i)
+		if s.fresh[i] {
+			_, err := tx.Exec(ctx, `INSERT INTO lapwing_data.position (partition, stream, seq, roster, writer, written)
+				VALUES ($1, $2, 0, 0, $3, clock_timestamp()) ON CONFLICT (partition) DO UPDATE SET stream = excluded.stream, seq = 0, roster = 0
+				WHERE position.stream <> excluded.stream`, i, int64(s.p.streams[i]), s.p.opts.Member)
+			if err != nil {
+				return fmt.Errorf("begin the position of partition %d: %w", i, err)
+			}
+		}
+	}
+	found, err := tx.Query(ctx, `SELECT partition, stream, seq, roster FROM lapwing_data.position WHERE partition = ANY($1)
+		ORDER BY partition FOR UPDATE`, moving)
+	if err != nil {
+		return fmt.Errorf("lock positions: %w", err)
+	}
+	defer found.Close()
+	n := 0
+	for ; found.Next(); n++ {
+		var partition int
+		var stream, seq, roster int64
+		if err := found.Scan(&partition, &stream, &seq, &roster); err != nil {
+			return fmt.Errorf("lock positions: %w", err)
+		}
+		if uint64(stream) != s.p.streams[partition] || uint64(seq) != b.from[partition] || uint64(roster) > s.rosters[partition] {
+			return fmt.Errorf("partition %d is at message %d by roster %d: %w", partition, seq, roster, errMoved)
+		}
+	}
+	if err := found.Err(); err != nil {
+		return fmt.Errorf("lock positions: %w", err)
+	}
+	if n != len(moving) {
+		return fmt.Errorf("%d of %d positions exist: %w", n, len(moving), errMoved)
+	}
+	return nil
+}
+
+// move writes the positions behind the batch.
+func (s *session) move(ctx context.Context, tx pgx.Tx) error {
+	b := &s.batch
+	var partitions, seqs, rosters []int64
+	for i := range b.to {
+		if s.owned[i] && b.to[i] > b.from[i] {
+			partitions, seqs, rosters = append(partitions, int64(i)), append(seqs, int64(b.to[i])), append(rosters, int64(s.rosters[i]))
+		}
+	}
+	var received *time.Time
+	if b.upTo > 0 {
+		t := time.UnixMilli(b.upTo)
+		received = &t
+	}
+	_, err := tx.Exec(ctx, `UPDATE lapwing_data.position p SET seq = n.seq, roster = n.roster, writer = $4,
+		received = coalesce($5, p.received), written = clock_timestamp()
+		FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS n(partition, seq, roster) WHERE p.partition = n.partition`,
+		partitions, seqs, rosters, s.p.opts.Member, received)
+	if err != nil {
+		return fmt.Errorf("move positions: %w", err)
+	}
+	return nil
+}
+
+func (s *session) noteGaps(ctx context.Context, tx pgx.Tx) error {
+	for _, g := range s.batch.gaps {
+		var until *time.Time
+		if g.until > 0 {
+			t := time.UnixMilli(g.until)
+			until = &t
+		}
+		_, err := tx.Exec(ctx, `INSERT INTO lapwing_data.gap (partition, stream, from_seq, to_seq, since, until, writer)
+			SELECT $1, $2, $3, $4, (SELECT received FROM lapwing_data.position WHERE partition = $1), $5, $6`,
+			g.partition, int64(s.p.streams[g.partition]), int64(g.from), int64(g.to), until, s.p.opts.Member)
+		if err != nil {
+			return fmt.Errorf("note a gap of partition %d: %w", g.partition, err)
+		}
+	}
+	return nil
+}
+
+// columns are the rows of latest as arrays.
+type columns struct {
+	pair, seq, occurrences, watermark []int64
+	received, executed, lastOK        []*time.Time
+	status, flags, partition          []int32
+	output                            []string
+}
+
+func (c *columns) add(l *latest) {
+	c.pair, c.seq = append(c.pair, l.pair), append(c.seq, int64(l.seq))
+	c.occurrences, c.watermark = append(c.occurrences, l.occurrences), append(c.watermark, l.watermark)
+	c.received, c.executed = append(c.received, instant(l.received)), append(c.executed, instant(l.executed))
+	c.lastOK = append(c.lastOK, instant(l.lastOK))
+	c.status, c.flags = append(c.status, l.status), append(c.flags, l.flags)
+	c.partition, c.output = append(c.partition, int32(l.partition)), append(c.output, l.output)
+}
+
+// instant returns a time in Unix milliseconds; nil for 0.
+func instant(millis int64) *time.Time {
+	if millis == 0 {
+		return nil
+	}
+	t := time.UnixMilli(min(max(millis, firstTime), lastTime))
+	return &t
+}
+
+func (c *columns) exec(ctx context.Context, tx pgx.Tx, sql string) (int64, error) {
+	tag, err := tx.Exec(ctx, sql, c.pair, c.seq, c.received, c.executed, c.lastOK, c.occurrences, c.watermark, c.status, c.flags,
+		c.partition, c.output)
+	return tag.RowsAffected(), err
+}
+
+const unnestLatest = `unnest($1::bigint[], $2::bigint[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[], $6::bigint[],
+	$7::bigint[], $8::int[], $9::int[], $10::int[], $11::text[])
+	AS n(pair_id, seq, received, executed, last_ok, occurrences, watermark, status, flags, partition, output)`
+
+// Rows that exist are updated without ON CONFLICT, which would lock each row first and log that.
+const updateLatest = `UPDATE lapwing_data.latest l SET seq = n.seq, received = n.received, executed = n.executed,
+	last_ok = n.last_ok, occurrences = n.occurrences, watermark = n.watermark, status = n.status, flags = n.flags, output = n.output
+	FROM ` + unnestLatest + ` WHERE l.pair_id = n.pair_id AND l.seq <= n.seq`
+
+const insertLatest = `INSERT INTO lapwing_data.latest AS l (pair_id, seq, received, executed, last_ok, occurrences, watermark,
+	status, flags, partition, output) SELECT * FROM ` + unnestLatest + `
+	ON CONFLICT (pair_id) DO UPDATE SET seq = excluded.seq, received = excluded.received, executed = excluded.executed,
+	last_ok = excluded.last_ok, occurrences = excluded.occurrences, watermark = excluded.watermark, status = excluded.status,
+	flags = excluded.flags, output = excluded.output WHERE l.seq <= excluded.seq`
+
+// writeLatest writes pairs and their latest events.
+func writeLatest(ctx context.Context, tx pgx.Tx, all []latest) error {
+	var known, unknown columns
+	var ids, deleted []int64
+	var namespaces, entities, checks []string
+	for i := range all {
+		l := &all[i]
+		if l.known&knownPair == 0 {
+			ids, namespaces = append(ids, l.pair), append(namespaces, l.namespace)
+			entities, checks = append(entities, l.entity), append(checks, l.check)
+		}
+		switch {
+		case l.deleted:
+			deleted = append(deleted, l.pair)
+		case !l.changed:
+		case l.known&knownLatest != 0:
+			known.add(l)
+		default:
+			unknown.add(l)
+		}
+	}
+	if len(ids) > 0 {
+		_, err := tx.Exec(ctx, `INSERT INTO lapwing_data.pair (id, namespace, entity, "check")
+			SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) ON CONFLICT DO NOTHING`, ids, namespaces, entities, checks)
+		if err != nil {
+			return fmt.Errorf("write %d pairs: %w", len(ids), err)
+		}
+	}
+	if len(deleted) > 0 {
+		if _, err := tx.Exec(ctx, "DELETE FROM lapwing_data.latest WHERE pair_id = ANY($1)", deleted); err != nil {
+			return fmt.Errorf("delete %d latest events: %w", len(deleted), err)
+		}
+	}
+	if len(unknown.pair) > 0 {
+		if _, err := unknown.exec(ctx, tx, insertLatest); err != nil {
+			return fmt.Errorf("write %d latest events: %w", len(unknown.pair), err)
+		}
+	}
+	if len(known.pair) == 0 {
+		return nil
+	}
+	// Each row is found by its key: a plan that reads the whole table is slower for every size of a batch.
+	_, err := tx.Exec(ctx, "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off; "+
+		"SET LOCAL jit = off", pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		return fmt.Errorf("set the plan of an update: %w", err)
+	}
+	if _, err := known.exec(ctx, tx, updateLatest); err != nil {
+		return fmt.Errorf("update %d latest events: %w", len(known.pair), err)
+	}
+	return nil
+}
+
+// resynchronise writes the latest events of the state for partitions that are new in the database, or have a gap:
+// events that were skipped may have been the latest of their pairs.
+func (s *session) resynchronise(ctx context.Context) error {
+	for i := range s.resync {
+		if !s.resync[i] || !s.owned[i] || s.fresh[i] {
+			continue
+		}
+		if err := s.resynchroniseOne(ctx, i); err != nil {
+			return fmt.Errorf("take the latest events of partition %d from the state: %w", i, err)
+		}
+		s.resync[i] = false
+	}
+	return nil
+}
+
+func (s *session) resynchroniseOne(ctx context.Context, partition int) error {
+	const chunk = 2000
+	live := map[int64]struct{}{}
+	var part []latest
+	flush := func() error {
+		if len(part) == 0 {
+			return nil
+		}
+		err := s.bounded(ctx, func(ctx context.Context) error {
+			return inTransaction(ctx, s.conn, func(tx pgx.Tx) error { return writeLatest(ctx, tx, part) })
+		})
+		part = part[:0]
+		return err
+	}
+	begin, _ := s.p.opts.State.Folded(partition)
+	for pair := range s.p.opts.State.Pairs("") {
+		if pair.Partition != partition {
+			continue
+		}
+		ev, err := s.p.opts.State.Event(pair.Namespace, pair.Entity, pair.Check)
+		if errors.Is(err, state.ErrNotFound) || err == nil && ev.Check == nil {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		l := latest{
+			pair:    pairID([]byte(pair.Namespace), []byte(pair.Entity), []byte(pair.Check)),
+			changed: true, namespace: text(pair.Namespace), entity: text(pair.Entity), check: text(pair.Check),
+			seq: pair.Seq, partition: partition, received: pair.Received, occurrences: ev.Check.Occurrences,
+			watermark: ev.Check.OccurrencesWatermark, status: int32(ev.Check.Status),
+			output: text(beginning([]byte(ev.Check.Output), shortOutput)),
+		}
+		if ev.Check.Executed != 0 {
+			l.executed = seconds(ev.Check.Executed)
+		}
+		if ev.Check.LastOK != 0 {
+			l.lastOK = seconds(ev.Check.LastOK)
+		}
+		if len(ev.Check.Silenced) > 0 {
+			l.flags |= journal.Silenced
+		}
+		if ev.Check.State == "flapping" {
+			l.flags |= journal.Flapping
+		}
+		live[l.pair] = struct{}{}
+		if part = append(part, l); len(part) == chunk {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	return s.bounded(ctx, func(ctx context.Context) error { return s.removeGone(ctx, partition, begin, live) })
+}
+
+// removeGone removes the latest events of pairs that the state does not have. Rows of messages behind upTo may be of
+// pairs that came later.
+func (s *session) removeGone(ctx context.Context, partition int, upTo uint64, live map[int64]struct{}) error {
+	found, err := s.conn.Query(ctx, "SELECT pair_id FROM lapwing_data.latest WHERE partition = $1 AND seq <= $2", partition, int64(upTo))
+	if err != nil {
+		return err
+	}
+	ids, err := pgx.CollectRows(found, pgx.RowTo[int64])
+	if err != nil {
+		return err
+	}
+	var gone []int64
+	for _, id := range ids {
+		if _, ok := live[id]; !ok {
+			gone = append(gone, id)
+			s.pairs[id] &^= knownLatest
+		}
+	}
+	if len(gone) > 0 {
+		_, err = s.conn.Exec(ctx, "DELETE FROM lapwing_data.latest WHERE pair_id = ANY($1) AND seq <= $2", gone, int64(upTo))
+	}
+	return err
+}
