@@ -259,6 +259,7 @@ func New(opts Options) (*API, error) {
 	a.serveStatus()
 	a.serveAuth()
 	a.serveSignIn()
+	a.servePostgresConfigs()
 	a.serveNamespaces()
 	a.serveChecks()
 	a.serveHandlers()

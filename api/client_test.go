@@ -44,7 +44,7 @@ func TestClientFitsTheDocument(t *testing.T) {
 		for method, path := range map[string]string{
 			"GET": k.Path(namespace, ""), "POST": k.Path(namespace, ""), "PUT": k.Path(namespace, name), "DELETE": k.Path(namespace, name),
 		} {
-			if !documented(method, path) {
+			if made := method != "POST" || k.Kind != client.PostgresConfigs.Kind; made && !documented(method, path) {
 				t.Errorf("the client's %s %s is not in the document", method, path)
 			}
 		}
@@ -73,6 +73,7 @@ func TestClientFitsTheDocument(t *testing.T) {
 	check(client.Kind[json.RawMessage](client.Mutators), "example")
 	check(client.Kind[json.RawMessage](client.MetricChecks), "example")
 	check(client.Kind[json.RawMessage](client.Pipelines), "example")
+	check(client.Kind[json.RawMessage](client.PostgresConfigs), "example")
 	check(client.Kind[json.RawMessage](client.Roles), "example")
 	check(client.Kind[json.RawMessage](client.RoleBindings), "example")
 	check(client.Kind[json.RawMessage](client.Silences), "linux:example")

@@ -98,6 +98,8 @@ func (a *API) seen(user *auth.Identity, obj any) any {
 		return seenAs(a, user, config.Mutators, o, o.Redacted())
 	case *resource.Asset:
 		return seenAs(a, user, config.Assets, o, o.Redacted())
+	case *resource.PostgresConfig:
+		return seenAs(a, user, config.PostgresConfigs, o, o.Redacted())
 	}
 	return obj
 }

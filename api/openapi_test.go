@@ -39,6 +39,7 @@ var kinds = map[string]any{
 	"apikeys":             resource.APIKey{},
 	"assets":              resource.Asset{},
 	"authproviders":       resource.AuthProvider{},
+	"provider":            resource.PostgresConfig{},
 	"checks":              resource.CheckConfig{},
 	"clusterrolebindings": resource.ClusterRoleBinding{},
 	"clusterroles":        resource.ClusterRole{},
@@ -84,8 +85,10 @@ var examples = map[string]string{
 	"rolebindings":        `{` + exampleMeta + `,"role_ref":{"type":"Role","name":"example"},"subjects":[{"type":"Group","name":"example"}]}`,
 	"clusterroles":        `{"metadata":{"name":"example"},"rules":[{"verbs":["get"],"resources":["checks"],"resource_names":["a"]}]}`,
 	"clusterrolebindings": `{"metadata":{"name":"example"},"role_ref":{"type":"ClusterRole","name":"example"},"subjects":[{"type":"User","name":"example"}]}`,
-	"namespaces":          `{"name":"example"}`,
-	"users":               `{"username":"example","password":"long enough","groups":["example"]}`,
+	"provider": `{"type":"PostgresConfig","api_version":"store/v1","metadata":{"name":"example"},"spec":{"dsn":"postgres://lapwing:secret@db/lapwing","pool_size":10,
+		"max_conn_lifetime":"5m","events_retention":"90d","changes_retention":"365d","notifications_retention":"720h"}}`,
+	"namespaces": `{"name":"example"}`,
+	"users":      `{"username":"example","password":"long enough","groups":["example"]}`,
 }
 
 // operation is a method of a path, as the document describes it.
@@ -249,6 +252,7 @@ var described = map[string]operation{
 		query: []string{"state", "code"}, status: 302},
 	"POST " + oidcPath + "token": {summary: "Trade the code of a sign-in for tokens",
 		body: signInCode{}, status: 200, answer: auth.Tokens{}},
+	"PUT " + datastores + "provider/{name}":          {summary: "Create or replace a definition of PostgreSQL", body: resource.PostgresConfig{}, status: 200},
 	"PUT " + authentication + "authproviders/{name}": {summary: "Create or replace a provider of sign-ins", body: anyObject{}, status: 200},
 
 	"POST " + core + "users": {summary: "Create a user",
@@ -549,6 +553,8 @@ func (s *server) putExamples() {
 			path = strings.Replace(path, "/example", "/linux:example", 1)
 		case "namespaces", "users", "clusterroles", "clusterrolebindings":
 			path = core + plural + "/example"
+		case "provider":
+			path = datastores + plural + "/example"
 		}
 		if a := s.do(http.MethodPut, path, body); a.status >= 300 {
 			s.t.Errorf("PUT %s: %d %s", path, a.status, a.body)

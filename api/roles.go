@@ -43,7 +43,7 @@ func (a *API) serveAccess() {
 // commercial edition, and roles with them may come with a migration.
 var otherResources = []string{
 	selfResource, "namespaces", "authentication", "extensions", "metrics", "cluster-members", "clusters", "config", "etcd-replicators",
-	"license", "provider", "providers", "secrets", "searches", "service-components", "rule-templates",
+	"license", "providers", "secrets", "searches", "service-components", "rule-templates",
 	"sumo-logic-metrics-handlers", "tcp-stream-handlers", "prune",
 }
 

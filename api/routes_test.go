@@ -130,6 +130,7 @@ func needed(method, pattern string) (verb, res string) {
 		return a.verb, a.resource
 	}
 	pattern = strings.Replace(pattern, "/enterprise/authentication/", "/authentication/", 1)
+	pattern = strings.Replace(pattern, "/enterprise/store/", "/store/", 1)
 	parts := strings.Split(strings.TrimPrefix(pattern, "/api/"), "/")[2:] // without group and version
 	if len(parts) > 2 && parts[0] == "namespaces" && parts[1] == "{namespace}" {
 		parts = parts[2:]
@@ -155,7 +156,7 @@ func allBut(verb, res string) []resource.Rule {
 	resources := []string{
 		"aggregates", "metricchecks", "assets", "checks", "entities", "events", "filters", "handlers", "hooks", "mutators",
 		"pipelines", "fallbackPipeline", "silenced", "roles",
-		"rolebindings", "namespaces", "clusterroles", "clusterrolebindings", "users", "apikeys", "authproviders", "audit", "prune",
+		"rolebindings", "namespaces", "clusterroles", "clusterrolebindings", "users", "apikeys", "authproviders", "provider", "audit", "prune",
 		"tessen", "cluster", "cluster-members", "entity-configs", "deadletters",
 	}
 	var rules []resource.Rule

@@ -41,6 +41,8 @@ func readable(kind string, text []byte) (v any, secretive bool) {
 		return readableAs(text, (*resource.Mutator).Redacted), true
 	case config.Assets.String():
 		return readableAs(text, (*resource.Asset).Redacted), true
+	case config.PostgresConfigs.String():
+		return readableAs(text, (*resource.PostgresConfig).Redacted), true
 	}
 	return nil, false
 }

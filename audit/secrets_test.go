@@ -30,6 +30,9 @@ func TestSecretsOfDefinitions(t *testing.T) {
 		{config.Assets.String(),
 			`{"metadata":{"name":"a"},"url":"https://u:hush@example.com/x.tgz","sha512":"1"}`,
 			`{"metadata":{"name":"a"},"url":"https://u:hush2@example.com/x.tgz","sha512":"2"}`},
+		{config.PostgresConfigs.String(),
+			`{"metadata":{"name":"p"},"spec":{"dsn":"postgres://u:hush@db/x","pool_size":1}}`,
+			`{"metadata":{"name":"p"},"spec":{"dsn":"host=db password=hush2","pool_size":2}}`},
 		{config.Checks.String(),
 			`{"metadata":{"name":"c"},"env_vars":["DB_PASSWORD=hush"]}`, `{"metadata":{"name":"c"},"env_vars":["DB_PASSWORD=hush2"]}`},
 	} {

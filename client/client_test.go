@@ -49,6 +49,7 @@ func TestPath(t *testing.T) {
 	f(Silences.Path("dev", "*:disk"), "/api/core/v2/namespaces/dev/silenced/%2A:disk")
 	f(EntityConfigs.Path("dev", "srv1"), "/api/core/v3/namespaces/dev/entity-configs/srv1")
 	f(AuthProviders.Path("", "okta"), "/api/enterprise/authentication/v2/authproviders/okta")
+	f(PostgresConfigs.Path("", "db"), "/api/enterprise/store/v1/provider/db")
 	f(Checks.Path("", ""), "/api/core/v2/checks")
 	f(Checks.Path("dev", ""), "/api/core/v2/namespaces/dev/checks")
 	f(Checks.Path("dev", "a:b/c*d e"), "/api/core/v2/namespaces/dev/checks/a:b%2Fc%2Ad%20e")

@@ -43,6 +43,7 @@ var (
 	MetricChecks        = kindOf[resource.MetricCheck]()
 	EntityConfigs       = kindOf[resource.EntityConfig]()
 	AuthProviders       = kindOf[resource.AuthProvider]()
+	PostgresConfigs     = kindOf[resource.PostgresConfig]()
 )
 
 func kindOf[T any]() Kind[T] { return Kind[T]{resource.KindFor[T]()} }

@@ -49,6 +49,7 @@ var (
 	Silences            = kindOf[resource.Silenced]()
 	APIKeys             = kindOf[resource.APIKey]()
 	AuthProviders       = kindOf[resource.AuthProvider]()
+	PostgresConfigs     = kindOf[resource.PostgresConfig]()
 	// Package auth writes these two; users do not.
 	Sessions  = kindOf[resource.Session]()
 	Standings = kindOf[resource.Standing]()

@@ -125,6 +125,14 @@ func (sn *Snapshot) each(id int, namespace, afterNamespace, afterName string, yi
 	}
 }
 
+// Postgres returns the definition of PostgreSQL that the backend uses: the first by name, and false if there is none.
+func Postgres(sn *Snapshot) (*resource.PostgresConfig, bool) {
+	for p := range List(sn, PostgresConfigs, "") {
+		return p, true
+	}
+	return nil, false
+}
+
 // Same reports whether two snapshots share their objects of a kind. If false, the objects may still be equal.
 func Same[T any](a, b *Snapshot, k Kind[T]) bool { return a.trees[k.id] == b.trees[k.id] }
 

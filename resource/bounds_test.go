@@ -102,6 +102,7 @@ func TestDefinitionBounds(t *testing.T) {
 		{"role binding", &RoleBinding{Metadata: meta}, "the RoleBinding name " + tooLong},
 		{"cluster role", &ClusterRole{Metadata: ObjectMeta{Name: long}}, "the ClusterRole name " + tooLong},
 		{"cluster role binding", &ClusterRoleBinding{Metadata: ObjectMeta{Name: long}}, "the ClusterRoleBinding name " + tooLong},
+		{"PostgreSQL", &PostgresConfig{Metadata: ObjectMeta{Name: long}}, "provider name " + tooLong},
 		{"provider", &AuthProvider{Metadata: ObjectMeta{Name: long}}, "provider name " + tooLong},
 		{"silence of a check", &Silenced{Metadata: good, Check: long}, "Check " + tooLong},
 		{"silence of a subscription", &Silenced{Metadata: good, Subscription: strings.Repeat("s", 263)},

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// API groups with their versions. AggregateAPIVersion and AuthAPIVersion are two more.
+// API groups with their versions. AggregateAPIVersion, AuthAPIVersion and StoreAPIVersion are three more.
 const (
 	CoreV2 = "core/v2"
 	CoreV3 = "core/v3"
@@ -106,10 +106,10 @@ var Kinds = []*Kind{
 			NameField: "name", Migrate: 1}),
 	labelled(func(r *ClusterRole) *ObjectMeta { return &r.Metadata },
 		Kind{Type: "ClusterRole", Group: CoreV2, Plural: "clusterroles", Command: "cluster-role",
-			Prune: 16, Migrate: 3}),
+			Prune: 17, Migrate: 3}),
 	labelled(func(b *ClusterRoleBinding) *ObjectMeta { return &b.Metadata },
 		Kind{Type: "ClusterRoleBinding", Group: CoreV2, Plural: "clusterrolebindings", Command: "cluster-role-binding",
-			Prune: 15, Migrate: 5}),
+			Prune: 16, Migrate: 5}),
 	named(func(u *User) string { return u.Username },
 		Kind{Type: "User", Group: CoreV2, Plural: "users", Command: "user", NameField: "username", Migrate: 2}),
 	labelled(func(k *APIKey) *ObjectMeta { return &k.Metadata },
@@ -147,10 +147,10 @@ var Kinds = []*Kind{
 		Kind{Type: "FallbackPipeline", Group: CoreV2, Plural: "fallbackPipeline", Command: "fallback-pipeline", Namespaced: true,
 			Prune: 5, Migrate: 19}),
 	labelled(func(r *Role) *ObjectMeta { return &r.Metadata },
-		Kind{Type: "Role", Group: CoreV2, Plural: "roles", Command: "role", Namespaced: true, Prune: 14, Migrate: 4}),
+		Kind{Type: "Role", Group: CoreV2, Plural: "roles", Command: "role", Namespaced: true, Prune: 15, Migrate: 4}),
 	labelled(func(b *RoleBinding) *ObjectMeta { return &b.Metadata },
 		Kind{Type: "RoleBinding", Group: CoreV2, Plural: "rolebindings", Command: "role-binding", Namespaced: true,
-			Prune: 13, Migrate: 6}),
+			Prune: 14, Migrate: 6}),
 	labelled(func(s *Silenced) *ObjectMeta { return &s.Metadata },
 		Kind{Type: "Silenced", Group: CoreV2, Plural: "silenced", Command: "silenced", Namespaced: true,
 			Prune: 12, Clear: 7, Migrate: 15}),
@@ -166,6 +166,8 @@ var Kinds = []*Kind{
 	labelled(func(p *AuthProvider) *ObjectMeta { return &p.Metadata },
 		Kind{Type: "AuthProvider", Types: []string{LDAPType, ADType, OIDCType},
 			Group: AuthAPIVersion, Plural: "authproviders", Command: "auth", Wrapped: true, Migrate: 8}),
+	labelled(func(p *PostgresConfig) *ObjectMeta { return &p.Metadata },
+		Kind{Type: postgresType, Group: StoreAPIVersion, Plural: "provider", Wrapped: true, Prune: 13, Migrate: 23}),
 	named(func(s *Session) string { return s.ID },
 		Kind{Type: "Session", Group: internalGroup, Plural: "sessions", Unmigrated: "users sign in again"}),
 	named(func(s *Standing) string { return s.ID },

@@ -81,7 +81,7 @@ namespaces that the files have.
 
 The API shows neither passwords nor redacted labels, so apply cannot compare them. It sends a user's password when it
 creates the user or changes something else of it, and redacted labels of entities each time. It does not take events,
-API keys and providers of sign-ins.
+API keys, providers of sign-ins and PostgresConfigs.
 
 With -o json the result is one object: dry_run, a summary with a count for each action, and results with type,
 api_version, namespace, name, action (create, update, unchanged, delete, failed), changes (path, from, to) and error. A
@@ -161,8 +161,8 @@ func (a *applier) run(ctx context.Context, targets []string, recursive, prune bo
 	}
 	seen := map[string]bool{}
 	for _, o := range objects {
-		// The record would show the secrets of sign-in providers.
-		if o.kind == eventKind || o.kind == apiKeyKind || o.kind.Group == resource.AuthAPIVersion {
+		// The record would show the secrets of sign-in providers, and the dsn of PostgreSQL.
+		if o.kind == eventKind || o.kind == apiKeyKind || o.kind == postgresKind || o.kind.Group == resource.AuthAPIVersion {
 			return hint(fmt.Errorf("%s %s: apply cannot write this type", o.kind.Type, o.name), "Use 'lapwing create' for it.")
 		}
 		if seen[o.path()] {

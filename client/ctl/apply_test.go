@@ -114,6 +114,8 @@ func TestKindByName(t *testing.T) {
 	f("apikey", "APIKey")
 	f("core/v3.EntityConfig", "EntityConfig")
 	f("authproviders", "ldap")
+	f("store/v1.PostgresConfig", "PostgresConfig")
+	f("provider", "PostgresConfig")
 	f("", "")
 	f("bogus", "")
 }

@@ -21,7 +21,7 @@ var kinds = inTableOrder(
 	namespaceKind, clusterRoleKind, clusterRoleBindingKind, userKind, apiKeyKind, tessenKind,
 	assetKind, checkKind, entityKind, eventKind, filterKind, handlerKind, hookKind, mutatorKind, pipelineKind,
 	fallbackKind, roleKind, roleBindingKind, silencedKind,
-	aggregateKind, metricCheckKind, entityConfigKind, ldapKind, adKind, oidcKind,
+	aggregateKind, metricCheckKind, entityConfigKind, ldapKind, adKind, oidcKind, postgresKind,
 )
 
 func inTableOrder(list ...*kind) []*kind {
@@ -34,11 +34,11 @@ func inTableOrder(list ...*kind) []*kind {
 	return list
 }
 
-// dumped returns the kinds that "all" means: Sensu's and lapwing's. Not entity configs, because entities include them,
-// and not sign-in providers, because dumps cannot show their secrets.
+// dumped returns the kinds that "all" means: all but entity configs, because entities include them, and sign-in
+// providers, because dumps cannot show their secrets.
 func dumped() []*kind {
 	return slices.DeleteFunc(slices.Clone(kinds), func(k *kind) bool {
-		return k.Group != resource.CoreV2 && k.Group != resource.AggregateAPIVersion
+		return k.Group == resource.CoreV3 || k.Group == resource.AuthAPIVersion
 	})
 }
 

@@ -14,12 +14,20 @@ var (
 	oidcKind = newProviderKind[resource.OIDC](resource.OIDCType)
 )
 
+// postgresKind has no commands of its own: files and the commands for all kinds are enough for one definition.
+var postgresKind = newWrappedKind[resource.PostgresSpec](client.PostgresConfigs.Kind, "postgres")
+
 // newProviderKind returns the kind of providers whose spec is of Go type T.
 func newProviderKind[T any](typ string) *kind {
 	row := *client.AuthProviders.Kind
 	row.Type = typ
-	k := newKind(client.Kind[T]{Kind: &row}, display[T]{
-		example: "openldap",
+	return newWrappedKind[T](&row, "openldap")
+}
+
+// newWrappedKind returns a kind whose resources are always wrapped, with a spec of Go type T.
+func newWrappedKind[T any](row *resource.Kind, example string) *kind {
+	k := newKind(client.Kind[T]{Kind: row}, display[T]{
+		example: example,
 		columns: []cellOf[T]{{column: column{title: "Name"}}, {column: column{title: "Type"}}},
 	})
 	k.rows = func(raw json.RawMessage) ([][]string, error) {

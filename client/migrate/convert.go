@@ -207,3 +207,10 @@ func ruleTemplates(_ *migration, o *object) (reason, hint string) {
 	}
 	return "lapwing has no rules that are programs", "Define aggregates, or send the events from a check."
 }
+
+// leavePostgres says why a PostgresConfig stays behind. For Sensu the database is the store of events; for lapwing it is
+// a copy for reading.
+func leavePostgres(*migration, *object) (reason, hint string) {
+	return "its database belongs to the source, which may still write there",
+		"Define a database of lapwing's own, with lapwing create -f."
+}

@@ -94,7 +94,7 @@ func commercial(row *resource.Kind, special ...func(*kind)) *kind {
 // special are the kinds of resource.Kinds that this package uses by name.
 var special = []*kind{
 	namespaceKind, userKind, clusterRoleKind, roleKind, apiKeyKind, authProviderKind, mutatorKind, entityKind,
-	silencedKind, eventKind, handlerKind, pipelineKind, checkKind, aggregateKind, metricCheckKind,
+	silencedKind, eventKind, handlerKind, pipelineKind, checkKind, aggregateKind, metricCheckKind, postgresKind,
 }
 
 var (
@@ -109,6 +109,8 @@ var (
 	metricCheckKind = of(client.MetricChecks.Kind)
 	// authProviderKind is the sign-in providers. Sensu's commercial edition has them too.
 	authProviderKind = commercial(client.AuthProviders.Kind)
+	// postgresKind is never copied: two servers would write into one database.
+	postgresKind = commercial(client.PostgresConfigs.Kind, func(k *kind) { k.leave = leavePostgres })
 )
 
 // Kinds of Sensu's commercial edition with special cases.

@@ -29,9 +29,25 @@ func TestOrder(t *testing.T) {
 	const want = "namespaces users clusterroles roles clusterrolebindings rolebindings apikeys authproviders providers secrets " +
 		"tessen assets hooks filters mutators entities silenced events silenced " +
 		"handlers sumo-logic-metrics-handlers tcp-stream-handlers pipelines fallbackPipeline checks aggregates metricchecks " +
-		"rule-templates service-components searches config clusters etcd-replicators"
+		"rule-templates service-components searches config clusters etcd-replicators provider"
 	if strings.Join(got, " ") != want {
 		t.Errorf("the order is\n%s, want\n%s", strings.Join(got, " "), want)
+	}
+}
+
+// TestPostgresStays: a PostgresConfig is not copied, and the report says why.
+func TestPostgresStays(t *testing.T) {
+	to := start(t)
+	const dump = `{"type":"PostgresConfig","api_version":"store/v1","metadata":{"name":"db"},"spec":{"dsn":"postgres://u:s3cret@db/x"}}`
+	r := copyTo(t, to.options(fromFile(t, dump)))
+	if got := r.of(t, "provider"); got.Source != 1 || got.Left != 1 || got.Created != 0 {
+		t.Errorf("%+v", got)
+	}
+	if m := r.remark(Left, "PostgresConfig"); m == nil || !strings.Contains(m.Reason, "belongs to the source") {
+		t.Errorf("the remark is %+v", m)
+	}
+	if text := printed(t, r); strings.Contains(text, "s3cret") {
+		t.Errorf("the report shows the password: %s", text)
 	}
 }
 

@@ -1359,6 +1359,42 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/enterprise/store/v1/provider": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List provider */
+        get: operations["getEnterpriseStoreV1Provider"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/enterprise/store/v1/provider/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get one of the provider */
+        get: operations["getEnterpriseStoreV1ProviderName"];
+        /** Create or replace a definition of PostgreSQL */
+        put: operations["putEnterpriseStoreV1ProviderName"];
+        post?: never;
+        /** Delete one of the provider */
+        delete: operations["deleteEnterpriseStoreV1ProviderName"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/aggregates": {
         parameters: {
             query?: never;
@@ -3709,6 +3745,32 @@ export interface components {
             filters?: (components["schemas"]["ResourceReference"] | null)[] | null;
             mutator?: components["schemas"]["ResourceReference"] | null;
             handler?: components["schemas"]["ResourceReference"] | null;
+        };
+        /** @description PostgresConfig says where the PostgreSQL is that gets a copy of events. Its JSON is always wrapped. */
+        PostgresConfig: {
+            type?: string;
+            api_version?: string;
+            metadata?: components["schemas"]["ObjectMeta"];
+            spec?: components["schemas"]["PostgresSpec"];
+        };
+        /** @description PostgresSpec has the fields of Sensu's commercial edition and the three retentions, which are lapwing's. Only DSN, PoolSize, MaxConnLifetime and the retentions have an effect: lapwing's writer forms batches by itself. */
+        PostgresSpec: {
+            /** @description a URL, or keywords with values */
+            dsn?: string;
+            /** @description PoolSize is how many connections there may be at once. 0 means no limit. */
+            pool_size?: number;
+            /** @description MaxConnLifetime is how long a connection is used, as a Go duration. "" means no limit. */
+            max_conn_lifetime?: string;
+            max_idle_conns?: number;
+            batch_workers?: number;
+            batch_buffer?: number;
+            batch_size?: number;
+            strict?: boolean;
+            enable_round_robin?: boolean;
+            /** @description How long PostgreSQL keeps events, changes of state and notifications, for ParseRetention. "" means the backend's default. */
+            events_retention?: string;
+            changes_retention?: string;
+            notifications_retention?: string;
         };
         /** @description PreviewEvent is one of the events that a silence would silence. */
         PreviewEvent: {
@@ -10620,6 +10682,162 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Reference"][] | null;
                 };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getEnterpriseStoreV1Provider: {
+        parameters: {
+            query?: {
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /** @description Where to go on: the Sensu-Continue of the page before */
+                continue?: string;
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Where the next page begins; absent on the last */
+                    "Sensu-Continue"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PostgresConfig"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getEnterpriseStoreV1ProviderName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PostgresConfig"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    putEnterpriseStoreV1ProviderName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "type": "PostgresConfig",
+                 *       "api_version": "store/v1",
+                 *       "metadata": {
+                 *         "name": "example"
+                 *       },
+                 *       "spec": {
+                 *         "dsn": "postgres://lapwing:secret@db/lapwing",
+                 *         "pool_size": 10,
+                 *         "max_conn_lifetime": "5m",
+                 *         "events_retention": "90d",
+                 *         "changes_retention": "365d",
+                 *         "notifications_retention": "720h"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["PostgresConfig"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    deleteEnterpriseStoreV1ProviderName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Why not */
             default: {
