@@ -83,6 +83,7 @@ type Options struct {
 	Metric      metric.Options
 	Session     session.Options // PartialBytes 0 follows from MemoryLimit, for the connections' bounds see connectionLimits
 	API         api.Options
+	Postgres    Postgres
 	APIConns    connlimit.Options // 0: see connectionLimits
 
 	// RuleFiles are files of Prometheus' rules; patterns with * work.
@@ -106,7 +107,7 @@ func DefaultOptions() Options {
 		Auth: auth.DefaultOptions(), Expressions: filter.DefaultPoolOptions(), Assets: asset.DefaultOptions(),
 		Mirror: asset.DefaultMirrorOptions(), Send: send.DefaultOptions(), Handler: handler.DefaultOptions(),
 		Trace: trace.DefaultOptions(), Intake: intake.DefaultOptions(), Housekeeper: intake.DefaultHousekeeperOptions(),
-		Lateness: lateness.DefaultOptions(), Metric: metric.DefaultOptions(), EventMetrics: true, Session: session.DefaultOptions(), API: api.DefaultOptions(),
+		Lateness: lateness.DefaultOptions(), Postgres: defaultPostgres(), Metric: metric.DefaultOptions(), EventMetrics: true, Session: session.DefaultOptions(), API: api.DefaultOptions(),
 	}
 	o.Session.PartialBytes = 0
 	o.Cluster.NATS.Prefix = broker.DefaultPrefix

@@ -21,6 +21,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/metric/alert"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
+	"github.com/lapwing-monitoring/lapwing/postgres"
+	"github.com/lapwing-monitoring/lapwing/postgres/journal"
 	"github.com/lapwing-monitoring/lapwing/queue"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule"
@@ -35,6 +37,7 @@ import (
 type parts struct {
 	*storage
 
+	journal   *journal.Journal
 	matcher   *silence.Matcher
 	deadlines *deadlines
 	state     *state.State
@@ -53,6 +56,7 @@ type parts struct {
 	runs        *lateness.Runs
 	fold        *fold.Fold
 
+	postgres     *postgres.Projection
 	metrics      *metricServer
 	metricChecks *alert.Runner
 	rules        *alert.Rules // nil for none
@@ -74,6 +78,9 @@ type parts struct {
 // build makes the parts beside the storage. It starts none of them.
 func (b *Backend) build(s *storage) (*parts, error) {
 	p := &parts{storage: s}
+	if err := b.buildJournal(p); err != nil {
+		return nil, err
+	}
 	if err := b.buildState(p); err != nil {
 		return nil, err
 	}
@@ -81,6 +88,9 @@ func (b *Backend) build(s *storage) (*parts, error) {
 		return nil, err
 	}
 	if err := b.buildFold(p); err != nil {
+		return nil, err
+	}
+	if err := b.buildPostgres(p); err != nil {
 		return nil, err
 	}
 	if err := b.buildMetrics(p); err != nil {
@@ -100,7 +110,7 @@ func (b *Backend) buildState(p *parts) (err error) {
 	}
 	o := b.opts.State
 	o.Log, o.DB, o.Late, o.Arm = p.log, p.db, p.members.Late, p.deadlines.wheel.Arm
-	o.Trim = p.members.Trim
+	o.Trim, o.Kept = p.members.Trim, p.journal.Kept
 	o.Entity, o.EntityChanges, o.Silences = p.entity, p.entityChanges, p.matcher.Present(p.config)
 	o.Logger, o.Registerer = b.log, b.opts.Registry
 	if p.state, err = state.New(o); err != nil {
@@ -188,7 +198,7 @@ func (b *Backend) buildFold(p *parts) (err error) {
 	p.runs = lateness.NewRuns(p.log.Partitions())
 	p.fold, err = fold.New(fold.Options{
 		Log: p.log, State: p.state, Cluster: p.members.Cluster, Router: p.router, Handlers: p.handlers,
-		Silences: p.silences, Quiet: p.id.Quiet, Followers: []fold.Follower{p.queue, p.runs},
+		Silences: p.silences, Quiet: p.id.Quiet, Followers: []fold.Follower{p.queue, p.runs, p.journal},
 		Logger: b.log, Failed: func(err error) { b.fail("fold", err) }, Registerer: b.opts.Registry,
 	})
 	return err
@@ -332,6 +342,9 @@ func (b *Backend) startHandlers(ctx context.Context, p *parts) error {
 // startEvents starts the fold, and then what puts events into the log.
 func (b *Backend) startEvents(ctx context.Context, p *parts) error {
 	b.push("state", p.state.Stop) // the fold starts it
+	if err := b.start(ctx, "journal for PostgreSQL", p.journal); err != nil {
+		return err
+	}
 	progress := func() uint64 { return p.state.Loaded() + p.log.ReadSum() }
 	err := b.patiently(ctx, "reading the state and the event log behind it", progress, func(ctx context.Context) error {
 		return b.startQuietly(ctx, "fold", p.fold)
@@ -362,6 +375,7 @@ func (b *Backend) startEvents(ctx context.Context, p *parts) error {
 		named{"housekeeper", p.housekeeper},
 		named{"aggregates", p.aggregates},
 		named{"metric checks", p.metricChecks},
+		named{"PostgreSQL", p.postgres},
 		named{"reports on expressions", p.reports},
 	)
 }

@@ -40,6 +40,7 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	f.BoolVar(&o.EventMetrics, "event-metrics", o.EventMetrics, "store the metric points of events")
 	f.StringSliceVar(&o.RuleFiles, "prometheus-rule-files", o.RuleFiles,
 		"files of Prometheus' rules: recording rules write series, alerting rules make events; patterns with * work; the same on all backends")
+	postgresFlags(f, &o.Postgres)
 	metricFlags(f, &o.Metric)
 	f.IntVar(&o.Metric.Replication, "metric-replication-factor", o.Metric.Replication,
 		"members of a cluster that store each series of metrics, from 1 to 3; means nothing without a cluster")
@@ -48,6 +49,24 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	logLevel = f.String("log-level", "info", "trace, debug, info, warn, error or fatal")
 	logFormat = f.String("log-format", "text", "text or json")
 	return logLevel, logFormat
+}
+
+// postgresFlags are about the copy of events in PostgreSQL.
+func postgresFlags(f *pflag.FlagSet, o *backend.Postgres) {
+	f.StringVar(&o.DSN, "postgres-dsn", o.DSN,
+		"PostgreSQL database that gets a copy of events for history and reports: a URL, or keywords with values; without it "+
+			"the definition PostgresConfig names one, if there is one")
+	f.DurationVar(&o.Events, "postgres-events-retention", o.Events, "how long PostgreSQL keeps events; 0 for ever")
+	f.DurationVar(&o.Changes, "postgres-changes-retention", o.Changes, "how long PostgreSQL keeps changes of state; 0 for ever")
+	f.DurationVar(&o.Notifications, "postgres-notifications-retention", o.Notifications,
+		"how long PostgreSQL keeps notifications; 0 for ever")
+	f.Int64Var(&o.Journal.MaxBytes, "postgres-journal-bytes", o.Journal.MaxBytes,
+		"disk for changes that PostgreSQL does not have yet, in bytes; above it the oldest are given up")
+	f.DurationVar(&o.Journal.Keep, "postgres-journal-keep", o.Journal.Keep,
+		"how long changes stay on disk that PostgreSQL has: after a fail-over to a standby it may have less")
+	f.DurationVar(&o.Writer.Interval, "postgres-write-interval", o.Writer.Interval, "least time between two transactions in PostgreSQL")
+	f.IntVar(&o.Writer.Share, "postgres-catch-up-share", o.Writer.Share,
+		"part of its time that the writer of PostgreSQL works while it catches up, in percent")
 }
 
 func clusterFlags(f *pflag.FlagSet, c *backend.Cluster) {

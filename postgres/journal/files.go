@@ -72,10 +72,10 @@ func (fs *files) open(dir string, maxBytes int64, parts []*partition) error {
 	fs.dir, fs.parts, fs.nextID, fs.wake = dir, parts, 1, make(chan struct{})
 	fs.limit = min(max(maxBytes/32, minSegment), maxSegment)
 	fs.has = make([]uint64, len(parts))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
 	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) { // the first write creates it
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -158,6 +158,9 @@ func (fs *files) write(b []byte, frames []Frame) error {
 		fs.endWriter()
 	}
 	if fs.writer == nil {
+		if err := os.MkdirAll(fs.dir, 0o700); err != nil {
+			return err
+		}
 		f, err := os.OpenFile(fs.path(fs.nextID), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return fmt.Errorf("begin a file: %w", err)

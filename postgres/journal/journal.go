@@ -227,6 +227,9 @@ func (j *Journal) Name() string { return "postgres" }
 
 // Follow is part of fold.Follower.
 func (j *Journal) Follow(a *state.Applied) {
+	if !j.on.Load() {
+		return
+	}
 	p := j.parts[a.Partition]
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -297,7 +300,7 @@ func (j *Journal) Kept(partition int) uint64 {
 
 // take takes the changes of whole messages from a partition, as a frame; false if there are none.
 func (j *Journal) take(p *partition, spare []byte) (f Frame, entries []byte, ok bool) {
-	passed := j.position(p.id)
+	passed := j.position(p.id) // before the lock: what is whole stays whole
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if passed == 0 || !j.begins(p, passed) {

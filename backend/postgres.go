@@ -1,0 +1,101 @@
+package backend
+
+import (
+	"cmp"
+	"path/filepath"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/cluster"
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/postgres"
+	"github.com/lapwing-monitoring/lapwing/postgres/journal"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// Postgres has the settings of the projection into PostgreSQL.
+type Postgres struct {
+	// Settings has the database. Without a DSN, the definition PostgresConfig has it, if there is one. Retentions are for
+	// definitions that name none.
+	postgres.Settings
+	Journal journal.Options
+	Writer  postgres.Options
+}
+
+// day is 24 hours.
+const day = 24 * time.Hour
+
+func defaultPostgres() Postgres {
+	return Postgres{
+		Settings: postgres.Settings{Events: 7 * day, Changes: 400 * day, Notifications: 400 * day},
+		Journal:  journal.DefaultOptions(), Writer: postgres.DefaultOptions(),
+	}
+}
+
+// journalDir is the journal's place in the state directory.
+const journalDir = "postgres-journal"
+
+// buildJournal makes what keeps the fold's changes for PostgreSQL. It keeps none until it is switched on.
+func (b *Backend) buildJournal(p *parts) (err error) {
+	o := b.opts.Postgres.Journal
+	o.Dir, o.Streams = filepath.Join(p.dir.path, journalDir), nil
+	for i := range p.log.Partitions() {
+		o.Streams = append(o.Streams, p.log.StreamID(i))
+	}
+	o.Logger, o.Registerer = b.log, b.opts.Registry
+	p.journal, err = journal.Open(o)
+	return err
+}
+
+// buildPostgres makes the writer, behind the fold.
+func (b *Backend) buildPostgres(p *parts) (err error) {
+	p.journal.Connect(func(partition int) uint64 { return p.fold.Position(p.journal.Name(), partition) }, p.state.LoadedAt)
+	o := b.opts.Postgres.Writer
+	o.Journal, o.State, o.Member = p.journal, p.state, cmp.Or(b.opts.Cluster.Name, hostname(p.id.Cluster))
+	o.Owns = func(partition int) (uint64, bool) {
+		return p.members.Number(partition), p.members.Owns(partition, cluster.PartitionLane(partition)) && p.members.MayAct()
+	}
+	o.Logger, o.Registerer = b.log, b.opts.Registry
+	if p.postgres, err = postgres.New(o); err != nil {
+		return err
+	}
+	if err := b.configurePostgres(p); err != nil {
+		return err
+	}
+	stop := p.config.OnChange(func(c config.Change) {
+		if c.Kind != config.PostgresConfigs.String() {
+			return
+		}
+		if err := b.configurePostgres(p); err != nil {
+			b.log.Error("the definition of PostgreSQL cannot be used", "name", c.Name, "err", err)
+		}
+	})
+	b.push("definition of PostgreSQL", func() error { stop(); return nil })
+	return nil
+}
+
+// configurePostgres gives the writer the settings of the options, or else of the definitions.
+func (b *Backend) configurePostgres(p *parts) error {
+	s := b.opts.Postgres.Settings
+	if s.DSN == "" {
+		if defined, ok := config.Postgres(p.config.Snapshot()); ok {
+			s.DSN = defined.Spec.DSN
+			for _, r := range []struct {
+				text string
+				keep *time.Duration
+			}{
+				{defined.Spec.EventsRetention, &s.Events}, {defined.Spec.ChangesRetention, &s.Changes},
+				{defined.Spec.NotificationsRetention, &s.Notifications},
+			} {
+				if r.text == "" {
+					continue
+				}
+				keep, err := resource.ParseRetention(r.text)
+				if err != nil {
+					return err
+				}
+				*r.keep = keep
+			}
+		}
+	}
+	return p.postgres.Configure(s)
+}
