@@ -157,6 +157,16 @@ func (o *Options) checkStorage(bad *optionerr.List) {
 	} {
 		optionerr.Within(bad, flag, n, 1, mostDisk)
 	}
+	f := &o.EventFile
+	if f.Path != "" {
+		if err := checkFile(f.Path); err != nil {
+			bad.Add("event-log-file", "%w", err)
+		}
+	}
+	optionerr.Within(bad, "event-log-buffer-size", f.Queue, 1, 10_000_000)
+	optionerr.WithinOrZero(bad, "event-log-max-bytes", f.MaxBytes, 1<<20, mostDisk, "any size")
+	optionerr.WithinOrZero(bad, "event-log-max-age", f.MaxAge, time.Minute, longest, "any age")
+	optionerr.Within(bad, "event-log-keep", f.Keep, 1, 10_000)
 	optionerr.Within(bad, "memory-limit", o.MemoryLimit, LeastMemoryLimit, MostMemoryLimit)
 	optionerr.WithinOrZero(bad, "state-history-age", o.State.HistoryAge, time.Second, longest, "none")
 	optionerr.Within(bad, "audit-log-age", o.Audit.MaxAge, time.Second, longest)

@@ -271,6 +271,8 @@ func TestOptionsNameTheirFlags(t *testing.T) {
 		"--handler-env: ":                                                   func(o *Options) { o.Send.PassEnv = []string{"A=b"} },
 		"--directory-max-wrong-passwords: 1001":                             func(o *Options) { o.Auth.DirectoryGuesses = 1001 },
 		"--audit-log-file: ":                                                func(o *Options) { o.Audit.File = "/nonexistent/audit" },
+		"--event-log-file: ":                                                func(o *Options) { o.EventFile.Path = "/nonexistent/events.log" },
+		"--event-log-max-bytes: 1 ":                                         func(o *Options) { o.EventFile.MaxBytes = 1 },
 		"--agent-host: ":                                                    func(o *Options) { o.AgentHost = "10.0.0.1:8081" },
 		"--trace-bytes: ":                                                   func(o *Options) { o.Trace.MaxBytes = 1 << 62 },
 	} {

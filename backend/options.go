@@ -14,6 +14,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/eventfile"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/handler"
@@ -66,7 +67,8 @@ type Options struct {
 	MemoryLimit int64
 
 	Cluster     Cluster
-	Log         eventlog.Options // Partitions 0 is what the log has, and eventlog.SuitablePartitions for a new one
+	Log         eventlog.Options  // Partitions 0 is what the log has, and eventlog.SuitablePartitions for a new one
+	EventFile   eventfile.Options // Path "" for none
 	State       state.Options
 	Config      config.Options
 	Audit       audit.Options
@@ -103,7 +105,7 @@ func DefaultOptions() Options {
 	o := Options{
 		APIListenAddress: "[::]:8080", APIWriteTimeout: 15 * time.Second, AgentHost: "[::]", AgentPort: 8081,
 		PhaseHash: "md5", Admin: auth.SeedOptions{Username: "admin"},
-		Log: eventlog.DefaultOptions(), State: state.DefaultOptions(), Config: config.DefaultOptions(), Audit: audit.DefaultOptions(),
+		Log: eventlog.DefaultOptions(), EventFile: eventfile.DefaultOptions(), State: state.DefaultOptions(), Config: config.DefaultOptions(), Audit: audit.DefaultOptions(),
 		Auth: auth.DefaultOptions(), Expressions: filter.DefaultPoolOptions(), Assets: asset.DefaultOptions(),
 		Mirror: asset.DefaultMirrorOptions(), Send: send.DefaultOptions(), Handler: handler.DefaultOptions(),
 		Trace: trace.DefaultOptions(), Intake: intake.DefaultOptions(), Housekeeper: intake.DefaultHousekeeperOptions(),

@@ -11,6 +11,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/asset"
 	"github.com/lapwing-monitoring/lapwing/cluster"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/eventfile"
 	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/fold"
 	"github.com/lapwing-monitoring/lapwing/handler"
@@ -54,6 +55,7 @@ type parts struct {
 	router      *pipeline.Router
 	queue       *queue.Queue
 	runs        *lateness.Runs
+	eventFile   *eventfile.Writer // nil for none
 	fold        *fold.Fold
 
 	postgres     *postgres.Projection
@@ -196,9 +198,18 @@ func (b *Backend) buildFold(p *parts) (err error) {
 		return err
 	}
 	p.runs = lateness.NewRuns(p.log.Partitions())
+	followers := []fold.Follower{p.queue, p.runs, p.journal}
+	if b.opts.EventFile.Path != "" {
+		o := b.opts.EventFile
+		o.Origin, o.Logger, o.Registerer = p.id.Cluster, b.log, b.opts.Registry
+		if p.eventFile, err = eventfile.New(o); err != nil {
+			return err
+		}
+		followers = append(followers, p.eventFile)
+	}
 	p.fold, err = fold.New(fold.Options{
 		Log: p.log, State: p.state, Cluster: p.members.Cluster, Router: p.router, Handlers: p.handlers,
-		Silences: p.silences, Quiet: p.id.Quiet, Followers: []fold.Follower{p.queue, p.runs, p.journal},
+		Silences: p.silences, Quiet: p.id.Quiet, Followers: followers,
 		Logger: b.log, Failed: func(err error) { b.fail("fold", err) }, Registerer: b.opts.Registry,
 	})
 	return err
@@ -344,6 +355,11 @@ func (b *Backend) startEvents(ctx context.Context, p *parts) error {
 	b.push("state", p.state.Stop) // the fold starts it
 	if err := b.start(ctx, "journal for PostgreSQL", p.journal); err != nil {
 		return err
+	}
+	if p.eventFile != nil {
+		if err := b.start(ctx, "event log file", p.eventFile); err != nil {
+			return err
+		}
 	}
 	progress := func() uint64 { return p.state.Loaded() + p.log.ReadSum() }
 	err := b.patiently(ctx, "reading the state and the event log behind it", progress, func(ctx context.Context) error {

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lapwing-monitoring/lapwing/backend"
+	"github.com/lapwing-monitoring/lapwing/eventfile"
 	"github.com/lapwing-monitoring/lapwing/intake"
 )
 
@@ -229,6 +230,7 @@ func storageFlags(f *pflag.FlagSet, o *backend.Options) {
 		"how long events gather before a commit: longer costs less CPU and more latency; 0 for 20ms, in a cluster or on NATS servers 50ms")
 	f.Uint64Var(&o.State.KeepLog, "event-log-keep-bytes", o.State.KeepLog,
 		"bytes of the event log to keep after their state is stored")
+	eventFileFlags(f, &o.EventFile)
 	f.Uint64Var(&o.Log.MinFree, "min-free-disk", o.Log.MinFree,
 		"free bytes on the disk below which the backend takes no events")
 	f.DurationVar(&o.State.WriteDelay, "state-write-delay", o.State.WriteDelay,
@@ -245,6 +247,21 @@ func storageFlags(f *pflag.FlagSet, o *backend.Options) {
 		"largest size of traces, in bytes before compression; at this bound the oldest are removed")
 	f.IntVar(&o.Trace.Sample, "trace-sample", o.Trace.Sample,
 		"trace one of this many events that are neither incident nor resolution; 0 for none of them")
+}
+
+// eventFileFlags are about the file that has all events, for other programs.
+func eventFileFlags(f *pflag.FlagSet, o *eventfile.Options) {
+	f.StringVar(&o.Path, "event-log-file", o.Path,
+		"file for a line of JSON for each event that this backend takes; SIGHUP opens it again; none if empty")
+	f.IntVar(&o.Queue, "event-log-buffer-size", o.Queue,
+		"events that may wait to be written to --event-log-file; more are left out of it and counted")
+	f.BoolVar(&o.Parallel, "event-log-parallel-encoders", o.Parallel,
+		"encode the events for --event-log-file on half of the processors, and on two at least, instead of one")
+	f.Int64Var(&o.MaxBytes, "event-log-max-bytes", o.MaxBytes,
+		"size of --event-log-file, in bytes, at which it is renamed and another one begun; 0 for any size")
+	f.DurationVar(&o.MaxAge, "event-log-max-age", o.MaxAge,
+		"age of --event-log-file at which it is renamed and another one begun; 0 for any age")
+	f.IntVar(&o.Keep, "event-log-keep", o.Keep, "renamed files of --event-log-file to keep")
 }
 
 // handlerFlags are about handlers, and what they and agents need to run.

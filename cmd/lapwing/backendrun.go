@@ -41,7 +41,8 @@ var backendZeros = append([]string{
 	"agent-quota-entities", "agent-quota-events", "agent-read-delay", "agent-spread", "api-max-connections",
 	"api-max-connections-per-address", "api-request-limit", "api-write-timeout", "assets-burst-limit",
 	"assets-mirror-bytes",
-	"assets-rate-limit", "default-silenced-expiry-time", "event-log-flush-interval", "event-log-partitions",
+	"assets-rate-limit", "default-silenced-expiry-time", "event-log-flush-interval", "event-log-max-age", "event-log-max-bytes",
+	"event-log-partitions",
 	"max-silenced-expiry-time-allowed", "memory-limit", "namespace-quota-bytes", "namespace-quota-entities",
 	"namespace-quota-events", "nats-replicas", "orphan-ttl", "proxy-entity-ttl", "state-history-age", "trace-sample",
 }, metricZeros...)

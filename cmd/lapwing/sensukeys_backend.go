@@ -30,9 +30,7 @@ var sensuBackendKeys = adviceFor(map[string][]string{
 		"disable-platform-metrics", "platform-metrics-logging-interval", "platform-metrics-log-file",
 		"metrics-refresh-interval",
 	},
-	"a pipeline or handler sends events elsewhere; the API at /api/lapwing/v1 streams them": {
-		"event-log-file", "event-log-buffer-size", "event-log-buffer-wait", "event-log-parallel-encoders",
-	},
+	"an event never waits for event-log-file: it is left out when event-log-buffer-size is reached": {"event-log-buffer-wait"},
 	"events wait in the event log, not in queues of workers; doctor says what limits a backend": {
 		"eventd-workers", "eventd-buffer-size", "keepalived-workers", "keepalived-buffer-size",
 	},
