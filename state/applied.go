@@ -118,8 +118,12 @@ func (a *Applied) Numbers() Numbers {
 	if a.pair == nil {
 		return Numbers{}
 	}
+	wide := a.wide
+	if wide == nil {
+		wide = a.partition.wideOf(a.pair)
+	}
 	return Numbers{
-		Executed: a.pair.lastExecuted(a.wide), LastOK: a.pair.lastOK, Occurrences: a.pair.occurrences,
+		Executed: a.pair.lastExecuted(wide), LastOK: a.pair.lastOK, Occurrences: a.pair.occurrences,
 		OccurrencesWatermark: a.pair.watermark, Flapping: a.pair.flags&pairFlapping != 0,
 	}
 }

@@ -1,0 +1,411 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/testpostgres"
+	"github.com/lapwing-monitoring/lapwing/postgres/journal"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+func server(t *testing.T) *testpostgres.Server { return testpostgres.Start(t, testpostgres.Options{}) }
+
+const (
+	showEvents = `SELECT entity, "check", status, state, occurrences, output FROM lapwing.events ORDER BY entity, "check", received, event`
+	showLatest = `SELECT entity, "check", status, state, occurrences, occurrences_watermark, output FROM lapwing.current_events ORDER BY 1, 2`
+	showTurns  = `SELECT entity, "check", status, state FROM lapwing.state_changes ORDER BY entity, "check", received, event`
+)
+
+func TestRealEventsBecomeRows(t *testing.T) {
+	b := newBed(t)
+	b.start(server(t).DSN(), nil)
+	for i, status := range []uint32{0, 0, 2, 2, 1, 0} {
+		b.put(event("web1", "disk", status, int64(1000+i), fmt.Sprint("result ", i)))
+	}
+	b.put(event("web2", "disk", 1, 1000, "a"), event("web2", "load", 0, 1000, "b"))
+	b.put(eventlog.Record{Kind: eventlog.KindDeleteEvent, Namespace: "default", Entity: "web2", Check: "load", Received: time.Now().UnixMilli()})
+	b.settled()
+	want(t, "events", query(t, b.dsn, showEvents), `web1|disk|0|passing|1|result 0
+web1|disk|0|passing|2|result 1
+web1|disk|2|failing|1|result 2
+web1|disk|2|failing|2|result 3
+web1|disk|1|failing|1|result 4
+web1|disk|0|passing|1|result 5
+web2|disk|1|failing|1|a
+web2|load|0|passing|1|b`)
+	want(t, "latest events", query(t, b.dsn, showLatest), `web1|disk|0|passing|1|2|result 5
+web2|disk|1|failing|1|1|a`)
+	want(t, "changes", query(t, b.dsn, showTurns), `web1|disk|0|passing
+web1|disk|2|failing
+web1|disk|1|failing
+web1|disk|0|passing
+web2|disk|1|failing
+web2|load|0|passing
+web2|load|0|deleted`)
+	want(t, "times", query(t, b.dsn, `SELECT extract(epoch FROM executed)::int, duration FROM lapwing.events WHERE output = 'result 5'`), "1005|0.25")
+}
+
+// TestRealOddEvents sends what PostgreSQL does not take as it is.
+func TestRealOddEvents(t *testing.T) {
+	b := newBed(t)
+	b.start(server(t).DSN(), nil)
+	metrics := resource.Event{Metrics: &resource.Metrics{Points: []resource.MetricPoint{{Name: "load", Value: 1}}}}
+	b.put(
+		event("web1", "nul", 0, 1000, "a\x00b"),
+		event("web1", "bytes", 0, 1000, "\xff\xfe and then"),
+		event("web1", "late", math.MaxUint32, math.MaxInt64, "x"),
+		event("web1", "early", 1, math.MinInt64, "x"),
+		event("web1", "long", 1, 1, strings.Repeat("é", 1<<16)),
+		eventlog.Record{Kind: eventlog.KindEvent, Namespace: "default", Entity: "web1", Received: time.Now().UnixMilli(),
+			Flags: eventlog.FlagMetrics | eventlog.FlagStateless, Body: metrics.AppendProto(nil)},
+		eventlog.Record{Kind: eventlog.KindEvent, Namespace: "default", Entity: "web1", Check: "no body", Received: 1, Body: []byte("\xff\xff")},
+	)
+	b.settled()
+	want(t, "events", query(t, b.dsn, `SELECT "check", status, length(output), left(output, 12) FROM lapwing.events ORDER BY 1`), strings.Join([]string{
+		"|0|0|", "bytes|0|10|\ufffd and then", "early|1|1|x", "late|-1|1|x", "long|1|65536|éééééééééééé", "no body|0|0|", "nul|0|3|a\ufffdb",
+	}, "\n"))
+	want(t, "latest events", query(t, b.dsn, `SELECT "check", length(output) FROM lapwing.current_events ORDER BY 1`),
+		"bytes|10\nearly|1\nlate|1\nlong|512\nno body|0\nnul|3")
+}
+
+// sender puts events of some checks, each numbered in its output, until it is stopped.
+type sender struct {
+	bed   *bed
+	stop  chan struct{}
+	ended sync.WaitGroup
+	sent  int // events of each check
+}
+
+const checks = 7
+
+func (b *bed) send() *sender {
+	s := &sender{bed: b, stop: make(chan struct{})}
+	s.ended.Go(func() {
+		for ; ; s.sent++ {
+			select {
+			case <-s.stop:
+				return
+			default:
+			}
+			var all []eventlog.Record
+			for c := range checks {
+				all = append(all, event(fmt.Sprint("web", c), "c", uint32(s.sent/3%2), int64(s.sent+1), fmt.Sprint(s.sent)))
+			}
+			b.put(all...)
+		}
+	})
+	return s
+}
+
+// atLeast waits until so many events of each check were sent, and stops.
+func (s *sender) end() {
+	close(s.stop)
+	s.ended.Wait()
+}
+
+// wantAll checks that each event is there once and in its order, and that the latest rows have the last ones.
+func (s *sender) wantAll(t testing.TB, dsn string) {
+	t.Helper()
+	want(t, "checks with all of their events", query(t, dsn, `SELECT count(*) FROM (
+		SELECT pair_id FROM lapwing_data.event GROUP BY pair_id
+		HAVING count(*) = $1 AND array_agg(output::int ORDER BY seq, sub) = (SELECT array_agg(i) FROM generate_series(0, $1 - 1) i)) x`, s.sent),
+		fmt.Sprint(checks))
+	want(t, "latest events", query(t, dsn, `SELECT count(*) FROM lapwing_data.latest WHERE output::int = $1 - 1`, s.sent), fmt.Sprint(checks))
+	want(t, "changes", query(t, dsn, `SELECT count(*) FROM lapwing_data.state_change`), fmt.Sprint(checks*((s.sent+2)/3)))
+	want(t, "gaps", query(t, dsn, `SELECT count(*) FROM lapwing_data.gap`), "0")
+}
+
+// awaitRows waits until PostgreSQL has more events than some.
+func awaitRows(t testing.TB, dsn string, more int) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		var n int
+		_, err := fmt.Sscan(query(t, dsn, `SELECT count(*) FROM lapwing_data.event`), &n)
+		check(t, err)
+		if n > more {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("PostgreSQL has %d events and gets no more", n)
+		}
+	}
+}
+
+// TestRealServerGoesAway kills, stops and pauses the server while events come.
+func TestRealServerGoesAway(t *testing.T) {
+	b := newBed(t)
+	pg := server(t)
+	b.start(pg.DSN(), func(_ *journal.Options, o *Options, _ *Settings) {
+		o.Timeout, o.ConnectTimeout, o.BatchEvents = 500*time.Millisecond, 500*time.Millisecond, 50
+	})
+	s := b.send()
+	b.rows(0)
+	pg.Kill(t)
+	b.refused()
+	pg.StartAgain(t)
+	b.rows(1000)
+	pg.Pause(t)
+	b.refused()
+	pg.Resume(t)
+	b.rows(2000)
+	pg.Stop(t)
+	b.refused()
+	pg.StartAgain(t)
+	b.rows(3000)
+	pg.Kill(t) // while it catches up
+	pg.StartAgain(t)
+	s.end()
+	b.settled()
+	s.wantAll(t, b.dsn)
+}
+
+// rows waits until PostgreSQL has more events than some.
+func (b *bed) rows(more int) { awaitRows(b.t, b.dsn, more) }
+
+// refused waits until the writer says that it cannot write.
+func (b *bed) refused() {
+	b.t.Helper()
+	for deadline := time.Now().Add(time.Minute); b.writer.Status().Error == ""; {
+		if time.Now().After(deadline) {
+			b.t.Fatal("the writer does not notice that PostgreSQL is away")
+		}
+		<-b.journal.Reader().Written()
+	}
+}
+
+// TestRealOwnersChange has two backends with states of their own, which own all partitions in turns, sometimes both.
+func TestRealOwnersChange(t *testing.T) {
+	b := newBed(t)
+	pg := server(t)
+	var roster sync.Map
+	with := func(name string) func(*journal.Options, *Options, *Settings) {
+		return func(_ *journal.Options, o *Options, _ *Settings) {
+			owns := o.Owns
+			o.Member, o.BatchEvents = name, 40
+			o.Owns = func(i int) (uint64, bool) {
+				_, is := owns(i)
+				n, _ := roster.LoadOrStore(name, uint64(1))
+				return n.(uint64), is
+			}
+		}
+	}
+	b.start(pg.DSN(), with("one"))
+	db, err := pebble.Open("", &pebble.Options{FS: vfs.NewMem()})
+	check(t, err)
+	two := b.open(db, t.TempDir(), pg.DSN(), with("two"))
+	t.Cleanup(func() { two.stop(); check(t, db.Close()) })
+	two.owns.Store(false)
+	s := b.send()
+	for i := range 12 {
+		b.backend.owns.Store(i%3 != 1)
+		two.owns.Store(i%3 != 0) // both own in every third turn
+		roster.Store([]string{"one", "two"}[i%2], uint64(i+1))
+		b.rows(200 * i)
+	}
+	roster.Store("one", uint64(100))
+	two.owns.Store(false)
+	b.backend.owns.Store(true)
+	s.end()
+	b.settled()
+	s.wantAll(t, b.dsn)
+}
+
+// TestRealDatabaseGoesBack has a standby take over that lacks the newest transactions.
+func TestRealDatabaseGoesBack(t *testing.T) {
+	b := newBed(t)
+	pg := server(t)
+	b.start(pg.DSN(), nil)
+	s := b.send()
+	b.rows(500)
+	execute(t, b.dsn, `CREATE SCHEMA old; CREATE TABLE old.position AS SELECT * FROM lapwing_data.position`)
+	b.rows(1500)
+	execute(t, b.dsn, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'lapwing'`)
+	execute(t, b.dsn, `BEGIN; LOCK lapwing_data.position;
+		UPDATE lapwing_data.position p SET seq = o.seq FROM old.position o WHERE o.partition = p.partition;
+		DELETE FROM lapwing_data.event e USING old.position o WHERE e.partition = o.partition AND e.seq > o.seq;
+		DELETE FROM lapwing_data.state_change e USING old.position o WHERE e.partition = o.partition AND e.seq > o.seq; 
+		UPDATE lapwing_data.latest SET seq = 0;
+		COMMIT`)
+	b.rows(2000)
+	s.end()
+	b.settled()
+	s.wantAll(t, b.dsn)
+}
+
+// TestRealRestarts stops a backend and opens it anew, with a journal that is behind or not.
+func TestRealRestarts(t *testing.T) {
+	b := newBed(t)
+	pg := server(t)
+	b.start(pg.DSN(), nil)
+	s := b.send()
+	b.rows(500)
+	b.stop()
+	b.backend = b.open(b.db, b.dir, b.dsn, nil)
+	b.rows(1500)
+	pg.Stop(t)
+	b.refused()
+	b.stop()
+	b.backend = b.open(b.db, b.dir, b.dsn, nil)
+	pg.StartAgain(t)
+	b.rows(2500)
+	s.end()
+	b.settled()
+	s.wantAll(t, b.dsn)
+}
+
+// TestRealJournalIsTooSmall gives the journal no room while PostgreSQL is away.
+func TestRealJournalIsTooSmall(t *testing.T) {
+	b := newBed(t)
+	pg := server(t)
+	b.start(pg.DSN(), func(o *journal.Options, _ *Options, _ *Settings) { o.MaxBytes = 3 << 20 })
+	b.put(event("gone", "c", 1, 1, "old"), event("web", "c", 0, 1, "old"))
+	b.settled()
+	pg.Stop(t)
+	b.refused()
+	random := randomText(1 << 16)
+	deleted := false
+	for sent := 0; b.journal.Usage().Bytes < 2<<20 || sent < 200; sent++ {
+		b.put(event(fmt.Sprint("web", sent), "c", 2, 2, random()))
+		if !deleted {
+			deleted = true
+			b.put(event("web", "c", 2, 2, "newest"), eventlog.Record{
+				Kind: eventlog.KindDeleteEvent, Namespace: "default", Entity: "gone", Check: "c", Received: time.Now().UnixMilli(),
+			})
+		}
+	}
+	pg.StartAgain(t)
+	b.settled()
+	if got := query(t, b.dsn, `SELECT count(*) > 0 FROM lapwing.gaps WHERE since < until AND messages > 0`); got != "true" {
+		t.Error("there is no row for the gap")
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		got := query(t, b.dsn, `SELECT count(*), count(*) FILTER (WHERE entity = 'gone'), max(output) FILTER (WHERE entity = 'web') FROM lapwing.current_events`)
+		if got == fmt.Sprintf("%d|0|newest", b.pairs()) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("latest events: %s, want all %d, none of the deleted one, and the newest of web", got, b.pairs())
+		}
+	}
+}
+
+func (b *bed) pairs() (n int) {
+	for range b.state.Pairs("") {
+		n++
+	}
+	return n
+}
+
+// randomText returns texts that cannot be compressed.
+func randomText(size int) func() string {
+	x := uint64(1)
+	return func() string {
+		var s strings.Builder
+		for s.Len() < size {
+			x ^= x << 13
+			x ^= x >> 7
+			x ^= x << 17
+			fmt.Fprintf(&s, "%016x", x)
+		}
+		return s.String()
+	}
+}
+
+func TestRealSchemaIsMadeOnce(t *testing.T) {
+	dsn := server(t).DSN()
+	var all sync.WaitGroup
+	errs := make([]error, 8)
+	for i := range errs {
+		all.Go(func() {
+			conn, err := connect(t.Context(), dsn, time.Minute)
+			if err == nil {
+				err = errors.Join(migrate(t.Context(), conn), conn.Close(context.Background()))
+			}
+			errs[i] = err
+		})
+	}
+	all.Wait()
+	check(t, errors.Join(errs...))
+	want(t, "migrations", query(t, dsn, `SELECT version FROM lapwing_data.migration`), fmt.Sprint(schemaVersion))
+}
+
+// TestRealWrongDatabases configures databases that cannot be used, and then a good one.
+func TestRealWrongDatabases(t *testing.T) {
+	b := newBed(t)
+	pg := server(t)
+	newer, foreign, ascii := pg.Database(t), pg.Database(t), pg.Database(t)
+	for _, dsn := range []string{newer, foreign} {
+		conn, err := connect(t.Context(), dsn, time.Minute)
+		check(t, err)
+		check(t, errors.Join(migrate(t.Context(), conn), conn.Close(context.Background())))
+	}
+	execute(t, newer, `INSERT INTO lapwing_data.migration (version) VALUES (999)`)
+	execute(t, foreign, `INSERT INTO lapwing_data.position VALUES (0, 12345, 7, 1, 'another', now(), now())`)
+	execute(t, ascii, `CREATE SCHEMA lapwing_data`) // of another program, or left by an administrator: it is used
+	refused := "postgres://nobody@127.0.0.1:1/lapwing"
+	b.start(refused, nil)
+	s := b.send()
+	for _, one := range []struct{ dsn, says string }{
+		{refused, "connect"}, {newer, "upgrade this backend"}, {foreign, "another cluster writes to this database"},
+		{strings.Replace(pg.DSN(), "/postgres", "/nothing", 1), `database "nothing" does not exist`},
+	} {
+		check(t, b.writer.Configure(Settings{DSN: one.dsn}))
+		b.refused()
+		if got := b.writer.Status().Error; !strings.Contains(got, one.says) {
+			t.Errorf("it says %q, want something with %q", got, one.says)
+		}
+	}
+	if err := b.writer.Configure(Settings{DSN: "postgres://user:secret@host:port/x"}); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("a DSN with a bad port: %v", err)
+	}
+	check(t, b.writer.Configure(Settings{DSN: ascii}))
+	b.dsn = ascii
+	b.rows(0)
+	s.end()
+	b.settled()
+	s.wantAll(t, b.dsn)
+}
+
+// TestRealOldRowsGo checks the retention, and that events of earlier days get their tables.
+func TestRealOldRowsGo(t *testing.T) {
+	b := newBed(t)
+	pg := server(t)
+	b.start(pg.DSN(), func(_ *journal.Options, _ *Options, s *Settings) { s.Events, s.Changes = 0, 0 })
+	at := func(days int, output string) eventlog.Record {
+		r := event("web", "c", uint32(len(output)%3), 1, output)
+		r.Received = time.Now().AddDate(0, 0, -days).UnixMilli()
+		return r
+	}
+	b.put(at(100, "a"), at(40, "bb"), at(1, "ccc"), at(0, "dddd"))
+	b.settled()
+	want(t, "events", query(t, b.dsn, `SELECT string_agg(output, ',' ORDER BY received) FROM lapwing.events`), "a,bb,ccc,dddd")
+	// A writer with shorter retentions removes old tables, and leaves out events that are too old.
+	check(t, b.writer.Configure(Settings{DSN: b.dsn, Events: 30 * 24 * time.Hour, Changes: 65 * 24 * time.Hour}))
+	b.put(at(50, "eeeee"), at(0, "f"))
+	b.settled()
+	want(t, "events", query(t, b.dsn, `SELECT string_agg(output, ',' ORDER BY received) FROM lapwing.events`), "ccc,dddd,f")
+	want(t, "changes", query(t, b.dsn, `SELECT string_agg(output, ',' ORDER BY received) FROM lapwing.state_changes WHERE output <> 'eeeee'`), "bb,ccc,dddd,f")
+}
+
+func TestText(t *testing.T) {
+	for in, out := range map[string]string{"": "", "a": "a", "a\x00b": "a\ufffdb", "\xffé": "\ufffdé"} {
+		if got := text(in); got != out {
+			t.Errorf("text(%q) = %q, want %q", in, got, out)
+		}
+	}
+	if got := string(beginning([]byte("aéé"), 4)); got != "aé" {
+		t.Errorf("beginning: %q", got)
+	}
+}
