@@ -1,10 +1,11 @@
 // Package doctor finds out what limits a backend, or a `lapwing carbon`, now and says it in words. The doctor command in
-// cmd/lapwing calls Fetch, which makes a scrape over HTTP, and Examine.
+// cmd/lapwing calls Fetch, which makes a scrape over HTTP, and Examine. FetchPostgres and ExaminePostgres do the same for
+// the PostgreSQL server that a backend writes to.
 //
-// It uses only a backend's metrics. Examine compares two scrapes made some seconds apart with a list of rules. Each
+// Of a backend it uses only the metrics. Examine compares two scrapes made some seconds apart with a list of rules. Each
 // rule checks the figures of one part and may make a finding: what is wrong, how bad it is, the figures, and what to do
 // about it. The rules are in the order of causes (a slow disk before a full log, a full log before agents that wait),
-// and a finding that follows from another says so. Package doctor changes nothing on the backend.
+// and a finding that follows from another says so. Package doctor changes nothing on either.
 package doctor
 
 import (
@@ -55,6 +56,7 @@ const (
 	Config    Part = "config"
 	API       Part = "api"
 	Process   Part = "process"
+	Postgres  Part = "postgres" // Finding.Subject names the setting, table, session or slot
 )
 
 // Finding is one problem.
@@ -71,6 +73,10 @@ type Finding struct {
 	Limits bool `json:"limits"`
 	// Because is the part whose finding causes this one, if any. Then that finding's advice counts.
 	Because Part `json:"because,omitempty"`
+	// Present and Recommended are values of a setting. SQL has the statements that change it. Only PostgreSQL's have them.
+	Present     string   `json:"present,omitempty"`
+	Recommended string   `json:"recommended,omitempty"`
+	SQL         []string `json:"sql,omitempty"`
 }
 
 // Name is the part, with its subject if it has one.

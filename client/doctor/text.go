@@ -24,15 +24,7 @@ func WriteText(w io.Writer, r *Report) error {
 	if s.Metrics {
 		fmt.Fprintf(&b, "metrics: %s series in memory; %s points/s received, %s stored\n", number(s.Series), number(s.Points), number(s.Stored))
 	}
-	for _, f := range r.Findings {
-		fmt.Fprintf(&b, "\n%s %s: %s\n", strings.ToUpper(f.Severity.String()), f.Name(), f.Title)
-		paragraph(&b, "  ", f.Detail)
-		if f.Because != "" {
-			paragraph(&b, "  → ", fmt.Sprintf("This follows from the finding about %s.", f.Because))
-		} else {
-			paragraph(&b, "  → ", f.Advice)
-		}
-	}
+	writeFindings(&b, r.Findings)
 	switch {
 	case len(r.Limits) > 0:
 		fmt.Fprintf(&b, "\nWhat limits it now: %s.\n", strings.Join(r.Limits, ", "))
@@ -50,6 +42,50 @@ func WriteText(w io.Writer, r *Report) error {
 	}
 	for _, u := range r.Use {
 		fmt.Fprintf(&b, "  %-*s %4s  %s\n", width, nameOf(u.Part, u.Subject), percent(u.Share), u.Text)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func writeFindings(b *strings.Builder, findings []Finding) {
+	for i := range findings {
+		f := &findings[i]
+		label := strings.ToUpper(f.Severity.String())
+		if f.Severity == Fine {
+			label = "NOTE"
+		}
+		fmt.Fprintf(b, "\n%s %s: %s\n", label, f.Name(), f.Title)
+		paragraph(b, "  ", f.Detail)
+		if f.Because != "" {
+			paragraph(b, "  → ", fmt.Sprintf("This follows from the finding about %s.", f.Because))
+		} else {
+			paragraph(b, "  → ", f.Advice)
+		}
+		if f.Present != "" {
+			paragraph(b, "    ", fmt.Sprintf("Now %s, recommended %s.", f.Present, f.Recommended))
+		}
+		for _, sql := range f.SQL {
+			b.WriteString("      " + sql + "\n")
+		}
+	}
+}
+
+// WritePostgresText writes a report about PostgreSQL for people.
+func WritePostgresText(w io.Writer, r *PostgresReport) error {
+	var b strings.Builder
+	b.WriteString(r.Server + "\n")
+	for _, line := range r.Summary {
+		b.WriteString(line + "\n")
+	}
+	writeFindings(&b, r.Findings)
+	if len(r.Findings) == 0 {
+		b.WriteString("\nNo findings.\n")
+	}
+	if len(r.Unread) > 0 {
+		b.WriteString("\nNot examined:\n")
+	}
+	for _, line := range r.Unread {
+		paragraph(&b, "  - ", line)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

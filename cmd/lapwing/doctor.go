@@ -33,6 +33,7 @@ type doctorOptions struct {
 	count              int
 	caFile             string
 	insecure           bool
+	postgresDSN        string
 }
 
 func doctorCommand() *cobra.Command {
@@ -47,18 +48,34 @@ been wrong with the members for a while. Of several URLs with commas between it 
 It reports points of metrics that are lost, refused or wait, too, and bounds of series, memory and disk that are near. To examine
 "lapwing carbon", give it a --metrics-listen-address and its URL here as --metrics-url.
 
+With --postgres-dsn it examines the PostgreSQL server that a backend writes to, once, instead of a backend: its settings and
+statistics, with the SQL to change what should change. It changes nothing itself. A user with the role pg_monitor sees all; an
+ordinary one is enough for the rest. Leave the password to PGPASSWORD or ~/.pgpass: other users can read a process's arguments.
+
 The metrics need no credentials unless the backend runs with --metrics-auth; then --api-key is that of a user who may get
 the resource metrics. LAPWING_API_URL and SENSU_API_URL are read like --api-url, LAPWING_API_KEY and SENSU_API_KEY like --api-key.
 
-Exit status: 0 nothing to report, 1 warnings, 2 something is critical, 3 the metrics could not be read. So it can be the command
+Exit status: 0 nothing to report, 1 warnings, 2 something is critical, 3 nothing could be read. So it can be the command
 of a check.`,
 		Example: `  lapwing doctor
   lapwing doctor --api-url https://backend.example.org:8080 --trusted-ca-file ca.pem
   lapwing doctor -n 0 --interval 10s
-  lapwing doctor --metrics-url http://127.0.0.1:9108/metrics      # of lapwing carbon`,
+  lapwing doctor --metrics-url http://127.0.0.1:9108/metrics      # of lapwing carbon
+  lapwing doctor --postgres-dsn postgres://lapwing@db.example.org/lapwing`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			severity, err := runDoctor(cmd.Context(), o, cmd.OutOrStdout())
+			examine := runDoctor
+			if o.postgresDSN != "" {
+				examine = runPostgresDoctor
+				for _, name := range []string{
+					"api-url", "metrics-url", "api-key", "interval", "count", "trusted-ca-file", "insecure-skip-tls-verify",
+				} {
+					if cmd.Flags().Changed(name) {
+						return exitStatus{exitUnknown, fmt.Errorf("--postgres-dsn and --%s exclude one another", name)}
+					}
+				}
+			}
+			severity, err := examine(cmd.Context(), o, cmd.OutOrStdout())
 			switch {
 			case err != nil:
 				return exitStatus{exitUnknown, err}
@@ -77,7 +94,24 @@ of a check.`,
 	f.IntVarP(&o.count, "count", "n", 1, "reports to make; 0 goes on until Ctrl-C")
 	f.StringVar(&o.caFile, "trusted-ca-file", "", "PEM file of certificate authorities to trust")
 	f.BoolVar(&o.insecure, "insecure-skip-tls-verify", false, "do not verify the server's certificate (dangerous)")
+	f.StringVar(&o.postgresDSN, "postgres-dsn", "", "examine this PostgreSQL server instead (URL or keywords and values)")
 	return cmd
+}
+
+// runPostgresDoctor makes a report about PostgreSQL and returns how bad it is.
+func runPostgresDoctor(ctx context.Context, o doctorOptions, out io.Writer) (doctor.Severity, error) {
+	if err := o.checkFormat(); err != nil {
+		return 0, err
+	}
+	facts, err := doctor.FetchPostgres(ctx, o.postgresDSN)
+	if err != nil {
+		return 0, err
+	}
+	report := doctor.ExaminePostgres(facts)
+	if o.format == "text" {
+		return report.Severity, doctor.WritePostgresText(out, report)
+	}
+	return report.Severity, writeJSON(out, report)
 }
 
 // runDoctor makes the reports and returns how bad the last one is.
@@ -86,9 +120,10 @@ func runDoctor(ctx context.Context, o doctorOptions, out io.Writer) (doctor.Seve
 	if err != nil {
 		return 0, err
 	}
+	if err := o.checkFormat(); err != nil {
+		return 0, err
+	}
 	switch {
-	case o.format != "text" && o.format != "json":
-		return 0, fmt.Errorf("--format: %q is neither text nor json", o.format)
 	case o.interval <= 0:
 		return 0, fmt.Errorf("--interval: %s is not a time to wait", o.interval)
 	case o.count < 0:
@@ -136,6 +171,17 @@ func (o doctorOptions) write(out io.Writer, report *doctor.Report) error {
 	if o.format == "text" {
 		return doctor.WriteText(out, report)
 	}
+	return writeJSON(out, report)
+}
+
+func (o doctorOptions) checkFormat() error {
+	if o.format != "text" && o.format != "json" {
+		return fmt.Errorf("--format: %q is neither text nor json", o.format)
+	}
+	return nil
+}
+
+func writeJSON(out io.Writer, report any) error {
 	enc := json.NewEncoder(out)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)

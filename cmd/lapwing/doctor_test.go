@@ -61,6 +61,10 @@ func TestDoctorExitStatus(t *testing.T) {
 	f(3, "--api-url", healthy.URL, "--format", "yaml")
 	f(3, "--api-url", healthy.URL, "--interval", "0s")
 	f(3, "--api-url", healthy.URL, "--trusted-ca-file", "none.pem")
+	f(3, "--postgres-dsn", "postgres://u@127.0.0.1:1/x") // with --interval
+	if got := run(t.Context(), []string{"doctor", "--postgres-dsn", "postgres://u@127.0.0.1:1/x"}); got != 3 {
+		t.Errorf("without a server: exit status %d, want 3", got)
+	}
 	t.Setenv("LAPWING_API_URL", hanging.URL)
 	f(1)
 }

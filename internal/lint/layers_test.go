@@ -110,7 +110,7 @@ var layers = []layer{
 	{"client/load/report", "", "figures and pages; knows nothing of how they were found"},
 	{"client/load/scenario", "client client/load/report", "the description of a run; load has the agents"},
 	{"client/migrate", "client", "copies over HTTP only: both sides are other programs"},
-	{"client/doctor", "", "reads metrics over HTTP only, so that it can look at any backend"},
+	{"client/doctor", "", "reads metrics over HTTP only, and PostgreSQL's statistics, so that it can look at any backend"},
 
 	// The process.
 	{"broker", "broker/blocks", "the only package that knows the broker's server"},
