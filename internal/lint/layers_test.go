@@ -31,7 +31,8 @@ var layers = []layer{
 		"agents' connections: events go in through intake, schedule.Request comes out; nothing behind the fold"},
 	{"intake", "eventlog config state silence", "the way into the log; knows no connections and nothing behind the fold"},
 	{"eventlog", "broker broker/blocks", "records in, records out; does not know what is in them"},
-	{"state", "eventlog selector", "a fold of the log and of nothing else, so that all backends agree; searched with selectors"},
+	{"state", "eventlog report selector",
+		"a fold of the log and of nothing else, so that all backends agree; searched with selectors, and a source of reports"},
 	{"cluster", "eventlog", "who is a member and who acts; asked by fold, intake, handler and others, knows none of them"},
 	{"fold", "eventlog state pipeline handler silence cluster", "the loop from the log to the router; nothing imports it but backend"},
 	{"pipeline", "state delivery handler pipeline/workflow config filter trace", "hands folded events to handlers"},
@@ -97,9 +98,12 @@ var layers = []layer{
 	{"metric/alert", "computed config selector state metric/rulefile", "checks on metrics; events go in through an interface"},
 
 	// What people use.
-	{"api", "aggregate api/openapi audit auth backup config delivery filter inhibit metric/series queue selector silence state " +
+	{"api", "aggregate api/openapi audit auth backup config delivery filter inhibit metric/series queue report report/page selector silence state " +
 		"substitute trace",
 		"HTTP in front of snapshot and state; events go in through an interface"},
+	{"report", "", "figures from changes of state; asks a source of the caller's"},
+	{"report/page", "report", "a report as CSV or a page"},
+	{"report/reporttest", "report", "what every source of reports must do, for tests"},
 	{"api/openapi", "", "the document and how it is made; knows no route of its own"},
 	{"audit", "broker broker/blocks config", "told by config and api who changed what; asked by api"},
 	{"auth", "config selector", "asked by api and session"},

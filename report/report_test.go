@@ -1,0 +1,113 @@
+package report_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/report"
+	"github.com/lapwing-monitoring/lapwing/report/reporttest"
+)
+
+// memory is a source in memory, the simplest one.
+type memory struct {
+	begin    time.Time
+	fixtures []reporttest.Fixture
+}
+
+func (m *memory) Begin(context.Context, string) (time.Time, error) { return m.begin, nil }
+
+func (m *memory) Changes(_ context.Context, in report.Range, keep func(namespace, entity, check string) bool) iter.Seq2[report.History, error] {
+	return func(yield func(report.History, error) bool) {
+		for _, f := range m.fixtures {
+			if f.Namespace != in.Namespace || !keep(f.Namespace, f.Entity, f.Check) {
+				continue
+			}
+			base := -1
+			for i, c := range f.Changes {
+				if c.Time.Before(in.Since) {
+					base = i
+				}
+			}
+			h := report.History{Namespace: f.Namespace, Entity: f.Entity, Check: f.Check}
+			for i, c := range f.Changes {
+				if i == base || !c.Time.Before(in.Since) && c.Time.Before(in.Until) {
+					h.Changes = append(h.Changes, c)
+				}
+			}
+			if len(h.Changes) > 0 && !yield(h, nil) {
+				return
+			}
+		}
+	}
+}
+
+func TestSuite(t *testing.T) {
+	reporttest.Suite(t, func(_ *testing.T, fixtures []reporttest.Fixture) report.Source { return &memory{fixtures: fixtures} })
+}
+
+// TestBegin reports on a time that is longer than the history.
+func TestBegin(t *testing.T) {
+	at := func(seconds int) time.Time { return reporttest.Start.Add(time.Duration(seconds) * time.Second) }
+	src := &memory{begin: at(1500), fixtures: []reporttest.Fixture{
+		{Namespace: "default", Entity: "web1", Check: "disk", Changes: reporttest.Changes("1200:0 1600:2")},
+	}}
+	q := report.Query{Kind: report.Availability, Range: report.Range{Namespace: "default", Since: at(1000), Until: at(2000)}}
+	rep, err := report.Run(t.Context(), src, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !rep.Since.Equal(at(1000)) || !rep.Begin.Equal(at(1500)) || rep.Total.OK != 100_000 || rep.Total.Critical != 400_000 || rep.Total.NoData != 0 {
+		t.Errorf("%+v", rep)
+	}
+	q.Until = at(1500)
+	var none *report.NoHistoryError
+	if _, err := report.Run(t.Context(), src, q); !errors.As(err, &none) || !none.Begin.Equal(at(1500)) {
+		t.Errorf("before the begin: %v", err)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	src := &memory{fixtures: []reporttest.Fixture{
+		{Namespace: "default", Entity: "web1", Check: "disk", Changes: reporttest.Changes("0:0")},
+		{Namespace: "default", Entity: "web2", Check: "disk", Changes: reporttest.Changes("0:2")},
+	}}
+	q := report.Query{Kind: report.Availability, MaxRows: 1,
+		Range: report.Range{Namespace: "default", Since: reporttest.Start, Until: reporttest.Start.Add(time.Hour)}}
+	if _, err := report.Run(t.Context(), src, q); !errors.Is(err, report.ErrTooLarge) {
+		t.Errorf("two rows: %v", err)
+	}
+	q.By = report.ByCheck
+	if rep, err := report.Run(t.Context(), src, q); err != nil || len(rep.Rows) != 1 || rep.Rows[0].Pairs != 2 {
+		t.Errorf("one row: %+v, %v", rep, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := report.Run(ctx, src, q); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	for _, bad := range []report.Query{
+		{Kind: "other", Range: q.Range}, {Kind: report.Response, By: "host", Range: q.Range},
+		{Kind: report.Response, By: report.ByLabel + "x", Range: q.Range}, {Kind: report.Response},
+	} {
+		if _, err := report.Run(t.Context(), src, bad); err == nil {
+			t.Errorf("%+v is accepted", bad)
+		}
+	}
+	slices.Reverse(src.fixtures)
+	if rep, err := report.Run(t.Context(), src, report.Query{Kind: report.Availability, Limit: 1, Range: q.Range}); err != nil ||
+		rep.More != 1 || rep.Rows[0].Entity != "web2" {
+		t.Errorf("the first row: %+v, %v", rep, err)
+	}
+}
+
+func TestMonth(t *testing.T) {
+	for _, text := range []string{"", "2026", "2026-13", "2026-1", "2026-10-01"} {
+		if _, _, err := report.Month(text, time.UTC); err == nil {
+			t.Errorf("%q is a month", text)
+		}
+	}
+}
