@@ -37,6 +37,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
+	"github.com/lapwing-monitoring/lapwing/report"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -84,6 +85,8 @@ type Options struct {
 	// Trace has what happened to events, and DeadLetters the deliveries that failed for good. Default: none.
 	Trace       Traces
 	DeadLetters DeadLetters
+	// Reports has the changes of checks' states. Default: there are no reports.
+	Reports report.Source
 	// Simulate returns what would happen to an event with drafts of definitions. It runs commands only if the caller
 	// asks for it. Default: simulations are refused.
 	Simulate func(ctx context.Context, namespace string, draft *Draft, ev *resource.Event, commands bool) []trace.Delivery
@@ -177,6 +180,7 @@ type API struct {
 	positionWait time.Duration
 
 	simulating chan struct{} // limits concurrent simulations
+	reporting  chan struct{} // limits concurrent reports
 	mu         sync.Mutex    // guards the fields below
 	streams    sync.WaitGroup
 	backlogs   map[*backlog]*state.Tail // of the live streams
@@ -244,6 +248,7 @@ func New(opts Options) (*API, error) {
 		positionWait: 2 * time.Second,
 
 		simulating: make(chan struct{}, simulations),
+		reporting:  make(chan struct{}, reportsAtOnce),
 		backlogs:   map[*backlog]*state.Tail{},
 		stopping:   make(chan struct{}),
 	}
@@ -276,6 +281,7 @@ func New(opts Options) (*API, error) {
 	a.serveEvents()
 	a.serveStream()
 	a.serveHistory()
+	a.serveReports()
 	a.serveEventLateness()
 	a.serveDependencies()
 	a.serveTrace()

@@ -167,7 +167,8 @@ func newServer(t testing.TB, change func(*Options)) *server {
 	if err := s.users.Seed(t.Context(), auth.SeedOptions{Username: admin, Password: password}); err != nil {
 		t.Fatal(err)
 	}
-	opts := Options{Config: store, State: events, Intake: s.intake, Auth: s.users, Version: "1.2.3", Now: s.clock, Audit: trail}
+	opts := Options{Config: store, State: events, Intake: s.intake, Auth: s.users, Version: "1.2.3", Now: s.clock, Audit: trail,
+		Reports: events.Histories()}
 	if change != nil {
 		change(&opts)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/queue"
+	"github.com/lapwing-monitoring/lapwing/report"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -170,6 +171,10 @@ var described = map[string]operation{
 	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/history": {
 		summary: "Changes of state of a check over days, newest first",
 		query:   []string{"since", "until", "limit", "continue"}, status: 200, answer: []stateChange{}},
+	"GET " + ours + "namespaces/{namespace}/reports/availability": reportOn("The time of checks in each state, and their uptime"),
+	"GET " + ours + "namespaces/{namespace}/reports/response":     reportOn("Incidents, and the time to acknowledge and to resolve them"),
+	"GET " + ours + "namespaces/{namespace}/reports/noisiest":     reportOn("Which checks changed their status most often"),
+	"GET " + ours + "namespaces/{namespace}/reports/flapping":     reportOn("Which checks were flapping, and for how long"),
 	"GET " + ours + "namespaces/{namespace}/checks/lateness": {
 		summary: "When checks last ran, and which are late", status: 200, answer: []resource.CheckLateness{}, page: true},
 	"GET " + ours + "namespaces/{namespace}/checks/{name}/lateness": {
@@ -317,6 +322,14 @@ var parameters = map[string]object{
 		"schema": object{"type": "string", "enum": []string{resource.OrphanOfEntity, resource.OrphanOfCheck}}},
 	"older_than": {"description": "Only orphans that have not changed for so many seconds; default 60",
 		"schema": object{"type": "integer", "minimum": 0}},
+	"month": {"description": "A month in place of since and until", "schema": object{"type": "string"}, "example": "2026-10"},
+	"zone": {"description": "Time zone of the month and of the page; default UTC", "schema": object{"type": "string"},
+		"example": "Europe/Berlin"},
+	"by": {"description": "What a row is of: pair (a check of an entity), entity, check, or label: and the name of a label; default pair",
+		"schema": object{"type": "string"}, "example": "entity"},
+	"skip_silenced": {"description": "Leave silenced time out of the uptime", "schema": object{"type": "boolean"}},
+	"format": {"description": "Format of the answer; default json",
+		"schema": object{"type": "string", "enum": []string{"json", "csv", "html"}}},
 	"timeout":   {"description": "Seconds", "schema": object{"type": "integer"}},
 	"provider":  {"description": "Name of the provider", "schema": object{"type": "string"}},
 	"callback":  {"description": "Where the client waits", "schema": object{"type": "string"}},
@@ -361,6 +374,11 @@ func describe(rt *route, method string) (operation, bool) {
 		return operation{summary: "Delete one of the " + plural, status: 204}, true
 	}
 	return operation{}, false
+}
+
+func reportOn(summary string) operation {
+	return operation{summary: summary, status: 200, answer: report.Report{},
+		query: []string{"since", "until", "month", "zone", "by", "skip_silenced", "format", "limit", "labelSelector", "fieldSelector"}}
 }
 
 // document makes the OpenAPI document of the routes.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/audit"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
+	"github.com/lapwing-monitoring/lapwing/report"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -43,6 +44,9 @@ var names = map[reflect.Type]string{
 	reflect.TypeFor[versionAnswer]():  "ServerVersion",
 	reflect.TypeFor[chosen]():         "DeadLetterChoice",
 	reflect.TypeFor[inhibit.Report](): "DependencyReport",
+	reflect.TypeFor[report.Report]():  "StateReport",
+	reflect.TypeFor[report.Row]():     "StateReportRow",
+	reflect.TypeFor[report.Kind]():    "StateReportKind",
 }
 
 // shapes are the types whose JSON differs from their fields.

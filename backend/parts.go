@@ -308,7 +308,7 @@ func (b *Backend) apiOptions(p *parts) api.Options {
 	o.Config, o.State, o.Intake, o.Auth, o.Audit, o.Trace = p.config, p.state, p.intake, p.auth, p.audit, p.view
 	o.DeadLetters, o.Simulate, o.Evaluate = p.handlers, simulator(p.workflows), p.aggregates.Evaluate
 	o.Dependencies, o.HandlerAllowed, o.MutatorAllowed = p.inhibitor.Explain, p.sender.Allowed, p.sender.MutatorAllowed
-	o.Queue = p.view
+	o.Queue, o.Reports = p.view, p.state.Histories()
 	o.Execute, o.Drain, o.Cluster, o.Health = p.view.Execute, p.sessions, p.view, p.view.health
 	o.Ready, o.Serves = func() error { return b.ready(p) }, func() error { return b.serves(p) }
 	o.Lateness, o.Backup = p.lateness, newBackups(b, p).Write

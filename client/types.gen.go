@@ -571,6 +571,69 @@ type StateChange struct {
 	Output   string    `json:"output"`  // its beginning
 }
 
+// StateReport is a report.
+type StateReport struct {
+	Kind      StateReportKind `json:"kind"`
+	By        string          `json:"by"`
+	Namespace string          `json:"namespace"`
+	Since     time.Time       `json:"since"` // as asked for
+	Until     time.Time       `json:"until"`
+	// Begin is where the figures begin: Since, or later if the history is shorter.
+	Begin time.Time `json:"begin"`
+	// FirstData is when the first state of a check is known; null if none is.
+	FirstData    *time.Time       `json:"first_data"`
+	SkipSilenced bool             `json:"skip_silenced"`
+	Total        StateReportRow   `json:"total"`
+	Rows         []StateReportRow `json:"rows"`
+	More         int              `json:"more"` // rows that the limit left out
+}
+
+// StateReportKind says what a report is about: the order of its rows, and which rows it leaves out. All rows have
+// all figures.
+type StateReportKind string
+
+// The values of StateReportKind.
+const (
+	StateReportKindAvailability StateReportKind = "availability"
+	StateReportKindResponse     StateReportKind = "response"
+	StateReportKindNoisiest     StateReportKind = "noisiest"
+	StateReportKindFlapping     StateReportKind = "flapping"
+)
+
+// StateReportRow has the figures of some checks. Durations are milliseconds. OK to NoData make up the whole time.
+type StateReportRow struct {
+	Entity     string `json:"entity,omitempty"`
+	Check      string `json:"check,omitempty"`
+	Label      string `json:"label,omitempty"`
+	Pairs      int64  `json:"pairs"` // checks of entities
+	OkMs       int64  `json:"ok_ms"`
+	WarningMs  int64  `json:"warning_ms"`
+	CriticalMs int64  `json:"critical_ms"`
+	UnknownMs  int64  `json:"unknown_ms"`
+	MissingMs  int64  `json:"missing_ms"` // no result came in time
+	NoDataMs   int64  `json:"no_data_ms"` // before the first change, or after a deletion
+	// Silenced and Flapping overlap with OK to Missing. SilencedOK is the part of Silenced that is in OK.
+	SilencedMs   int64 `json:"silenced_ms"`
+	SilencedOkMs int64 `json:"silenced_ok_ms"`
+	FlappingMs   int64 `json:"flapping_ms"`
+	// UptimePPM is the share of OK in the known time, in millionths, rounded down; null if no time counts.
+	UptimePpm *int64 `json:"uptime_ppm"`
+	Changes   int64  `json:"changes"`   // of the status
+	Incidents int64  `json:"incidents"` // that began in the time
+	Carried   int64  `json:"carried"`   // incidents in force at the begin
+	Open      int64  `json:"open"`      // incidents in force at the end
+	// Acknowledged and Resolved count only incidents that began in the time, as do the means.
+	Acknowledged int64  `json:"acknowledged"`
+	Resolved     int64  `json:"resolved"`
+	MttaMs       *int64 `json:"mtta_ms"`
+	MttrMs       *int64 `json:"mttr_ms"`
+	LongestMs    int64  `json:"longest_ms"` // the longest incident, within the time
+	Episodes     int64  `json:"episodes"`   // of flapping that began in the time
+	// Band has a letter for each part of the time, of the worst state of any check in it: o OK, w warning, u unknown, m
+	// missing, c critical, and - for no data.
+	Band string `json:"band"`
+}
+
 // Step is the result of one part of a workflow.
 type Step struct {
 	Kind string `json:"kind"`

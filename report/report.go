@@ -51,7 +51,7 @@ type Source interface {
 	Changes(ctx context.Context, in Range, keep func(namespace, entity, check string) bool) iter.Seq2[History, error]
 }
 
-// Kind says what a report is about: the order of its rows, and which checks it leaves out. All rows have all figures.
+// Kind says what a report is about: the order of its rows, and which rows it leaves out. All rows have all figures.
 type Kind string
 
 // The kinds of reports, and what their first rows have most of.
@@ -216,7 +216,7 @@ func Run(ctx context.Context, src Source, q Query) (*Report, error) {
 		keep = func(string, string, string) bool { return true }
 	}
 	span := span{in.Since.UnixMilli(), in.Until.UnixMilli()}
-	rows, total := map[rowKey]*Row{}, &out.Total
+	rows := table{report: out, query: &q, shared: map[rowKey]*Row{}}
 	first := span.end
 	for h, err := range src.Changes(ctx, in, keep) {
 		if err != nil {
@@ -227,18 +227,9 @@ func Run(ctx context.Context, src Source, q Query) (*Report, error) {
 			continue // it did not exist in the time
 		}
 		first = min(first, known)
-		k := q.key(&h)
-		r, ok := rows[k]
-		if !ok {
-			if q.MaxRows > 0 && len(rows) == q.MaxRows {
-				return nil, fmt.Errorf("%w: more than %d", ErrTooLarge, q.MaxRows)
-			}
-			k = rowKey{strings.Clone(k.entity), strings.Clone(k.check), strings.Clone(k.label)}
-			r = &Row{Entity: k.entity, Check: k.check, Label: k.label}
-			rows[k] = r
-		}
-		for _, r := range [...]*Row{r, total} {
-			(&walk{span: span, row: r}).pair(h.Changes)
+		(&walk{span: span, row: &out.Total}).pair(h.Changes)
+		if err := rows.add(&h, span); err != nil {
+			return nil, err
 		}
 	}
 	if err := ctx.Err(); err != nil {
@@ -248,19 +239,71 @@ func Run(ctx context.Context, src Source, q Query) (*Report, error) {
 		t := time.UnixMilli(first).UTC()
 		out.FirstData = &t
 	}
-	total.finish(q.SkipSilenced)
-	for _, r := range rows {
-		if q.Kind.shows(r) {
-			r.finish(q.SkipSilenced)
-			out.Rows = append(out.Rows, *r)
-		}
-	}
-	slices.SortFunc(out.Rows, func(a, b Row) int { return q.Kind.compare(&a, &b) })
-	if q.Limit > 0 && len(out.Rows) > q.Limit {
-		out.More = len(out.Rows) - q.Limit
-		out.Rows = out.Rows[:q.Limit]
-	}
+	out.Total.finish(q.SkipSilenced)
+	rows.finish()
 	return out, nil
+}
+
+// table gathers the rows of a report.
+type table struct {
+	report *Report
+	query  *Query
+	shared map[rowKey]*Row // of several checks
+}
+
+// add adds a check to its row.
+func (t *table) add(h *History, in span) error {
+	q := t.query
+	if q.By == ByPair { // the row is its own
+		r := Row{Entity: strings.Clone(h.Entity), Check: strings.Clone(h.Check)}
+		(&walk{span: in, row: &r}).pair(h.Changes)
+		t.keep(&r)
+		if q.Limit > 0 && len(t.report.Rows) >= 2*q.Limit+100 {
+			t.cut()
+		}
+		return t.bound(len(t.report.Rows))
+	}
+	k := q.key(h)
+	r, ok := t.shared[k]
+	if !ok {
+		k = rowKey{strings.Clone(k.entity), strings.Clone(k.check), strings.Clone(k.label)}
+		r = &Row{Entity: k.entity, Check: k.check, Label: k.label}
+		t.shared[k] = r
+	}
+	(&walk{span: in, row: r}).pair(h.Changes)
+	return t.bound(len(t.shared))
+}
+
+func (t *table) bound(rows int) error {
+	if t.query.MaxRows > 0 && rows > t.query.MaxRows {
+		return fmt.Errorf("%w: more than %d", ErrTooLarge, t.query.MaxRows)
+	}
+	return nil
+}
+
+// keep adds a complete row to the report, if the report shows it.
+func (t *table) keep(r *Row) {
+	if t.query.Kind.shows(r) {
+		r.finish(t.query.SkipSilenced)
+		t.report.Rows = append(t.report.Rows, *r)
+	}
+}
+
+// cut orders the rows and drops those beyond the limit.
+func (t *table) cut() {
+	rep := t.report
+	slices.SortFunc(rep.Rows, func(a, b Row) int { return t.query.Kind.compare(&a, &b) })
+	if limit := t.query.Limit; limit > 0 && len(rep.Rows) > limit {
+		rep.More += len(rep.Rows) - limit
+		rep.Rows = rep.Rows[:limit]
+	}
+}
+
+func (t *table) finish() {
+	for _, r := range t.shared {
+		t.keep(r)
+	}
+	t.cut()
 }
 
 // ceil returns the next whole millisecond.
@@ -290,8 +333,6 @@ func (q *Query) check() error {
 
 func (q *Query) key(h *History) rowKey {
 	switch q.By {
-	case ByPair:
-		return rowKey{entity: h.Entity, check: h.Check}
 	case ByEntity:
 		return rowKey{entity: h.Entity}
 	case ByCheck:

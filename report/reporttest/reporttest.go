@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -316,6 +317,12 @@ func testRandom(t *testing.T, newSource newSource) {
 		rep, err := report.Run(t.Context(), src, q)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if q.Limit = 3; i%4 == 0 {
+			some, err := report.Run(t.Context(), src, q)
+			if err != nil || some.More != len(rep.Rows)-3 || !reflect.DeepEqual(some.Rows, rep.Rows[:3]) {
+				t.Fatalf("with a limit: %+v, %v", some, err)
+			}
 		}
 		want, got := naive(fixtures, &q, length), map[string]string{}
 		for j := range rep.Rows {
