@@ -34,7 +34,8 @@ func Add(root *cobra.Command) {
 		configureCommand(), loginCommand(), configCommand(), logoutCommand(), envCommand(), versionCommand(),
 		createFilesCommand(), deleteFilesCommand(), applyCommand(), diffCommand(), pruneCommand(), dumpCommand(),
 		editCommand(), describeTypeCommand(),
-		clusterCommand(), authCommand(), topCommand(), queueCommand(), metricCommand(), deadLetterCommand(), orphanCommand(),
+		clusterCommand(), authCommand(), topCommand(), queueCommand(), metricCommand(), reportCommand(), deadLetterCommand(),
+		orphanCommand(),
 	}
 	for _, k := range kinds {
 		if k.can != 0 {

@@ -44,7 +44,9 @@ var eventKind = newKind(client.Events, display[event]{
 	addition: late,
 	example:  "srv1 check-cpu",
 	can:      canList | canInfo | canDelete,
-	extra:    []func(*kind) *cobra.Command{resolveEventCommand, ackEventCommand, unackEventCommand, dependenciesCommand, traceEventCommand},
+	extra: []func(*kind) *cobra.Command{
+		resolveEventCommand, ackEventCommand, unackEventCommand, dependenciesCommand, traceEventCommand, historyEventCommand,
+	},
 })
 
 // eventEntity and eventCheck never return nil: an event may have no check, and a broken one no entity.

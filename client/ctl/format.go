@@ -37,6 +37,16 @@ func formatFlag(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
+// checksFormat reports whether a command has formats of its own.
+func checksFormat(cmd *cobra.Command) bool {
+	f := cmd.Flags().Lookup("format")
+	if f == nil {
+		return false
+	}
+	_, own := f.Annotations[ownFormats]
+	return own
+}
+
 // printList writes resources in the command's format.
 func (s *invocation) printList(k *kind, list []json.RawMessage, allNamespaces bool) error {
 	w := bufio.NewWriter(s.out)

@@ -78,7 +78,7 @@ func resolve(cmd *cobra.Command) (*settings, error) {
 		s.format = formatTabular
 	}
 	if v, name := lookup(cmd, "format"); v != "" {
-		if err := checkFormat(v); err != nil {
+		if err := checkFormat(v); err != nil && !checksFormat(cmd) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		s.format = v

@@ -2039,6 +2039,74 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/reports/availability": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The time of checks in each state, and their uptime */
+        get: operations["getLapwingV1NamespacesNamespaceReportsAvailability"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/reports/flapping": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Which checks were flapping, and for how long */
+        get: operations["getLapwingV1NamespacesNamespaceReportsFlapping"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/reports/noisiest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Which checks changed their status most often */
+        get: operations["getLapwingV1NamespacesNamespaceReportsNoisiest"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/reports/response": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Incidents, and the time to acknowledge and to resolve them */
+        get: operations["getLapwingV1NamespacesNamespaceReportsResponse"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/silenced/preview": {
         parameters: {
             query?: never;
@@ -4020,6 +4088,117 @@ export interface components {
             missing: boolean;
             /** @description its beginning */
             output: string;
+        };
+        /** @description StateReport is a report. */
+        StateReport: {
+            kind: components["schemas"]["StateReportKind"];
+            by: string;
+            namespace: string;
+            /**
+             * Format: date-time
+             * @description as asked for
+             */
+            since: string;
+            /** Format: date-time */
+            until: string;
+            /**
+             * Format: date-time
+             * @description Begin is where the figures begin: Since, or later if the history is shorter.
+             */
+            begin: string;
+            /** @description FirstData is when the first state of a check is known; null if none is. */
+            first_data: string | null;
+            skip_silenced: boolean;
+            total: components["schemas"]["StateReportRow"];
+            rows: components["schemas"]["StateReportRow"][] | null;
+            /** @description rows that the limit left out */
+            more: number;
+        };
+        /**
+         * @description StateReportKind says what a report is about: the order of its rows, and which rows it leaves out. All rows have all figures.
+         * @enum {string}
+         */
+        StateReportKind: "availability" | "response" | "noisiest" | "flapping";
+        /** @description StateReportRow has the figures of some checks. Durations are milliseconds. OK to NoData make up the whole time. */
+        StateReportRow: {
+            entity?: string;
+            check?: string;
+            label?: string;
+            /**
+             * Format: int64
+             * @description checks of entities
+             */
+            pairs: number;
+            /** Format: int64 */
+            ok_ms: number;
+            /** Format: int64 */
+            warning_ms: number;
+            /** Format: int64 */
+            critical_ms: number;
+            /** Format: int64 */
+            unknown_ms: number;
+            /**
+             * Format: int64
+             * @description no result came in time
+             */
+            missing_ms: number;
+            /**
+             * Format: int64
+             * @description before the first change, or after a deletion
+             */
+            no_data_ms: number;
+            /**
+             * Format: int64
+             * @description Silenced and Flapping overlap with OK to Missing. SilencedOK is the part of Silenced that is in OK.
+             */
+            silenced_ms: number;
+            /** Format: int64 */
+            silenced_ok_ms: number;
+            /** Format: int64 */
+            flapping_ms: number;
+            /** @description UptimePPM is the share of OK in the known time, in millionths, rounded down; null if no time counts. */
+            uptime_ppm: number | null;
+            /**
+             * Format: int64
+             * @description of the status
+             */
+            changes: number;
+            /**
+             * Format: int64
+             * @description that began in the time
+             */
+            incidents: number;
+            /**
+             * Format: int64
+             * @description incidents in force at the begin
+             */
+            carried: number;
+            /**
+             * Format: int64
+             * @description incidents in force at the end
+             */
+            open: number;
+            /**
+             * Format: int64
+             * @description Acknowledged and Resolved count only incidents that began in the time, as do the means.
+             */
+            acknowledged: number;
+            /** Format: int64 */
+            resolved: number;
+            mtta_ms: number | null;
+            mttr_ms: number | null;
+            /**
+             * Format: int64
+             * @description the longest incident, within the time
+             */
+            longest_ms: number;
+            /**
+             * Format: int64
+             * @description of flapping that began in the time
+             */
+            episodes: number;
+            /** @description Band has a letter for each part of the time, of the worst state of any check in it: o OK, w warning, u unknown, m missing, c critical, and - for no data. */
+            band: string;
         };
         /** @description Step is the result of one part of a workflow. */
         Step: {
@@ -13012,6 +13191,290 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["GroupDetail"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceReportsAvailability: {
+        parameters: {
+            query?: {
+                /**
+                 * @description From when on: RFC 3339, Unix seconds, or how long ago
+                 * @example 24h
+                 */
+                since?: string;
+                /**
+                 * @description Until when, in the same forms
+                 * @example 1h
+                 */
+                until?: string;
+                /**
+                 * @description A month in place of since and until
+                 * @example 2026-10
+                 */
+                month?: string;
+                /**
+                 * @description Time zone of the month and of the page; default UTC
+                 * @example Europe/Berlin
+                 */
+                zone?: string;
+                /**
+                 * @description What a row is of: pair (a check of an entity), entity, check, or label: and the name of a label; default pair
+                 * @example entity
+                 */
+                by?: string;
+                /** @description Leave silenced time out of the uptime */
+                skip_silenced?: boolean;
+                /** @description Format of the answer; default json */
+                format?: "json" | "csv" | "html";
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StateReport"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceReportsFlapping: {
+        parameters: {
+            query?: {
+                /**
+                 * @description From when on: RFC 3339, Unix seconds, or how long ago
+                 * @example 24h
+                 */
+                since?: string;
+                /**
+                 * @description Until when, in the same forms
+                 * @example 1h
+                 */
+                until?: string;
+                /**
+                 * @description A month in place of since and until
+                 * @example 2026-10
+                 */
+                month?: string;
+                /**
+                 * @description Time zone of the month and of the page; default UTC
+                 * @example Europe/Berlin
+                 */
+                zone?: string;
+                /**
+                 * @description What a row is of: pair (a check of an entity), entity, check, or label: and the name of a label; default pair
+                 * @example entity
+                 */
+                by?: string;
+                /** @description Leave silenced time out of the uptime */
+                skip_silenced?: boolean;
+                /** @description Format of the answer; default json */
+                format?: "json" | "csv" | "html";
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StateReport"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceReportsNoisiest: {
+        parameters: {
+            query?: {
+                /**
+                 * @description From when on: RFC 3339, Unix seconds, or how long ago
+                 * @example 24h
+                 */
+                since?: string;
+                /**
+                 * @description Until when, in the same forms
+                 * @example 1h
+                 */
+                until?: string;
+                /**
+                 * @description A month in place of since and until
+                 * @example 2026-10
+                 */
+                month?: string;
+                /**
+                 * @description Time zone of the month and of the page; default UTC
+                 * @example Europe/Berlin
+                 */
+                zone?: string;
+                /**
+                 * @description What a row is of: pair (a check of an entity), entity, check, or label: and the name of a label; default pair
+                 * @example entity
+                 */
+                by?: string;
+                /** @description Leave silenced time out of the uptime */
+                skip_silenced?: boolean;
+                /** @description Format of the answer; default json */
+                format?: "json" | "csv" | "html";
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StateReport"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceReportsResponse: {
+        parameters: {
+            query?: {
+                /**
+                 * @description From when on: RFC 3339, Unix seconds, or how long ago
+                 * @example 24h
+                 */
+                since?: string;
+                /**
+                 * @description Until when, in the same forms
+                 * @example 1h
+                 */
+                until?: string;
+                /**
+                 * @description A month in place of since and until
+                 * @example 2026-10
+                 */
+                month?: string;
+                /**
+                 * @description Time zone of the month and of the page; default UTC
+                 * @example Europe/Berlin
+                 */
+                zone?: string;
+                /**
+                 * @description What a row is of: pair (a check of an entity), entity, check, or label: and the name of a label; default pair
+                 * @example entity
+                 */
+                by?: string;
+                /** @description Leave silenced time out of the uptime */
+                skip_silenced?: boolean;
+                /** @description Format of the answer; default json */
+                format?: "json" | "csv" | "html";
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StateReport"];
                 };
             };
             /** @description Why not */

@@ -1,0 +1,400 @@
+package ctl
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+const (
+	formatTable = "table"
+	formatCSV   = "csv"
+	formatHTML  = "html"
+)
+
+// ownFormats is the annotation of a format flag whose command checks the value.
+const ownFormats = "own-formats"
+
+// reportCommand has the reports over the history of checks' states.
+func reportCommand() *cobra.Command {
+	cmd := groupOf("report", "report on availability, incidents and noise", "availability --month 2026-10 --zone Europe/Berlin",
+		reportOf("availability", "time in each state and uptime, the lowest first",
+			"lapwing report availability --month 2026-10 --zone Europe/Berlin --by label:service",
+			"lapwing report availability --since 7d --field-selector 'event.check.name == disk' --format html"),
+		reportOf("response", "incidents, and the time to acknowledge and to resolve them", "lapwing report response --since 30d --by entity"),
+		reportOf("noisiest", "the checks that changed their status most often", "lapwing report noisiest --since 7d --limit 20"),
+		reportOf("flapping", "the checks that were flapping, and for how long", "lapwing report flapping --since 24h --format csv"))
+	cmd.Long = `Report on the history of checks' states. The history reaches back as long as the backend keeps it (--state-history-age);
+a report says where its figures begin. docs/reports.md explains the figures.`
+	return cmd
+}
+
+type reportFlags struct {
+	month, since, until, zone, by string
+	labelSelector, fieldSelector  string
+	skipSilenced                  bool
+	limit                         int
+}
+
+func (f *reportFlags) query(format string) url.Values {
+	q := url.Values{}
+	for name, value := range map[string]string{
+		"month": f.month, "since": f.since, "until": f.until, "zone": f.zone, "by": f.by, "format": format,
+		"labelSelector": f.labelSelector, "fieldSelector": f.fieldSelector,
+	} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if f.skipSilenced {
+		q.Set("skip_silenced", "true")
+	}
+	if f.limit > 0 {
+		q.Set("limit", strconv.Itoa(f.limit))
+	}
+	return q
+}
+
+func reportOf(kind, short string, examples ...string) *cobra.Command {
+	var f reportFlags
+	cmd := &cobra.Command{
+		Use:     kind,
+		Short:   short,
+		Example: "  " + strings.Join(examples, "\n  "),
+		Args:    args(),
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
+			switch s.format {
+			case formatCSV, formatHTML:
+				answer, err := s.client.ReportAs(ctx, s.namespace, kind, f.query(s.format))
+				if err != nil {
+					return err
+				}
+				_, err = s.out.Write(answer)
+				return err
+			case formatTable:
+				s.format = formatTabular
+			}
+			if err := checkFormat(s.format); err != nil {
+				return fmt.Errorf("unknown format %q: it must be one of %s", s.format, strings.Join(reportFormats, ", "))
+			}
+			rep, err := s.client.Report(ctx, s.namespace, kind, f.query(""))
+			if err != nil {
+				return err
+			}
+			raw, err := jsonOf(rep)
+			if err != nil {
+				return err
+			}
+			return s.printPlain(raw, func(json.RawMessage) (shown, error) { return (*shownReport)(rep), nil })
+		}),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.month, "month", "", "month of the report, as in 2026-10, in place of --since and --until")
+	flags.StringVar(&f.since, "since", "", "begin of the report: how long ago, as in 30d or 2h, or a time in RFC 3339 (default 30d)")
+	flags.StringVar(&f.until, "until", "", "end of the report, as for --since (default now)")
+	flags.StringVar(&f.zone, "zone", "", "time zone of the month and of the page, for example Europe/Berlin (default UTC)")
+	flags.StringVar(&f.by, "by", "", `what a row is of: pair (a check of an entity), entity, check or label:NAME (default "pair")`)
+	flags.StringVar(&f.labelSelector, "label-selector", "", "only events whose labels match, for example 'region == eu'")
+	flags.StringVar(&f.fieldSelector, "field-selector", "", "only events whose fields match, for example 'event.check.name == disk'")
+	flags.BoolVar(&f.skipSilenced, "skip-silenced", false, "leave silenced time out of the uptime")
+	flags.IntVar(&f.limit, "limit", 0, "number of rows to show; 0 for all")
+	flags.String("format", "", "output format: "+strings.Join(reportFormats, ", ")+` (default "table")`)
+	_ = flags.SetAnnotation("format", ownFormats, nil)
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(reportFormats, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+var reportFormats = []string{formatTable, formatCSV, formatJSON, formatHTML, formatYAML}
+
+// shownReport is a report as a table with a line below.
+type shownReport client.StateReport
+
+func (r *shownReport) show(s *invocation) error {
+	columns, cells := r.layout()
+	t := &table{columns: columns}
+	for i := range r.Rows {
+		t.rows = append(t.rows, cells(&r.Rows[i]))
+	}
+	if err := t.show(s); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("%d checks of entities", r.Total.Pairs)
+	if up := r.Total.Percent(); up != "" {
+		text += ", " + up + " % up"
+	}
+	text += fmt.Sprintf(", from %s to %s", r.Begin.Local().Format(time.DateTime), r.Until.Local().Format(time.DateTime))
+	if r.Begin.After(r.Since) {
+		text += ". There is no history before"
+	}
+	if r.FirstData != nil && r.FirstData.After(r.Begin) {
+		text += ". The first known state is of " + r.FirstData.Local().Format(time.DateTime)
+	}
+	if r.More > 0 {
+		text += fmt.Sprintf(". %d more rows are not shown", r.More)
+	}
+	_, err := fmt.Fprintln(s.out, text)
+	return err
+}
+
+// layout returns the columns of the table, and a function that returns a row's cells.
+func (r *shownReport) layout() (columns []column, cells func(*client.StateReportRow) []string) {
+	type row = client.StateReportRow
+	var of []func(*row) string
+	add := func(title string, right bool, cell func(*row) string) {
+		columns, of = append(columns, column{title: title, right: right}), append(of, cell)
+	}
+	count := func(title string, n func(*row) int64) {
+		add(title, true, func(r *row) string { return fmt.Sprint(n(r)) })
+	}
+	duration := func(title string, n func(*row) int64) {
+		add(title, true, func(r *row) string { return millis(n(r)) })
+	}
+	mean := func(title string, n func(*row) *int64) {
+		add(title, true, func(r *row) string {
+			if n(r) == nil {
+				return ""
+			}
+			return millis(*n(r))
+		})
+	}
+	entity, check := func(r *row) string { return r.Entity }, func(r *row) string { return r.Check }
+	switch r.By {
+	case "pair":
+		add("Entity", false, entity)
+		add("Check", false, check)
+	case "entity":
+		add("Entity", false, entity)
+	case "check":
+		add("Check", false, check)
+	default:
+		add(strings.TrimPrefix(r.By, "label:"), false, func(r *row) string { return cmp.Or(r.Label, "(none)") })
+	}
+	uptime := func() { add("Uptime %", true, (*row).Percent) }
+	incidents := func() { count("Incidents", func(r *row) int64 { return r.Incidents }) }
+	flapping := func() { duration("Flapping", func(r *row) int64 { return r.FlappingMs }) }
+	switch r.Kind {
+	case client.StateReportKindResponse:
+		incidents()
+		count("Open", func(r *row) int64 { return r.Open })
+		count("Acknowledged", func(r *row) int64 { return r.Acknowledged })
+		mean("To acknowledge", func(r *row) *int64 { return r.MttaMs })
+		count("Resolved", func(r *row) int64 { return r.Resolved })
+		mean("To resolve", func(r *row) *int64 { return r.MttrMs })
+		duration("Longest", func(r *row) int64 { return r.LongestMs })
+	case client.StateReportKindNoisiest:
+		count("Changes", func(r *row) int64 { return r.Changes })
+		incidents()
+		flapping()
+		uptime()
+	case client.StateReportKindFlapping:
+		count("Episodes", func(r *row) int64 { return r.Episodes })
+		flapping()
+		count("Changes", func(r *row) int64 { return r.Changes })
+	default:
+		uptime()
+		duration("OK", func(r *row) int64 { return r.OkMs })
+		duration("Warning", func(r *row) int64 { return r.WarningMs })
+		duration("Critical", func(r *row) int64 { return r.CriticalMs })
+		duration("Unknown", func(r *row) int64 { return r.UnknownMs })
+		duration("Missing", func(r *row) int64 { return r.MissingMs })
+		duration("No data", func(r *row) int64 { return r.NoDataMs })
+		duration("Silenced", func(r *row) int64 { return r.SilencedMs })
+	}
+	return columns, func(r *row) []string {
+		var out []string
+		for _, cell := range of {
+			out = append(out, cell(r))
+		}
+		return out
+	}
+}
+
+// millis returns a time in milliseconds as the tables show it.
+func millis(n int64) string {
+	if n > 0 && n < 1000 {
+		return fmt.Sprintf("%dms", n)
+	}
+	return age(time.Duration(n) * time.Millisecond)
+}
+
+// bandWidth is how many equal parts the band of a history has.
+const bandWidth = 60
+
+func historyEventCommand(k *kind) *cobra.Command {
+	var since, until string
+	cmd := &cobra.Command{
+		Use:   "history ENTITY CHECK",
+		Short: "show the states of a check over days",
+		Long: `Show the states of a check over days: a band over the time, and the changes, newest first. Each part of the band is the
+worst state in it: o OK, w warning, u unknown, m missing (no result came in time), c critical, - no data. The line below
+marks with s where the check was silenced or acknowledged.
+
+The history outlives the event. It reaches back as long as the backend keeps it (--state-history-age). The json format is
+the list of changes as the API has it.`,
+		Example: `  lapwing event history srv1 check-cpu --since 30d
+  lapwing event history srv1 check-cpu --since 2026-10-01T00:00:00Z --until 2026-11-01T00:00:00Z --format json`,
+		Args: args("ENTITY", "CHECK"),
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
+			now := time.Now()
+			h := &history{begin: now.AddDate(0, 0, -7), end: now}
+			for _, t := range []struct {
+				flag, text string
+				to         *time.Time
+			}{{"since", since, &h.begin}, {"until", until, &h.end}} {
+				if t.text == "" {
+					continue
+				}
+				at, ok := moment(t.text, now)
+				if !ok {
+					return fmt.Errorf("--%s: %q is neither how long ago, as in 30d or 2h, nor a time in RFC 3339", t.flag, t.text)
+				}
+				*t.to = at
+			}
+			if !h.begin.Before(h.end) {
+				return fmt.Errorf("--since must be before --until")
+			}
+			var err error
+			if h.changes, h.before, err = s.client.StateHistory(ctx, s.namespace, args[0], args[1], h.begin, h.end); err != nil {
+				return err
+			}
+			raw, err := jsonOf(h.changes)
+			if err != nil {
+				return err
+			}
+			return s.printPlain(raw, func(json.RawMessage) (shown, error) { return h, nil })
+		}),
+	}
+	cmd.Flags().StringVar(&since, "since", "", "begin: how long ago, as in 30d or 2h, or a time in RFC 3339 (default 7d)")
+	cmd.Flags().StringVar(&until, "until", "", "end, as for --since (default now)")
+	completeNames(cmd, k)
+	formatFlag(cmd)
+	return cmd
+}
+
+// moment reads a time in RFC 3339, or how long ago.
+func moment(text string, now time.Time) (time.Time, bool) {
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, true
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 15)
+		return now.Add(-time.Duration(n) * 24 * time.Hour), err == nil
+	}
+	d, err := time.ParseDuration(text)
+	return now.Add(-d), err == nil && d >= 0
+}
+
+// history is the states of a check from begin to end.
+type history struct {
+	begin, end time.Time
+	changes    []client.StateChange // newest first
+	before     *client.StateChange  // in force at begin, or nil
+}
+
+// letter returns a state as bands show it, and its severity.
+func letter(c *client.StateChange) (letter byte, severity int) {
+	const letters = "-owumc"
+	switch {
+	case c == nil || c.State == "deleted":
+	case c.Missing:
+		severity = 4
+	case c.Status == 0:
+		severity = 1
+	case c.Status == 1:
+		severity = 2
+	case c.Status == 2:
+		severity = 5
+	default:
+		severity = 3
+	}
+	return letters[severity], severity
+}
+
+var letterColors = map[byte]string{'o': green, 'w': yellow, 'c': red, 'u': magenta, 'm': magenta}
+
+// bands returns the worst state in each part of the time, and where the check was silenced.
+func (h *history) bands() (states, silenced []byte) {
+	states, silenced = slices.Repeat([]byte{'-'}, bandWidth), slices.Repeat([]byte{' '}, bandWidth)
+	worst := make([]int, bandWidth)
+	total := h.end.Sub(h.begin)
+	part := func(t time.Time) int { return int(float64(t.Sub(h.begin)) / float64(total) * bandWidth) }
+	mark := func(c *client.StateChange, from, to time.Time) {
+		if !from.Before(to) {
+			return
+		}
+		is, severity := letter(c)
+		for i := part(from); i <= min(part(to.Add(-1)), bandWidth-1); i++ {
+			if severity > worst[i] {
+				states[i], worst[i] = is, severity
+			}
+			if c != nil && c.Silenced {
+				silenced[i] = 's'
+			}
+		}
+	}
+	now, from := h.before, h.begin
+	for i := range slices.Backward(h.changes) {
+		next := &h.changes[i]
+		to := next.Time
+		if to.Before(from) { // backends' clocks differ
+			to = from
+		}
+		mark(now, from, to)
+		now, from = next, to
+	}
+	mark(now, from, h.end)
+	return states, silenced
+}
+
+func (h *history) show(s *invocation) error {
+	states, silenced := h.bands()
+	var band strings.Builder
+	for _, l := range states {
+		if s.color {
+			band.WriteString(paint(true, cmp.Or(letterColors[l], bold), map[bool]string{true: "·", false: "█"}[l == '-']))
+		} else {
+			band.WriteByte(l)
+		}
+	}
+	fmt.Fprintln(s.out, band.String())
+	if marks := strings.TrimRight(string(silenced), " "); marks != "" {
+		fmt.Fprintln(s.out, marks)
+	}
+	from, to := h.begin.Local().Format("2006-01-02 15:04"), h.end.Local().Format("2006-01-02 15:04")
+	fmt.Fprintf(s.out, "%s%*s\n\n", from, bandWidth-len(from), to)
+	t := &table{columns: []column{
+		{title: "Time"}, {title: "Lasted", right: true}, {title: "State"}, {title: "Status", right: true, color: statusColor},
+		{title: "Silenced"}, {title: "Output"},
+	}}
+	until := h.end
+	for i := range h.changes {
+		t.rows = append(t.rows, changeRow(&h.changes[i], h.changes[i].Time.Local().Format(time.DateTime), until.Sub(h.changes[i].Time)))
+		until = h.changes[i].Time
+	}
+	if h.before != nil {
+		t.rows = append(t.rows, changeRow(h.before, "before", until.Sub(h.begin)))
+	}
+	return t.show(s)
+}
+
+func changeRow(c *client.StateChange, at string, lasted time.Duration) []string {
+	state, status := c.State, fmt.Sprint(c.Status)
+	switch {
+	case c.State == "deleted":
+		status = ""
+	case c.Missing:
+		state = "missing"
+	}
+	output, _, _ := strings.Cut(strings.TrimSpace(c.Output), "\n")
+	return []string{at, age(lasted), state, status, yesNo(c.Silenced), output}
+}

@@ -1,0 +1,55 @@
+package ctl
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+func TestBands(t *testing.T) {
+	begin := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
+	at := func(minutes float64) time.Time { return begin.Add(time.Duration(minutes * float64(time.Minute))) }
+	ok, silenced := client.StateChange{State: "passing"}, client.StateChange{State: "failing", Status: 2, Silenced: true}
+	change := func(c client.StateChange, minutes float64) client.StateChange {
+		c.Time = at(minutes)
+		return c
+	}
+	for _, tc := range []struct {
+		name             string
+		before           *client.StateChange
+		changes          []client.StateChange // newest first
+		states, silenced string
+	}{
+		{"nothing", nil, nil, strings.Repeat("-", 60), ""},
+		{"one state", &ok, nil, strings.Repeat("o", 60), ""},
+		{"an incident that is silenced", &ok, []client.StateChange{
+			change(ok, 14), change(silenced, 12), change(client.StateChange{State: "failing", Status: 1}, 10.5),
+		}, strings.Repeat("o", 10) + "wwcc" + strings.Repeat("o", 46), strings.Repeat(" ", 12) + "ss"},
+		{"missing, then deleted", nil, []client.StateChange{
+			change(client.StateChange{State: "deleted"}, 40), change(client.StateChange{State: "failing", Status: 1, Missing: true}, 30),
+			change(client.StateChange{State: "failing", Status: 5}, 20),
+		}, strings.Repeat("-", 20) + strings.Repeat("u", 10) + strings.Repeat("m", 10) + strings.Repeat("-", 20), ""},
+		{"the clock goes back", &ok, []client.StateChange{change(ok, 29), change(silenced, 30)}, strings.Repeat("o", 60), ""},
+	} {
+		h := &history{begin: begin, end: at(60), before: tc.before, changes: tc.changes}
+		states, silenced := h.bands()
+		if string(states) != tc.states || strings.TrimRight(string(silenced), " ") != tc.silenced {
+			t.Errorf("%s:\n%s\n%s\nwant\n%s\n%s", tc.name, states, silenced, tc.states, tc.silenced)
+		}
+	}
+}
+
+func TestMoment(t *testing.T) {
+	now := time.Date(2026, 10, 31, 0, 0, 0, 0, time.UTC)
+	for text, want := range map[string]string{
+		"30d": "2026-10-01T00:00:00Z", "90m": "2026-10-30T22:30:00Z", "2026-01-02T03:04:05+01:00": "2026-01-02T02:04:05Z",
+		"": "", "d": "", "-1d": "", "-1h": "", "yesterday": "",
+	} {
+		got, ok := moment(text, now)
+		if ok != (want != "") || ok && got.UTC().Format(time.RFC3339) != want {
+			t.Errorf("%q: %v, %v, want %q", text, got, ok, want)
+		}
+	}
+}
