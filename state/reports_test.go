@@ -1,6 +1,8 @@
 package state
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -152,4 +154,20 @@ func TestHistoriesSkipWhatCannotBeRead(t *testing.T) {
 	if want := []string{fmt.Sprint("web1", "disk", 1, 2)}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
+}
+
+func FuzzHistoryOf(f *testing.F) {
+	f.Add(historyKey(1, "default", "web1", "disk", 1<<40))
+	f.Add([]byte("h\x00default\x00web1"))
+	f.Fuzz(func(t *testing.T, key []byte) {
+		group, ok := historyOf(key)
+		if !ok {
+			return
+		}
+		namespace, entity, check := namesOf(group)
+		pos := binary.BigEndian.Uint64(key[len(group):])
+		if again := historyKey(int(key[1]), namespace, entity, check, pos); !bytes.Equal(again[1:], key[1:]) {
+			t.Errorf("%q became %q", key, again)
+		}
+	})
 }

@@ -163,7 +163,7 @@ func harmless(cell string) string {
 	return cell
 }
 
-// Times of reports, as people read them.
+// moment returns a time as people read it.
 func moment(t time.Time, place *time.Location) string {
 	return t.In(place).Format("2006-01-02 15:04:05 MST")
 }
