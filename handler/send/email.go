@@ -72,6 +72,7 @@ func (s *Sender) runEmail(ctx context.Context, h *resource.Handler, job Job) Res
 	}
 	config.ServerName = cmp.Or(config.ServerName, o.Host)
 	res := s.dial.deliver(ctx, o, config, password, m, job.Attempt)
+	res.Recipients = m.to
 	if res.Err != nil && ctx.Err() != nil {
 		res.Err, res.Temporary, res.Status = fmt.Errorf("talk to the mail server: %w", ctx.Err()), true, 0
 	}

@@ -86,7 +86,9 @@ func (s *Sender) runPagerDuty(ctx context.Context, h *resource.Handler, job Job)
 	if event.RoutingKey, err = s.files.secret(o.RoutingKey, o.RoutingKeyFile); err != nil {
 		return unreadable(err)
 	}
-	return s.callJSON(ctx, call{url: cmp.Or(o.URL, pagerDutyURL), tls: o.TLS}, event)
+	url := cmp.Or(o.URL, pagerDutyURL)
+	severity := pagerDutySeverity(o.Severities, v.Check.Status)
+	return s.callJSON(ctx, call{url: url, tls: o.TLS}, event).to(hostOf(url) + " " + severity)
 }
 
 // pagerDutySeverity returns PagerDuty's name for a status.

@@ -115,6 +115,8 @@ type Result struct {
 	RetryAfter time.Duration
 	// Kind is KindOK, KindFailed, KindTimeout or KindError.
 	Kind string
+	// Recipients are the names by which people know the receivers, without secrets.
+	Recipients []string
 }
 
 // DefaultOptions returns the default settings.
@@ -184,6 +186,9 @@ func (s *Sender) Run(ctx context.Context, h *resource.Handler, job Job) Result {
 			res.Temporary = true
 		}
 	}
+	if len(res.Recipients) == 0 {
+		res.Recipients = receivers(h)
+	}
 	s.conceal(h, &res)
 	res.RetryAfter = min(res.RetryAfter, maxRetryAfter)
 	res.Output = res.Output[:min(len(res.Output), maxOutput)]
@@ -194,7 +199,7 @@ func (s *Sender) Run(ctx context.Context, h *resource.Handler, job Job) Result {
 // conceal replaces the handler's secrets in the answer: servers repeat the URL or the headers of a request, and
 // commands print their variables. Answers are stored and logged.
 func (s *Sender) conceal(h *resource.Handler, res *Result) {
-	if res.Err == nil && len(res.Output) == 0 {
+	if res.Err == nil && len(res.Output) == 0 && len(res.Recipients) == 0 {
 		return
 	}
 	secrets := h.SecretTexts()
@@ -210,6 +215,9 @@ func (s *Sender) conceal(h *resource.Handler, res *Result) {
 		res.Output = []byte(resource.Conceal(string(res.Output), secrets))
 	}
 	res.Err = resource.ConcealError(res.Err, secrets)
+	for i := range res.Recipients {
+		res.Recipients[i] = resource.Conceal(res.Recipients[i], secrets)
+	}
 }
 
 // TypeAllowed returns why handlers of a type cannot be used, or nil.

@@ -77,13 +77,14 @@ func (s *Sender) runSlack(ctx context.Context, h *resource.Handler, job Job) Res
 	if o.Token != "" || o.TokenFile != "" {
 		url := strings.TrimRight(cmp.Or(o.APIURL, slackAPI), "/") + "/chat.postMessage"
 		return slackVerdict(s.callJSON(ctx,
-			call{url: url, tls: o.TLS, auth: &resource.HandlerAuth{Token: o.Token, TokenFile: o.TokenFile}}, message))
+			call{url: url, tls: o.TLS, auth: &resource.HandlerAuth{Token: o.Token, TokenFile: o.TokenFile}}, message)).
+			to(message.Channel)
 	}
 	url, err := s.files.secret(o.URL, o.URLFile)
 	if err != nil {
 		return unreadable(err)
 	}
-	return s.callJSON(ctx, call{url: url, tls: o.TLS}, message)
+	return s.callJSON(ctx, call{url: url, tls: o.TLS}, message).to(cmp.Or(message.Channel, hostOf(url)))
 }
 
 func slackColor(v *view) string {

@@ -52,5 +52,5 @@ func (s *Sender) runWebhook(ctx context.Context, h *resource.Handler, job Job) R
 			}
 			req.Header.Set("Idempotency-Key", job.ID)
 		},
-	})
+	}).to(hostOf(url))
 }
