@@ -87,6 +87,8 @@ type Options struct {
 	DeadLetters DeadLetters
 	// Reports has the changes of checks' states. Default: there are no reports.
 	Reports report.Source
+	// Notifications is the history of notifications. Default: none.
+	Notifications Notifications
 	// Simulate returns what would happen to an event with drafts of definitions. It runs commands only if the caller
 	// asks for it. Default: simulations are refused.
 	Simulate func(ctx context.Context, namespace string, draft *Draft, ev *resource.Event, commands bool) []trace.Delivery
@@ -287,6 +289,7 @@ func New(opts Options) (*API, error) {
 	a.serveTrace()
 	a.serveStoredMetrics()
 	a.serveDeadLetters()
+	a.serveNotifications()
 	a.serveAudit()
 	a.serveConfigStream()
 	a.serveCanI()

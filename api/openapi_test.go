@@ -21,6 +21,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
+	"github.com/lapwing-monitoring/lapwing/notification"
 	"github.com/lapwing-monitoring/lapwing/queue"
 	"github.com/lapwing-monitoring/lapwing/report"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -186,6 +187,10 @@ var described = map[string]operation{
 	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/trace": {
 		summary: "What became of the newest events of a check: workflows, filters, attempts",
 		query:   []string{"limit"}, status: 200, answer: []trace.Outcome{}},
+	"GET " + ours + "namespaces/{namespace}/notifications": {
+		summary: "List the attempts of handlers to notify, newest first, or export them as CSV or JSON lines",
+		query:   []string{"since", "until", "entity", "check", "handler", "recipient", "result", "format", "limit", "continue"},
+		status:  200, answer: []notification.Notification{}},
 	"POST " + ours + "namespaces/{namespace}/pipelines/simulate": {
 		summary: "What would become of an event, perhaps with drafts of definitions; nothing is sent",
 		body:    simulation{}, status: 200, answer: simulated{}},
@@ -309,10 +314,14 @@ var parameters = map[string]object{
 		"schema": object{"type": "string"}},
 	"last_event_id": {"description": "Where to go on, for those who cannot send the header Last-Event-ID",
 		"schema": object{"type": "string"}},
-	"member":  {"description": "Name or id of a backend; default the one that is asked", "schema": object{"type": "string"}},
-	"handler": {"description": "Name of a handler", "schema": object{"type": "string"}},
-	"all":     {"description": "All of them; required if nothing else selects some", "schema": object{"type": "boolean"}},
-	"id":      {"description": "Id of one of them; may be given several times", "schema": object{"type": "string"}},
+	"member":    {"description": "Name or id of a backend; default the one that is asked", "schema": object{"type": "string"}},
+	"handler":   {"description": "Name of a handler", "schema": object{"type": "string"}},
+	"entity":    {"description": "Name of an entity", "schema": object{"type": "string"}},
+	"check":     {"description": "Name of a check", "schema": object{"type": "string"}},
+	"recipient": {"description": "A part of a recipient's name, in upper or lower case", "schema": object{"type": "string"}},
+	"result":    {"description": "ok, failed, timeout or error", "schema": object{"type": "string"}},
+	"all":       {"description": "All of them; required if nothing else selects some", "schema": object{"type": "boolean"}},
+	"id":        {"description": "Id of one of them; may be given several times", "schema": object{"type": "string"}},
 	"events": {"description": "The events stay, are deleted, or are deleted after the failing ones are resolved",
 		"schema": object{"type": "string", "enum": []string{eventsKeep, eventsDelete, eventsResolve}}},
 	"silences": {"description": "What becomes of the silences; default keep",
@@ -328,8 +337,8 @@ var parameters = map[string]object{
 	"by": {"description": "What a row is of: pair (a check of an entity), entity, check, or label: and the name of a label; default pair",
 		"schema": object{"type": "string"}, "example": "entity"},
 	"skip_silenced": {"description": "Leave silenced time out of the uptime", "schema": object{"type": "boolean"}},
-	"format": {"description": "Format of the answer; default json",
-		"schema": object{"type": "string", "enum": []string{"json", "csv", "html"}}},
+	"format": {"description": "Format of the answer: json (the default), csv, and html of a report or jsonl of a list",
+		"schema": object{"type": "string"}},
 	"timeout":   {"description": "Seconds", "schema": object{"type": "integer"}},
 	"provider":  {"description": "Name of the provider", "schema": object{"type": "string"}},
 	"callback":  {"description": "Where the client waits", "schema": object{"type": "string"}},
@@ -615,6 +624,10 @@ func TestAnswersFitTheDocument(t *testing.T) {
 			Event: "0-1-0", Deliveries: []trace.Delivery{{Verdict: trace.Dead,
 				Steps: []trace.Step{{Saw: []trace.Value{{Name: "a"}}}}, Attempts: []trace.Attempt{{At: 1}}}},
 		}}}}
+		o.Notifications = &sentBefore{list: []notification.Notification{{
+			Number: 1, Header: delivery.Header{ID: "0-1-0/mail"}, Recipients: []string{"ops@example.com"},
+			Merged: []notification.Merged{{ID: "0-1-0/mail"}},
+		}}}
 		o.Queue = oneGroup{}
 		o.Metrics = oneSeries{}
 		o.PreviewMetricCheck = func(context.Context, *resource.MetricCheck, int64, int64) (*resource.MetricPreview, error) {

@@ -71,6 +71,7 @@ var asked = map[string]struct{ verb, resource string }{
 	"DELETE /api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/ack":     {"delete", "silenced"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/checks/lateness":                    {"list", "checks"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/events/lateness":                    {"list", "events"},
+	"GET /api/lapwing/v1/namespaces/{namespace}/notifications":                      {"list", "events"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/orphans":                            {"list", "events"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/queue":                              {"list", "checks"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/queue/{name}":                       {"get", "checks"},

@@ -20,12 +20,13 @@ import (
 
 // Names of the questions.
 const (
-	questionExecute = "execute"
-	questionDrain   = "drain"
-	questionTrace   = "trace"
-	questionServers = "servers"
-	questionAgents  = "agents"
-	questionQueue   = "queue"
+	questionExecute       = "execute"
+	questionDrain         = "drain"
+	questionTrace         = "trace"
+	questionNotifications = "notifications"
+	questionServers       = "servers"
+	questionAgents        = "agents"
+	questionQueue         = "queue"
 	// questionPresence asks a member for all its agents, see queue.Presence.
 	questionPresence = "presence"
 )
@@ -76,6 +77,7 @@ func decodeAnswer[A any](raw []byte) (*A, error) {
 
 // answered is the answer of another member.
 type answered[A any] struct {
+	id     string
 	member *cluster.Member
 	name   string
 	answer *A // nil if there is an error
@@ -93,7 +95,7 @@ func askAll[A any](ctx context.Context, m *membership, name string, body any) ([
 	members := m.Others()
 	var all []answered[A]
 	for _, raw := range m.AskAll(ctx, name, text) {
-		one := answered[A]{name: m.NameOf(raw.Member), err: raw.Err}
+		one := answered[A]{id: raw.Member, name: m.NameOf(raw.Member), err: raw.Err}
 		if i := slices.IndexFunc(members, func(m cluster.Member) bool { return m.ID == raw.Member }); i >= 0 {
 			one.member = &members[i]
 		}
@@ -103,6 +105,17 @@ func askAll[A any](ctx context.Context, m *membership, name string, body any) ([
 		all = append(all, one)
 	}
 	return all, nil
+}
+
+// whyNot says that the member did not answer, and why.
+func (a *answered[A]) whyNot() string {
+	switch {
+	case errors.Is(a.err, cluster.ErrAway):
+		return a.name + " is away"
+	case errors.Is(a.err, context.DeadlineExceeded), errors.Is(a.err, broker.ErrNoListener):
+		return a.name + " did not answer"
+	}
+	return a.name + ": " + a.err.Error()
 }
 
 // handle has this member answer a question.
@@ -143,6 +156,7 @@ func (v *clusterView) answer() error {
 		}),
 		handle(v.members, questionDrain, v.drainHere),
 		handle(v.members, questionTrace, v.traceHere),
+		handle(v.members, questionNotifications, v.notificationsHere),
 		handle(v.members, questionServers, v.serversHere),
 		handle(v.members, questionForget, v.forgetHere),
 		handle(v.members, questionAgents, func(_ context.Context, q *agentsQuestion) (agentsAnswer, error) {
@@ -296,17 +310,12 @@ func (v *clusterView) Of(ctx context.Context, namespace, entity, check string, l
 	}
 	lists, missing := [][]trace.Outcome{own}, []string(nil)
 	for _, one := range all {
-		switch {
-		case errors.Is(one.err, cluster.ErrAway):
-			missing = append(missing, one.name+" is away")
-		case errors.Is(one.err, context.DeadlineExceeded), errors.Is(one.err, broker.ErrNoListener):
-			missing = append(missing, one.name+" did not answer")
-		case one.err != nil:
-			missing = append(missing, one.name+": "+one.err.Error())
-		default:
-			if lists = append(lists, one.answer.Events); one.answer.Cut {
-				missing = append(missing, one.name+" has more than fits into an answer: ask for fewer")
-			}
+		if one.err != nil {
+			missing = append(missing, one.whyNot())
+			continue
+		}
+		if lists = append(lists, one.answer.Events); one.answer.Cut {
+			missing = append(missing, one.name+" has more than fits into an answer: ask for fewer")
 		}
 	}
 	if len(lists) == 1 {

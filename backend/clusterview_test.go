@@ -155,6 +155,7 @@ func TestClusterView(t *testing.T) {
 	if missing := m.traces(); missing != nil {
 		t.Errorf("traces are missing: %q", missing)
 	}
+	m.notify()
 
 	defined := &resource.CheckConfig{
 		Metadata: resource.ObjectMeta{Name: "defined", Namespace: "default"}, Command: "true", Interval: 60,
@@ -188,6 +189,9 @@ func TestClusterView(t *testing.T) {
 	}
 	if missing := m.traces(); !slices.Equal(missing, []string{"traces are missing: c is away"}) {
 		t.Errorf("traces with c away: %q", missing)
+	}
+	if _, missing := m.notifications(0, "?limit=1000"); !slices.Equal(missing, []string{"notifications are missing: c is away"}) {
+		t.Errorf("notifications with c away: %q", missing)
 	}
 	m.removed("c")
 	m.until(1, "c is removed", func(st *client.ClusterStatus) bool { return len(st.Members) == 2 })
@@ -401,4 +405,59 @@ func (m *members) traces() []string {
 		m.t.Fatal(err)
 	}
 	return client.Warnings(header)
+}
+
+// notify has the owners of the partitions notify, and reads the same history through each member, in pages.
+func (m *members) notify() {
+	m.t.Helper()
+	ctx, count := m.t.Context(), 12
+	h := &resource.Handler{Metadata: resource.ObjectMeta{Namespace: "default", Name: "note"}, Type: "pipe", Command: "cat"}
+	if err := m.clients[0].Do(ctx, http.MethodPut, "/api/core/v2/namespaces/default/handlers/note", h, nil); err != nil {
+		m.t.Fatal(err)
+	}
+	for i := range count {
+		ev := testbackend.Event(fmt.Sprint("noted", i), "disk", 2, 1)
+		ev.Check.Handlers = []string{"note"}
+		path := "/api/core/v2/namespaces/default/events/" + ev.Entity.Metadata.Name + "/disk"
+		if err := m.clients[0].Do(ctx, http.MethodPut, path, ev, nil); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	var all []client.Notification
+	for deadline := time.Now().Add(time.Minute); len(all) < count; time.Sleep(50 * time.Millisecond) { // pause between polls
+		var missing []string
+		if all, missing = m.notifications(0, "?limit=1000"); missing != nil || time.Now().After(deadline) {
+			m.t.Fatalf("%d notifications of %d, missing: %q", len(all), count, missing)
+		}
+	}
+	for i := range m.clients {
+		for _, limit := range []int{1, 5} {
+			var paged []client.Notification
+			for token := ""; ; {
+				page := []client.Notification{}
+				header, err := m.clients[i].Exchange(ctx, http.MethodGet,
+					fmt.Sprintf("/api/lapwing/v1/namespaces/default/notifications?limit=%d&continue=%s", limit, token), nil, &page)
+				if err != nil {
+					m.t.Fatal(err)
+				}
+				paged = append(paged, page...)
+				if token = header.Get("Sensu-Continue"); token == "" {
+					break
+				}
+			}
+			if !slices.EqualFunc(paged, all, func(a, b client.Notification) bool { return a.Member == b.Member && a.Number == b.Number }) {
+				m.t.Errorf("through %s in pages of %d: %d notifications, want the same %d", m.names[i], limit, len(paged), len(all))
+			}
+		}
+	}
+}
+
+// notifications reads notifications through a member, and what is said to be missing.
+func (m *members) notifications(i int, query string) (list []client.Notification, missing []string) {
+	m.t.Helper()
+	header, err := m.clients[i].Exchange(m.t.Context(), http.MethodGet, "/api/lapwing/v1/namespaces/default/notifications"+query, nil, &list)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return list, client.Warnings(header)
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/notification"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
@@ -282,14 +283,17 @@ func (s *storage) useCopy(b *Backend, copied *stateDir) error {
 	return errors.Join(os.RemoveAll(copied.path), s.dir.write(false))
 }
 
-// adapt makes a copied database that of a member: it gets the identity, and loses the traces, which are each member's
-// own.
+// adapt makes a copied database that of a member: it gets the identity, and loses the traces and the notifications,
+// which are each member's own.
 func (d *stateDir) adapt(b *Backend, id *identity) error {
 	db, err := d.openDB(b, nil)
 	if err != nil {
 		return err
 	}
-	err = errors.Join(db.DeleteRange([]byte("t"), []byte("u"), pebble.Sync), storeIdentity(db, id), db.Close())
+	err = errors.Join(
+		db.DeleteRange([]byte("t"), []byte("u"), pebble.Sync),
+		db.DeleteRange([]byte{notification.Prefix}, []byte{notification.Prefix + 1}, pebble.Sync),
+		storeIdentity(db, id), db.Close())
 	return errors.Join(err, syncTree(d.path))
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/lateness"
 	"github.com/lapwing-monitoring/lapwing/metric"
+	"github.com/lapwing-monitoring/lapwing/notification"
 	"github.com/lapwing-monitoring/lapwing/session"
 	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/telemetry"
@@ -79,14 +80,16 @@ type Options struct {
 	Send        send.Options // PassEnv is the mutators' too
 	Handler     handler.Options
 	Trace       trace.Options
-	Intake      intake.Options
-	Housekeeper intake.HousekeeperOptions
-	Lateness    lateness.Options
-	Metric      metric.Options
-	Session     session.Options // PartialBytes 0 follows from MemoryLimit, for the connections' bounds see connectionLimits
-	API         api.Options
-	Postgres    Postgres
-	APIConns    connlimit.Options // 0: see connectionLimits
+	// Notification bounds the notification history.
+	Notification notification.Options
+	Intake       intake.Options
+	Housekeeper  intake.HousekeeperOptions
+	Lateness     lateness.Options
+	Metric       metric.Options
+	Session      session.Options // PartialBytes 0 follows from MemoryLimit, for the connections' bounds see connectionLimits
+	API          api.Options
+	Postgres     Postgres
+	APIConns     connlimit.Options // 0: see connectionLimits
 
 	// RuleFiles are files of Prometheus' rules; patterns with * work.
 	RuleFiles []string
@@ -108,8 +111,9 @@ func DefaultOptions() Options {
 		Log: eventlog.DefaultOptions(), EventFile: eventfile.DefaultOptions(), State: state.DefaultOptions(), Config: config.DefaultOptions(), Audit: audit.DefaultOptions(),
 		Auth: auth.DefaultOptions(), Expressions: filter.DefaultPoolOptions(), Assets: asset.DefaultOptions(),
 		Mirror: asset.DefaultMirrorOptions(), Send: send.DefaultOptions(), Handler: handler.DefaultOptions(),
-		Trace: trace.DefaultOptions(), Intake: intake.DefaultOptions(), Housekeeper: intake.DefaultHousekeeperOptions(),
-		Lateness: lateness.DefaultOptions(), Postgres: defaultPostgres(), Metric: metric.DefaultOptions(), EventMetrics: true, Session: session.DefaultOptions(), API: api.DefaultOptions(),
+		Trace: trace.DefaultOptions(), Notification: notification.DefaultOptions(), Intake: intake.DefaultOptions(),
+		Housekeeper: intake.DefaultHousekeeperOptions(), Lateness: lateness.DefaultOptions(), Postgres: defaultPostgres(),
+		Metric: metric.DefaultOptions(), EventMetrics: true, Session: session.DefaultOptions(), API: api.DefaultOptions(),
 	}
 	o.Session.PartialBytes = 0
 	o.Cluster.NATS.Prefix = broker.DefaultPrefix

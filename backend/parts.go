@@ -20,6 +20,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/lateness"
 	"github.com/lapwing-monitoring/lapwing/metric/alert"
+	"github.com/lapwing-monitoring/lapwing/notification"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/postgres"
@@ -48,6 +49,7 @@ type parts struct {
 	assets      *assets
 	sender      *send.Sender
 	traces      *trace.Store
+	sent        *notification.Store
 	inhibitor   *inhibit.Inhibitor
 	workflows   *workflow.Workflows
 	handlers    *handler.Dispatcher
@@ -156,6 +158,11 @@ func (b *Backend) buildHandlers(p *parts) (err error) {
 	if p.traces, err = trace.New(traceOpts); err != nil {
 		return err
 	}
+	notificationOpts := b.opts.Notification
+	notificationOpts.DB, notificationOpts.Logger, notificationOpts.Registerer = p.db, b.log, b.opts.Registry
+	if p.sent, err = notification.New(notificationOpts); err != nil {
+		return err
+	}
 	p.inhibitor, err = inhibit.New(inhibit.Options{
 		Config: p.config.Snapshot, State: p.loaded, Logger: b.log, Registerer: b.opts.Registry,
 	})
@@ -174,7 +181,7 @@ func (b *Backend) buildHandlers(p *parts) (err error) {
 	o := b.opts.Handler
 	o.DB, o.Log, o.Origin, o.MayRun = p.db, p.log, p.id.Cluster, p.members.MayAct
 	o.Config, o.Workflows, o.Sender, o.Trace = p.config.Snapshot, p.workflows, p.sender, p.traces.Record
-	o.Logger, o.Registerer = b.log, b.opts.Registry
+	o.Notify, o.Logger, o.Registerer = p.sent.Record, b.log, b.opts.Registry
 	p.handlers, err = handler.New(o)
 	return err
 }
@@ -306,6 +313,7 @@ func (b *Backend) sessionOptions(p *parts, health *healthOnly) session.Options {
 func (b *Backend) apiOptions(p *parts) api.Options {
 	o := b.opts.API
 	o.Config, o.State, o.Intake, o.Auth, o.Audit, o.Trace = p.config, p.state, p.intake, p.auth, p.audit, p.view
+	o.Notifications = p.view
 	o.DeadLetters, o.Simulate, o.Evaluate = p.handlers, simulator(p.workflows), p.aggregates.Evaluate
 	o.Dependencies, o.HandlerAllowed, o.MutatorAllowed = p.inhibitor.Explain, p.sender.Allowed, p.sender.MutatorAllowed
 	o.Queue, o.Reports = p.view, p.state.Histories()
@@ -338,6 +346,7 @@ func (b *Backend) startHandlers(ctx context.Context, p *parts) error {
 		named{"workers for expressions", p.expressions},
 		named{"senders", p.sender},
 		named{"traces", p.traces},
+		named{"notifications", p.sent},
 		named{"silences", p.silences},
 	)
 	if err != nil {

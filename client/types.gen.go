@@ -405,6 +405,60 @@ type MemberStatus struct {
 	DigestsDiffer []int          `json:"digests_differ"`
 }
 
+// Merged is an event that went out with others.
+type Merged struct {
+	ID     string `json:"id"` // of its delivery
+	Entity string `json:"entity"`
+	Check  string `json:"check"`
+	Status uint32 `json:"status"`
+}
+
+// Notification is one attempt of a handler to deliver an event, or events that were merged. Of a group the header
+// is that of the merged event.
+type Notification struct {
+	// Number counts the notifications of one member from 1, in the order in which they were recorded. Some may be
+	// missing.
+	Number uint64 `json:"number"`
+	// Member is the backend that made the attempt. A Store leaves it empty.
+	Member string `json:"member,omitempty"`
+	// At is when the attempt began, Unix milliseconds, and Millis how long it took.
+	At     int64 `json:"at"`
+	Millis int64 `json:"millis"`
+	// ID is the event's ID, a slash, and the route: the handler, or pipeline, workflow and handler. Receivers recognise
+	// repeats by it.
+	ID string `json:"id"`
+	// EventID is the event's place in the log, the same for all deliveries of the event.
+	Event string `json:"event"`
+	// Namespace and Handler name the handler, Entity and Check the pair whose deliveries are kept in order.
+	Namespace string `json:"namespace"`
+	Entity    string `json:"entity"`
+	Check     string `json:"check"`
+	// Status is the check's status. Incident and Resolution say what the event was for its pair.
+	Status     uint32 `json:"status"`
+	Incident   bool   `json:"incident,omitempty"`
+	Resolution bool   `json:"resolution,omitempty"`
+	// Received is when this backend received the event, Unix milliseconds; 0 if unknown.
+	Received int64 `json:"received"`
+	// Pipeline and Workflow are "" if the event names the handler itself; Handler is "" if there is none.
+	Pipeline string `json:"pipeline,omitempty"`
+	Workflow string `json:"workflow,omitempty"`
+	Handler  string `json:"handler,omitempty"`
+	Type     string `json:"type"` // Type is the handler's type.
+	// Recipients are the names by which people know the receivers, without secrets: mail addresses, a channel, a host,
+	// a command.
+	Recipients []string `json:"recipients"`
+	Result     string   `json:"result"` // Result is ok, failed, timeout or error.
+	// Attempt counts from 1. Final says that no other attempt follows.
+	Attempt int    `json:"attempt"`
+	Final   bool   `json:"final"`
+	Error   string `json:"error,omitempty"`
+	// Output is the beginning of a command's output or a server's answer.
+	Output string `json:"output,omitempty"`
+	// Events is how many events the notification has merged, 1 for one that merged none. Merged has the first of them.
+	Events int      `json:"events"`
+	Merged []Merged `json:"merged,omitempty"`
+}
+
 // OpenTurn is a turn without a result.
 type OpenTurn struct {
 	Tick    int64  `json:"tick"` // Unix seconds

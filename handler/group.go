@@ -265,6 +265,7 @@ func (d *Dispatcher) runMerged(
 
 	at := d.attempt(ctx, h, &dl, ev, &g.progress)
 	out.sent = at.sent
+	d.notify(h, &dl.Header, g.progress.attempts, &at, going)
 	step := trace.Step{Kind: trace.StepGroup, Name: g.key, Saw: []trace.Value{{Name: "members", Value: fmt.Sprint(len(going))}}}
 	switch {
 	case at.stopped:

@@ -35,6 +35,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
+	"github.com/lapwing-monitoring/lapwing/notification"
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -58,6 +59,9 @@ type Options struct {
 	Sender *send.Sender
 	// Trace receives what becomes of deliveries. It must not block. Default none.
 	Trace func(*trace.Delivery)
+	// Notify receives each attempt that was made, except those that count for nothing and are made again. It must not
+	// block. Default none.
+	Notify func(*notification.Notification)
 	// MayRun reports whether this backend may make attempts now. It is asked several times a second. Attempts that are
 	// under way when it returns false are ended, and made again later. Default: always.
 	MayRun func() bool

@@ -69,6 +69,7 @@ func (d *Dispatcher) run(ctx context.Context, h *resource.Handler, it *item) out
 	case at.recalled:
 		return outcome{sent: at.sent, due: at.due}
 	}
+	d.notify(h, &dl.Header, it.progress.attempts, &at, nil)
 	tr := d.verdict(it, "", at.reason)
 	tr.Steps, tr.Attempts = append(steps, at.steps...), at.attempts
 	switch {

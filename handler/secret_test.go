@@ -35,8 +35,9 @@ func TestNothingThatIsKeptTellsASecret(t *testing.T) {
 	h.Webhook = &resource.HandlerWebhook{URL: srv.URL + "/in/hush-token-1", Headers: map[string]string{"X-Anything": "hush-header"}}
 	var log bytes.Buffer
 	var tr traces
+	var sent notifications
 	b := setup(t, Options{
-		Sender: sender, Trace: tr.record,
+		Sender: sender, Trace: tr.record, Notify: sent.record,
 		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}, h)
 	b.start(t)
@@ -54,7 +55,13 @@ func TestNothingThatIsKeptTellsASecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for where, text := range map[string]string{"dead letter": letter.Reason + letter.Output, "trace": string(traced), "log": log.String()} {
+	notified, err := json.Marshal(sent.all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for where, text := range map[string]string{
+		"dead letter": letter.Reason + letter.Output, "trace": string(traced), "log": log.String(), "notification": string(notified),
+	} {
 		if strings.Contains(text, "hush") || !strings.Contains(text, "no hook at "+resource.Redacted+" for "+resource.Redacted) {
 			t.Errorf("the %s has %s", where, text)
 		}

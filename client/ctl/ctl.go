@@ -35,7 +35,7 @@ func Add(root *cobra.Command) {
 		createFilesCommand(), deleteFilesCommand(), applyCommand(), diffCommand(), pruneCommand(), dumpCommand(),
 		editCommand(), describeTypeCommand(),
 		clusterCommand(), authCommand(), topCommand(), queueCommand(), metricCommand(), reportCommand(), deadLetterCommand(),
-		orphanCommand(),
+		notificationCommand(), orphanCommand(),
 	}
 	for _, k := range kinds {
 		if k.can != 0 {

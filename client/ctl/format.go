@@ -32,19 +32,17 @@ func checkFormat(format string) error {
 }
 
 // formatFlag adds --format. resolve reads its value.
-func formatFlag(cmd *cobra.Command) {
-	cmd.Flags().String("format", "", "output format: "+formatList+` (default "tabular")`)
-	cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-}
+func formatFlag(cmd *cobra.Command) { formatFlagWith(cmd) }
 
-// checksFormat reports whether a command has formats of its own.
-func checksFormat(cmd *cobra.Command) bool {
-	f := cmd.Flags().Lookup("format")
-	if f == nil {
-		return false
-	}
-	_, own := f.Annotations[ownFormats]
-	return own
+// formatsOfCommand annotates --format with the formats that only this command has.
+const formatsOfCommand = "formats of this command"
+
+// formatFlagWith adds --format with more formats. A profile cannot have them.
+func formatFlagWith(cmd *cobra.Command, more ...string) {
+	all := slices.Concat(formats, more)
+	cmd.Flags().String("format", "", "output format: "+strings.Join(all, ", ")+` (default "tabular")`)
+	_ = cmd.Flags().SetAnnotation("format", formatsOfCommand, more) // the flag exists
+	cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // printList writes resources in the command's format.

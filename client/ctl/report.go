@@ -16,14 +16,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-const (
-	formatTable = "table"
-	formatCSV   = "csv"
-	formatHTML  = "html"
-)
-
-// ownFormats is the annotation of a format flag whose command checks the value.
-const ownFormats = "own-formats"
+const formatHTML = "html"
 
 // reportCommand has the reports over the history of checks' states.
 func reportCommand() *cobra.Command {
@@ -81,11 +74,6 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 				}
 				_, err = s.out.Write(answer)
 				return err
-			case formatTable:
-				s.format = formatTabular
-			}
-			if err := checkFormat(s.format); err != nil {
-				return fmt.Errorf("unknown format %q: it must be one of %s", s.format, strings.Join(reportFormats, ", "))
 			}
 			rep, err := s.client.Report(ctx, s.namespace, kind, f.query(""))
 			if err != nil {
@@ -108,13 +96,9 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 	flags.StringVar(&f.fieldSelector, "field-selector", "", "only events whose fields match, for example 'event.check.name == disk'")
 	flags.BoolVar(&f.skipSilenced, "skip-silenced", false, "leave silenced time out of the uptime")
 	flags.IntVar(&f.limit, "limit", 0, "number of rows to show; 0 for all")
-	flags.String("format", "", "output format: "+strings.Join(reportFormats, ", ")+` (default "table")`)
-	_ = flags.SetAnnotation("format", ownFormats, nil)
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(reportFormats, cobra.ShellCompDirectiveNoFileComp))
+	formatFlagWith(cmd, formatCSV, formatHTML)
 	return cmd
 }
-
-var reportFormats = []string{formatTable, formatCSV, formatJSON, formatHTML, formatYAML}
 
 // shownReport is a report as a table with a line below.
 type shownReport client.StateReport

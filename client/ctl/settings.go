@@ -78,7 +78,11 @@ func resolve(cmd *cobra.Command) (*settings, error) {
 		s.format = formatTabular
 	}
 	if v, name := lookup(cmd, "format"); v != "" {
-		if err := checkFormat(v); err != nil && !checksFormat(cmd) {
+		var more []string
+		if f := cmd.Flags().Lookup("format"); f != nil && f.Changed {
+			more = f.Annotations[formatsOfCommand]
+		}
+		if err := checkFormat(v); err != nil && !slices.Contains(more, v) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		s.format = v

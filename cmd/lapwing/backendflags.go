@@ -247,6 +247,10 @@ func storageFlags(f *pflag.FlagSet, o *backend.Options) {
 		"largest size of traces, in bytes before compression; at this bound the oldest are removed")
 	f.IntVar(&o.Trace.Sample, "trace-sample", o.Trace.Sample,
 		"trace one of this many events that are neither incident nor resolution; 0 for none of them")
+	f.DurationVar(&o.Notification.MaxAge, "notification-age", o.Notification.MaxAge,
+		"how long to keep the history of notifications: whom handlers told what, and with which result")
+	f.Int64Var(&o.Notification.MaxBytes, "notification-bytes", o.Notification.MaxBytes,
+		"largest size of the history of notifications, in bytes before compression; at this bound the oldest are removed")
 }
 
 // eventFileFlags are about the file that has all events, for other programs.

@@ -47,8 +47,8 @@ func receivers(h *resource.Handler) []string {
 	return out
 }
 
-// firstWord returns the first word of a command, or "" if that is not plainly a program: a shell takes NAME=SECRET and much
-// else there.
+// firstWord returns the first word of a command, or "" if that is not plainly a program: a shell takes NAME=SECRET and
+// much else there.
 func firstWord(command string) string {
 	words := strings.Fields(command)
 	if len(words) == 0 {

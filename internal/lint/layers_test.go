@@ -37,13 +37,14 @@ var layers = []layer{
 	{"fold", "eventlog state pipeline handler silence cluster", "the loop from the log to the router; nothing imports it but backend"},
 	{"pipeline", "state delivery handler pipeline/workflow config filter trace", "hands folded events to handlers"},
 	{"pipeline/workflow", "state delivery config filter selector trace", "decides and shapes; knows no queue and no sender"},
-	{"handler", "eventlog config delivery pipeline/workflow handler/send trace",
+	{"handler", "eventlog config delivery notification pipeline/workflow handler/send trace",
 		"runs deliveries, and reports to the log what became of them"},
 	{"handler/send", "", "one attempt: knows protocols and receivers, not queues or definitions"},
 
 	{"delivery", "", "the types of an event on its way to a handler; pipeline, handler, trace and api share them"},
 	{"eventfile", "state", "events as lines for other programs; follows the fold, and is asked by none"},
 	{"trace", "delivery", "what became of events; told by pipeline and handler, asked by api"},
+	{"notification", "delivery", "whom handlers told what; recorded by handler, asked by api"},
 
 	// What the path reads.
 	{"resource", "", "the nouns: any package may import them, so they import none"},
@@ -98,8 +99,8 @@ var layers = []layer{
 	{"metric/alert", "computed config selector state metric/rulefile", "checks on metrics; events go in through an interface"},
 
 	// What people use.
-	{"api", "aggregate api/openapi audit auth backup config delivery filter inhibit metric/series queue report report/page selector silence state " +
-		"substitute trace",
+	{"api", "aggregate api/openapi audit auth backup config delivery filter inhibit metric/series notification queue report report/page " +
+		"selector silence state substitute trace",
 		"HTTP in front of snapshot and state; events go in through an interface"},
 	{"report", "", "figures from changes of state; asks a source of the caller's"},
 	{"report/page", "report", "a report as CSV or a page"},

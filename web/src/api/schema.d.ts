@@ -1970,6 +1970,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/notifications": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the attempts of handlers to notify, newest first, or export them as CSV or JSON lines */
+        get: operations["getLapwingV1NamespacesNamespaceNotifications"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/orphans": {
         parameters: {
             query?: never;
@@ -3559,6 +3576,15 @@ export interface components {
             digests: components["schemas"]["DigestStatus"][] | null;
             digests_differ: number[] | null;
         };
+        /** @description Merged is an event that went out with others. */
+        Merged: {
+            /** @description of its delivery */
+            id: string;
+            entity: string;
+            check: string;
+            /** Format: uint32 */
+            status: number;
+        };
         /** @description MetricCheck is a check that the backend computes from stored metrics: it fails if a series that the expression selects is beyond a threshold. */
         MetricCheck: {
             metadata?: components["schemas"]["ObjectMeta"];
@@ -3726,6 +3752,62 @@ export interface components {
             name?: string;
             mac?: string;
             addresses?: string[] | null;
+        };
+        /** @description Notification is one attempt of a handler to deliver an event, or events that were merged. Of a group the header is that of the merged event. */
+        Notification: {
+            /**
+             * Format: uint64
+             * @description Number counts the notifications of one member from 1, in the order in which they were recorded. Some may be missing.
+             */
+            number: number;
+            /** @description Member is the backend that made the attempt. A Store leaves it empty. */
+            member?: string;
+            /**
+             * Format: int64
+             * @description At is when the attempt began, Unix milliseconds, and Millis how long it took.
+             */
+            at: number;
+            /** Format: int64 */
+            millis: number;
+            /** @description ID is the event's ID, a slash, and the route: the handler, or pipeline, workflow and handler. Receivers recognise repeats by it. */
+            id: string;
+            /** @description EventID is the event's place in the log, the same for all deliveries of the event. */
+            event: string;
+            /** @description Namespace and Handler name the handler, Entity and Check the pair whose deliveries are kept in order. */
+            namespace: string;
+            entity: string;
+            check: string;
+            /**
+             * Format: uint32
+             * @description Status is the check's status. Incident and Resolution say what the event was for its pair.
+             */
+            status: number;
+            incident?: boolean;
+            resolution?: boolean;
+            /**
+             * Format: int64
+             * @description Received is when this backend received the event, Unix milliseconds; 0 if unknown.
+             */
+            received: number;
+            /** @description Pipeline and Workflow are "" if the event names the handler itself; Handler is "" if there is none. */
+            pipeline?: string;
+            workflow?: string;
+            handler?: string;
+            /** @description Type is the handler's type. */
+            type: string;
+            /** @description Recipients are the names by which people know the receivers, without secrets: mail addresses, a channel, a host, a command. */
+            recipients: string[] | null;
+            /** @description Result is ok, failed, timeout or error. */
+            result: string;
+            /** @description Attempt counts from 1. Final says that no other attempt follows. */
+            attempt: number;
+            final: boolean;
+            error?: string;
+            /** @description Output is the beginning of a command's output or a server's answer. */
+            output?: string;
+            /** @description Events is how many events the notification has merged, 1 for one that merged none. Merged has the first of them. */
+            events: number;
+            merged?: components["schemas"]["Merged"][] | null;
         };
         /** @description ObjectMeta has a resource's name, namespace, labels and annotations. */
         ObjectMeta: {
@@ -13026,6 +13108,67 @@ export interface operations {
             };
         };
     };
+    getLapwingV1NamespacesNamespaceNotifications: {
+        parameters: {
+            query?: {
+                /**
+                 * @description From when on: RFC 3339, Unix seconds, or how long ago
+                 * @example 24h
+                 */
+                since?: string;
+                /**
+                 * @description Until when, in the same forms
+                 * @example 1h
+                 */
+                until?: string;
+                /** @description Name of an entity */
+                entity?: string;
+                /** @description Name of a check */
+                check?: string;
+                /** @description Name of a handler */
+                handler?: string;
+                /** @description A part of a recipient's name, in upper or lower case */
+                recipient?: string;
+                /** @description ok, failed, timeout or error */
+                result?: string;
+                /** @description Format of the answer: json (the default), csv, and html of a report or jsonl of a list */
+                format?: string;
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /** @description Where to go on: the Sensu-Continue of the page before */
+                continue?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Where the next page begins; absent on the last */
+                    "Sensu-Continue"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Notification"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     getLapwingV1NamespacesNamespaceOrphans: {
         parameters: {
             query?: {
@@ -13234,8 +13377,8 @@ export interface operations {
                 by?: string;
                 /** @description Leave silenced time out of the uptime */
                 skip_silenced?: boolean;
-                /** @description Format of the answer; default json */
-                format?: "json" | "csv" | "html";
+                /** @description Format of the answer: json (the default), csv, and html of a report or jsonl of a list */
+                format?: string;
                 /** @description How many to list at most; all if it is absent or not positive */
                 limit?: number;
                 /**
@@ -13305,8 +13448,8 @@ export interface operations {
                 by?: string;
                 /** @description Leave silenced time out of the uptime */
                 skip_silenced?: boolean;
-                /** @description Format of the answer; default json */
-                format?: "json" | "csv" | "html";
+                /** @description Format of the answer: json (the default), csv, and html of a report or jsonl of a list */
+                format?: string;
                 /** @description How many to list at most; all if it is absent or not positive */
                 limit?: number;
                 /**
@@ -13376,8 +13519,8 @@ export interface operations {
                 by?: string;
                 /** @description Leave silenced time out of the uptime */
                 skip_silenced?: boolean;
-                /** @description Format of the answer; default json */
-                format?: "json" | "csv" | "html";
+                /** @description Format of the answer: json (the default), csv, and html of a report or jsonl of a list */
+                format?: string;
                 /** @description How many to list at most; all if it is absent or not positive */
                 limit?: number;
                 /**
@@ -13447,8 +13590,8 @@ export interface operations {
                 by?: string;
                 /** @description Leave silenced time out of the uptime */
                 skip_silenced?: boolean;
-                /** @description Format of the answer; default json */
-                format?: "json" | "csv" | "html";
+                /** @description Format of the answer: json (the default), csv, and html of a report or jsonl of a list */
+                format?: string;
                 /** @description How many to list at most; all if it is absent or not positive */
                 limit?: number;
                 /**

@@ -1,0 +1,121 @@
+package ctl
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+const formatCSV = "csv"
+
+// notificationCommand has the commands about what handlers sent.
+func notificationCommand() *cobra.Command {
+	cmd := groupOf("notification", "show whom handlers told what, when, and with which result", "list", listNotificationsCommand())
+	cmd.Long = `See the history of notifications: each attempt of a handler to deliver an event, or events that were merged.`
+	return cmd
+}
+
+func listNotificationsCommand() *cobra.Command {
+	var (
+		opts  client.NotificationOptions
+		all   bool
+		limit int
+	)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list notifications, newest first",
+		Long: `List notifications, newest first: each attempt of a handler with its recipients and its result. An attempt that failed and
+is made again has FINAL false.
+
+The csv and json formats have all columns, for example the error and the beginning of the receiver's answer.`,
+		Example: `  lapwing notification list
+  lapwing notification list --recipient ops@example.com --since 168h
+  lapwing notification list --entity web1 --result failed
+  lapwing notification list --since 2160h --limit 0 --format csv`,
+		Args: args(),
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
+			namespace := s.namespace
+			if all {
+				namespace = ""
+			}
+			list := []*client.Notification{}
+			for n, err := range s.client.Notifications(ctx, namespace, opts, limit) {
+				if err != nil {
+					return err
+				}
+				list = append(list, n)
+			}
+			if s.format == formatCSV {
+				return writeNotifications(s.out, list)
+			}
+			raw, err := jsonOf(list)
+			if err != nil {
+				return err
+			}
+			return s.printPlain(raw, func(json.RawMessage) (shown, error) { return notificationTable(list, all), nil })
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVar(&opts.Entity, "entity", "", "only notifications about this entity")
+	f.StringVar(&opts.Check, "check", "", "only notifications about this check")
+	f.StringVar(&opts.Handler, "handler", "", "only notifications of this handler")
+	f.StringVar(&opts.Recipient, "recipient", "", "only notifications to a recipient whose name contains this text")
+	f.StringVar(&opts.Result, "result", "", "only attempts with this result: ok, failed, timeout or error")
+	f.StringVar(&opts.Since, "since", "24h", "earliest time: RFC 3339, Unix seconds, or how long ago; empty for all")
+	f.StringVar(&opts.Until, "until", "", "latest time: RFC 3339, Unix seconds, or how long ago")
+	f.IntVar(&limit, "limit", 100, "number of notifications to list; 0 for all")
+	f.BoolVar(&all, "all-namespaces", false, "list the resources of all namespaces")
+	formatFlagWith(cmd, formatCSV)
+	return cmd
+}
+
+func notificationTable(list []*client.Notification, namespaces bool) *table {
+	t := &table{columns: []column{
+		{title: "Time"}, {title: "Handler"}, {title: "Recipients"}, {title: "Entity"}, {title: "Check"},
+		{title: "Status", right: true, color: statusColor}, {title: "Result"}, {title: "Attempt", right: true}, {title: "Final"},
+		{title: "Events", right: true}, {title: "Error"},
+	}}
+	if namespaces {
+		t.columns = append(t.columns, column{title: "Namespace"})
+	}
+	for _, n := range list {
+		row := []string{millisTime(n.At), n.Handler, comma(n.Recipients), n.Entity, n.Check, number(n.Status), n.Result,
+			fmt.Sprint(n.Attempt), strconv.FormatBool(n.Final), fmt.Sprint(n.Events), oneLine(n.Error)}
+		if namespaces {
+			row = append(row, n.Namespace)
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t
+}
+
+// writeNotifications writes CSV with the columns of the API's.
+func writeNotifications(w io.Writer, list []*client.Notification) error {
+	out := csv.NewWriter(w)
+	rows := [][]string{{
+		"time", "namespace", "entity", "check", "status", "incident", "resolution", "handler", "type", "recipients", "result",
+		"attempt", "final", "milliseconds", "events", "error", "output", "pipeline", "workflow", "delivery", "event", "member",
+		"number",
+	}}
+	for _, n := range list {
+		rows = append(rows, []string{
+			time.UnixMilli(n.At).UTC().Format("2006-01-02T15:04:05.000Z07:00"), n.Namespace, n.Entity, n.Check, number(n.Status),
+			strconv.FormatBool(n.Incident), strconv.FormatBool(n.Resolution), n.Handler, n.Type, strings.Join(n.Recipients, " "),
+			n.Result, fmt.Sprint(n.Attempt), strconv.FormatBool(n.Final), fmt.Sprint(n.Millis), fmt.Sprint(n.Events), n.Error,
+			n.Output, n.Pipeline, n.Workflow, n.ID, n.Event, n.Member, fmt.Sprint(n.Number),
+		})
+	}
+	if err := out.WriteAll(rows); err != nil {
+		return fmt.Errorf("write notifications: %w", err)
+	}
+	return nil
+}
