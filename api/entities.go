@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"net/url"
 
@@ -234,12 +233,12 @@ func (e *entities) patch(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	return w.tagged(r, redacted(cfg))
+	return w.tagged(r, cfg.Redacted())
 }
 
 func (e *entities) amended(ctx context.Context, t *act, patch []byte) (*resource.EntityConfig, error) {
 	return e.change(ctx, t, func(old *resource.EntityConfig) (*resource.EntityConfig, error) {
-		obj, err := merged(redacted(old), patch)
+		obj, err := merged(old.Redacted(), patch)
 		if err != nil {
 			return nil, err
 		}
@@ -285,23 +284,7 @@ func (e *entities) expected(t *act, cfg *resource.EntityConfig) error {
 	if !t.conditional() {
 		return nil
 	}
-	return t.precondition(e.join(cfg), redacted(cfg), wrapEntityConfig(cfg))
-}
-
-// redacted returns cfg as all readers may see it. The JSON of definitions hides nothing; that of whole entities does.
-func redacted(cfg *resource.EntityConfig) *resource.EntityConfig {
-	hide := func(m map[string]string) map[string]string {
-		out := maps.Clone(m)
-		for key := range out {
-			if cfg.Redacts(key) {
-				out[key] = resource.Redacted
-			}
-		}
-		return out
-	}
-	out := *cfg
-	out.Metadata.Labels, out.Metadata.Annotations = hide(cfg.Metadata.Labels), hide(cfg.Metadata.Annotations)
-	return &out
+	return t.precondition(e.join(cfg), cfg.Redacted(), wrapEntityConfig(cfg))
 }
 
 // delete deletes an entity with all its events, or as its query says.

@@ -42,7 +42,7 @@ func (a *API) serveEntityConfigs() {
 }
 
 func wrapEntityConfig(cfg *resource.EntityConfig) *wrappedEntityConfig {
-	shown := redacted(cfg)
+	shown := cfg.Redacted()
 	return &wrappedEntityConfig{entityConfigRow.Type, entityConfigRow.Group, &shown.Metadata, &entityConfigSpec{EntityConfig: *shown}}
 }
 

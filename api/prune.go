@@ -37,7 +37,7 @@ type pruned struct {
 // shownMeta returns the metadata as readers see it.
 func (p *pruned) shownMeta() *resource.ObjectMeta {
 	if cfg, ok := p.obj.(*resource.EntityConfig); ok {
-		return &redacted(cfg).Metadata
+		return &cfg.Redacted().Metadata
 	}
 	return p.meta
 }

@@ -182,16 +182,22 @@ func (e *Entity) shape() *entityJSON {
 	if len(e.Metadata.Labels) == 0 && len(e.Metadata.Annotations) == 0 {
 		return &out
 	}
-	secret := defaultRedact
-	if len(e.Redact) > 0 {
-		secret = make([]string, len(e.Redact))
-		for i, key := range e.Redact {
-			secret[i] = redactKey(key)
-		}
-	}
+	secret := redactedKeys(e.Redact)
 	out.Metadata.Labels = redact(e.Metadata.Labels, secret)
 	out.Metadata.Annotations = redact(e.Metadata.Annotations, secret)
 	return &out
+}
+
+// redactedKeys returns the redacted keys of an entity, as redactKey returns them. own are those that it names.
+func redactedKeys(own []string) []string {
+	if len(own) == 0 {
+		return defaultRedact
+	}
+	keys := make([]string, len(own))
+	for i, key := range own {
+		keys[i] = redactKey(key)
+	}
+	return keys
 }
 
 // redact returns m, or a changed copy if it has keys to redact.

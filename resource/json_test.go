@@ -230,6 +230,13 @@ func TestEntityJSONRedacts(t *testing.T) {
 			if err != nil || strings.Contains(string(config), Redacted) {
 				t.Errorf("definition: %s, %v", config, err)
 			}
+			shown := EntityConfigOf(&e).Redacted().Metadata
+			if shown.Labels[tt.key] != wantLabel || shown.Annotations[tt.key] != wantAnnotation || shown.Labels["other"] != "o" {
+				t.Errorf("definition for readers: %+v", shown)
+			}
+			if e.Metadata.Labels[tt.key] != "label" || e.Metadata.Annotations[tt.key] != "annotation" {
+				t.Error("Redacted changed the entity")
+			}
 		})
 	}
 }
