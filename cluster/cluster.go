@@ -560,4 +560,5 @@ const (
 	RemindersLane    = "reminders"
 	LatenessLane     = "lateness"
 	RulesLane        = "rules"
+	DefinitionsLane  = "definitions"
 )

@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/postgres/journal"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -56,6 +57,10 @@ type Options struct {
 	Member string
 	// Owns reports whether this backend writes a partition, and by which roster. Required.
 	Owns func(partition int) (roster uint64, owns bool)
+	// Definitions returns all definitions. Nil: none are written.
+	Definitions func() *config.Snapshot
+	// ActsDefinitions reports whether this backend writes definitions. Required with Definitions.
+	ActsDefinitions func() bool
 	// Interval is the least time between two transactions.
 	Interval time.Duration
 	// BatchEvents and BatchBytes bound a transaction.
@@ -123,6 +128,9 @@ type Status struct {
 func New(opts Options) (*Projection, error) {
 	if opts.Journal == nil || opts.State == nil || opts.Member == "" || opts.Owns == nil {
 		return nil, errors.New("postgres: journal, state, member and owns are required")
+	}
+	if opts.Definitions != nil && opts.ActsDefinitions == nil {
+		return nil, errors.New("postgres: Definitions need ActsDefinitions")
 	}
 	defaults := DefaultOptions()
 	for _, o := range []struct{ v, d *time.Duration }{

@@ -32,6 +32,7 @@ type session struct {
 	expired time.Time // when old rows were last removed
 
 	events, changes spans
+	definitions     definitions
 }
 
 // errMoved says that another backend has written a partition.
@@ -133,16 +134,21 @@ func (s *session) run(ctx context.Context) error {
 			upTo = time.UnixMilli(s.batch.upTo)
 		}
 		s.p.wrote(upTo, s.has)
-		if err := s.rest(ctx, time.Since(begin), full, written); err != nil {
+		more, err := s.define(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.rest(ctx, time.Since(begin), full || more, written); err != nil {
 			return err
 		}
 	}
 }
 
-// rest waits until the next transaction is due. A writer that catches up leaves the processors to others in between.
-func (s *session) rest(ctx context.Context, took time.Duration, full bool, written <-chan struct{}) error {
+// rest waits until the next transaction is due. A writer that has more to write leaves the processors to others in
+// between.
+func (s *session) rest(ctx context.Context, took time.Duration, more bool, written <-chan struct{}) error {
 	wait := s.p.opts.Interval - took
-	if full {
+	if more {
 		wait = min(took*time.Duration(100-s.p.opts.Share)/time.Duration(s.p.opts.Share), time.Second)
 	}
 	timer := time.NewTimer(max(wait, 0))
@@ -152,7 +158,7 @@ func (s *session) rest(ctx context.Context, took time.Duration, full bool, writt
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if full {
+	if more {
 		return nil
 	}
 	timer.Reset(lookEvery)

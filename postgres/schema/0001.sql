@@ -127,6 +127,7 @@ CREATE TABLE lapwing_data.definition (
     object    jsonb NOT NULL
 );
 CREATE UNIQUE INDEX definition_present ON lapwing_data.definition (kind, namespace, name) WHERE until IS NULL;
+CREATE INDEX definition_until ON lapwing_data.definition (until) WHERE until IS NOT NULL;
 CREATE INDEX definition_since ON lapwing_data.definition (kind, namespace, name, since);
 
 -- The names of flags.
