@@ -16,6 +16,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 	"github.com/lapwing-monitoring/lapwing/internal/testnats"
+	"github.com/lapwing-monitoring/lapwing/internal/testpostgres"
 )
 
 // buildDir is where the binary is, once it is built.
@@ -42,6 +43,7 @@ func TestMain(m *testing.M) {
 		_ = os.RemoveAll(buildDir)
 	}
 	_ = testnats.Remove()
+	_ = testpostgres.Remove()
 	os.Exit(code)
 }
 
