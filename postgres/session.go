@@ -130,7 +130,7 @@ func (s *session) run(ctx context.Context) error {
 			return err
 		}
 		upTo := begin
-		if full {
+		if full && s.batch.upTo > 0 {
 			upTo = time.UnixMilli(s.batch.upTo)
 		}
 		s.p.wrote(upTo, s.has)
