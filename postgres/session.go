@@ -161,7 +161,7 @@ func (s *session) rest(ctx context.Context, took time.Duration, more bool, writt
 	if more {
 		return nil
 	}
-	timer.Reset(lookEvery)
+	timer.Reset(time.Second) // so that the lag is known
 	select {
 	case <-written:
 	case <-timer.C:
