@@ -183,6 +183,9 @@ func (s *Server) configure(o Options) error {
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
+// PID returns the process id of the server's first process; the others are its children.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
+
 // freePort returns a port that nothing listens on. It is none that the system gives to connections: a server listens
 // there again and again.
 func freePort(t testing.TB) int {
