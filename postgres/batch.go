@@ -1,6 +1,9 @@
 package postgres
 
 import (
+	"math"
+	"time"
+
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/lapwing-monitoring/lapwing/postgres/journal"
@@ -48,11 +51,12 @@ type latest struct {
 type batch struct {
 	events, changes rows
 	latest          []latest
-	byPair          map[int64]int // index into latest
-	count           int           // changes
-	oldest, newest  int64         // times of rows in events and changes, Unix milliseconds; 0 for none
-	upTo            int64         // when the newest change was received
-	from, to        []uint64      // by partition: the positions in the database, and those behind the batch
+	byPair          map[int64]int      // index into latest
+	count           int                // changes
+	days            map[int64]struct{} // of rows in events and changes, in days since 1970
+	day             int64              // of the newest row
+	upTo            int64              // when the newest change was received
+	from, to        []uint64           // by partition: the positions in the database, and those behind the batch
 	gaps            []gap
 	received        []int64 // when each frame's first event was received
 }
@@ -80,7 +84,11 @@ func (b *batch) reset(from, to []uint64) {
 	if b.byPair == nil {
 		b.byPair = map[int64]int{}
 	}
-	b.count, b.oldest, b.newest, b.upTo = 0, 0, 0, 0
+	b.count, b.upTo, b.day = 0, 0, math.MinInt64
+	clear(b.days)
+	if b.days == nil {
+		b.days = map[int64]struct{}{}
+	}
 	b.from, b.to = append(b.from[:0], from...), append(b.to[:0], to...)
 	b.gaps, b.received = b.gaps[:0], b.received[:0]
 }
@@ -163,9 +171,10 @@ func (b *batch) addLatest(
 	l.output = text(output)
 }
 
+// span notes the day of a row, so that it has a partition to go to.
 func (b *batch) span(received int64) {
-	if b.oldest == 0 || received < b.oldest {
-		b.oldest = received
+	if day := time.UnixMilli(received).Unix() / (24 * 60 * 60); day != b.day {
+		b.day = day
+		b.days[day] = struct{}{}
 	}
-	b.newest = max(b.newest, received)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/fold"
+	"github.com/lapwing-monitoring/lapwing/internal/testbroker"
 	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
 	"github.com/lapwing-monitoring/lapwing/internal/testpostgres"
 	"github.com/lapwing-monitoring/lapwing/postgres/journal"
@@ -169,31 +170,22 @@ func event(entity, name string, status uint32, executed int64, output string) ev
 	}
 }
 
-// settled waits until PostgreSQL has all of the log, as the journal's owner sees it.
+// settled waits until PostgreSQL has all of the log.
 func (b *bed) settled() {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
-	defer cancel()
-	for {
-		behind := ""
+	testbroker.Eventually(b.t, func() error {
 		s := b.writer.Status()
 		for i := range b.log.Partitions() {
-			_, last, err := b.log.Bounds(ctx, i)
-			check(b.t, err)
+			_, last, err := b.log.Bounds(b.t.Context(), i)
+			if err != nil {
+				return err
+			}
 			if len(s.Positions) <= i || s.Positions[i] < last {
-				behind += fmt.Sprintf("partition %d is written up to %v of %d; ", i, s.Positions, last)
+				return fmt.Errorf("partition %d is written up to %v of %d: %+v", i, s.Positions, last, s)
 			}
 		}
-		if behind == "" {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			b.t.Fatalf("PostgreSQL does not catch up: %s%+v", behind, s)
-		case <-b.journal.Reader().Written():
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+		return nil
+	})
 }
 
 // query returns the rows of a query as lines, with a bar between columns.

@@ -12,8 +12,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/internal/testbroker"
 	"github.com/lapwing-monitoring/lapwing/internal/testpostgres"
 	"github.com/lapwing-monitoring/lapwing/postgres/journal"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -119,28 +121,29 @@ func (s *sender) wantAll(t testing.TB, dsn string) {
 	t.Helper()
 	want(t, "checks with all of their events", query(t, dsn, `SELECT count(*) FROM (
 		SELECT pair_id FROM lapwing_data.event GROUP BY pair_id
-		HAVING count(*) = $1 AND array_agg(output::int ORDER BY seq, sub) = (SELECT array_agg(i) FROM generate_series(0, $1 - 1) i)) x`, s.sent),
+		HAVING count(*) = $1 AND array_agg(output::int ORDER BY seq, sub) = (SELECT array_agg(i) FROM generate_series(0, $1::int - 1) i)) x`, s.sent),
 		fmt.Sprint(checks))
 	want(t, "latest events", query(t, dsn, `SELECT count(*) FROM lapwing_data.latest WHERE output::int = $1 - 1`, s.sent), fmt.Sprint(checks))
 	want(t, "changes", query(t, dsn, `SELECT count(*) FROM lapwing_data.state_change`), fmt.Sprint(checks*((s.sent+2)/3)))
 	want(t, "gaps", query(t, dsn, `SELECT count(*) FROM lapwing_data.gap`), "0")
 }
 
-// awaitRows waits until PostgreSQL has more events than some.
-func awaitRows(t testing.TB, dsn string, more int) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
+// rows waits until PostgreSQL has more events than some.
+func (b *bed) rows(more int) {
+	b.t.Helper()
+	testbroker.Eventually(b.t, func() error {
+		if query(b.t, b.dsn, `SELECT to_regclass('lapwing_data.event') IS NOT NULL`) != "true" {
+			return errors.New("there is no table yet")
+		}
 		var n int
-		_, err := fmt.Sscan(query(t, dsn, `SELECT count(*) FROM lapwing_data.event`), &n)
-		check(t, err)
-		if n > more {
-			return
+		if _, err := fmt.Sscan(query(b.t, b.dsn, `SELECT count(*) FROM lapwing_data.event`), &n); err != nil {
+			return err
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("PostgreSQL has %d events and gets no more", n)
+		if n <= more {
+			return fmt.Errorf("there are %d events of more than %d: %+v", n, more, b.writer.Status())
 		}
-	}
+		return nil
+	})
 }
 
 // TestRealServerGoesAway kills, stops and pauses the server while events come.
@@ -171,18 +174,15 @@ func TestRealServerGoesAway(t *testing.T) {
 	s.wantAll(t, b.dsn)
 }
 
-// rows waits until PostgreSQL has more events than some.
-func (b *bed) rows(more int) { awaitRows(b.t, b.dsn, more) }
-
 // refused waits until the writer says that it cannot write.
 func (b *bed) refused() {
 	b.t.Helper()
-	for deadline := time.Now().Add(time.Minute); b.writer.Status().Error == ""; {
-		if time.Now().After(deadline) {
-			b.t.Fatal("the writer does not notice that PostgreSQL is away")
+	testbroker.Eventually(b.t, func() error {
+		if b.writer.Status().Error == "" {
+			return errors.New("the writer does not notice that PostgreSQL is away")
 		}
-		<-b.journal.Reader().Written()
-	}
+		return nil
+	})
 }
 
 // TestRealOwnersChange has two backends with states of their own, which own all partitions in turns, sometimes both.
@@ -265,6 +265,23 @@ func TestRealRestarts(t *testing.T) {
 	s.wantAll(t, b.dsn)
 }
 
+// TestRealLogIsRestored has a database that is ahead of a log that was made anew from a backup.
+func TestRealLogIsRestored(t *testing.T) {
+	b := newBed(t)
+	pg := server(t)
+	b.start(pg.DSN(), nil)
+	b.put(event("web", "c", 2, 1, "before"))
+	b.settled()
+	b.stop()
+	execute(t, b.dsn, `UPDATE lapwing_data.position SET seq = seq + 1000, stream = 1, written = written - interval '1 hour';
+		UPDATE lapwing_data.latest SET seq = seq + 1000`)
+	b.backend = b.open(b.db, b.dir, b.dsn, nil)
+	b.put(event("web", "c", 0, 2, "behind"))
+	b.settled()
+	want(t, "events", query(t, b.dsn, `SELECT entity, "check", status, state, occurrences, output FROM lapwing.events ORDER BY output DESC`), "web|c|0|passing|1|behind\nweb|c|2|failing|1|before\nweb|c|2|failing|1|before")
+	want(t, "latest events", query(t, b.dsn, showLatest), "web|c|0|passing|1|1|behind")
+}
+
 // TestRealJournalIsTooSmall gives the journal no room while PostgreSQL is away.
 func TestRealJournalIsTooSmall(t *testing.T) {
 	b := newBed(t)
@@ -290,15 +307,14 @@ func TestRealJournalIsTooSmall(t *testing.T) {
 	if got := query(t, b.dsn, `SELECT count(*) > 0 FROM lapwing.gaps WHERE since < until AND messages > 0`); got != "true" {
 		t.Error("there is no row for the gap")
 	}
-	for deadline := time.Now().Add(time.Minute); ; {
-		got := query(t, b.dsn, `SELECT count(*), count(*) FILTER (WHERE entity = 'gone'), max(output) FILTER (WHERE entity = 'web') FROM lapwing.current_events`)
-		if got == fmt.Sprintf("%d|0|newest", b.pairs()) {
-			break
+	testbroker.Eventually(t, func() error {
+		got := query(t, b.dsn, `SELECT count(*), count(*) FILTER (WHERE entity = 'gone'), max(output) FILTER (WHERE entity = 'web')
+			FROM lapwing.current_events`)
+		if got != fmt.Sprintf("%d|0|newest", b.pairs()) {
+			return fmt.Errorf("latest events: %s, want all %d, none of the deleted one, and the newest of web", got, b.pairs())
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("latest events: %s, want all %d, none of the deleted one, and the newest of web", got, b.pairs())
-		}
-	}
+		return nil
+	})
 }
 
 func (b *bed) pairs() (n int) {
@@ -359,7 +375,7 @@ func TestRealWrongDatabases(t *testing.T) {
 	s := b.send()
 	for _, one := range []struct{ dsn, says string }{
 		{refused, "connect"}, {newer, "upgrade this backend"}, {foreign, "another cluster writes to this database"},
-		{strings.Replace(pg.DSN(), "/postgres", "/nothing", 1), `database "nothing" does not exist`},
+		{strings.Replace(newer, databaseOf(t, newer), "nothing", 1), `database "nothing" does not exist`},
 	} {
 		check(t, b.writer.Configure(Settings{DSN: one.dsn}))
 		b.refused()
@@ -376,6 +392,12 @@ func TestRealWrongDatabases(t *testing.T) {
 	s.end()
 	b.settled()
 	s.wantAll(t, b.dsn)
+}
+
+func databaseOf(t *testing.T, dsn string) string {
+	config, err := pgx.ParseConfig(dsn)
+	check(t, err)
+	return config.Database
 }
 
 // TestRealOldRowsGo checks the retention, and that events of earlier days get their tables.

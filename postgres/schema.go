@@ -80,14 +80,22 @@ func migrate(ctx context.Context, conn *pgx.Conn) error {
 
 // storedVersion returns the version of the schema; 0 if there is none.
 func storedVersion(ctx context.Context, conn *pgx.Conn) (version int, err error) {
-	var exists bool
-	if err = conn.QueryRow(ctx, "SELECT to_regclass('lapwing_data.migration') IS NOT NULL").Scan(&exists); err == nil && exists {
+	exists, err := tableExists(ctx, conn, "migration")
+	if err == nil && exists {
 		err = conn.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM lapwing_data.migration").Scan(&version)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("read the version of the schema: %w", err)
 	}
 	return version, nil
+}
+
+// tableExists looks into the catalog: in a transaction that has waited for an advisory lock, to_regclass may not know yet
+// what another one has created meanwhile.
+func tableExists(ctx context.Context, conn *pgx.Conn, name string) (exists bool, err error) {
+	err = conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n
+		ON n.oid = c.relnamespace WHERE n.nspname = 'lapwing_data' AND c.relname = $1)`, name).Scan(&exists)
+	return exists, err
 }
 
 // inTransaction commits what do did, or nothing of it.

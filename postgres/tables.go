@@ -54,33 +54,30 @@ func (s *spans) cutoff(now time.Time) int64 {
 	return now.Add(-s.keep).UnixMilli()
 }
 
-// ensure creates the partitions for times in Unix milliseconds. It locks out no reader: a table is created and then
-// attached.
-func (s *spans) ensure(ctx context.Context, conn *pgx.Conn, from, to int64) error {
-	for start := s.start(time.UnixMilli(from)); !start.After(time.UnixMilli(to)); start = s.end(start) {
-		if _, ok := s.exist[start.Unix()]; ok {
-			continue
-		}
-		err := inTransaction(ctx, conn, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
-				return err
-			}
-			var exists bool
-			name := s.name(start)
-			if err := tx.QueryRow(ctx, "SELECT to_regclass('lapwing_data.' || $1::text) IS NOT NULL", name).Scan(&exists); err != nil || exists {
-				return err
-			}
-			const day = "2006-01-02 15:04:05+00"
-			_, err := tx.Exec(ctx, fmt.Sprintf(`CREATE TABLE lapwing_data.%[1]s (LIKE lapwing_data.%[2]s INCLUDING ALL EXCLUDING INDEXES);
-				ALTER TABLE lapwing_data.%[2]s ATTACH PARTITION lapwing_data.%[1]s FOR VALUES FROM ('%[3]s') TO ('%[4]s')`,
-				name, s.table, start.Format(day), s.end(start).Format(day)), pgx.QueryExecModeSimpleProtocol)
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("create a partition of lapwing_data.%s: %w", s.table, err)
-		}
-		s.exist[start.Unix()] = struct{}{}
+// ensure creates the partition for a time. It locks out no reader: a table is created and then attached.
+func (s *spans) ensure(ctx context.Context, conn *pgx.Conn, t time.Time) error {
+	start := s.start(t)
+	if _, ok := s.exist[start.Unix()]; ok {
+		return nil
 	}
+	err := inTransaction(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
+			return err
+		}
+		name := s.name(start)
+		if exists, err := tableExists(ctx, conn, name); err != nil || exists {
+			return err
+		}
+		const day = "2006-01-02 15:04:05+00"
+		_, err := tx.Exec(ctx, fmt.Sprintf(`CREATE TABLE lapwing_data.%[1]s (LIKE lapwing_data.%[2]s INCLUDING ALL EXCLUDING INDEXES);
+			ALTER TABLE lapwing_data.%[2]s ATTACH PARTITION lapwing_data.%[1]s FOR VALUES FROM ('%[3]s') TO ('%[4]s')`,
+			name, s.table, start.Format(day), s.end(start).Format(day)), pgx.QueryExecModeSimpleProtocol)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("create a partition of lapwing_data.%s: %w", s.table, err)
+	}
+	s.exist[start.Unix()] = struct{}{}
 	return nil
 }
 

@@ -17,9 +17,9 @@ import (
 func (s *session) write(ctx context.Context) error {
 	b := &s.batch
 	begin := time.Now()
-	if b.oldest > 0 {
+	for day := range b.days {
 		for _, t := range []*spans{&s.events, &s.changes} {
-			if err := t.ensure(ctx, s.conn, b.oldest, b.newest); err != nil {
+			if err := t.ensure(ctx, s.conn, time.Unix(day*24*60*60, 0)); err != nil {
 				return err
 			}
 		}
@@ -106,6 +106,10 @@ func (s *session) fence(ctx context.Context, tx pgx.Tx) error {
 				WHERE position.stream <> excluded.stream`, i, int64(s.p.streams[i]), s.p.opts.Member)
 			if err != nil {
 				return fmt.Errorf("begin the position of partition %d: %w", i, err)
+			}
+			// Messages of another log have other numbers.
+			if _, err := tx.Exec(ctx, "UPDATE lapwing_data.latest SET seq = 0 WHERE partition = $1", i); err != nil {
+				return fmt.Errorf("begin the latest events of partition %d: %w", i, err)
 			}
 		}
 	}
