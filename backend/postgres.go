@@ -55,6 +55,7 @@ func (b *Backend) buildPostgres(p *parts) (err error) {
 		return p.members.Number(partition), p.members.Owns(partition, cluster.PartitionLane(partition)) && p.members.MayAct()
 	}
 	o.Definitions, o.ActsDefinitions = p.config.Snapshot, p.members.acts(cluster.DefinitionsLane)
+	o.Notifications, o.MemberID = p.sent, p.id.Cluster
 	o.Logger, o.Registerer = b.log, b.opts.Registry
 	if p.postgres, err = postgres.New(o); err != nil {
 		return err

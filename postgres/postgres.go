@@ -23,6 +23,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
+	"github.com/lapwing-monitoring/lapwing/notification"
 	"github.com/lapwing-monitoring/lapwing/postgres/journal"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
@@ -61,6 +62,10 @@ type Options struct {
 	Definitions func() *config.Snapshot
 	// ActsDefinitions reports whether this backend writes definitions. Required with Definitions.
 	ActsDefinitions func() bool
+	// Notifications are this backend's own, which it copies. Nil: none are written.
+	Notifications *notification.Store
+	// MemberID names this backend in the database for ever, whatever its name becomes. Required with Notifications.
+	MemberID string
 	// Interval is the least time between two transactions.
 	Interval time.Duration
 	// BatchEvents and BatchBytes bound a transaction.
@@ -91,6 +96,9 @@ type Projection struct {
 	rare    *rarelog.Log
 	metrics metrics
 	streams []uint64
+
+	firstNewest uint64 // the newest notification when the backend started
+	notified    bool   // the writer has copied notifications since then; only the writer uses it
 
 	mu       sync.Mutex // guards the fields below
 	settings Settings
@@ -132,6 +140,9 @@ func New(opts Options) (*Projection, error) {
 	if opts.Definitions != nil && opts.ActsDefinitions == nil {
 		return nil, errors.New("postgres: Definitions need ActsDefinitions")
 	}
+	if opts.Notifications != nil && opts.MemberID == "" {
+		return nil, errors.New("postgres: Notifications need MemberID")
+	}
 	defaults := DefaultOptions()
 	for _, o := range []struct{ v, d *time.Duration }{
 		{&opts.Interval, &defaults.Interval}, {&opts.ConnectTimeout, &defaults.ConnectTimeout},
@@ -155,6 +166,9 @@ func New(opts Options) (*Projection, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	p := &Projection{opts: opts, log: opts.Logger.With("component", "postgres"), streams: opts.Journal.Streams(), upTo: time.Now()}
+	if opts.Notifications != nil {
+		p.firstNewest = opts.Notifications.Newest()
+	}
 	p.current, p.replace = context.WithCancel(context.Background())
 	p.rare = rarelog.New(p.log)
 	p.metrics = newMetrics(opts.Registerer, p)

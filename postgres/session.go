@@ -33,6 +33,7 @@ type session struct {
 
 	events, changes spans
 	definitions     definitions
+	notifications   notifications
 }
 
 // errMoved says that another backend has written a partition.
@@ -87,6 +88,9 @@ func (p *Projection) session(ctx context.Context, settings Settings) error {
 		events:  spans{table: tableEvent, keep: settings.Events, exist: map[int64]struct{}{}},
 		changes: spans{table: tableChange, monthly: true, keep: settings.Changes, exist: map[int64]struct{}{}},
 	}
+	s.notifications.spans = spans{
+		table: tableNotification, monthly: true, keep: settings.Notifications, exist: map[int64]struct{}{},
+	}
 	defer s.reader.Close()
 	p.mu.Lock()
 	p.status.Server = fmt.Sprintf("%s:%d/%s", conn.Config().Host, conn.Config().Port, conn.Config().Database)
@@ -138,7 +142,11 @@ func (s *session) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.rest(ctx, time.Since(begin), full || more, written); err != nil {
+		unsent, err := s.notify(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.rest(ctx, time.Since(begin), full || more || unsent, written); err != nil {
 			return err
 		}
 	}
@@ -300,7 +308,7 @@ func (s *session) expire(ctx context.Context) error {
 		return nil
 	}
 	now := time.Now()
-	for _, t := range []*spans{&s.events, &s.changes, {table: tableNotification, monthly: true, keep: s.settings.Notifications}} {
+	for _, t := range []*spans{&s.events, &s.changes, &s.notifications.spans} {
 		err := s.bounded(ctx, func(ctx context.Context) error {
 			dropped, err := t.expire(ctx, s.conn, now)
 			if len(dropped) > 0 {
