@@ -104,6 +104,12 @@ func (p *partition) build(namespace, entity string, body []byte, pr *pair, wide 
 	return ev, nil
 }
 
+// Rebuild returns an event of the past from its body (Applied.Body), with its entity as it is now. It lacks the state after
+// the event: the history, the occurrences and the name of the state.
+func (s *State) Rebuild(namespace, entity string, body []byte) (*resource.Event, error) {
+	return s.parts[s.opts.Log.Partition(namespace, entity)].build(namespace, entity, body, nil, nil)
+}
+
 // entity joins an entity's configuration with its state. If it is not registered, the event's own entity, carried, is
 // used; if that is nil, one with only a name.
 func (s *State) entity(p *partition, namespace, name string, carried *resource.Entity) *resource.Entity {

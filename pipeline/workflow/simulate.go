@@ -104,15 +104,19 @@ func (w *Workflows) draftRoutes(routes []Route, defs definitions, namespace stri
 	return routes
 }
 
-func (w *Workflows) simulate(ctx context.Context, defs definitions, rt *Route, ev *resource.Event, facts filter.Facts, d *trace.Delivery) {
+// simulate reports on one route in d. It returns the handler's input if that was made, and whether a mutator other than the
+// default one made it.
+func (w *Workflows) simulate(
+	ctx context.Context, defs definitions, rt *Route, ev *resource.Event, facts filter.Facts, d *trace.Delivery,
+) (input []byte, mutated bool) {
 	if err := rt.Usable(); err != nil {
 		d.Verdict, d.Reason = trace.Failed, err.Error()
-		return
+		return nil, false
 	}
 	decision := w.decide(ctx, defs, rt, ev, facts)
 	d.Verdict, d.Reason, d.Steps = decision.Verdict, decision.Reason, decision.Steps
 	if d.Verdict != "" {
-		return
+		return nil, false
 	}
 	data, steps, err := w.shape(ctx, defs, rt, ev)
 	d.Steps = append(d.Steps, steps...)
@@ -124,6 +128,7 @@ func (w *Workflows) simulate(ctx context.Context, defs definitions, rt *Route, e
 	case err != nil:
 		d.Verdict, d.Reason = trace.Failed, err.Error()
 	default:
+		input, mutated = data, len(steps) > 0
 		shown := strings.ToValidUTF8(string(data[:min(len(data), maxShownData)]), "")
 		d.Steps = append(d.Steps, trace.Step{Kind: trace.StepMutator, Name: mutatorName(rt), Verdict: trace.Pass, Saw: []trace.Value{
 			{Name: "bytes", Value: fmt.Sprint(len(data))}, {Name: "data", Value: shown},
@@ -138,6 +143,7 @@ func (w *Workflows) simulate(ctx context.Context, defs definitions, rt *Route, e
 		d.Steps = append(d.Steps,
 			trace.Step{Kind: trace.StepGroup, Verdict: trace.Pass, Saw: []trace.Value{{Name: "group", Value: decision.GroupKey}}})
 	}
+	return input, mutated
 }
 
 func mutatorName(rt *Route) string {
