@@ -92,6 +92,9 @@ type Options struct {
 	// Simulate returns what would happen to an event with drafts of definitions. It runs commands only if the caller
 	// asks for it. Default: simulations are refused.
 	Simulate func(ctx context.Context, namespace string, draft *Draft, ev *resource.Event, commands bool) []trace.Delivery
+	// Replay takes stored events through a pipeline, and calls each with every event, in order. It ends when each returns an
+	// error. Default: ErrNoPostgres.
+	Replay func(ctx context.Context, r *Replay, each func(ReplayedEvent) error) error
 	// Evaluate returns an aggregate's present result, computed from the events that reader selects; nil means all.
 	// Default: aggregates cannot be evaluated.
 	Evaluate func(ctx context.Context, def *resource.Aggregate, reader *selector.Selector) ([]resource.AggregateEvaluation, error)
@@ -186,6 +189,7 @@ type API struct {
 	mu         sync.Mutex    // guards the fields below
 	streams    sync.WaitGroup
 	backlogs   map[*backlog]*state.Tail // of the live streams
+	replays    map[string]bool          // by namespace: a replay is under way
 	stopping   chan struct{}            // closed by Stop
 	stopped    bool
 	unlisten   func() // ends the calls that fill recent
@@ -252,6 +256,7 @@ func New(opts Options) (*API, error) {
 		simulating: make(chan struct{}, simulations),
 		reporting:  make(chan struct{}, reportsAtOnce),
 		backlogs:   map[*backlog]*state.Tail{},
+		replays:    map[string]bool{},
 		stopping:   make(chan struct{}),
 	}
 	a.SetLimits(Limits{opts.RequestLimit, opts.DefaultSilence, opts.MaxSilence})
@@ -287,6 +292,7 @@ func New(opts Options) (*API, error) {
 	a.serveEventLateness()
 	a.serveDependencies()
 	a.serveTrace()
+	a.serveReplay()
 	a.serveStoredMetrics()
 	a.serveDeadLetters()
 	a.serveNotifications()

@@ -194,6 +194,9 @@ var described = map[string]operation{
 	"POST " + ours + "namespaces/{namespace}/pipelines/simulate": {
 		summary: "What would become of an event, perhaps with drafts of definitions; nothing is sent",
 		body:    simulation{}, status: 200, answer: simulated{}},
+	"POST " + ours + "namespaces/{namespace}/pipeline/replay": {
+		summary: "Take stored events through a pipeline once more, and perhaps send what comes out; the answer is JSON lines",
+		body:    replayRequest{}, status: 200, answer: replayLine{}, label: replayType},
 	"GET " + ours + "namespaces/{namespace}/queue": {
 		summary: "List the groups of round-robin checks", status: 200, answer: []queue.GroupStatus{}},
 	"GET " + ours + "namespaces/{namespace}/queue/{name}": {

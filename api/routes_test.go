@@ -37,6 +37,8 @@ var openPaths = map[string]bool{
 	"POST /api/lapwing/v1/namespaces/{namespace}/silenced/purge":   true,
 	// The event and each draft are checked by themselves.
 	"POST /api/lapwing/v1/namespaces/{namespace}/pipelines/simulate": true,
+	// The events, each draft, pipeline and handler are checked by themselves.
+	"POST /api/lapwing/v1/namespaces/{namespace}/pipeline/replay": true,
 	// The rights limit which series an answer has.
 	"GET /api/lapwing/v1/graphite/{path...}":    true,
 	"POST /api/lapwing/v1/graphite/{path...}":   true,

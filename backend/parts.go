@@ -316,6 +316,7 @@ func (b *Backend) apiOptions(p *parts) api.Options {
 	o.Notifications = p.view
 	o.DeadLetters, o.Simulate, o.Evaluate = p.handlers, simulator(p.workflows), p.aggregates.Evaluate
 	o.Dependencies, o.HandlerAllowed, o.MutatorAllowed = p.inhibitor.Explain, p.sender.Allowed, p.sender.MutatorAllowed
+	o.Replay = (&replayer{p.postgres, p.state, p.workflows, p.sender, p.sent.Record}).run
 	o.Queue, o.Reports = p.view, p.state.Histories()
 	o.Execute, o.Drain, o.Cluster, o.Health = p.view.Execute, p.sessions, p.view, p.view.health
 	o.Ready, o.Serves = func() error { return b.ready(p) }, func() error { return b.serves(p) }

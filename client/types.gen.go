@@ -553,6 +553,99 @@ type Relationship struct {
 	Circular bool `json:"circular,omitempty"`
 }
 
+// ReplayLine is a line of the answer. It has one of its fields.
+type ReplayLine struct {
+	Event    *ReplayedEvent  `json:"event,omitempty"`
+	Progress *ReplayProgress `json:"progress,omitempty"`
+	// Summary is the last line of a replay that came to its end.
+	Summary *ReplaySummary `json:"summary,omitempty"`
+	Error   string         `json:"error,omitempty"` // Error is the last line of one that did not.
+}
+
+// ReplayProgress is how far a replay is.
+type ReplayProgress struct {
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until"`
+	// At is when the newest event was received that was read.
+	At time.Time `json:"at"`
+	// Read, Selected and Unreadable count events. Delivered counts deliveries: those that were sent, or would be;
+	// Failed those that could not be made or that the receiver did not take.
+	Read       int `json:"read"`
+	Selected   int `json:"selected"`
+	Unreadable int `json:"unreadable"`
+	Delivered  int `json:"delivered"`
+	Failed     int `json:"failed"`
+}
+
+// ReplayRequest selects events, and says what they go through.
+type ReplayRequest struct {
+	// Since and Until are when the backend received the events: RFC 3339, Unix seconds, or how long ago. Default of
+	// Until: now.
+	Since         string `json:"since,omitempty"`
+	Until         string `json:"until,omitempty"`
+	Entity        string `json:"entity,omitempty"`
+	Check         string `json:"check,omitempty"`
+	LabelSelector string `json:"label_selector,omitempty"`
+	FieldSelector string `json:"field_selector,omitempty"`
+	// Limit is how many selected events are taken, 0 for all.
+	Limit int `json:"limit,omitempty"`
+	// Pipeline names the pipeline, defined or a draft. Default: all drafts of pipelines, and of handlers that they do
+	// not name.
+	Pipeline    string            `json:"pipeline,omitempty"`
+	Handlers    []json.RawMessage `json:"handlers,omitempty"`
+	Filters     []json.RawMessage `json:"filters,omitempty"`
+	Mutators    []json.RawMessage `json:"mutators,omitempty"`
+	Pipelines   []json.RawMessage `json:"pipelines,omitempty"`
+	RunCommands bool              `json:"run_commands,omitempty"`
+	// Send hands over what comes out to the handlers, at most Rate a second, 50 by default.
+	Send bool    `json:"send,omitempty"`
+	Rate float64 `json:"rate,omitempty"`
+	// Details is how many of the first events the answer has, -1 for all. Events whose delivery failed are always in
+	// it.
+	Details int `json:"details,omitempty"`
+}
+
+// ReplayRoute is a way to a handler.
+type ReplayRoute struct {
+	Pipeline string         `json:"pipeline"`
+	Workflow string         `json:"workflow"`
+	Handler  string         `json:"handler"`
+	Verdicts map[string]int `json:"verdicts"`
+}
+
+// ReplaySummary is the result of a replay.
+type ReplaySummary struct {
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until"`
+	// At is when the newest event was received that was read.
+	At time.Time `json:"at"`
+	// Read, Selected and Unreadable count events. Delivered counts deliveries: those that were sent, or would be;
+	// Failed those that could not be made or that the receiver did not take.
+	Read       int    `json:"read"`
+	Selected   int    `json:"selected"`
+	Unreadable int    `json:"unreadable"`
+	Delivered  int    `json:"delivered"`
+	Failed     int    `json:"failed"`
+	ID         string `json:"id"`
+	Sent       bool   `json:"sent"`
+	// Verdicts counts the selected events: an event is delivered if one of its deliveries is; else the first one
+	// counts.
+	Verdicts map[string]int `json:"verdicts"`
+	// Routes counts the deliveries of each workflow and handler.
+	Routes []ReplayRoute `json:"routes"`
+}
+
+// ReplayedEvent is what became of one event.
+type ReplayedEvent struct {
+	ID         string     `json:"id"`
+	Entity     string     `json:"entity"`
+	Check      string     `json:"check"`
+	Status     uint32     `json:"status"`
+	Received   int64      `json:"received"`        // Unix milliseconds
+	Deliveries []Delivery `json:"deliveries"`      // Deliveries is what each workflow made of it.
+	Error      string     `json:"error,omitempty"` // Error is why it cannot be read.
+}
+
 // ReplicaStatus is a member's copy of a stream, as its leader sees it.
 type ReplicaStatus struct {
 	Member       string  `json:"member"`

@@ -41,7 +41,7 @@ func Add(root *cobra.Command) {
 		if k.can != 0 {
 			cmd := manageCommand(k)
 			if k == pipelineKind { // here, as in kind.go it would be an initialization cycle
-				cmd.AddCommand(simulateCommand())
+				cmd.AddCommand(simulateCommand(), replayCommand())
 			}
 			commands = append(commands, cmd)
 		}

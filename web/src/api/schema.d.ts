@@ -2005,6 +2005,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/pipeline/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Take stored events through a pipeline once more, and perhaps send what comes out; the answer is JSON lines */
+        post: operations["postLapwingV1NamespacesNamespacePipelineReplay"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/pipelines/simulate": {
         parameters: {
             query?: never;
@@ -3986,6 +4003,109 @@ export interface components {
             failing: boolean;
             /** @description Circular says that it depends on the event in turn, and so does not inhibit it. */
             circular?: boolean;
+        };
+        /** @description ReplayLine is a line of the answer. It has one of its fields. */
+        ReplayLine: {
+            event?: components["schemas"]["ReplayedEvent"] | null;
+            progress?: components["schemas"]["ReplayProgress"] | null;
+            /** @description Summary is the last line of a replay that came to its end. */
+            summary?: components["schemas"]["ReplaySummary"] | null;
+            /** @description Error is the last line of one that did not. */
+            error?: string;
+        };
+        /** @description ReplayProgress is how far a replay is. */
+        ReplayProgress: {
+            /** Format: date-time */
+            since: string;
+            /** Format: date-time */
+            until: string;
+            /**
+             * Format: date-time
+             * @description At is when the newest event was received that was read.
+             */
+            at: string;
+            /** @description Read, Selected and Unreadable count events. Delivered counts deliveries: those that were sent, or would be; Failed those that could not be made or that the receiver did not take. */
+            read: number;
+            selected: number;
+            unreadable: number;
+            delivered: number;
+            failed: number;
+        };
+        /** @description ReplayRequest selects events, and says what they go through. */
+        ReplayRequest: {
+            /** @description Since and Until are when the backend received the events: RFC 3339, Unix seconds, or how long ago. Default of Until: now. */
+            since?: string;
+            until?: string;
+            entity?: string;
+            check?: string;
+            label_selector?: string;
+            field_selector?: string;
+            /** @description Limit is how many selected events are taken, 0 for all. */
+            limit?: number;
+            /** @description Pipeline names the pipeline, defined or a draft. Default: all drafts of pipelines, and of handlers that they do not name. */
+            pipeline?: string;
+            handlers?: (components["schemas"]["Handler"] | null)[] | null;
+            filters?: (components["schemas"]["EventFilter"] | null)[] | null;
+            mutators?: (components["schemas"]["Mutator"] | null)[] | null;
+            pipelines?: (components["schemas"]["Pipeline"] | null)[] | null;
+            run_commands?: boolean;
+            /** @description Send hands over what comes out to the handlers, at most Rate a second, 50 by default. */
+            send?: boolean;
+            rate?: number;
+            /** @description Details is how many of the first events the answer has, -1 for all. Events whose delivery failed are always in it. */
+            details?: number;
+        };
+        /** @description ReplayRoute is a way to a handler. */
+        ReplayRoute: {
+            pipeline: string;
+            workflow: string;
+            handler: string;
+            verdicts: {
+                [key: string]: number;
+            } | null;
+        };
+        /** @description ReplaySummary is the result of a replay. */
+        ReplaySummary: {
+            /** Format: date-time */
+            since: string;
+            /** Format: date-time */
+            until: string;
+            /**
+             * Format: date-time
+             * @description At is when the newest event was received that was read.
+             */
+            at: string;
+            /** @description Read, Selected and Unreadable count events. Delivered counts deliveries: those that were sent, or would be; Failed those that could not be made or that the receiver did not take. */
+            read: number;
+            selected: number;
+            unreadable: number;
+            delivered: number;
+            failed: number;
+            id: string;
+            sent: boolean;
+            /** @description Verdicts counts the selected events: an event is delivered if one of its deliveries is; else the first one counts. */
+            verdicts: {
+                [key: string]: number;
+            } | null;
+            /** @description Routes counts the deliveries of each workflow and handler. */
+            routes: components["schemas"]["ReplayRoute"][] | null;
+        };
+        /** @description ReplayedEvent is what became of one event. */
+        ReplayedEvent: {
+            id: string;
+            entity: string;
+            check: string;
+            /** Format: uint32 */
+            status: number;
+            /**
+             * Format: int64
+             * @description Unix milliseconds
+             */
+            received: number;
+            /** @description Deliveries is what each workflow made of it. */
+            deliveries: components["schemas"]["Delivery"][] | null;
+            /** @description Error is why it cannot be read. */
+            error?: string;
         };
         /** @description ReplicaStatus is a member's copy of a stream, as its leader sees it. */
         ReplicaStatus: {
@@ -13232,6 +13352,42 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["OrphanReport"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    postLapwingV1NamespacesNamespacePipelineReplay: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReplayRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/jsonl": components["schemas"]["ReplayLine"];
                 };
             };
             /** @description Why not */
