@@ -221,7 +221,9 @@ func historyEventCommand(k *kind) *cobra.Command {
 		Short: "show the states of a check over days",
 		Long: `Show the states of a check over days: a band over the time, and the changes, newest first. Each part of the band is the
 worst state in it: o OK, w warning, u unknown, m missing (no result came in time), c critical, - no data. The line below
-marks with s where the check was silenced or acknowledged.
+marks with s where the check was silenced or acknowledged. Between the changes are the notifications: the handler, the
+recipients and the result; and who silenced or acknowledged the check. For silences that are over it takes the right to list
+the audit log.
 
 The history outlives the event. It reaches back as long as the backend keeps it (--state-history-age). The json format is
 the list of changes as the API has it.`,
@@ -255,7 +257,10 @@ the list of changes as the API has it.`,
 			if err != nil {
 				return err
 			}
-			return s.printPlain(raw, func(json.RawMessage) (shown, error) { return h, nil })
+			return s.printPlain(raw, func(json.RawMessage) (shown, error) {
+				h.notes, err = historyNotes(ctx, s, args[0], args[1], h.begin, h.end)
+				return h, err
+			})
 		}),
 	}
 	cmd.Flags().StringVar(&since, "since", "", "begin: how long ago, as in 30d or 2h, or a time in RFC 3339 (default 7d)")
@@ -283,6 +288,7 @@ type history struct {
 	begin, end time.Time
 	changes    []client.StateChange // newest first
 	before     *client.StateChange  // in force at begin, or nil
+	notes      []note               // newest first
 }
 
 // letter returns a state as bands show it, and its severity.
@@ -360,10 +366,16 @@ func (h *history) show(s *invocation) error {
 		{title: "Time"}, {title: "Lasted", right: true}, {title: "State"}, {title: "Status", right: true, color: statusColor},
 		{title: "Silenced"}, {title: "Output"},
 	}}
-	until := h.end
+	until, notes := h.end, h.notes
 	for i := range h.changes {
+		for ; len(notes) > 0 && !notes[0].at.Before(h.changes[i].Time); notes = notes[1:] {
+			t.rows = append(t.rows, notes[0].row())
+		}
 		t.rows = append(t.rows, changeRow(&h.changes[i], h.changes[i].Time.Local().Format(time.DateTime), until.Sub(h.changes[i].Time)))
 		until = h.changes[i].Time
+	}
+	for i := range notes {
+		t.rows = append(t.rows, notes[i].row())
 	}
 	if h.before != nil {
 		t.rows = append(t.rows, changeRow(h.before, "before", until.Sub(h.begin)))

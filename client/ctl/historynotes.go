@@ -1,0 +1,152 @@
+package ctl
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// note is something that happened between the changes of a check's state: a notification, or a silence.
+type note struct {
+	at         time.Time
+	what, text string
+}
+
+func (n *note) row() []string {
+	return []string{n.at.Local().Format(time.DateTime), "", n.what, "", "", n.text}
+}
+
+// maxNotes is how many notifications a history shows, the newest.
+const maxNotes = 1000
+
+// historyNotes returns the notes of a check from begin to end, newest first. What the user may not see, or the server does
+// not have, is left out.
+func historyNotes(ctx context.Context, s *invocation, entity, check string, begin, end time.Time) ([]note, error) {
+	var notes []note
+	about := client.NotificationOptions{
+		Entity: entity, Check: check, Since: begin.Format(time.RFC3339Nano), Until: end.Format(time.RFC3339Nano),
+	}
+	for n, err := range s.client.Notifications(ctx, s.namespace, about, maxNotes) {
+		if hidden(err) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		notes = append(notes, notified(n))
+	}
+	silences, err := silenceNotes(ctx, s, entity, check, begin, end)
+	if err != nil {
+		return nil, err
+	}
+	notes = append(notes, silences...)
+	slices.SortStableFunc(notes, func(a, b note) int { return b.at.Compare(a.at) })
+	return notes, nil
+}
+
+// hidden reports whether an error says that the user may not see something, or that it is not there.
+func hidden(err error) bool {
+	return errors.Is(err, client.ErrDenied) || errors.Is(err, client.ErrNotFound)
+}
+
+func notified(n *client.Notification) note {
+	text := n.Handler
+	if len(n.Recipients) > 0 {
+		text += " to " + strings.Join(n.Recipients, ", ")
+	}
+	text += ": " + n.Result
+	if n.Attempt > 1 {
+		text += fmt.Sprintf(" (attempt %d)", n.Attempt)
+	}
+	if n.Error != "" {
+		text += ", " + oneLine(n.Error)
+	}
+	if n.Events > 1 {
+		text += fmt.Sprintf(", in a group of %d", n.Events)
+	}
+	return note{time.UnixMilli(n.At), "notified", text}
+}
+
+// silenceNotes returns who silenced or acknowledged a check: what the audit log has of silences with the names of its entity
+// and check, and what silences it now.
+func silenceNotes(ctx context.Context, s *invocation, entity, check string, begin, end time.Time) (notes []note, err error) {
+	own := resource.EntitySubscription(entity)
+	known := map[string]bool{}
+	for _, name := range []string{
+		resource.SilencedName(own, check), resource.SilencedName(own, ""), resource.SilencedName("", check),
+	} {
+		q := url.Values{
+			"resource": {"silenced"}, "name": {name}, "limit": {"1000"}, "since": {begin.Format(time.RFC3339Nano)},
+			"until": {end.Format(time.RFC3339Nano)},
+		}
+		var entries []client.AuditEntry
+		err := s.client.Do(ctx, http.MethodGet, "/api/lapwing/v1/namespaces/"+url.PathEscape(s.namespace)+"/audit?"+q.Encode(), nil, &entries)
+		if hidden(err) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range entries {
+			known[name] = true
+			notes = append(notes, audited(&entries[i]))
+		}
+	}
+	ev, err := client.Get(ctx, s.client, client.Events, s.namespace, client.EventName(entity, check))
+	if err != nil {
+		if hidden(err) {
+			err = nil
+		}
+		return notes, err
+	}
+	for _, name := range eventCheck(ev).Silenced {
+		if known[name] {
+			continue
+		}
+		one, err := client.Get(ctx, s.client, client.Silences, s.namespace, name)
+		if hidden(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if at := time.Unix(one.Begin, 0); !at.Before(begin) && at.Before(end) {
+			notes = append(notes, silencedBy(at, one, one.Creator, name))
+		}
+	}
+	return notes, nil
+}
+
+func audited(e *client.AuditEntry) note {
+	if e.Action == "delete" {
+		return note{e.Time, "unsilenced", "by " + cmp.Or(e.User, "lapwing") + ": " + e.Name}
+	}
+	var one resource.Silenced
+	for _, c := range e.Changes {
+		if c.Path == "" {
+			_ = json.Unmarshal(c.New, &one) // else there is no reason to show
+		}
+	}
+	return silencedBy(e.Time, &one, e.User, e.Name)
+}
+
+func silencedBy(at time.Time, one *resource.Silenced, by, name string) note {
+	n := note{at, "silenced", "by " + by + ": " + name}
+	if one.Acknowledgement {
+		n.what, n.text = "acknowledged", "by "+by
+	}
+	if one.Reason != "" {
+		n.text += ": " + oneLine(one.Reason)
+	}
+	return n
+}
