@@ -99,7 +99,7 @@ func (s *session) writeNotifications(ctx context.Context, list []notification.No
 			continue
 		}
 		at := instant(one.At)
-		if err := n.ensure(ctx, s.conn, at.UnixMilli(), at.UnixMilli()); err != nil {
+		if err := n.ensure(ctx, s.conn, *at); err != nil {
 			return err
 		}
 		rows = append(rows, s.notificationRow(one, *at))
