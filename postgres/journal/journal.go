@@ -68,6 +68,7 @@ type Journal struct {
 	parts   []*partition
 	pending atomic.Int64 // bytes of all partitions
 	files   files
+	growth  growth
 
 	// unwritten is what the present write has. It belongs to the goroutine of run.
 	unwritten struct {
@@ -219,6 +220,8 @@ func (j *Journal) run(ctx context.Context) {
 			j.rare.Error("the journal for PostgreSQL was not written and will be tried again", j.opts.Dir, "err", err)
 		}
 		j.bound()
+		_, owed := j.files.usage()
+		j.growth.note(time.Now(), owed)
 	}
 }
 
@@ -393,19 +396,6 @@ func (j *Journal) bound() {
 
 // Trim says up to which message PostgreSQL has each partition. Files are removed that it does not need any more.
 func (j *Journal) Trim(has []uint64) error { return j.files.trim(has, time.Now().Add(-j.opts.Keep)) }
-
-// Usage is how full a journal is, in bytes.
-type Usage struct {
-	Bytes, MaxBytes int64
-	// Owed are the bytes of the files that PostgreSQL needs, as far as Trim knows.
-	Owed int64
-}
-
-// Usage returns how full the journal is.
-func (j *Journal) Usage() Usage {
-	bytes, owed := j.files.usage()
-	return Usage{Bytes: bytes, MaxBytes: j.opts.MaxBytes, Owed: owed}
-}
 
 // Streams returns the numbers of the partitions' streams.
 func (j *Journal) Streams() []uint64 {
