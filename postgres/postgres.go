@@ -130,6 +130,8 @@ type Status struct {
 	Positions []uint64 `json:"positions"`
 	// Gaps counts the ranges that were skipped since the start.
 	Gaps int `json:"gaps"`
+	// Journal has the changes that are not written yet.
+	Journal journal.Usage `json:"journal"`
 }
 
 // New checks the options.
@@ -224,10 +226,12 @@ func (p *Projection) Stop() error {
 
 // Status returns how far PostgreSQL is.
 func (p *Projection) Status() Status {
+	usage := p.opts.Journal.Usage()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.status
-	s.Positions = append([]uint64(nil), s.Positions...)
+	s.Journal = usage
+	s.Positions = append([]uint64{}, s.Positions...)
 	if s.Configured && !p.upTo.IsZero() {
 		s.Lag = time.Since(p.upTo).Seconds()
 	}
