@@ -122,6 +122,8 @@ type Options struct {
 	Execute func(ctx context.Context, check *resource.CheckConfig, subscriptions []string, all bool) Execution
 	// Queue shows what round-robin checks owe. Default: there are none.
 	Queue Queue
+	// Postgres returns how each backend's copy of events in PostgreSQL stands. Default: there is none.
+	Postgres func(context.Context) []PostgresStatus
 	// Cluster shows all backends, and reaches the others. Default: this backend is alone.
 	Cluster ClusterView
 	// Lateness says which checks and events are late. Default: none is.
@@ -272,6 +274,7 @@ func New(opts Options) (*API, error) {
 	a.serveAuth()
 	a.serveSignIn()
 	a.servePostgresConfigs()
+	a.servePostgresStatus()
 	a.serveNamespaces()
 	a.serveChecks()
 	a.serveHandlers()

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/api/openapi"
 	"github.com/lapwing-monitoring/lapwing/audit"
@@ -22,6 +23,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/notification"
+	"github.com/lapwing-monitoring/lapwing/postgres"
 	"github.com/lapwing-monitoring/lapwing/queue"
 	"github.com/lapwing-monitoring/lapwing/report"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -197,6 +199,8 @@ var described = map[string]operation{
 	"POST " + ours + "namespaces/{namespace}/pipeline/replay": {
 		summary: "Take stored events through a pipeline once more, and perhaps send what comes out; the answer is JSON lines",
 		body:    replayRequest{}, status: 200, answer: replayLine{}, label: replayType},
+	"GET " + ours + "postgres": {
+		summary: "How the copy of events in PostgreSQL stands, as each backend writes it", status: 200, answer: []PostgresStatus{}},
 	"GET " + ours + "namespaces/{namespace}/queue": {
 		summary: "List the groups of round-robin checks", status: 200, answer: []queue.GroupStatus{}},
 	"GET " + ours + "namespaces/{namespace}/queue/{name}": {
@@ -632,6 +636,11 @@ func TestAnswersFitTheDocument(t *testing.T) {
 			Merged: []notification.Merged{{ID: "0-1-0/mail"}},
 		}}}
 		o.Queue = oneGroup{}
+		o.Postgres = func(context.Context) []PostgresStatus {
+			return []PostgresStatus{{Member: "a", Unknown: "b", Gone: true, Status: postgres.Status{
+				Configured: true, Server: "c", Error: "d", Since: time.Now(), Positions: []uint64{1},
+			}}}
+		}
 		o.Metrics = oneSeries{}
 		o.PreviewMetricCheck = func(context.Context, *resource.MetricCheck, int64, int64) (*resource.MetricPreview, error) {
 			value := 1.5

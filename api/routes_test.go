@@ -78,6 +78,7 @@ var asked = map[string]struct{ verb, resource string }{
 	"GET /api/lapwing/v1/namespaces/{namespace}/queue":                              {"list", "checks"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/queue/{name}":                       {"get", "checks"},
 	"DELETE /api/lapwing/v1/namespaces/{namespace}/orphans":                         {"delete", "events"},
+	"GET /api/lapwing/v1/postgres":                                                  {"get", "cluster"},
 	"GET /api/lapwing/v1/cluster":                                                   {"get", "cluster"},
 	"GET /api/lapwing/v1/drain":                                                     {"get", "cluster"},
 	"POST /api/lapwing/v1/drain":                                                    {"create", "cluster"},

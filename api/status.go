@@ -19,6 +19,7 @@ type Health struct {
 	MemberID  uint64 // this backend's
 	Term      uint64 // number of the newest list of members
 	Members   []Member
+	Postgres  []PostgresHealth // empty without PostgreSQL
 }
 
 // Member is one backend of the cluster.
@@ -63,6 +64,16 @@ type healthAnswer struct {
 	Alarms        []string       `json:"Alarms"` // always null: there is no etcd
 	ClusterHealth []memberHealth `json:"ClusterHealth"`
 	Header        clusterHeader  `json:"Header"`
+	// PostgresHealth is missing without PostgreSQL. The backends are healthy without it.
+	PostgresHealth []postgresHealth `json:"PostgresHealth,omitempty"`
+}
+
+// postgresHealth is the state of the answering backend's connection to PostgreSQL.
+type postgresHealth struct {
+	Name    string `json:"Name"`
+	Err     string `json:"Err"`
+	Active  bool   `json:"Active"`
+	Healthy bool   `json:"Healthy"`
 }
 
 // memberHealth is the state of one backend, as the others see it.
@@ -84,6 +95,9 @@ type clusterHeader struct {
 
 func answerHealth(w *response, status int, h Health) error {
 	out := healthAnswer{ClusterHealth: []memberHealth{}, Header: clusterHeader{h.ClusterID, h.MemberID, h.Term}}
+	for _, p := range h.Postgres {
+		out.PostgresHealth = append(out.PostgresHealth, postgresHealth{p.Name, p.Err, true, p.Err == ""})
+	}
 	for _, m := range h.Members {
 		out.ClusterHealth = append(out.ClusterHealth,
 			memberHealth{m.ID, strconv.FormatUint(m.ID, 16), m.Name, m.Err, m.Err == "", m.Draining})

@@ -27,6 +27,7 @@ const (
 	questionServers       = "servers"
 	questionAgents        = "agents"
 	questionQueue         = "queue"
+	questionPostgres      = "postgres"
 	// questionPresence asks a member for all its agents, see queue.Presence.
 	questionPresence = "presence"
 )
@@ -159,6 +160,7 @@ func (v *clusterView) answer() error {
 		handle(v.members, questionNotifications, v.notificationsHere),
 		handle(v.members, questionServers, v.serversHere),
 		handle(v.members, questionForget, v.forgetHere),
+		handle(v.members, questionPostgres, v.postgresHere),
 		handle(v.members, questionAgents, func(_ context.Context, q *agentsQuestion) (agentsAnswer, error) {
 			return v.parts.agentsHere(q), nil
 		}),

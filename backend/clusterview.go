@@ -361,7 +361,7 @@ func (v *clusterView) health(ctx context.Context) api.Health {
 		all   *servers
 		err   error
 	)
-	h := api.Health{MemberID: memberID(v.members.Self())}
+	h := api.Health{MemberID: memberID(v.members.Self()), Postgres: v.postgresHealth()}
 	under.Go(func() { k, err = v.look(ctx) })
 	under.Go(func() { all, _ = v.servers(ctx) })
 	under.Go(func() { h.ClusterID = v.clusterID(ctx) })

@@ -71,6 +71,8 @@ type parts struct {
 	aggregates  *aggregate.Runner
 	reports     *expressionReports
 
+	postgresReports *postgresReports
+
 	mirror    *asset.Mirror // nil for none
 	sessions  *session.Server
 	scheduler *schedule.Scheduler
@@ -284,6 +286,7 @@ func (b *Backend) buildServers(p *parts) (err error) {
 		return err
 	}
 	p.view = b.newClusterView(p)
+	p.postgresReports = newPostgresReports(p, b.log)
 	if p.api, err = api.New(b.apiOptions(p)); err != nil {
 		return err
 	}
@@ -317,7 +320,7 @@ func (b *Backend) apiOptions(p *parts) api.Options {
 	o.DeadLetters, o.Simulate, o.Evaluate = p.handlers, simulator(p.workflows), p.aggregates.Evaluate
 	o.Dependencies, o.HandlerAllowed, o.MutatorAllowed = p.inhibitor.Explain, p.sender.Allowed, p.sender.MutatorAllowed
 	o.Replay = (&replayer{p.postgres, p.state, p.workflows, p.sender, p.sent.Record}).run
-	o.Queue, o.Reports = p.view, p.state.Histories()
+	o.Queue, o.Reports, o.Postgres = p.view, p.state.Histories(), p.view.Postgres
 	o.Execute, o.Drain, o.Cluster, o.Health = p.view.Execute, p.sessions, p.view, p.view.health
 	o.Ready, o.Serves = func() error { return b.ready(p) }, func() error { return b.serves(p) }
 	o.Lateness, o.Backup = p.lateness, newBackups(b, p).Write
@@ -420,6 +423,7 @@ func (b *Backend) startAgents(ctx context.Context, p *parts) error {
 		named{"watch of the lease", b.newLeaseWatch(p)},
 		named{"scheduler", p.scheduler},
 		named{"watch of late checks", p.lateness},
+		named{"reports on PostgreSQL", p.postgresReports},
 	)
 	if err != nil || !b.opts.Cluster.on() {
 		return err

@@ -60,8 +60,11 @@ func (b *Backend) buildPostgres(p *parts) (err error) {
 	if p.postgres, err = postgres.New(o); err != nil {
 		return err
 	}
-	if err := b.configurePostgres(p); err != nil {
+	switch err := b.configurePostgres(p); {
+	case err != nil && b.opts.Postgres.DSN != "":
 		return err
+	case err != nil: // a definition must not keep a backend from starting, for example if this host lacks a file that it names
+		b.log.Error("the definition of PostgreSQL cannot be used", "err", err)
 	}
 	stop := p.config.OnChange(func(c config.Change) {
 		if c.Kind != config.PostgresConfigs.String() {

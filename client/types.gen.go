@@ -351,6 +351,8 @@ type Health struct {
 	Alarms        []string       `json:"Alarms"` // always null: there is no etcd
 	ClusterHealth []MemberHealth `json:"ClusterHealth"`
 	Header        ClusterHeader  `json:"Header"`
+	// PostgresHealth is missing without PostgreSQL. The backends are healthy without it.
+	PostgresHealth []PostgresHealth `json:"PostgresHealth,omitempty"`
 }
 
 // MemberHealth is the state of one backend, as the others see it.
@@ -498,6 +500,37 @@ type PartitionStatus struct {
 	Partition int    `json:"partition"`
 	Owner     string `json:"owner"`  // the member; "" if there is none
 	Roster    uint64 `json:"roster"` // number of the partition's newest list of members
+}
+
+// PostgresHealth is the state of the answering backend's connection to PostgreSQL.
+type PostgresHealth struct {
+	Name    string `json:"Name"`
+	Err     string `json:"Err"`
+	Active  bool   `json:"Active"`
+	Healthy bool   `json:"Healthy"`
+}
+
+// PostgresStatus is how the copy of events in PostgreSQL stands, as one backend writes it.
+type PostgresStatus struct {
+	Member  string `json:"member"`            // Member is the backend's name.
+	Unknown string `json:"unknown,omitempty"` // Unknown is why nothing else is known of it.
+	// Gone says that it was not heard for long: others write for it.
+	Gone       bool `json:"gone,omitempty"`
+	Configured bool `json:"configured"` // Configured is false without a DSN.
+	// Server is the address of the database, without the password.
+	Server string `json:"server,omitempty"`
+	// Connected is set while transactions succeed, Error has why the last attempt failed, and Since when it first did.
+	Connected bool      `json:"connected"`
+	Error     string    `json:"error,omitempty"`
+	Since     time.Time `json:"since,omitzero"`
+	// Lag is how long ago the oldest change was received that this backend has to write and has not, in seconds.
+	Lag float64 `json:"lag"`
+	// Positions has the newest written message of each partition.
+	Positions []uint64 `json:"positions"`
+	// Gaps counts the ranges that were skipped since the start.
+	Gaps int `json:"gaps"`
+	// Journal has the changes that are not written yet.
+	Journal Usage `json:"journal"`
 }
 
 // PreviewEvent is one of the events that a silence would silence.
@@ -811,6 +844,21 @@ type Tokens struct {
 	AccessToken  string `json:"access_token"`
 	ExpiresAt    int64  `json:"expires_at"` // Unix seconds, of the access token
 	RefreshToken string `json:"refresh_token"`
+}
+
+// Usage is how full a journal is.
+type Usage struct {
+	Bytes    int64 `json:"bytes"`     // of all files
+	MaxBytes int64 `json:"max_bytes"` // bound of the files
+	// Owed are the bytes of the files that PostgreSQL needs, as far as Trim knows.
+	OwedBytes int64 `json:"owed_bytes"`
+	// Growth is by how many bytes a second Owed has grown over the last minutes. It is negative while PostgreSQL
+	// catches up, and 0 in the first minute.
+	GrowthBytesPerSecond float64 `json:"growth_bytes_per_second"`
+	// Free is the free space of the disk, and MinFree the one below which the oldest files are removed; both are 0 if
+	// the free space is not known.
+	DiskFreeBytes uint64 `json:"disk_free_bytes"`
+	MinFreeBytes  uint64 `json:"min_free_bytes"`
 }
 
 // Value is a name that an expression read, and its value.

@@ -561,4 +561,5 @@ const (
 	LatenessLane     = "lateness"
 	RulesLane        = "rules"
 	DefinitionsLane  = "definitions"
+	PostgresLane     = "postgres"
 )

@@ -26,7 +26,7 @@ import (
 const groupID = "client"
 
 const exitCodes = `Exit codes: 0 success (also after you answer a question with no), 1 error, 2 diff found differences, can-i answered no or
-cluster status found something wrong, 64 missing or unknown subcommand.`
+cluster status or postgres status found something wrong, 64 missing or unknown subcommand.`
 
 // Add adds the client's commands to root. Errors that they return carry an exit code, see ExitCode.
 func Add(root *cobra.Command) {
@@ -34,8 +34,8 @@ func Add(root *cobra.Command) {
 		configureCommand(), loginCommand(), configCommand(), logoutCommand(), envCommand(), versionCommand(),
 		createFilesCommand(), deleteFilesCommand(), applyCommand(), diffCommand(), pruneCommand(), dumpCommand(),
 		editCommand(), describeTypeCommand(),
-		clusterCommand(), authCommand(), topCommand(), queueCommand(), metricCommand(), reportCommand(), deadLetterCommand(),
-		notificationCommand(), orphanCommand(),
+		clusterCommand(), authCommand(), topCommand(), queueCommand(), metricCommand(), reportCommand(), postgresCommand(),
+		deadLetterCommand(), notificationCommand(), orphanCommand(),
 	}
 	for _, k := range kinds {
 		if k.can != 0 {

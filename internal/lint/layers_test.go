@@ -99,8 +99,8 @@ var layers = []layer{
 	{"metric/alert", "computed config selector state metric/rulefile", "checks on metrics; events go in through an interface"},
 
 	// What people use.
-	{"api", "aggregate api/openapi audit auth backup config delivery filter inhibit metric/series notification queue report report/page " +
-		"selector silence state substitute trace",
+	{"api", "aggregate api/openapi audit auth backup config delivery filter inhibit metric/series notification postgres queue report " +
+		"report/page selector silence state substitute trace",
 		"HTTP in front of snapshot and state; events go in through an interface"},
 	{"postgres", "config notification postgres/journal resource state", "a copy in SQL; follows the fold through its journal, and is asked by none on the path"},
 	{"postgres/journal", "eventlog state", "the fold's changes on disk until PostgreSQL has them"},

@@ -2192,6 +2192,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/postgres": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** How the copy of events in PostgreSQL stands, as each backend writes it */
+        get: operations["getLapwingV1Postgres"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/prometheus/{path}": {
         parameters: {
             query?: never;
@@ -3490,6 +3507,8 @@ export interface components {
             Alarms: string[] | null;
             ClusterHealth: components["schemas"]["MemberHealth"][] | null;
             Header: components["schemas"]["ClusterHeader"];
+            /** @description PostgresHealth is missing without PostgreSQL. The backends are healthy without it. */
+            PostgresHealth?: components["schemas"]["PostgresHealth"][] | null;
         };
         /** @description Hook is a hook's result inside an event. In JSON its configuration and its result are one object. */
         Hook: {
@@ -3920,6 +3939,13 @@ export interface components {
             metadata?: components["schemas"]["ObjectMeta"];
             spec?: components["schemas"]["PostgresSpec"];
         };
+        /** @description PostgresHealth is the state of the answering backend's connection to PostgreSQL. */
+        PostgresHealth: {
+            Name: string;
+            Err: string;
+            Active: boolean;
+            Healthy: boolean;
+        };
         /** @description PostgresSpec has the fields of Sensu's commercial edition and the three retentions, which are lapwing's. Only DSN, PoolSize, MaxConnLifetime and the retentions have an effect: lapwing's writer forms batches by itself. */
         PostgresSpec: {
             /** @description a URL, or keywords with values */
@@ -3938,6 +3964,32 @@ export interface components {
             events_retention?: string;
             changes_retention?: string;
             notifications_retention?: string;
+        };
+        /** @description PostgresStatus is how the copy of events in PostgreSQL stands, as one backend writes it. */
+        PostgresStatus: {
+            /** @description Member is the backend's name. */
+            member: string;
+            /** @description Unknown is why nothing else is known of it. */
+            unknown?: string;
+            /** @description Gone says that it was not heard for long: others write for it. */
+            gone?: boolean;
+            /** @description Configured is false without a DSN. */
+            configured: boolean;
+            /** @description Server is the address of the database, without the password. */
+            server?: string;
+            /** @description Connected is set while transactions succeed, Error has why the last attempt failed, and Since when it first did. */
+            connected: boolean;
+            error?: string;
+            /** Format: date-time */
+            since?: string;
+            /** @description Lag is how long ago the oldest change was received that this backend has to write and has not, in seconds. */
+            lag: number;
+            /** @description Positions has the newest written message of each partition. */
+            positions: number[] | null;
+            /** @description Gaps counts the ranges that were skipped since the start. */
+            gaps: number;
+            /** @description Journal has the changes that are not written yet. */
+            journal: components["schemas"]["Usage"];
         };
         /** @description PreviewEvent is one of the events that a silence would silence. */
         PreviewEvent: {
@@ -4491,6 +4543,33 @@ export interface components {
              */
             expires_at: number;
             refresh_token: string;
+        };
+        /** @description Usage is how full a journal is. */
+        Usage: {
+            /**
+             * Format: int64
+             * @description of all files
+             */
+            bytes: number;
+            /**
+             * Format: int64
+             * @description bound of the files
+             */
+            max_bytes: number;
+            /**
+             * Format: int64
+             * @description Owed are the bytes of the files that PostgreSQL needs, as far as Trim knows.
+             */
+            owed_bytes: number;
+            /** @description Growth is by how many bytes a second Owed has grown over the last minutes. It is negative while PostgreSQL catches up, and 0 in the first minute. */
+            growth_bytes_per_second: number;
+            /**
+             * Format: uint64
+             * @description Free is the free space of the disk, and MinFree the one below which the oldest files are removed; both are 0 if the free space is not known.
+             */
+            disk_free_bytes: number;
+            /** Format: uint64 */
+            min_free_bytes: number;
         };
         /** @description User is an account of a person or an agent. PasswordHash is bcrypt. */
         User: {
@@ -13886,6 +13965,35 @@ export interface operations {
                 };
                 content: {
                     "application/json": Record<string, never>;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1Postgres: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PostgresStatus"][] | null;
                 };
             };
             /** @description Why not */

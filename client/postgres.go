@@ -1,0 +1,15 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+)
+
+// Postgres returns how the copy of events in PostgreSQL stands, as each backend writes it.
+func (c *Client) Postgres(ctx context.Context) (members []PostgresStatus, err error) {
+	if err := c.Do(ctx, http.MethodGet, "/api/lapwing/v1/postgres", nil, &members); err != nil {
+		return nil, fmt.Errorf("get the status of PostgreSQL: %w", err)
+	}
+	return members, nil
+}
