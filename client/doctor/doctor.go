@@ -56,7 +56,7 @@ const (
 	Config    Part = "config"
 	API       Part = "api"
 	Process   Part = "process"
-	Postgres  Part = "postgres" // Finding.Subject names the setting, table, session or slot
+	Postgres  Part = "postgres" // Finding.Subject names the setting, table, session or slot; or the journal of a backend
 )
 
 // Finding is one problem.

@@ -20,6 +20,8 @@ var rules = []func(*exam){
 	// The path of points.
 	metricsDisk, corrections, pointsWait, seriesBounds, pointsRefused, senderConnections,
 	memberPoints, relayPoints, remotePoints, metricQueries,
+	// The copy of events in PostgreSQL.
+	postgresJournal, postgresBehind,
 	// The parts around the path.
 	agentsRead, agentsStopped, agentsDrained, agentsRefused, agentsLost, agentsPaced, agentsRepeat, agentsDuplicate, agentsPassword, quotas,
 	rejected, lateChecks, checksWithoutAgent, aggregates, clock, config, apiErrors, apiSpeed, streams,

@@ -76,7 +76,12 @@ func TestAlertsFire(t *testing.T) {
 	} {
 		add("lapwing_metric_"+counter, calm, grows)
 	}
+	for _, counter := range []string{"journal_failures_total", "journal_dropped_total", "gaps_total"} {
+		add("lapwing_postgres_"+counter, calm, grows)
+	}
 	for _, gauge := range []struct{ name, fine, bad string }{
+		{"lapwing_postgres_connected", "1x60", "0x60"}, {"lapwing_postgres_behind_seconds", "2x60", "3000x60"},
+		{"lapwing_postgres_journal_max_bytes", "100x60", "100x60"}, {"lapwing_postgres_journal_owed_bytes", "20x60", "90x60"},
 		{`lapwing_tls_certificate_expiry_seconds{files="api"}`, "9999999x60", "99999x60"},
 		{"lapwing_disk_reserve_bytes", "100x60", "100x60"}, {"lapwing_disk_free_bytes", "1000x60", "150x60"},
 		{`lapwing_eventlog_pending_age_seconds{partition="0"}`, "0.1x60", "9x60"},
