@@ -56,10 +56,14 @@ func migrate(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 		if version == 0 {
-			_, err := tx.Exec(ctx, `CREATE SCHEMA IF NOT EXISTS lapwing_data;
+			// An administrator may have made the schemas. IF NOT EXISTS would need the right to make them even then.
+			_, err := tx.Exec(ctx, `DO $$ BEGIN
+					IF to_regnamespace('lapwing_data') IS NULL THEN CREATE SCHEMA lapwing_data; END IF;
+					IF to_regnamespace('lapwing') IS NULL THEN CREATE SCHEMA lapwing; END IF;
+				END $$;
 				CREATE TABLE lapwing_data.migration (version int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())`)
 			if err != nil {
-				return fmt.Errorf("create the schema lapwing_data: %w", err)
+				return fmt.Errorf("create the schemas lapwing and lapwing_data: %w", err)
 			}
 		}
 		for v := version + 1; v <= schemaVersion; v++ {

@@ -1,6 +1,5 @@
 -- Tables are in lapwing_data and may change with any release. The views in schema lapwing are for reports; their columns
 -- stay.
-CREATE SCHEMA lapwing;
 COMMENT ON SCHEMA lapwing IS 'Views for reports. Their columns stay the same in later releases.';
 
 -- How far each partition of the event log is written. A transaction with rows of a partition moves its position.
