@@ -1,12 +1,17 @@
 package backend_test
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // TestPostgresAway: without its database a backend starts and is ready, and /health says that PostgreSQL is away.
@@ -49,5 +54,50 @@ func TestPostgresAway(t *testing.T) {
 	without := testbackend.Start(t, nil)
 	if text := get(without, "/health"); strings.Contains(text, "Postgres") {
 		t.Errorf("/health without PostgreSQL: %s", text)
+	}
+}
+
+// TestPostgresEvent: a backend that keeps changes for a database that is away, on a disk that is nearly full, says so by
+// an event.
+func TestPostgresEvent(t *testing.T) {
+	dir := t.TempDir()
+	start := func(t *testing.T) *testbackend.Backend {
+		return testbackend.Start(t, func(o *testbackend.Options) {
+			*o = testbackend.OptionsIn(dir)
+			o.Postgres.DSN, o.Postgres.Journal.MinFree = "postgres://lapwing@127.0.0.1:1/x", 1<<60
+		})
+	}
+	const events = "/api/core/v2/namespaces/default/events"
+	t.Run("one change", func(t *testing.T) {
+		b := start(t)
+		body := map[string]any{"entity": testbackend.Entity("web"), "check": map[string]any{
+			"metadata": map[string]any{"name": "disk", "namespace": "default"}, "interval": 60, "status": 0,
+		}}
+		if err := b.Client.Do(t.Context(), http.MethodPost, events, body, nil); err != nil {
+			t.Fatal(err)
+		}
+	})
+	b := start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var ev resource.Event
+	for {
+		err := b.Client.Do(ctx, http.MethodGet, events+"/"+resource.BackendEntity+"/postgres", nil, &ev)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, client.ErrNotFound) {
+			t.Fatal(err)
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("there is no event about PostgreSQL")
+		}
+	}
+	for _, part := range []string{"the oldest changes are lost", "make room on the disk of the state directory", "lapwing postgres status"} {
+		if ev.Check.Status != 2 || !strings.Contains(ev.Check.Output, part) {
+			t.Errorf("status %d, %q lacks %q", ev.Check.Status, ev.Check.Output, part)
+		}
 	}
 }
