@@ -58,7 +58,9 @@ func asDocumented(t *testing.T, blocks map[string][]string) (admin, owner, repor
 		{table: tableEvent, exist: map[int64]struct{}{}}, {table: tableChange, monthly: true, exist: map[int64]struct{}{}},
 		{table: tableNotification, monthly: true, exist: map[int64]struct{}{}},
 	} {
-		check(t, s.ensure(t.Context(), conn, now.AddDate(0, -3, 0).UnixMilli(), now.UnixMilli()))
+		for at := now.AddDate(0, -3, 0); !at.After(now); at = at.AddDate(0, 0, 1) {
+			check(t, s.ensure(t.Context(), conn, at))
+		}
 	}
 	check(t, conn.Close(context.Background()))
 	rows, err := os.ReadFile("testdata/rows.sql")
