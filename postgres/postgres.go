@@ -184,6 +184,8 @@ func (p *Projection) Configure(s Settings) error {
 			return err
 		}
 		p.opts.Journal.SwitchOn()
+	} else {
+		p.opts.Journal.SwitchOff()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

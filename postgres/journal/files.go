@@ -241,6 +241,21 @@ func (fs *files) trim(has []uint64, before time.Time) error {
 	return nil
 }
 
+// removeBefore removes the segments that were written before a time, whatever they have.
+func (fs *files) removeBefore(t time.Time) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for len(fs.segments) > 0 && fs.segments[0].written.Before(t) {
+		if len(fs.segments) == 1 && fs.writer != nil {
+			fs.endWriter()
+		}
+		if err := fs.remove(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // removeOldest removes the oldest segment, whatever it has; false if it is the only one. It returns how many entries it
 // had if a partition needed it.
 func (fs *files) removeOldest() (entries int, ok bool, err error) {

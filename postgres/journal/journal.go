@@ -175,6 +175,24 @@ func (j *Journal) SwitchOn() {
 	}
 }
 
+// SwitchOff has the journal keep nothing more. What it has on disk stays for a day.
+func (j *Journal) SwitchOff() {
+	j.lifecycle.Lock()
+	defer j.lifecycle.Unlock()
+	if !j.on.Swap(false) {
+		return
+	}
+	for _, p := range j.parts {
+		p.mu.Lock()
+		j.pending.Add(-int64(len(p.buffer)))
+		p.buffer, p.whole, p.all, p.begun = nil, extent{}, extent{}, false
+		p.mu.Unlock()
+	}
+}
+
+// keepUnused is how long files stay while the journal is switched off.
+const keepUnused = 24 * time.Hour
+
 // Start begins to write to the disk. It must come before the fold's start, and Stop after the fold's end.
 func (j *Journal) Start(context.Context) error {
 	j.lifecycle.Lock()
@@ -371,6 +389,11 @@ const maxSpare = 8 << 20
 
 // bound removes the oldest files above the bounds.
 func (j *Journal) bound() {
+	if !j.on.Load() {
+		if err := j.files.removeBefore(time.Now().Add(-keepUnused)); err != nil {
+			j.rare.Error("an old file of the journal for PostgreSQL was not removed", j.opts.Dir, "err", err)
+		}
+	}
 	for {
 		over := j.files.size() > j.opts.MaxBytes
 		if !over {

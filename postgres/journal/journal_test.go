@@ -362,6 +362,37 @@ func TestSwitchedOnLater(t *testing.T) {
 	}
 }
 
+func TestSwitchedOff(t *testing.T) {
+	b := open(t, t.TempDir(), nil)
+	b.fold(0, 1, "a")
+	b.written()
+	b.fold(0, 2, "b")
+	b.SwitchOff()
+	b.fold(0, 3, "c")
+	b.written()
+	if b.Kept(0) != 0 || b.pending.Load() != 0 {
+		t.Errorf("it keeps the state waiting, or has %d bytes", b.pending.Load())
+	}
+	b.Journal.started = true
+	b.SwitchOn()
+	b.fold(0, 4, "d")
+	b.fold(0, 5, "e")
+	b.written()
+	got := b.read(0, 0)
+	wantFrames(t, "frames", got[:1], "0 0-1 1.1:a")
+	if len(got) != 2 || got[1] != "0 4-5 5.1:e" {
+		t.Errorf("frames %q", got)
+	}
+	b.SwitchOff()
+	for _, s := range b.files.segments {
+		s.written = time.Now().Add(-2 * keepUnused)
+	}
+	b.bound()
+	if len(b.files.segments) != 0 {
+		t.Error("an old file stays")
+	}
+}
+
 func FuzzReader(f *testing.F) {
 	dir := f.TempDir()
 	frame := Frame{Partition: 1, Stream: 2, From: 3, Last: 4, Count: 1}
