@@ -13,6 +13,9 @@ import (
 // shortOutput is how much of an output the tables latest and state_change have, in bytes.
 const shortOutput = 1024
 
+// lastDay is the end of the times for which a table can be named, in Unix milliseconds.
+var lastDay = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+
 // pairID returns the id of a pair in the database. Of a million and a half pairs two have the same with a probability of
 // one in sixteen million.
 func pairID(namespace, entity, check []byte) int64 {
@@ -98,6 +101,7 @@ func (b *batch) size() int { return len(b.events.b) + len(b.changes.b) }
 // add adds a change. Rows that would be older than the cutoffs are left out.
 func (b *batch) add(partition int, e *journal.Entry, eventsFrom, changesFrom int64, pairs map[int64]known) {
 	pair := pairID(e.Namespace, e.Entity, e.Check)
+	e.Received = min(max(e.Received, 0), lastDay) // or no table can be named for its day
 	b.count++
 	b.upTo = max(b.upTo, e.Received)
 	var output []byte

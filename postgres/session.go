@@ -125,6 +125,9 @@ func (s *session) run(ctx context.Context) error {
 			switch err := s.bounded(ctx, s.write); {
 			case errors.Is(err, errMoved):
 				s.looked = time.Time{}
+				if err := s.rest(ctx, 0, false, written); err != nil {
+					return err
+				}
 				continue
 			case err != nil:
 				return err
