@@ -73,6 +73,19 @@ type Intake interface {
 	Orphans(ctx context.Context, namespace string, before time.Time) ([]resource.Orphan, error)
 }
 
+// LongHistory has changes of checks' states in a database, PostgreSQL, that may be away or behind.
+type LongHistory interface {
+	report.Source
+	// Configured reports whether there is a database.
+	Configured() bool
+	// Covers says which changes of a time it has. It answers within seconds.
+	Covers(ctx context.Context, since, until time.Time) report.Coverage
+	// History returns the changes of a check in a time, newest first: at most limit, and only those before the place that
+	// an earlier call returned as next ("" for the newest). next is "" at the end.
+	History(ctx context.Context, namespace, entity, check string, since, until time.Time, before string, limit int) (
+		changes []state.StateChange, next string, err error)
+}
+
 // Options wires an API. Config, State, Intake and Auth are required. If the comment of a field does not say what 0
 // means, 0 is replaced by the value of DefaultOptions.
 type Options struct {
@@ -87,6 +100,8 @@ type Options struct {
 	DeadLetters DeadLetters
 	// Reports has the changes of checks' states. Default: there are no reports.
 	Reports report.Source
+	// LongHistory is a copy of these changes that may reach back further. Default: none.
+	LongHistory LongHistory
 	// Notifications is the history of notifications. Default: none.
 	Notifications Notifications
 	// Simulate returns what would happen to an event with drafts of definitions. It runs commands only if the caller

@@ -1,10 +1,14 @@
 package api
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/report"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
@@ -54,47 +58,99 @@ func (a *API) listHistory(w *response, r *request) error {
 	if p.limit > 0 {
 		limit = min(p.limit, historyPageMax)
 	}
-	var before uint64
-	if p.after != "" {
-		if before, err = strconv.ParseUint(p.after, 10, 64); err != nil {
-			return invalid("continue: not a token of this list")
-		}
+	list := a.history
+	if a.inLongHistory(r, p.after, since, until) {
+		list = a.postgresHistory
 	}
-	changes, next, err := a.history(r, since, until, before, limit)
+	changes, token, err := list(r, since, until, p.after, limit)
 	if err != nil {
 		return err
 	}
-	token := ""
-	if next > 0 {
-		token = strconv.FormatUint(next, 10)
-	}
-	list := newArray(w, token)
+	array := newArray(w, token)
 	for _, c := range changes {
-		if err := list.add(viewChange(c)); err != nil {
+		if err := array.add(viewChange(c)); err != nil {
 			return err
 		}
 	}
-	return list.finish()
+	return array.finish()
+}
+
+// postgresToken begins the tokens of pages from PostgreSQL.
+const postgresToken = "p"
+
+// inLongHistory reports whether a list comes from PostgreSQL: it does if the embedded history begins after since and
+// PostgreSQL reaches back further. Further pages come from where the first one came from.
+func (a *API) inLongHistory(r *request, token string, since, until time.Time) bool {
+	if token != "" {
+		return strings.HasPrefix(token, postgresToken)
+	}
+	if since.IsZero() || a.opts.Reports == nil || a.opts.LongHistory == nil || !a.opts.LongHistory.Configured() {
+		return false
+	}
+	begin, err := a.opts.Reports.Begin(r.Context(), r.PathValue("namespace"))
+	if err != nil || !since.Before(begin) {
+		return false
+	}
+	if until.IsZero() {
+		until = a.opts.Now()
+	}
+	c := a.opts.LongHistory.Covers(r.Context(), since, until)
+	return c.Reason == "" && c.Begin.Before(begin)
+}
+
+// postgresHistory reads a page from PostgreSQL.
+func (a *API) postgresHistory(
+	r *request, since, until time.Time, token string, limit int,
+) (page []state.StateChange, next string, err error) {
+	before := strings.TrimPrefix(token, postgresToken)
+	if a.opts.LongHistory == nil || token == postgresToken {
+		return nil, "", invalid("continue: not a token of this list")
+	}
+	if until.IsZero() {
+		until = a.opts.Now().Add(24 * time.Hour)
+	}
+	page, next, err = a.opts.LongHistory.History(r.Context(), r.PathValue("namespace"), r.PathValue("entity"), r.PathValue("check"),
+		since, until, before, limit)
+	switch {
+	case errors.Is(err, report.ErrPlace):
+		return nil, "", invalid("continue: not a token of this list")
+	case err != nil:
+		return nil, "", fmt.Errorf("read the history of a check: %w", err)
+	case next != "":
+		next = postgresToken + next
+	}
+	return page, next, nil
 }
 
 // history reads until a page is full of changes between two times.
-func (a *API) history(r *request, since, until time.Time, before uint64, limit int) (page []state.StateChange, next uint64, err error) {
+func (a *API) history(
+	r *request, since, until time.Time, token string, limit int,
+) (page []state.StateChange, next string, err error) {
+	var before uint64
+	if token != "" {
+		if before, err = strconv.ParseUint(token, 10, 64); err != nil {
+			return nil, "", invalid("continue: not a token of this list")
+		}
+	}
 	for {
 		changes, more, err := a.opts.State.History(r.PathValue("namespace"), r.PathValue("entity"),
 			r.PathValue("check"), before, limit-len(page))
 		if err != nil {
-			return nil, 0, err
+			return nil, "", err
 		}
 		for _, c := range changes {
 			if !since.IsZero() && c.Time.Before(since) {
-				return page, 0, nil
+				return page, "", nil
 			}
 			if until.IsZero() || !c.Time.After(until) {
 				page = append(page, c)
 			}
 		}
-		if more == 0 || len(page) == limit {
-			return page, more, nil
+		switch {
+		case more == 0:
+			return page, "", nil
+		case len(page) == limit:
+			return page, strconv.FormatUint(more, 10), nil
 		}
 		before = more
 	}

@@ -77,7 +77,11 @@ func (a *API) report(w *response, r *request, kind report.Kind) error {
 	if err := a.selectPairs(ctx, r, q); err != nil {
 		return err
 	}
-	rep, err := report.Run(ctx, a.opts.Reports, *q)
+	src, name, note, err := a.reportSource(ctx, q.Range)
+	if err != nil {
+		return err
+	}
+	rep, err := report.Run(ctx, src, *q)
 	var none *report.NoHistoryError
 	switch {
 	case errors.As(err, &none):
@@ -87,7 +91,34 @@ func (a *API) report(w *response, r *request, kind report.Kind) error {
 	case err != nil:
 		return err
 	}
+	rep.Source, rep.SourceNote = name, note
 	return write(rep)
+}
+
+// reportSource chooses where the changes of a time come from. It is PostgreSQL if that is up to date and complete, unless
+// the embedded history has more of the time.
+func (a *API) reportSource(ctx context.Context, in report.Range) (src report.Source, name, note string, err error) {
+	if a.opts.LongHistory == nil || !a.opts.LongHistory.Configured() {
+		return a.opts.Reports, report.Embedded, "", nil
+	}
+	begin, err := a.opts.Reports.Begin(ctx, in.Namespace)
+	if err != nil {
+		return nil, "", "", fmt.Errorf("find the begin of the history: %w", err)
+	}
+	c := a.opts.LongHistory.Covers(ctx, in.Since, in.Until)
+	const gaps = "PostgreSQL lacks changes of this time: the journal was full, or lost"
+	switch {
+	case c.Reason != "":
+		return a.opts.Reports, report.Embedded, c.Reason, nil
+	case c.Begin.After(in.Since) && begin.Before(c.Begin):
+		note = "PostgreSQL has changes from " + c.Begin.UTC().Format(time.RFC3339) + " on"
+		return a.opts.Reports, report.Embedded, note, nil
+	case c.Gaps > 0 && !begin.After(in.Since):
+		return a.opts.Reports, report.Embedded, gaps, nil
+	case c.Gaps > 0:
+		note = gaps
+	}
+	return a.opts.LongHistory, report.PostgreSQL, note, nil
 }
 
 // reportQuery reads the parameters of a report, and the time zone of its page.

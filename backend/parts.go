@@ -60,10 +60,11 @@ type parts struct {
 	eventFile   *eventfile.Writer // nil for none
 	fold        *fold.Fold
 
-	postgres     *postgres.Projection
-	metrics      *metricServer
-	metricChecks *alert.Runner
-	rules        *alert.Rules // nil for none
+	postgres       *postgres.Projection
+	postgresReader *postgres.Reader
+	metrics        *metricServer
+	metricChecks   *alert.Runner
+	rules          *alert.Rules // nil for none
 
 	intake      *intake.Intake
 	watcher     *silence.Watcher
@@ -321,6 +322,7 @@ func (b *Backend) apiOptions(p *parts) api.Options {
 	o.Dependencies, o.HandlerAllowed, o.MutatorAllowed = p.inhibitor.Explain, p.sender.Allowed, p.sender.MutatorAllowed
 	o.Replay = (&replayer{p.postgres, p.state, p.workflows, p.sender, p.sent.Record}).run
 	o.Queue, o.Reports, o.Postgres = p.view, p.state.Histories(), p.view.Postgres
+	o.LongHistory = p.postgresReader
 	o.Execute, o.Drain, o.Cluster, o.Health = p.view.Execute, p.sessions, p.view, p.view.health
 	o.Ready, o.Serves = func() error { return b.ready(p) }, func() error { return b.serves(p) }
 	o.Lateness, o.Backup = p.lateness, newBackups(b, p).Write

@@ -2,6 +2,8 @@ package backend
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"path/filepath"
 	"time"
 
@@ -26,7 +28,7 @@ const day = 24 * time.Hour
 
 func defaultPostgres() Postgres {
 	return Postgres{
-		Settings: postgres.Settings{Events: 7 * day, Changes: 400 * day, Notifications: 400 * day},
+		Settings: postgres.Settings{Events: 7 * day, Changes: 400 * day, Notifications: 400 * day, PoolSize: 4},
 		Journal:  journal.DefaultOptions(), Writer: postgres.DefaultOptions(),
 	}
 }
@@ -60,6 +62,14 @@ func (b *Backend) buildPostgres(p *parts) (err error) {
 	if p.postgres, err = postgres.New(o); err != nil {
 		return err
 	}
+	p.postgresReader, err = postgres.NewReader(postgres.ReaderOptions{
+		Streams: p.journal.Streams(), Logger: b.log,
+		Folded: func(partition int) uint64 { folded, _ := p.state.Folded(partition); return folded },
+	})
+	if err != nil {
+		return err
+	}
+	b.push("reader of PostgreSQL", p.postgresReader.Stop)
 	switch err := b.configurePostgres(p); {
 	case err != nil && b.opts.Postgres.DSN != "":
 		return err
@@ -78,12 +88,18 @@ func (b *Backend) buildPostgres(p *parts) (err error) {
 	return nil
 }
 
-// configurePostgres gives the writer the settings of the options, or else of the definitions.
+// configurePostgres gives the writer and the reader the settings of the options, or else of the definitions.
 func (b *Backend) configurePostgres(p *parts) error {
 	s := b.opts.Postgres.Settings
 	if s.DSN == "" {
 		if defined, ok := config.Postgres(p.config.Snapshot()); ok {
-			s.DSN = defined.Spec.DSN
+			s.DSN, s.PoolSize = defined.Spec.DSN, cmp.Or(defined.Spec.PoolSize, s.PoolSize)
+			if life := defined.Spec.MaxConnLifetime; life != "" {
+				var err error
+				if s.ConnLifetime, err = time.ParseDuration(life); err != nil {
+					return fmt.Errorf("max_conn_lifetime: %w", err)
+				}
+			}
 			for _, r := range []struct {
 				text string
 				keep *time.Duration
@@ -102,5 +118,5 @@ func (b *Backend) configurePostgres(p *parts) error {
 			}
 		}
 	}
-	return p.postgres.Configure(s)
+	return errors.Join(p.postgres.Configure(s), p.postgresReader.Configure(s))
 }

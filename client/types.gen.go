@@ -761,11 +761,15 @@ type StateReport struct {
 	// Begin is where the figures begin: Since, or later if the history is shorter.
 	Begin time.Time `json:"begin"`
 	// FirstData is when the first state of a check is known; null if none is.
-	FirstData    *time.Time       `json:"first_data"`
-	SkipSilenced bool             `json:"skip_silenced"`
-	Total        StateReportRow   `json:"total"`
-	Rows         []StateReportRow `json:"rows"`
-	More         int              `json:"more"` // rows that the limit left out
+	FirstData    *time.Time `json:"first_data"`
+	SkipSilenced bool       `json:"skip_silenced"`
+	// Source is set by the caller: where the changes come from, Embedded or PostgreSQL. SourceNote says why PostgreSQL
+	// was not used, or what it lacks.
+	Source     string           `json:"source"`
+	SourceNote string           `json:"source_note,omitempty"`
+	Total      StateReportRow   `json:"total"`
+	Rows       []StateReportRow `json:"rows"`
+	More       int              `json:"more"` // rows that the limit left out
 }
 
 // StateReportKind says what a report is about: the order of its rows, and which rows it leaves out. All rows have

@@ -46,6 +46,8 @@ type bed struct {
 	log *eventlog.Log
 	db  *pebble.DB
 	dsn string
+	// options changes those of the state; nil changes none.
+	options func(*state.Options)
 	*backend
 }
 
@@ -110,10 +112,14 @@ func (b *bed) open(db *pebble.DB, dir, dsn string, change func(*journal.Options,
 	var err error
 	one.journal, err = journal.Open(jo)
 	check(b.t, err)
-	one.state, err = state.New(state.Options{
+	so := state.Options{
 		Log: b.log, DB: db, Kept: one.journal.Kept, HistoryAge: time.Hour, HistoryLimit: 100, WriteDelay: 10 * time.Millisecond,
 		Entity: func(string, string) (*resource.EntityConfig, bool) { return nil, false },
-	})
+	}
+	if b.options != nil {
+		b.options(&so)
+	}
+	one.state, err = state.New(so)
 	check(b.t, err)
 	one.fold, err = fold.New(fold.Options{Log: b.log, State: one.state, Followers: []fold.Follower{one.journal}})
 	check(b.t, err)

@@ -6,6 +6,8 @@
 // partitions whose rows it has, so each change is written once, whatever crashes. The owner of a partition writes it.
 // While PostgreSQL is away, or another owner was meant to write, the journal keeps the changes.
 //
+// A Reader reads the changes of checks' states, for reports and the histories of single checks (report.Source).
+//
 // The backend starts the journal before the fold and the Projection after it. Tables are in the schema lapwing_data, the
 // views for people in lapwing (schema/). DESIGN.md has what was measured and refused.
 package postgres
@@ -34,12 +36,18 @@ type Settings struct {
 	DSN string
 	// Events, Changes and Notifications are how long the rows of each are kept; 0 is for ever.
 	Events, Changes, Notifications time.Duration
+	// PoolSize bounds the connections of a Reader; 0 is 4. ConnLifetime is how long each is used; 0 is for ever.
+	PoolSize     int
+	ConnLifetime time.Duration
 }
 
 // Check parses the DSN.
 func (s Settings) Check() error {
 	if s.Events < 0 || s.Changes < 0 || s.Notifications < 0 {
 		return errors.New("how long rows are kept must not be negative")
+	}
+	if s.PoolSize < 0 || s.ConnLifetime < 0 {
+		return errors.New("the size of the pool and the life of its connections must not be negative")
 	}
 	if _, err := pgx.ParseConfig(s.DSN); err != nil {
 		return fmt.Errorf("%w", err) // pgx removes the password

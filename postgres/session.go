@@ -50,17 +50,22 @@ const (
 	foreign = time.Minute
 )
 
-// connect opens a connection. Parameters are sent in binary without named statements, so that PgBouncer may be in
-// between in any mode.
+// adapt sets how statements are sent: with parameters in binary and without names, so that PgBouncer may be in between in
+// any mode.
+func adapt(config *pgx.ConnConfig) {
+	config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	if config.RuntimeParams["application_name"] == "" {
+		config.RuntimeParams["application_name"] = "lapwing"
+	}
+}
+
+// connect opens a connection.
 func connect(ctx context.Context, dsn string, timeout time.Duration) (*pgx.Conn, error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("read the DSN: %w", err)
 	}
-	config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
-	if config.RuntimeParams["application_name"] == "" {
-		config.RuntimeParams["application_name"] = "lapwing"
-	}
+	adapt(config)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, config)
@@ -221,7 +226,7 @@ func (s *session) look(ctx context.Context) error {
 
 // positions reads how far each partition is written.
 func (s *session) positions(ctx context.Context) error {
-	found, err := s.conn.Query(ctx, `SELECT partition, stream, seq, writer,
+	found, err := s.conn.Query(ctx, `SELECT partition, stream, seq, complete IS NOT NULL, writer,
 		extract(epoch FROM clock_timestamp() - written)::float8 FROM lapwing_data.position`)
 	if err != nil {
 		return fmt.Errorf("read positions: %w", err)
@@ -235,13 +240,15 @@ func (s *session) positions(ctx context.Context) error {
 		var stream, seq int64
 		var writer string
 		var age float64
-		if err := found.Scan(&partition, &stream, &seq, &writer, &age); err != nil {
+		var complete bool
+		if err := found.Scan(&partition, &stream, &seq, &complete, &writer, &age); err != nil {
 			return fmt.Errorf("read positions: %w", err)
 		}
 		switch {
 		case partition >= len(s.has):
 		case uint64(stream) == s.p.streams[partition]:
 			s.has[partition], s.fresh[partition] = uint64(seq), false
+			s.resync[partition] = s.resync[partition] || !complete
 		case age < foreign.Seconds():
 			return fmt.Errorf("partition %d was written %.0f s ago by %s: %w", partition, age, writer, errForeign)
 		}

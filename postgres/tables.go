@@ -81,6 +81,13 @@ func (s *spans) ensure(ctx context.Context, conn *pgx.Conn, t time.Time) error {
 	return nil
 }
 
+// carryStates copies the newest state of each pair in a partition to the begin of the next one: a check may not change
+// for longer than changes are kept.
+const carryStates = `INSERT INTO lapwing_data.state_change (received, executed, pair_id, seq, sub, partition, status, flags, output)
+	SELECT $1::timestamptz, executed, pair_id, seq, sub, partition, status, flags & ~4, output FROM (
+		SELECT DISTINCT ON (pair_id) * FROM lapwing_data.%s ORDER BY pair_id, partition DESC, seq DESC, sub DESC) newest
+	WHERE flags & 1 = 0`
+
 // expire drops the partitions whose rows are all older than the cutoff. Dropping one waits for readers of the table, and
 // later readers wait for it: so it gives up after two seconds, and the next call tries again.
 func (s *spans) expire(ctx context.Context, conn *pgx.Conn, now time.Time) (dropped []string, err error) {
@@ -101,7 +108,17 @@ func (s *spans) expire(ctx context.Context, conn *pgx.Conn, now time.Time) (drop
 		if err != nil || s.end(start).UnixMilli() > s.cutoff(now) {
 			continue
 		}
+		if s.table == tableChange {
+			if err := s.ensure(ctx, conn, s.end(start)); err != nil {
+				return dropped, err
+			}
+		}
 		err = inTransaction(ctx, conn, func(tx pgx.Tx) error {
+			if s.table == tableChange {
+				if _, err := tx.Exec(ctx, fmt.Sprintf(carryStates, name), s.end(start)); err != nil {
+					return fmt.Errorf("keep the newest states: %w", err)
+				}
+			}
 			_, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '2s'; DROP TABLE lapwing_data."+name, pgx.QueryExecModeSimpleProtocol)
 			return err
 		})

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/lapwing-monitoring/lapwing/postgres/journal"
+	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
@@ -102,7 +104,8 @@ func (s *session) fence(ctx context.Context, tx pgx.Tx) error {
 		moving = append(moving, i)
 		if s.fresh[i] {
 			_, err := tx.Exec(ctx, `INSERT INTO lapwing_data.position (partition, stream, seq, roster, writer, written)
-				VALUES ($1, $2, 0, 0, $3, clock_timestamp()) ON CONFLICT (partition) DO UPDATE SET stream = excluded.stream, seq = 0, roster = 0
+				VALUES ($1, $2, 0, 0, $3, clock_timestamp()) ON CONFLICT (partition) DO UPDATE SET stream = excluded.stream, seq = 0, roster = 0,
+					complete = NULL
 				WHERE position.stream <> excluded.stream`, i, int64(s.p.streams[i]), s.p.opts.Member)
 			if err != nil {
 				return fmt.Errorf("begin the position of partition %d: %w", i, err)
@@ -280,8 +283,8 @@ func writeLatest(ctx context.Context, tx pgx.Tx, all []latest) error {
 	return nil
 }
 
-// resynchronise writes the latest events of the state for partitions that are new in the database, or have a gap:
-// events that were skipped may have been the latest of their pairs.
+// resynchronise writes the latest events and present states of all pairs for partitions that are new in the database, or
+// have a gap: events that were skipped may have been the latest of their pairs, and a pair may not change for months.
 func (s *session) resynchronise(ctx context.Context) error {
 	for i := range s.resync {
 		if !s.resync[i] || !s.owned[i] || s.fresh[i] {
@@ -299,14 +302,26 @@ func (s *session) resynchroniseOne(ctx context.Context, partition int) error {
 	const chunk = 2000
 	live := map[int64]struct{}{}
 	var part []latest
+	var states rows
+	now := time.Now()
+	states.reset(changeCount)
+	if err := s.bounded(ctx, func(ctx context.Context) error { return s.changes.ensure(ctx, s.conn, now) }); err != nil {
+		return err
+	}
 	flush := func() error {
 		if len(part) == 0 {
 			return nil
 		}
 		err := s.bounded(ctx, func(ctx context.Context) error {
-			return inTransaction(ctx, s.conn, func(tx pgx.Tx) error { return writeLatest(ctx, tx, part) })
+			return inTransaction(ctx, s.conn, func(tx pgx.Tx) error {
+				if err := writeLatest(ctx, tx, part); err != nil {
+					return err
+				}
+				return states.copyTo(ctx, tx, "lapwing_data.state_change", changeColumns)
+			})
 		})
 		part = part[:0]
+		states.reset(changeCount)
 		return err
 	}
 	begin, _ := s.p.opts.State.Folded(partition)
@@ -318,8 +333,10 @@ func (s *session) resynchroniseOne(ctx context.Context, partition int) error {
 		if errors.Is(err, state.ErrNotFound) || err == nil && ev.Check == nil {
 			continue
 		}
-		if err != nil {
-			return err
+		if err != nil { // it would keep all other events from PostgreSQL
+			s.p.rare.Error("PostgreSQL gets a latest event without its content, which cannot be read", "latest",
+				"entity", pair.Entity, "check", pair.Check, "err", err)
+			ev = &resource.Event{Check: &resource.Check{Status: pair.Status, Executed: pair.Executed}}
 		}
 		l := latest{
 			pair:    pairID([]byte(pair.Namespace), []byte(pair.Entity), []byte(pair.Check)),
@@ -340,6 +357,14 @@ func (s *session) resynchroniseOne(ctx context.Context, partition int) error {
 		if ev.Check.State == "flapping" {
 			l.flags |= journal.Flapping
 		}
+		changes, _, err := s.p.opts.State.History(pair.Namespace, pair.Entity, pair.Check, 0, 1)
+		if err != nil {
+			return err
+		}
+		if len(changes) > 0 && changes[0].Missing && uint32(l.status) == changes[0].Status {
+			l.flags |= journal.Missing
+		}
+		states.state(&l, now.UnixMilli())
 		live[l.pair] = struct{}{}
 		if part = append(part, l); len(part) == chunk {
 			if err := flush(); err != nil {
@@ -350,7 +375,28 @@ func (s *session) resynchroniseOne(ctx context.Context, partition int) error {
 	if err := flush(); err != nil {
 		return err
 	}
-	return s.bounded(ctx, func(ctx context.Context) error { return s.removeGone(ctx, partition, begin, live) })
+	return s.bounded(ctx, func(ctx context.Context) error {
+		if err := s.removeGone(ctx, partition, begin, live); err != nil {
+			return err
+		}
+		_, err := s.conn.Exec(ctx, "UPDATE lapwing_data.position SET complete = clock_timestamp() WHERE partition = $1 AND complete IS NULL",
+			partition)
+		return err
+	})
+}
+
+// state adds the state of a pair behind its latest event. It comes behind all changes in the same message.
+func (r *rows) state(l *latest, at int64) {
+	r.begin()
+	r.millis(at)
+	r.millis(l.executed)
+	r.int8(l.pair)
+	r.int8(int64(l.seq))
+	r.int4(math.MaxInt32)
+	r.int4(int32(l.partition))
+	r.int4(l.status)
+	r.int4(l.flags)
+	r.text([]byte(l.output))
 }
 
 // removeGone removes the latest events of pairs that the state does not have. Rows of messages behind upTo may be of
@@ -372,7 +418,10 @@ func (s *session) removeGone(ctx context.Context, partition int, upTo uint64, li
 		}
 	}
 	if len(gone) > 0 {
-		_, err = s.conn.Exec(ctx, "DELETE FROM lapwing_data.latest WHERE pair_id = ANY($1) AND seq <= $2", gone, int64(upTo))
+		_, err = s.conn.Exec(ctx, `WITH gone AS (DELETE FROM lapwing_data.latest WHERE pair_id = ANY($1) AND seq <= $2 RETURNING pair_id)
+			INSERT INTO lapwing_data.state_change (received, pair_id, seq, sub, partition, status, flags, output)
+			SELECT clock_timestamp(), pair_id, $2, $3::int, $4::int, 0, $5::int, '' FROM gone`,
+			gone, int64(upTo), math.MaxInt32, partition, journal.Deleted|journal.Changed)
 	}
 	return err
 }

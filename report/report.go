@@ -77,6 +77,25 @@ const (
 // BandLength is how many equal parts a row's Band divides the time into.
 const BandLength = 60
 
+// Where changes come from.
+const (
+	Embedded   = "embedded"
+	PostgreSQL = "postgresql"
+)
+
+// ErrPlace says that a place in a history cannot be read.
+var ErrPlace = errors.New("not a place in a history")
+
+// Coverage says which changes of a time a Source has.
+type Coverage struct {
+	// Reason is why the Source cannot be used now; "" if it can.
+	Reason string
+	// Begin is the time from which the changes are complete.
+	Begin time.Time
+	// Gaps counts the parts of the time whose changes the Source will never have.
+	Gaps int
+}
+
 // Query says what to report.
 type Query struct {
 	Kind Kind
@@ -116,9 +135,13 @@ type Report struct {
 	// FirstData is when the first state of a check is known; null if none is.
 	FirstData    *time.Time `json:"first_data"`
 	SkipSilenced bool       `json:"skip_silenced"`
-	Total        Row        `json:"total"`
-	Rows         []Row      `json:"rows"`
-	More         int        `json:"more"` // rows that the limit left out
+	// Source is set by the caller: where the changes come from, Embedded or PostgreSQL. SourceNote says why PostgreSQL was
+	// not used, or what it lacks.
+	Source     string `json:"source"`
+	SourceNote string `json:"source_note,omitempty"`
+	Total      Row    `json:"total"`
+	Rows       []Row  `json:"rows"`
+	More       int    `json:"more"` // rows that the limit left out
 }
 
 // Row has the figures of some checks. Durations are milliseconds. OK to NoData make up the whole time.

@@ -30,9 +30,9 @@ type PostgresConfig struct {
 // PoolSize, MaxConnLifetime and the retentions have an effect: lapwing's writer forms batches by itself.
 type PostgresSpec struct {
 	DSN string `json:"dsn"` // a URL, or keywords with values
-	// PoolSize is how many connections there may be at once. 0 means no limit.
+	// PoolSize is how many connections there may be at once for reports. 0 means the backend's default.
 	PoolSize int `json:"pool_size"`
-	// MaxConnLifetime is how long a connection is used, as a Go duration. "" means no limit.
+	// MaxConnLifetime is how long such a connection is used, as a Go duration. "" means no limit.
 	MaxConnLifetime  string `json:"max_conn_lifetime"`
 	MaxIdleConns     int    `json:"max_idle_conns"`
 	BatchWorkers     int    `json:"batch_workers"`

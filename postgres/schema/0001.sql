@@ -10,7 +10,8 @@ CREATE TABLE lapwing_data.position (
     roster    bigint NOT NULL,      -- the roster by which the writer owned the partition
     writer    text NOT NULL,
     received  timestamptz,          -- when the newest event was received
-    written   timestamptz NOT NULL
+    written   timestamptz NOT NULL,
+    complete  timestamptz           -- from when on all changes of state are here; NULL until each check's state is
 ) WITH (fillfactor = 10);
 
 CREATE TABLE lapwing_data.gap (
@@ -68,6 +69,8 @@ CREATE TABLE lapwing_data.event (
 ) PARTITION BY RANGE (received);
 CREATE INDEX event_received ON lapwing_data.event USING brin (received) WITH (pages_per_range = 32, autosummarize = on);
 
+-- A row without the flag 4 repeats a state that has not changed: the first one of a check, where the tables begin or a gap
+-- ends, and the newest one of a month whose rows were removed.
 CREATE TABLE lapwing_data.state_change (
     received    timestamptz NOT NULL,
     executed    timestamptz,
@@ -167,7 +170,7 @@ CREATE VIEW lapwing.state_changes AS
 SELECT s.received, p.namespace, p.entity, p."check", s.status, lapwing_data.state_of(s.status, s.flags) AS state,
     s.flags & 32 <> 0 AS silenced, s.flags & 128 <> 0 AS missing, s.executed, s.output,
     s.partition || '-' || s.seq || '-' || s.sub AS event
-FROM lapwing_data.state_change s JOIN lapwing_data.pair p ON p.id = s.pair_id;
+FROM lapwing_data.state_change s JOIN lapwing_data.pair p ON p.id = s.pair_id WHERE s.flags & 4 <> 0;
 
 CREATE VIEW lapwing.events AS
 SELECT v.received, p.namespace, p.entity, p."check", v.status, lapwing_data.state_of(v.status, v.flags) AS state,

@@ -3950,9 +3950,9 @@ export interface components {
         PostgresSpec: {
             /** @description a URL, or keywords with values */
             dsn?: string;
-            /** @description PoolSize is how many connections there may be at once. 0 means no limit. */
+            /** @description PoolSize is how many connections there may be at once for reports. 0 means the backend's default. */
             pool_size?: number;
-            /** @description MaxConnLifetime is how long a connection is used, as a Go duration. "" means no limit. */
+            /** @description MaxConnLifetime is how long such a connection is used, as a Go duration. "" means no limit. */
             max_conn_lifetime?: string;
             max_idle_conns?: number;
             batch_workers?: number;
@@ -4363,6 +4363,9 @@ export interface components {
             /** @description FirstData is when the first state of a check is known; null if none is. */
             first_data: string | null;
             skip_silenced: boolean;
+            /** @description Source is set by the caller: where the changes come from, Embedded or PostgreSQL. SourceNote says why PostgreSQL was not used, or what it lacks. */
+            source: string;
+            source_note?: string;
             total: components["schemas"]["StateReportRow"];
             rows: components["schemas"]["StateReportRow"][] | null;
             /** @description rows that the limit left out */
