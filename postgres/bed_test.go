@@ -179,19 +179,22 @@ func event(entity, name string, status uint32, executed int64, output string) ev
 // settled waits until PostgreSQL has all of the log.
 func (b *bed) settled() {
 	b.t.Helper()
-	testbroker.Eventually(b.t, func() error {
-		s := b.writer.Status()
-		for i := range b.log.Partitions() {
-			_, last, err := b.log.Bounds(b.t.Context(), i)
-			if err != nil {
-				return err
-			}
-			if len(s.Positions) <= i || s.Positions[i] < last {
-				return fmt.Errorf("partition %d is written up to %v of %d: %+v", i, s.Positions, last, s)
-			}
+	testbroker.Eventually(b.t, b.behind)
+}
+
+// behind returns what PostgreSQL lacks of the log, or nil.
+func (b *bed) behind() error {
+	s := b.writer.Status()
+	for i := range b.log.Partitions() {
+		_, last, err := b.log.Bounds(b.t.Context(), i)
+		if err != nil {
+			return err
 		}
-		return nil
-	})
+		if len(s.Positions) <= i || s.Positions[i] < last {
+			return fmt.Errorf("partition %d is written up to %v of %d: %+v", i, s.Positions, last, s)
+		}
+	}
+	return nil
 }
 
 // query returns the rows of a query as lines, with a bar between columns.
