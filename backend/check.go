@@ -48,6 +48,7 @@ func (o *Options) Check() error {
 	o.TLS.check(bad.Add)
 	o.Cluster.check(bad.Add)
 	o.Metric.Check(&bad)
+	o.Postgres.check(&bad)
 	if files, err := rulefile.ReadFiles(o.RuleFiles...); err != nil {
 		bad.Add("prometheus-rule-files", "%w", err)
 	} else if err := rulefile.Check(files); err != nil {

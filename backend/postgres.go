@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/cluster"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/postgres"
 	"github.com/lapwing-monitoring/lapwing/postgres/journal"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -31,6 +32,23 @@ func defaultPostgres() Postgres {
 		Settings: postgres.Settings{Events: 7 * day, Changes: 400 * day, Notifications: 400 * day, PoolSize: 4},
 		Journal:  journal.DefaultOptions(), Writer: postgres.DefaultOptions(),
 	}
+}
+
+func (p *Postgres) check(bad *optionerr.List) {
+	if p.DSN != "" {
+		if err := (postgres.Settings{DSN: p.DSN}).Check(); err != nil {
+			bad.Add("postgres-dsn", "%w", err)
+		}
+	}
+	const forEver = "for ever"
+	optionerr.WithinOrZero(bad, "postgres-events-retention", p.Events, time.Hour, longest, forEver)
+	optionerr.WithinOrZero(bad, "postgres-changes-retention", p.Changes, time.Hour, longest, forEver)
+	optionerr.WithinOrZero(bad, "postgres-notifications-retention", p.Notifications, time.Hour, longest, forEver)
+	optionerr.Within(bad, "postgres-journal-bytes", p.Journal.MaxBytes, 1<<20, 1<<50)
+	optionerr.Within(bad, "postgres-journal-keep", p.Journal.Keep, time.Second, longest)
+	optionerr.Within(bad, "postgres-write-interval", p.Writer.Interval, time.Millisecond, time.Minute)
+	optionerr.Within(bad, "postgres-catch-up-share", p.Writer.Share, 1, 100)
+	optionerr.Within(bad, "postgres-pool-size", p.PoolSize, 1, 1000)
 }
 
 // journalDir is the journal's place in the state directory.

@@ -58,7 +58,7 @@ type batch struct {
 	count           int                // changes
 	days            map[int64]struct{} // of rows in events and changes, in days since 1970
 	day             int64              // of the newest row
-	upTo            int64              // when the newest change was received
+	newest          []int64            // when the newest event of each partition was received, Unix milliseconds; 0 for none
 	from, to        []uint64           // by partition: the positions in the database, and those behind the batch
 	gaps            []gap
 	received        []int64 // when each frame's first event was received
@@ -87,13 +87,24 @@ func (b *batch) reset(from, to []uint64) {
 	if b.byPair == nil {
 		b.byPair = map[int64]int{}
 	}
-	b.count, b.upTo, b.day = 0, 0, math.MinInt64
+	b.count, b.day, b.newest = 0, math.MinInt64, make([]int64, len(from))
 	clear(b.days)
 	if b.days == nil {
 		b.days = map[int64]struct{}{}
 	}
 	b.from, b.to = append(b.from[:0], from...), append(b.to[:0], to...)
 	b.gaps, b.received = b.gaps[:0], b.received[:0]
+}
+
+// upTo returns when the newest event was received of the partition that is furthest behind, in Unix milliseconds; 0
+// without events.
+func (b *batch) upTo() (least int64) {
+	for _, newest := range b.newest {
+		if newest > 0 && (least == 0 || newest < least) {
+			least = newest
+		}
+	}
+	return least
 }
 
 func (b *batch) size() int { return len(b.events.b) + len(b.changes.b) }
@@ -103,7 +114,6 @@ func (b *batch) add(partition int, e *journal.Entry, eventsFrom, changesFrom int
 	pair := pairID(e.Namespace, e.Entity, e.Check)
 	e.Received = min(max(e.Received, 0), lastDay) // or no table can be named for its day
 	b.count++
-	b.upTo = max(b.upTo, e.Received)
 	var output []byte
 	deleted := e.Flags&journal.Deleted != 0
 	executed := seconds(e.Executed)
@@ -118,7 +128,7 @@ func (b *batch) add(partition int, e *journal.Entry, eventsFrom, changesFrom int
 		run, _ := resource.PeekRun(e.Body) // an event that cannot be read has no duration
 		r := &b.events
 		r.begin()
-		r.millis(e.Received)
+		r.int8(microseconds(e.Received))
 		r.millis(executed)
 		r.int8(pair)
 		r.int8(int64(e.Seq))
@@ -136,7 +146,7 @@ func (b *batch) add(partition int, e *journal.Entry, eventsFrom, changesFrom int
 		b.span(e.Received)
 		r := &b.changes
 		r.begin()
-		r.millis(e.Received)
+		r.int8(microseconds(e.Received))
 		r.millis(executed)
 		r.int8(pair)
 		r.int8(int64(e.Seq))

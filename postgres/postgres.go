@@ -199,7 +199,7 @@ func (p *Projection) Configure(s Settings) error {
 	defer p.mu.Unlock()
 	if s != p.settings {
 		p.replace()
-		p.settings, p.status = s, Status{Configured: s.DSN != ""}
+		p.settings, p.status, p.upTo = s, Status{Configured: s.DSN != ""}, time.Now()
 		p.current, p.replace = context.WithCancel(context.Background())
 	}
 	return nil
@@ -287,11 +287,17 @@ func (p *Projection) failed(err error) {
 	p.status.Connected, p.status.Error = false, err.Error()
 }
 
-// wrote notes that all is written that was received before a time.
-func (p *Projection) wrote(upTo time.Time, positions []uint64) {
+// wrote notes that all events are written that were received before a time. beside is why definitions or notifications
+// are not.
+func (p *Projection) wrote(upTo time.Time, positions []uint64, beside error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.upTo = upTo
-	p.status.Connected, p.status.Error, p.status.Since = true, "", time.Time{}
+	p.status.Connected = true
+	if beside == nil {
+		p.status.Error, p.status.Since = "", time.Time{}
+	} else if p.status.Error == "" {
+		p.status.Error, p.status.Since = beside.Error(), time.Now()
+	}
 	p.status.Positions = append(p.status.Positions[:0], positions...)
 }

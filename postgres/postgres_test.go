@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/internal/testbroker"
 	"github.com/lapwing-monitoring/lapwing/internal/testpostgres"
@@ -222,26 +223,60 @@ func TestRealOwnersChange(t *testing.T) {
 	s.wantAll(t, b.dsn)
 }
 
-// TestRealDatabaseGoesBack has a standby take over that lacks the newest transactions.
+// TestRealDatabaseGoesBack has a standby take over that lacks the newest transactions: once with a new connection, and
+// once, as behind PgBouncer, with the old one.
 func TestRealDatabaseGoesBack(t *testing.T) {
+	for name, first := range map[string]string{
+		"with a new connection":   `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'lapwing'`,
+		"with the old connection": `SELECT 1`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			pg := server(t)
+			b.start(pg.DSN(), nil)
+			s := b.send()
+			b.rows(500)
+			execute(t, b.dsn, `CREATE SCHEMA old; CREATE TABLE old.position AS SELECT * FROM lapwing_data.position`)
+			b.rows(1500)
+			execute(t, b.dsn, first)
+			execute(t, b.dsn, `BEGIN; LOCK lapwing_data.position;
+				UPDATE lapwing_data.position p SET seq = o.seq FROM old.position o WHERE o.partition = p.partition;
+				DELETE FROM lapwing_data.event e USING old.position o WHERE e.partition = o.partition AND e.seq > o.seq;
+				DELETE FROM lapwing_data.state_change e USING old.position o WHERE e.partition = o.partition AND e.seq > o.seq;
+				UPDATE lapwing_data.latest SET seq = 0;
+				COMMIT`)
+			b.rows(2000)
+			s.end()
+			b.settled()
+			s.wantAll(t, b.dsn)
+		})
+	}
+}
+
+// TestRealDefinitionsCannotBeWritten has a table that takes no rows. Events are written, and the status says what is not.
+func TestRealDefinitionsCannotBeWritten(t *testing.T) {
 	b := newBed(t)
 	pg := server(t)
-	b.start(pg.DSN(), nil)
-	s := b.send()
-	b.rows(500)
-	execute(t, b.dsn, `CREATE SCHEMA old; CREATE TABLE old.position AS SELECT * FROM lapwing_data.position`)
-	b.rows(1500)
-	execute(t, b.dsn, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'lapwing'`)
-	execute(t, b.dsn, `BEGIN; LOCK lapwing_data.position;
-		UPDATE lapwing_data.position p SET seq = o.seq FROM old.position o WHERE o.partition = p.partition;
-		DELETE FROM lapwing_data.event e USING old.position o WHERE e.partition = o.partition AND e.seq > o.seq;
-		DELETE FROM lapwing_data.state_change e USING old.position o WHERE e.partition = o.partition AND e.seq > o.seq; 
-		UPDATE lapwing_data.latest SET seq = 0;
-		COMMIT`)
-	b.rows(2000)
-	s.end()
+	sn := config.With(config.Empty(), config.Checks, &resource.CheckConfig{Metadata: resource.ObjectMeta{Namespace: "default", Name: "c"}})
+	b.start(pg.DSN(), func(_ *journal.Options, o *Options, _ *Settings) {
+		o.Definitions, o.ActsDefinitions = func() *config.Snapshot { return sn }, func() bool { return false }
+	})
+	b.put(event("web", "c", 0, 1, "a"))
 	b.settled()
-	s.wantAll(t, b.dsn)
+	execute(t, b.dsn, `ALTER TABLE lapwing_data.definition ADD CHECK (false)`)
+	b.stop()
+	b.backend = b.open(b.db, b.dir, b.dsn, func(_ *journal.Options, o *Options, _ *Settings) {
+		o.Definitions, o.ActsDefinitions = func() *config.Snapshot { return sn }, func() bool { return true }
+	})
+	b.refused()
+	if s := b.writer.Status(); !s.Connected || !strings.Contains(s.Error, "definition") {
+		t.Errorf("status %+v, want one that is connected and names definitions", s)
+	}
+	b.put(event("web", "c", 1, 2, "b"))
+	b.settled()
+	if s := b.writer.Status(); s.Error == "" || s.Since.IsZero() {
+		t.Errorf("status %+v forgets what is not written", s)
+	}
 }
 
 // TestRealRestarts stops a backend and opens it anew, with a journal that is behind or not.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,9 +28,13 @@ type session struct {
 	fresh   []bool // the database has no position of the partition
 	resync  []bool // latest events are to be taken from the state
 	pairs   map[int64]known
-	looked  time.Time // when the positions were read; zero to read the journal again
+	looked  time.Time // when the positions were read
+	reread  bool      // the journal is to be read again from the positions on
 	moved   time.Time // when they were last written
 	expired time.Time // when old rows were last removed
+
+	side       error // why definitions and notifications are not written; nil if they are
+	sideFailed time.Time
 
 	events, changes spans
 	definitions     definitions
@@ -45,6 +50,7 @@ var errForeign = errors.New("another cluster writes to this database: give each 
 const (
 	lookEvery   = 2 * time.Second
 	moveEvery   = 30 * time.Second
+	sideEvery   = 30 * time.Second
 	expireEvery = time.Hour
 	// foreign is how long ago the position of an unknown log must have been written before it is replaced.
 	foreign = time.Minute
@@ -98,7 +104,7 @@ func (p *Projection) session(ctx context.Context, settings Settings) error {
 	}
 	defer s.reader.Close()
 	p.mu.Lock()
-	p.status.Server = fmt.Sprintf("%s:%d/%s", conn.Config().Host, conn.Config().Port, conn.Config().Database)
+	p.status.Server = conn.PgConn().Conn().RemoteAddr().String() + "/" + conn.Config().Database // of several, the one that answered
 	p.mu.Unlock()
 	if err := s.bounded(ctx, func(ctx context.Context) error { return migrate(ctx, conn) }); err != nil {
 		return err
@@ -129,7 +135,8 @@ func (s *session) run(ctx context.Context) error {
 		if s.worthWriting() {
 			switch err := s.bounded(ctx, s.write); {
 			case errors.Is(err, errMoved):
-				s.looked = time.Time{}
+				s.reread = true
+				s.p.rare.Info("PostgreSQL is at another position: the journal is read again", "moved", "reason", err)
 				if err := s.rest(ctx, 0, false, written); err != nil {
 					return err
 				}
@@ -142,22 +149,40 @@ func (s *session) run(ctx context.Context) error {
 			return err
 		}
 		upTo := begin
-		if full && s.batch.upTo > 0 {
-			upTo = time.UnixMilli(s.batch.upTo)
+		if newest := s.batch.upTo(); full && newest > 0 {
+			upTo = time.UnixMilli(newest)
 		}
-		s.p.wrote(upTo, s.has)
-		more, err := s.define(ctx)
+		more, err := s.beside(ctx)
 		if err != nil {
 			return err
 		}
-		unsent, err := s.notify(ctx)
-		if err != nil {
-			return err
-		}
-		if err := s.rest(ctx, time.Since(begin), full || more || unsent, written); err != nil {
+		s.p.wrote(upTo, s.has, s.side)
+		if err := s.rest(ctx, time.Since(begin), full || more, written); err != nil {
 			return err
 		}
 	}
+}
+
+// beside writes definitions and notifications. What keeps them from being written holds up no events: unless the
+// connection is gone, they are tried again later.
+func (s *session) beside(ctx context.Context) (more bool, err error) {
+	if time.Since(s.sideFailed) < sideEvery {
+		return false, nil
+	}
+	more, err = s.define(ctx)
+	unsent, notifyErr := s.notify(ctx)
+	if err = errors.Join(err, notifyErr); err == nil {
+		s.side = nil
+		return more || unsent, nil
+	}
+	if s.conn.IsClosed() || ctx.Err() != nil {
+		return false, err
+	}
+	s.side, s.sideFailed = err, time.Now()
+	s.definitions = definitions{}
+	s.notifications.known = false
+	s.p.rare.Warn("PostgreSQL takes events, and no definitions or notifications", "beside", "err", err)
+	return false, nil
 }
 
 // rest waits until the next transaction is due. A writer that has more to write leaves the processors to others in
@@ -196,17 +221,26 @@ func (s *session) look(ctx context.Context) error {
 		gained = gained || owns && (!s.owned[i] || roster != s.rosters[i])
 		s.owned[i], s.rosters[i] = owns, roster
 	}
-	if !gained && time.Since(s.looked) < lookEvery {
+	if !gained && !s.reread && time.Since(s.looked) < lookEvery {
 		return nil
 	}
-	seek := gained || s.looked.IsZero()
+	had, was := slices.Clone(s.has), slices.Clone(s.fresh)
 	err := s.bounded(ctx, func(ctx context.Context) error { return s.positions(ctx) })
 	if err != nil {
 		return err
 	}
 	s.looked = time.Now()
-	if seek {
+	for i := range had {
+		// The database went back: another server answers behind the same connection, to a pooler.
+		s.reread = s.reread || s.owned[i] && (had[i] != s.has[i] || was[i] != s.fresh[i])
+	}
+	if gained || s.reread {
+		s.reread = false
 		clear(s.pairs)
+		clear(s.events.exist)
+		clear(s.changes.exist)
+		clear(s.notifications.exist)
+		s.notifications.known = false
 		copy(s.at, s.has)
 		from := make([]uint64, len(s.has))
 		for i := range from {
@@ -282,17 +316,20 @@ func (s *session) collect() (full bool, err error) {
 		if f.From > b.to[p] && !s.fresh[p] {
 			b.gaps = append(b.gaps, gap{p, b.to[p], f.From, f.Oldest})
 		}
+		good := f.From // the newest message of which something was read
 		for e, err := range f.Entries() {
 			if err != nil {
 				s.p.rare.Error("the journal for PostgreSQL has a change that cannot be read", "entry", "err", err)
+				b.gaps = append(b.gaps, gap{p, max(good, 1) - 1, f.Last, f.Newest})
 				break
 			}
-			if e.Seq > b.to[p] {
+			if good = e.Seq; e.Seq > b.to[p] {
 				b.add(p, e, eventsFrom, changesFrom, s.pairs)
 			}
 		}
 		if f.Count > 0 {
 			b.received = append(b.received, f.Oldest)
+			b.newest[p] = f.Newest
 		}
 		b.to[p] = f.Last
 	}

@@ -103,16 +103,8 @@ func (s *session) fence(ctx context.Context, tx pgx.Tx) error {
 		}
 		moving = append(moving, i)
 		if s.fresh[i] {
-			_, err := tx.Exec(ctx, `INSERT INTO lapwing_data.position (partition, stream, seq, roster, writer, written)
-				VALUES ($1, $2, 0, 0, $3, clock_timestamp()) ON CONFLICT (partition) DO UPDATE SET stream = excluded.stream, seq = 0, roster = 0,
-					complete = NULL
-				WHERE position.stream <> excluded.stream`, i, int64(s.p.streams[i]), s.p.opts.Member)
-			if err != nil {
+			if err := s.beginPosition(ctx, tx, i); err != nil {
 				return fmt.Errorf("begin the position of partition %d: %w", i, err)
-			}
-			// Messages of another log have other numbers.
-			if _, err := tx.Exec(ctx, "UPDATE lapwing_data.latest SET seq = 0 WHERE partition = $1", i); err != nil {
-				return fmt.Errorf("begin the latest events of partition %d: %w", i, err)
 			}
 		}
 	}
@@ -142,23 +134,39 @@ func (s *session) fence(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
+// beginPosition adds the position of a partition, or replaces that of another log. Another cluster may have written there
+// since it was read.
+func (s *session) beginPosition(ctx context.Context, tx pgx.Tx, partition int) error {
+	tag, err := tx.Exec(ctx, `INSERT INTO lapwing_data.position AS p (partition, stream, seq, roster, writer, written)
+		VALUES ($1, $2, 0, 0, $3, clock_timestamp()) ON CONFLICT (partition) DO NOTHING`, partition, int64(s.p.streams[partition]),
+		s.p.opts.Member)
+	if err != nil || tag.RowsAffected() > 0 {
+		return err
+	}
+	tag, err = tx.Exec(ctx, `UPDATE lapwing_data.position SET stream = $2, seq = 0, roster = 0, complete = NULL
+		WHERE partition = $1 AND stream <> $2 AND written < clock_timestamp() - make_interval(secs => $3)`, partition,
+		int64(s.p.streams[partition]), foreign.Seconds())
+	if err != nil || tag.RowsAffected() == 0 {
+		return err // fence refuses the position
+	}
+	_, err = tx.Exec(ctx, "UPDATE lapwing_data.latest SET seq = 0 WHERE partition = $1", partition) // messages have other numbers
+	return err
+}
+
 // move writes the positions behind the batch.
 func (s *session) move(ctx context.Context, tx pgx.Tx) error {
 	b := &s.batch
 	var partitions, seqs, rosters []int64
+	var received []*time.Time
 	for i := range b.to {
 		if s.owned[i] && b.to[i] > b.from[i] {
 			partitions, seqs, rosters = append(partitions, int64(i)), append(seqs, int64(b.to[i])), append(rosters, int64(s.rosters[i]))
+			received = append(received, instant(b.newest[i]))
 		}
 	}
-	var received *time.Time
-	if b.upTo > 0 {
-		t := time.UnixMilli(b.upTo)
-		received = &t
-	}
 	_, err := tx.Exec(ctx, `UPDATE lapwing_data.position p SET seq = n.seq, roster = n.roster, writer = $4,
-		received = coalesce($5, p.received), written = clock_timestamp()
-		FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS n(partition, seq, roster) WHERE p.partition = n.partition`,
+		received = coalesce(n.received, p.received), written = clock_timestamp()
+		FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $5::timestamptz[]) AS n(partition, seq, roster, received) WHERE p.partition = n.partition`,
 		partitions, seqs, rosters, s.p.opts.Member, received)
 	if err != nil {
 		return fmt.Errorf("move positions: %w", err)
@@ -177,6 +185,10 @@ func (s *session) noteGaps(ctx context.Context, tx pgx.Tx) error {
 			SELECT $1, $2, $3, $4, (SELECT received FROM lapwing_data.position WHERE partition = $1), $5, $6`,
 			g.partition, int64(s.p.streams[g.partition]), int64(g.from), int64(g.to), until, s.p.opts.Member)
 		if err != nil {
+			return fmt.Errorf("note a gap of partition %d: %w", g.partition, err)
+		}
+		// The states of all pairs are to be written anew, by this session or another.
+		if _, err := tx.Exec(ctx, "UPDATE lapwing_data.position SET complete = NULL WHERE partition = $1", g.partition); err != nil {
 			return fmt.Errorf("note a gap of partition %d: %w", g.partition, err)
 		}
 	}

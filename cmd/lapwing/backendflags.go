@@ -61,7 +61,8 @@ func postgresFlags(f *pflag.FlagSet, o *backend.Postgres) {
 	f.DurationVar(&o.Changes, "postgres-changes-retention", o.Changes, "how long PostgreSQL keeps changes of state; 0 for ever")
 	f.DurationVar(&o.Notifications, "postgres-notifications-retention", o.Notifications,
 		"how long PostgreSQL keeps notifications; 0 for ever")
-	f.IntVar(&o.PoolSize, "postgres-pool-size", o.PoolSize, "connections to PostgreSQL for reports, at most; pool_size of a definition PostgresConfig counts more, unless it is 0")
+	f.IntVar(&o.PoolSize, "postgres-pool-size", o.PoolSize,
+		"connections to PostgreSQL for reports, at most; pool_size of a definition PostgresConfig has priority unless it is 0")
 	f.Int64Var(&o.Journal.MaxBytes, "postgres-journal-bytes", o.Journal.MaxBytes,
 		"disk for changes that PostgreSQL does not have yet, in bytes; above it the oldest are given up")
 	f.DurationVar(&o.Journal.Keep, "postgres-journal-keep", o.Journal.Keep,

@@ -44,7 +44,8 @@ var backendZeros = append([]string{
 	"assets-rate-limit", "default-silenced-expiry-time", "event-log-flush-interval", "event-log-max-age", "event-log-max-bytes",
 	"event-log-partitions",
 	"max-silenced-expiry-time-allowed", "memory-limit", "namespace-quota-bytes", "namespace-quota-entities",
-	"namespace-quota-events", "nats-replicas", "orphan-ttl", "proxy-entity-ttl", "state-history-age", "trace-sample",
+	"namespace-quota-events", "nats-replicas", "orphan-ttl", "postgres-changes-retention", "postgres-events-retention",
+	"postgres-notifications-retention", "proxy-entity-ttl", "state-history-age", "trace-sample",
 }, metricZeros...)
 
 // backendSettings are the backend's options as flags.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,6 +39,7 @@ type segment struct {
 	id      uint64
 	size    int64
 	written time.Time
+	free    time.Time // since when trim knows that no partition needs it; zero while one does
 	entries int
 	last    map[key]uint64 // the newest message of each stream in it
 }
@@ -165,6 +167,11 @@ func (fs *files) write(b []byte, frames []Frame) error {
 		if err != nil {
 			return fmt.Errorf("begin a file: %w", err)
 		}
+		if err := syncDir(fs.dir); err != nil {
+			_ = f.Close()
+			_ = os.Remove(f.Name())
+			return fmt.Errorf("begin a file: %w", err)
+		}
 		fs.writer = f
 		fs.segments = append(fs.segments, &segment{id: fs.nextID, last: map[key]uint64{}})
 		fs.nextID++
@@ -177,6 +184,9 @@ func (fs *files) write(b []byte, frames []Frame) error {
 	if err != nil {
 		_ = fs.writer.Truncate(s.size) // or the reader passes over it as damage
 		fs.endWriter()
+		if s.size == 0 && os.Remove(fs.path(s.id)) == nil {
+			fs.segments = fs.segments[:len(fs.segments)-1]
+		}
 		return fmt.Errorf("write: %w", err)
 	}
 	s.size += int64(len(b))
@@ -196,6 +206,18 @@ func (fs *files) sync() error {
 	fs.mu.Unlock()
 	defer fs.mu.Lock()
 	return w.Sync()
+}
+
+// syncDir makes a new file's name survive a crash of the machine. Windows has no such call, and needs none.
+func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 func (fs *files) endWriter() {
@@ -224,14 +246,22 @@ func (fs *files) usage() (bytes, owed int64) {
 	return bytes, owed
 }
 
-// trim removes the oldest segments that no partition needs and that were written before a time.
-func (fs *files) trim(has []uint64, before time.Time) error {
+// trim removes the oldest segments that no partition has needed for a while.
+func (fs *files) trim(has []uint64, keep time.Duration) error {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	copy(fs.has, has)
+	now := time.Now()
+	for _, s := range fs.segments {
+		if s.owed(fs.parts, fs.has) {
+			s.free = time.Time{}
+		} else if s.free.IsZero() {
+			s.free = now
+		}
+	}
 	for len(fs.segments) > 0 {
 		s := fs.segments[0]
-		if len(fs.segments) == 1 && fs.writer != nil || s.owed(fs.parts, fs.has) || s.written.After(before) {
+		if len(fs.segments) == 1 && fs.writer != nil || s.free.IsZero() || now.Sub(s.free) < keep {
 			return nil
 		}
 		if err := fs.remove(); err != nil {

@@ -313,7 +313,10 @@ func (j *Journal) drop(p *partition) {
 // state.Options.Kept.
 func (j *Journal) Kept(partition int) uint64 {
 	p := j.parts[partition]
-	if safe := p.safe.Load(); j.on.Load() && j.position(partition) > safe {
+	p.mu.Lock()
+	begun := p.begun
+	p.mu.Unlock()
+	if safe := p.safe.Load(); begun && j.position(partition) > safe {
 		return safe + 1
 	}
 	return 0
@@ -418,7 +421,7 @@ func (j *Journal) bound() {
 }
 
 // Trim says up to which message PostgreSQL has each partition. Files are removed that it does not need any more.
-func (j *Journal) Trim(has []uint64) error { return j.files.trim(has, time.Now().Add(-j.opts.Keep)) }
+func (j *Journal) Trim(has []uint64) error { return j.files.trim(has, j.opts.Keep) }
 
 // Streams returns the numbers of the partitions' streams.
 func (j *Journal) Streams() []uint64 {
