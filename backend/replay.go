@@ -124,7 +124,7 @@ func addState(ev *resource.Event, e *postgres.StoredEvent) {
 	if c == nil {
 		return
 	}
-	c.Occurrences, c.OccurrencesWatermark = e.Occurrences, e.Occurrences
+	c.Occurrences, c.OccurrencesWatermark = e.Occurrences, e.OccurrencesWatermark
 	c.History = []resource.CheckHistory{{Status: c.Status, Executed: c.Executed}}
 	if e.Resolution {
 		c.History = append([]resource.CheckHistory{{Status: 1}}, c.History...)

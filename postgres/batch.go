@@ -72,8 +72,8 @@ type gap struct {
 }
 
 const (
-	eventColumns = "received, executed, pair_id, seq, occurrences, sub, partition, status, flags, duration, output, body"
-	eventCount   = 12
+	eventColumns = "received, executed, pair_id, seq, occurrences, watermark, sub, partition, status, flags, duration, output, body"
+	eventCount   = 13
 
 	changeColumns = "received, executed, pair_id, seq, sub, partition, status, flags, output"
 	changeCount   = 9
@@ -133,6 +133,7 @@ func (b *batch) add(partition int, e *journal.Entry, eventsFrom, changesFrom int
 		r.int8(pair)
 		r.int8(int64(e.Seq))
 		r.int8(e.Occurrences)
+		r.int8(e.OccurrencesWatermark)
 		r.int4(int32(e.Sub))
 		r.int4(int32(partition))
 		r.int4(int32(e.Status))

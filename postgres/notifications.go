@@ -27,7 +27,7 @@ const maxNotifications = 2000
 // notificationColumns are those of notificationRow.
 var notificationColumns = []string{
 	"at", "number", "status", "attempt", "millis", "events", "incident", "resolution", "final", "member", "namespace", "entity",
-	"check", "pipeline", "workflow", "handler", "type", "recipients", "result", "error", "output", "delivery", "event",
+	"check", "pipeline", "workflow", "handler", "type", "recipients", "merged", "result", "error", "output", "delivery", "event",
 }
 
 // notify gives notifications a turn: one transaction at most. more says that there is work for another one.
@@ -149,10 +149,14 @@ func (s *session) notificationRow(n *notification.Notification, at time.Time) []
 	for i, r := range n.Recipients {
 		recipients[i] = text(r)
 	}
+	merged := make([]string, len(n.Merged))
+	for i, m := range n.Merged {
+		merged[i] = text(m.Entity + "/" + m.Check)
+	}
 	return []any{
 		at, int64(n.Number), int32(n.Status), small(n.Attempt), small(n.Millis), small(n.Events), n.Incident, n.Resolution, n.Final,
 		text(s.p.opts.Member), text(n.Namespace), text(n.Entity), text(n.Check), text(n.Pipeline), text(n.Workflow), text(n.Handler),
-		text(n.Type), recipients, text(n.Result), text(n.Error), text(n.Output), text(n.ID), text(n.EventID),
+		text(n.Type), recipients, merged, text(n.Result), text(n.Error), text(n.Output), text(n.ID), text(n.EventID),
 	}
 }
 

@@ -354,7 +354,7 @@ func (s *session) expire(ctx context.Context) error {
 	if !s.owned[0] || time.Since(s.expired) < expireEvery {
 		return nil
 	}
-	now := time.Now()
+	now, next := time.Now(), expireEvery
 	for _, t := range []*spans{&s.events, &s.changes, &s.notifications.spans} {
 		err := s.bounded(ctx, func(ctx context.Context) error {
 			dropped, err := t.expire(ctx, s.conn, now)
@@ -368,8 +368,9 @@ func (s *session) expire(ctx context.Context) error {
 		}
 		if err != nil {
 			s.p.rare.Warn("old rows stay in PostgreSQL until the next try", t.table, "err", err)
+			next = time.Minute
 		}
 	}
-	s.expired = now
+	s.expired = now.Add(next - expireEvery)
 	return nil
 }

@@ -337,10 +337,7 @@ func (s *session) resynchroniseOne(ctx context.Context, partition int) error {
 		return err
 	}
 	begin, _ := s.p.opts.State.Folded(partition)
-	for pair := range s.p.opts.State.Pairs("") {
-		if pair.Partition != partition {
-			continue
-		}
+	for pair := range s.p.opts.State.PairsIn(partition) {
 		ev, err := s.p.opts.State.Event(pair.Namespace, pair.Entity, pair.Check)
 		if errors.Is(err, state.ErrNotFound) || err == nil && ev.Check == nil {
 			continue

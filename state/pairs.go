@@ -9,7 +9,6 @@ import (
 // Pair describes an entity's check from memory.
 type Pair struct {
 	Namespace, Entity, Check string
-	Partition                int
 	Seq                      uint64 // the message of its newest event
 	Received                 int64  // when its newest event was received, Unix milliseconds
 	Due                      int64  // its deadline, Unix milliseconds; 0 if it has none
@@ -23,9 +22,18 @@ type Pair struct {
 // Pairs returns all pairs of a namespace, or of all for "", in no order. Pairs that are added or deleted during the
 // iteration may be missing.
 func (s *State) Pairs(namespace string) iter.Seq[Pair] {
+	return pairs(s.parts, namespace)
+}
+
+// PairsIn is Pairs for all namespaces of one partition.
+func (s *State) PairsIn(partition int) iter.Seq[Pair] {
+	return pairs(s.parts[partition:partition+1], "")
+}
+
+func pairs(parts []*partition, namespace string) iter.Seq[Pair] {
 	return func(yield func(Pair) bool) {
 		var found []Pair
-		for _, p := range s.parts {
+		for _, p := range parts {
 			for first, more := uint32(0), true; more; first += chunkLen {
 				found = found[:0]
 				p.mu.Lock()
@@ -67,7 +75,7 @@ func (p *partition) describe(slot uint32) Pair {
 	pr := p.at(slot)
 	e, wide := &p.entities[pr.entity], p.wideOf(pr)
 	d := Pair{
-		Namespace: e.namespace, Entity: e.name, Check: p.checks.name(pr.check), Partition: p.id, Seq: pr.pos >> subBits, Received: pr.received, Due: pr.due,
+		Namespace: e.namespace, Entity: e.name, Check: p.checks.name(pr.check), Seq: pr.pos >> subBits, Received: pr.received, Due: pr.due,
 		Status: pr.status(wide), Executed: pr.lastExecuted(wide), Ran: int64(pr.ran),
 	}
 	if pr.traits != 0 {

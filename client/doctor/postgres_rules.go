@@ -221,8 +221,8 @@ func postgresTableScale(g *PostgresFacts) (found []Finding) {
 			Detail: fmt.Sprintf("Its %s were updated %s times. Autovacuum waits until %s of them are dead.",
 				count(t.Live, "row"), number(t.Updates), percent(share)),
 			Advice:  "Vacuum it early and often: each time is then short, and its pages stay in memory.",
-			Present: fmt.Sprint("autovacuum_vacuum_scale_factor ", share), Recommended: "0.02",
-			SQL: []string{fmt.Sprintf("ALTER TABLE %s SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);", qualified(t.Name))},
+			Present: fmt.Sprint("autovacuum_vacuum_scale_factor ", share), Recommended: "0.05",
+			SQL: []string{fmt.Sprintf("ALTER TABLE %s SET (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);", qualified(t.Name))},
 		})
 	}
 	return found
@@ -325,13 +325,13 @@ func postgresHotUpdates(g *PostgresFacts) (found []Finding) {
 			Detail: fmt.Sprintf("Of %s, %s changed all indexes too. A heap-only update needs free space in the row's page, and no changed column with an index.",
 				count(t.Updates, "update"), number(t.Updates-t.Hot)),
 		}
-		if fill, ok := g.option(t, "fillfactor"); !ok || fill > 70 {
-			f.Present, f.Recommended = "fillfactor 100", "70"
+		if fill, ok := g.option(t, "fillfactor"); !ok || fill > 50 {
+			f.Present, f.Recommended = "fillfactor 100", "50"
 			if ok {
 				f.Present = fmt.Sprint("fillfactor ", fill)
 			}
 			f.Advice = "Leave space in the pages. VACUUM FULL rewrites the table at once and locks it; without it pages change as they are filled again."
-			f.SQL = []string{fmt.Sprintf("ALTER TABLE %s SET (fillfactor = 70);", qualified(t.Name)), fmt.Sprintf("VACUUM FULL %s;", qualified(t.Name))}
+			f.SQL = []string{fmt.Sprintf("ALTER TABLE %s SET (fillfactor = 50);", qualified(t.Name)), fmt.Sprintf("VACUUM FULL %s;", qualified(t.Name))}
 		} else {
 			f.Advice = "There is space, so an index is the cause: drop those that you have added on columns that each result changes, " +
 				"as received or executed. This lists them:"

@@ -47,7 +47,7 @@ func wellPostgres() *doctor.PostgresFacts {
 		Tables: []doctor.PostgresTable{
 			{
 				Name: "lapwing_data.latest", Live: 1e5, Dead: 1000, Inserts: 1e5, Updates: 5e7, Hot: 4.9e7, Vacuumed: 60, Size: 1e8,
-				Options: map[string]string{"autovacuum_vacuum_scale_factor": "0.02", "fillfactor": "70"},
+				Options: map[string]string{"autovacuum_vacuum_scale_factor": "0.05", "fillfactor": "50"},
 			},
 			{Name: "lapwing_data.event_1", Parent: "lapwing_data.event", Live: 1e7, Inserts: 1e7, Vacuumed: math.Inf(1), Size: 2e9},
 		},
@@ -145,8 +145,8 @@ func TestPostgresRules(t *testing.T) {
 	latest(func(t *doctor.PostgresTable) { delete(t.Options, "autovacuum_vacuum_scale_factor") },
 		"warning lapwing_data.latest: ALTER TABLE lapwing_data.latest SET (autovacuum_vacuum_scale_factor = 0.02")
 	latest(func(t *doctor.PostgresTable) { t.Hot = 3e7 }, "warning lapwing_data.latest: pg_get_indexdef")
-	latest(func(t *doctor.PostgresTable) { t.Hot, t.Options["fillfactor"] = 3e7, "100" }, "warning lapwing_data.latest: SET (fillfactor = 70);")
-	latest(func(t *doctor.PostgresTable) { t.Hot = 3e7; delete(t.Options, "fillfactor") }, "warning lapwing_data.latest: SET (fillfactor = 70);")
+	latest(func(t *doctor.PostgresTable) { t.Hot, t.Options["fillfactor"] = 3e7, "100" }, "warning lapwing_data.latest: SET (fillfactor = 50);")
+	latest(func(t *doctor.PostgresTable) { t.Hot = 3e7; delete(t.Options, "fillfactor") }, "warning lapwing_data.latest: SET (fillfactor = 50);")
 
 	setting("autovacuum_vacuum_insert_scale_factor", "0.9", "warning autovacuum_vacuum_insert_scale_factor: '0.2'")
 	setting("autovacuum_vacuum_insert_scale_factor", "0.01", "warning autovacuum_vacuum_insert_scale_factor: '0.2'")
@@ -295,7 +295,7 @@ func examine(t *testing.T, dsn string) *doctor.PostgresReport {
 // lapwingTables are as a backend makes them, with 20,000 rows of results and a partition of events.
 var lapwingTables = []string{
 	"CREATE SCHEMA lapwing_data",
-	"CREATE TABLE lapwing_data.latest (pair_id bigint PRIMARY KEY, received timestamptz) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02)",
+	"CREATE TABLE lapwing_data.latest (pair_id bigint PRIMARY KEY, received timestamptz) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05)",
 	"CREATE TABLE lapwing_data.event (received timestamptz, pair_id bigint) PARTITION BY RANGE (received)",
 	"CREATE TABLE lapwing_data.event_p2030_01_02 PARTITION OF lapwing_data.event FOR VALUES FROM ('2030-01-02') TO ('2030-01-03')",
 	"INSERT INTO lapwing_data.latest SELECT n, now() FROM generate_series(1, 20000) n",

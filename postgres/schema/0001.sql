@@ -59,6 +59,7 @@ CREATE TABLE lapwing_data.event (
     pair_id     bigint NOT NULL,
     seq         bigint NOT NULL,
     occurrences bigint NOT NULL,
+    watermark   bigint NOT NULL,
     sub         int NOT NULL,
     partition   int NOT NULL,
     status      int NOT NULL,
@@ -104,6 +105,7 @@ CREATE TABLE lapwing_data.notification (
     handler     text NOT NULL,
     type        text NOT NULL,
     recipients  text[] NOT NULL,
+    merged      text[] NOT NULL,     -- ENTITY/CHECK of the events that went out with it, the first 200
     result      text NOT NULL,
     error       text NOT NULL,
     output      text NOT NULL,
@@ -169,19 +171,19 @@ LEFT JOIN lapwing.checks c ON c.namespace = p.namespace AND c.name = p."check" A
 CREATE VIEW lapwing.state_changes AS
 SELECT s.received, p.namespace, p.entity, p."check", s.status, lapwing_data.state_of(s.status, s.flags) AS state,
     s.flags & 32 <> 0 AS silenced, s.flags & 128 <> 0 AS missing, s.executed, s.output,
-    s.partition || '-' || s.seq || '-' || s.sub AS event
+    s.partition || '-' || s.seq || '-' || s.sub AS event, s.partition, s.seq, s.sub
 FROM lapwing_data.state_change s JOIN lapwing_data.pair p ON p.id = s.pair_id WHERE s.flags & 4 <> 0;
 
 CREATE VIEW lapwing.events AS
 SELECT v.received, p.namespace, p.entity, p."check", v.status, lapwing_data.state_of(v.status, v.flags) AS state,
     v.occurrences, v.executed, v.duration, v.flags & 8 <> 0 AS incident, v.flags & 16 <> 0 AS resolution,
     v.flags & 32 <> 0 AS silenced, v.flags & 128 <> 0 AS missing, v.flags & 256 <> 0 AS metrics, v.output,
-    v.partition || '-' || v.seq || '-' || v.sub AS event
+    v.partition || '-' || v.seq || '-' || v.sub AS event, v.partition, v.seq, v.sub
 FROM lapwing_data.event v JOIN lapwing_data.pair p ON p.id = v.pair_id;
 
 CREATE VIEW lapwing.notifications AS
 SELECT at, namespace, entity, "check", status, incident, resolution, pipeline, workflow, handler, type, recipients,
-    result, attempt, final, millis, events, error, output, delivery, event, member
+    result, attempt, final, millis, events, merged, error, output, delivery, event, member
 FROM lapwing_data.notification;
 
 CREATE VIEW lapwing.gaps AS

@@ -10,7 +10,7 @@ INSERT INTO lapwing_data.latest SELECT id, 900, now() - interval '1 minute', now
     CASE WHEN entity = 'web2' THEN 2 ELSE 0 END, CASE WHEN entity = 'web2' THEN 64 + 8 ELSE 0 END, 0, 'output'
 FROM lapwing_data.pair;
 
-INSERT INTO lapwing_data.event SELECT now() - n * interval '10 minutes', now() - n * interval '10 minutes', id, 900 - n, 1, 0, 0,
+INSERT INTO lapwing_data.event SELECT now() - n * interval '10 minutes', now() - n * interval '10 minutes', id, 900 - n, 1, 1, 0, 0,
     n % 3, CASE WHEN n % 3 > 0 THEN 8 ELSE 16 END, 0.25, 'output', ''
 FROM lapwing_data.pair, generate_series(0, 100) AS n;
 
@@ -27,7 +27,7 @@ INSERT INTO lapwing_data.state_change SELECT now() - n * interval '5 minutes', n
 FROM generate_series(0, 9) AS n;
 
 INSERT INTO lapwing_data.notification SELECT now() - n * interval '1 hour', n, 2, 1, 35, 1, true, false, true, 'b1', 'default', 'web1', 'disk',
-    'alert', 'mail', 'mail', 'email', ARRAY['alice@example.org', 'bob@example.org'], CASE WHEN n % 4 = 3 THEN 'failed' ELSE 'ok' END, '', '',
+    'alert', 'mail', 'mail', 'email', ARRAY['alice@example.org', 'bob@example.org'], ARRAY['web2/disk'], CASE WHEN n % 4 = 3 THEN 'failed' ELSE 'ok' END, '', '',
     'd' || n, '0-900-0'
 FROM generate_series(1, 5) AS n;
 
