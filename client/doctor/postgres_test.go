@@ -143,7 +143,7 @@ func TestPostgresRules(t *testing.T) {
 	latest(func(t *doctor.PostgresTable) { t.Dead = 3e4 }, "warning lapwing_data.latest: VACUUM (ANALYZE) lapwing_data.latest;")
 	latest(func(t *doctor.PostgresTable) { t.Dead, t.Live = 3000, 1000 })
 	latest(func(t *doctor.PostgresTable) { delete(t.Options, "autovacuum_vacuum_scale_factor") },
-		"warning lapwing_data.latest: ALTER TABLE lapwing_data.latest SET (autovacuum_vacuum_scale_factor = 0.02")
+		"warning lapwing_data.latest: ALTER TABLE lapwing_data.latest SET (autovacuum_vacuum_scale_factor = 0.05")
 	latest(func(t *doctor.PostgresTable) { t.Hot = 3e7 }, "warning lapwing_data.latest: pg_get_indexdef")
 	latest(func(t *doctor.PostgresTable) { t.Hot, t.Options["fillfactor"] = 3e7, "100" }, "warning lapwing_data.latest: SET (fillfactor = 50);")
 	latest(func(t *doctor.PostgresTable) { t.Hot = 3e7; delete(t.Options, "fillfactor") }, "warning lapwing_data.latest: SET (fillfactor = 50);")
