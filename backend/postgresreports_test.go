@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +25,7 @@ func TestPostgresReports(t *testing.T) {
 			output string
 		}
 		var (
+			mu     sync.Mutex // guards what the looks read and write
 			events []event
 			refuse error
 			acts   = true
@@ -34,8 +36,14 @@ func TestPostgresReports(t *testing.T) {
 		other := one
 		other.Member = "b2"
 		r := &postgresReports{
-			status: func(context.Context) []api.PostgresStatus { return []api.PostgresStatus{one, other} },
+			status: func(context.Context) []api.PostgresStatus {
+				mu.Lock()
+				defer mu.Unlock()
+				return []api.PostgresStatus{one, other}
+			},
 			report: func(_ context.Context, namespace, check string, status uint32, output string) error {
+				mu.Lock()
+				defer mu.Unlock()
 				if namespace != "default" || check != "postgres" {
 					t.Errorf("event of %s/%s", namespace, check)
 				}
@@ -45,23 +53,34 @@ func TestPostgresReports(t *testing.T) {
 				return refuse
 			},
 			open: func() uint32 {
+				mu.Lock()
+				defer mu.Unlock()
 				if len(events) == 0 {
 					return 0
 				}
 				return events[len(events)-1].status
 			},
-			acts: func() bool { return acts }, rare: rarelog.New(slog.New(slog.DiscardHandler)), cancel: func() {},
+			acts: func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return acts
+			},
+			rare: rarelog.New(slog.New(slog.DiscardHandler)), cancel: func() {},
 		}
 		if err := r.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = r.Stop() }()
+		mu.Lock()
+		defer mu.Unlock() // before Stop
 		// after waits, and expects further events.
 		after := func(wait time.Duration, want ...uint32) {
 			t.Helper()
 			before := len(events)
+			mu.Unlock()
 			time.Sleep(wait)
 			synctest.Wait()
+			mu.Lock()
 			var got []uint32
 			for _, e := range events[before:] {
 				got = append(got, e.status)

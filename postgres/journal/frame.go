@@ -28,8 +28,9 @@ const (
 	headerSize   = 64
 	frameMagic   = 0x1df7504c
 	frameVersion = 1
-	// maxFrame bounds the entries of a frame, in bytes: a frame with all that may wait is shorter.
-	maxFrame = 1 << 30
+	// maxFrame bounds the entries of a frame, in bytes: a frame with all that may wait is shorter. Its compressed length
+	// must fit into 32 bits with their sign.
+	maxFrame = 256 << 20
 )
 
 // castagnoli is immutable.
