@@ -108,7 +108,8 @@ func DefaultOptions() Options {
 	o := Options{
 		APIListenAddress: "[::]:8080", APIWriteTimeout: 15 * time.Second, AgentHost: "[::]", AgentPort: 8081,
 		PhaseHash: "md5", Admin: auth.SeedOptions{Username: "admin"},
-		Log: eventlog.DefaultOptions(), EventFile: eventfile.DefaultOptions(), State: state.DefaultOptions(), Config: config.DefaultOptions(), Audit: audit.DefaultOptions(),
+		Log: eventlog.DefaultOptions(), EventFile: eventfile.DefaultOptions(), State: state.DefaultOptions(),
+		Config: config.DefaultOptions(), Audit: audit.DefaultOptions(),
 		Auth: auth.DefaultOptions(), Expressions: filter.DefaultPoolOptions(), Assets: asset.DefaultOptions(),
 		Mirror: asset.DefaultMirrorOptions(), Send: send.DefaultOptions(), Handler: handler.DefaultOptions(),
 		Trace: trace.DefaultOptions(), Notification: notification.DefaultOptions(), Intake: intake.DefaultOptions(),

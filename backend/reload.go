@@ -15,7 +15,8 @@ const fetchTimeout = 30 * time.Second
 
 // Reload takes over the options that may change while the backend runs: the TLS files and lists of revoked certificates,
 // which are read again even if their names are the same, the limits of the API, and Log.MinFree. All others are left as they
-// are. The event log file is opened again. On an error all is as it was before, except for lists of revoked certificates, which are replaced one by one.
+// are. The event log file is opened again. On an error all is as it was before, except for lists of revoked
+// certificates, which are replaced one by one.
 func (b *Backend) Reload(ctx context.Context, opts Options) error {
 	if err := b.turn.take(ctx); err != nil {
 		return err

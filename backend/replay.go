@@ -170,7 +170,7 @@ func (r *replay) send(ctx context.Context, ev *resource.Event, one *workflow.Rep
 		one.Verdict, one.Reason = trace.Dropped, made.Error
 	}
 	one.Attempts = []trace.Attempt{made}
-	if h.Type != "graphite" && h.Type != "influx" { // as for other deliveries: they notify no one
+	if !h.StoresPoints() { // as for other deliveries
 		r.notify(&notification.Notification{
 			At: made.At, Millis: made.Millis, Header: one.Header, Type: h.Type, Recipients: res.Recipients, Result: made.Result,
 			Attempt: 1, Final: true, Error: made.Error, Output: made.Output, Events: 1,

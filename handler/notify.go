@@ -11,7 +11,7 @@ import (
 // Handlers that write points to a store notify no one, and there may be thousands of such attempts in a second: they
 // would drive the others out of the history.
 func (d *Dispatcher) notify(h *resource.Handler, of *delivery.Header, nth int, at *attempt, group []*member) {
-	if d.opts.Notify == nil || len(at.attempts) == 0 || h.Type == "graphite" || h.Type == "influx" {
+	if d.opts.Notify == nil || len(at.attempts) == 0 || h.StoresPoints() {
 		return
 	}
 	made := &at.attempts[0]

@@ -21,8 +21,8 @@ import (
 )
 
 // BenchmarkWrite compares what the projection writes of events with an upsert for each event, which is how Sensu writes
-// them: one row a check and entity, with its history in arrays and the whole event, by 50 goroutines over 24 connections. The events are the same, 100,000
-// pairs in turns; the projection writes each of them to lapwing_data.event too. CPU is of the server's processes and of
+// them: one row a check and entity, with its history in arrays and the whole event, by 50
+// goroutines over 24 connections. The events are the same, 100,000 pairs in turns; the projection writes each of them to lapwing_data.event too. CPU is of the server's processes and of
 // this one.
 //
 //	go test ./postgres -run xxx -bench Write -benchtime 300000x

@@ -128,7 +128,8 @@ func (r *Events) read(ctx context.Context, to time.Time) (page []StoredEvent, fu
 	if r.last != nil {
 		after = *r.last
 	}
-	found, err := r.conn.Query(ctx, `SELECT v.received, v.partition, v.seq, v.sub, p.entity, p."check", v.status, v.occurrences, v.watermark, v.flags, v.body
+	found, err := r.conn.Query(ctx, `SELECT v.received, v.partition, v.seq, v.sub, p.entity, p."check", v.status,
+		v.occurrences, v.watermark, v.flags, v.body
 		FROM lapwing_data.event v JOIN lapwing_data.pair p ON p.id = v.pair_id
 		WHERE v.received >= $1 AND v.received < $2 AND (v.received, v.partition, v.seq, v.sub) > ($1, $3::int, $4::bigint, $5::int)
 		AND p.namespace = $6 AND ($7 = '' OR p.entity = $7) AND ($8 = '' OR p."check" = $8)
@@ -141,7 +142,8 @@ func (r *Events) read(ctx context.Context, to time.Time) (page []StoredEvent, fu
 	for size := 0; found.Next(); {
 		var e StoredEvent
 		var status, flags int32
-		err := found.Scan(&e.Received, &e.Partition, &e.Seq, &e.Sub, &e.Entity, &e.Check, &status, &e.Occurrences, &e.OccurrencesWatermark, &flags, &e.Body)
+		err := found.Scan(&e.Received, &e.Partition, &e.Seq, &e.Sub, &e.Entity, &e.Check, &status,
+			&e.Occurrences, &e.OccurrencesWatermark, &flags, &e.Body)
 		if err != nil {
 			return nil, false, err
 		}

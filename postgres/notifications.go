@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -108,7 +107,8 @@ func (s *session) writeNotifications(ctx context.Context, list []notification.No
 		if err := s.fenceNotifications(ctx, tx); err != nil {
 			return err
 		}
-		_, err := tx.CopyFrom(ctx, pgx.Identifier(strings.Split("lapwing_data."+tableNotification, ".")), notificationColumns, pgx.CopyFromRows(rows))
+		_, err := tx.CopyFrom(ctx, pgx.Identifier{"lapwing_data", tableNotification}, notificationColumns,
+			pgx.CopyFromRows(rows))
 		if err != nil {
 			return fmt.Errorf("write %d notifications: %w", len(rows), err)
 		}
@@ -134,7 +134,8 @@ func (s *session) fenceNotifications(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("begin the position of notifications: %w", err)
 	}
 	var number int64
-	err = tx.QueryRow(ctx, "SELECT number FROM lapwing_data.notification_position WHERE member = $1 FOR UPDATE", s.p.opts.MemberID).Scan(&number)
+	err = tx.QueryRow(ctx, "SELECT number FROM lapwing_data.notification_position WHERE member = $1 FOR UPDATE",
+		s.p.opts.MemberID).Scan(&number)
 	if err != nil {
 		return fmt.Errorf("lock the position of notifications: %w", err)
 	}

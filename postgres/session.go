@@ -22,7 +22,7 @@ type session struct {
 	batch    batch
 
 	has     []uint64 // the newest written message of each partition
-	at      []uint64 // the newest message that the reader has passed
+	at      []uint64 // the newest message that the reader has passed; more than has if no rows came with it
 	owned   []bool
 	rosters []uint64
 	fresh   []bool // the database has no position of the partition
@@ -95,7 +95,8 @@ func (p *Projection) session(ctx context.Context, settings Settings) error {
 	n := len(p.streams)
 	s := &session{
 		p: p, settings: settings, conn: conn, reader: p.opts.Journal.Reader(), pairs: map[int64]known{},
-		has: make([]uint64, n), at: make([]uint64, n), owned: make([]bool, n), rosters: make([]uint64, n), fresh: make([]bool, n), resync: make([]bool, n),
+		has: make([]uint64, n), at: make([]uint64, n), owned: make([]bool, n), rosters: make([]uint64, n),
+		fresh: make([]bool, n), resync: make([]bool, n),
 		events:  spans{table: tableEvent, keep: settings.Events, exist: map[int64]struct{}{}},
 		changes: spans{table: tableChange, monthly: true, keep: settings.Changes, exist: map[int64]struct{}{}},
 	}

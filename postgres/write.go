@@ -166,7 +166,8 @@ func (s *session) move(ctx context.Context, tx pgx.Tx) error {
 	}
 	_, err := tx.Exec(ctx, `UPDATE lapwing_data.position p SET seq = n.seq, roster = n.roster, writer = $4,
 		received = coalesce(n.received, p.received), written = clock_timestamp()
-		FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $5::timestamptz[]) AS n(partition, seq, roster, received) WHERE p.partition = n.partition`,
+		FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $5::timestamptz[]) AS n(partition, seq, roster, received)
+		WHERE p.partition = n.partition`,
 		partitions, seqs, rosters, s.p.opts.Member, received)
 	if err != nil {
 		return fmt.Errorf("move positions: %w", err)

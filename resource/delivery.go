@@ -13,6 +13,9 @@ const (
 	maxGroupFields = 16
 )
 
+// StoresPoints reports whether the handler writes metric points to a store. Such a handler notifies no one.
+func (h *Handler) StoresPoints() bool { return h.Type == "graphite" || h.Type == "influx" }
+
 // validateDelivery checks when and how often the handler is tried, and what goes out together.
 func (h *Handler) validateDelivery() error {
 	if h.Concurrency > maxConcurrency {

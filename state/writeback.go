@@ -186,8 +186,9 @@ func (p *partition) lookAtKept() {
 	}
 }
 
-// holds reports whether an item must not be stored yet, because a replay must return its newest event again. A pair that gets an event between any two write-backs would hold the log back for ever, so it is stored
-// when twice MaxReplay would have to be replayed. The caller holds mu.
+// holds reports whether an item must not be stored yet, because a replay must return its newest event again. A pair that
+// gets an event between any two write-backs would hold the log back for ever, so it is stored when twice MaxReplay would
+// have to be replayed. The caller holds mu.
 func (p *partition) holds(it *dirtyItem) bool {
 	if p.first == 0 || p.dirty.read-it.read >= 2*p.state.share.maxReplay {
 		return false

@@ -14,7 +14,7 @@ import (
 )
 
 // notMetrics are string literals that look like the name of a metric.
-var notMetrics = map[string]bool{}
+var notMetrics = map[string]bool{"lapwing_data": true}
 
 func TestMetricsAreListed(t *testing.T) {
 	for _, problem := range metricProblems(files(t), document(t, "docs/metrics.md")) {

@@ -102,7 +102,8 @@ var layers = []layer{
 	{"api", "aggregate api/openapi audit auth backup config delivery filter inhibit metric/series notification postgres queue report " +
 		"report/page selector silence state substitute trace",
 		"HTTP in front of snapshot and state; events go in through an interface"},
-	{"postgres", "config notification postgres/journal report resource state", "a copy in SQL; follows the fold through its journal, and is asked by none on the path"},
+	{"postgres", "config notification postgres/journal report resource state",
+		"a copy in SQL; follows the fold through its journal, and is asked by none on the path"},
 	{"postgres/journal", "eventlog state", "the fold's changes on disk until PostgreSQL has them"},
 	{"report", "", "figures from changes of state; asks a source of the caller's"},
 	{"report/page", "report", "a report as CSV or a page"},
