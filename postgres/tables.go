@@ -64,12 +64,12 @@ func (s *spans) ensure(ctx context.Context, conn *pgx.Conn, t time.Time) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
 			return err
 		}
-		name := s.name(start)
-		if exists, err := tableExists(ctx, conn, name); err != nil || exists {
+		name, exists, err := s.find(ctx, conn, start)
+		if err != nil || exists {
 			return err
 		}
 		const day = "2006-01-02 15:04:05+00"
-		_, err := tx.Exec(ctx, fmt.Sprintf(`CREATE TABLE lapwing_data.%[1]s (LIKE lapwing_data.%[2]s INCLUDING ALL EXCLUDING INDEXES);
+		_, err = tx.Exec(ctx, fmt.Sprintf(`CREATE TABLE lapwing_data.%[1]s (LIKE lapwing_data.%[2]s INCLUDING ALL EXCLUDING INDEXES);
 			ALTER TABLE lapwing_data.%[2]s ATTACH PARTITION lapwing_data.%[1]s FOR VALUES FROM ('%[3]s') TO ('%[4]s')`,
 			name, s.table, start.Format(day), s.end(start).Format(day)), pgx.QueryExecModeSimpleProtocol)
 		return err
@@ -79,6 +79,35 @@ func (s *spans) ensure(ctx context.Context, conn *pgx.Conn, t time.Time) error {
 	}
 	s.exist[start.Unix()] = struct{}{}
 	return nil
+}
+
+// find reports whether the partition exists that begins at a time. If not, it returns a name for it: an administrator may
+// have detached the table with the first name, and keep it.
+func (s *spans) find(ctx context.Context, conn *pgx.Conn, start time.Time) (name string, exists bool, err error) {
+	found, err := conn.Query(ctx, `SELECT c.relname::text, i.inhparent IS NOT NULL FROM pg_catalog.pg_class c
+		LEFT JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid AND i.inhparent = ('lapwing_data.' || $2::text)::regclass
+		WHERE c.relnamespace = 'lapwing_data'::regnamespace AND starts_with(c.relname, $1)`, s.name(start), s.table)
+	if err != nil {
+		return "", false, err
+	}
+	taken := map[string]bool{}
+	var attached bool
+	_, err = pgx.ForEachRow(found, []any{&name, &attached}, func() error {
+		taken[name] = true
+		exists = exists || attached
+		return nil
+	})
+	name = s.name(start)
+	for i := 1; taken[name]; i++ {
+		name = fmt.Sprintf("%s_%d", s.name(start), i)
+	}
+	return name, exists, err
+}
+
+// startOf returns when a partition begins by its name, which find gave it.
+func (s *spans) startOf(name string) (time.Time, error) {
+	day, _, _ := strings.Cut(strings.TrimPrefix(name, s.table+"_"), "_")
+	return time.Parse(spanFormat, day)
 }
 
 // carryStates copies the newest state of each pair in a partition to the begin of the next one: a check may not change
@@ -104,7 +133,7 @@ func (s *spans) expire(ctx context.Context, conn *pgx.Conn, now time.Time) (drop
 		return nil, fmt.Errorf("list the partitions of lapwing_data.%s: %w", s.table, err)
 	}
 	for _, name := range names {
-		start, err := time.Parse(spanFormat, strings.TrimPrefix(name, s.table+"_"))
+		start, err := s.startOf(name)
 		if err != nil || s.end(start).UnixMilli() > s.cutoff(now) {
 			continue
 		}
