@@ -64,12 +64,23 @@ type batch struct {
 	received        []int64 // when each frame's first event was received
 }
 
-// gap is a range of messages that the journal does not have.
+// gap is a range of messages of which PostgreSQL will not have all changes.
 type gap struct {
 	partition int
 	from, to  uint64
 	until     int64 // Unix milliseconds; 0 if it is not known
+	changes   int   // that PostgreSQL refused; 0 if none of the range is there
+	reason    string
 }
+
+// Why there is a gap.
+const (
+	notInJournal = "the journal does not have them"
+	notReadable  = "the journal cannot be read"
+)
+
+// cutoffs are the times before which rows are left out, in Unix milliseconds.
+type cutoffs struct{ events, changes int64 }
 
 const (
 	eventColumns = "received, executed, pair_id, seq, occurrences, watermark, sub, partition, status, flags, duration, output, body"
@@ -80,20 +91,23 @@ const (
 )
 
 func (b *batch) reset(from, to []uint64) {
+	b.removeRows()
+	b.newest = make([]int64, len(from))
+	b.from, b.to = append(b.from[:0], from...), append(b.to[:0], to...)
+	b.gaps, b.received = b.gaps[:0], b.received[:0]
+}
+
+// removeRows leaves the positions alone.
+func (b *batch) removeRows() {
 	b.events.reset(eventCount)
 	b.changes.reset(changeCount)
 	b.latest = b.latest[:0]
-	clear(b.byPair)
 	if b.byPair == nil {
-		b.byPair = map[int64]int{}
+		b.byPair, b.days = map[int64]int{}, map[int64]struct{}{}
 	}
-	b.count, b.day, b.newest = 0, math.MinInt64, make([]int64, len(from))
+	clear(b.byPair)
 	clear(b.days)
-	if b.days == nil {
-		b.days = map[int64]struct{}{}
-	}
-	b.from, b.to = append(b.from[:0], from...), append(b.to[:0], to...)
-	b.gaps, b.received = b.gaps[:0], b.received[:0]
+	b.count, b.day = 0, math.MinInt64
 }
 
 // upTo returns when the newest event was received of the partition that is furthest behind, in Unix milliseconds; 0
@@ -109,8 +123,8 @@ func (b *batch) upTo() (least int64) {
 
 func (b *batch) size() int { return len(b.events.b) + len(b.changes.b) }
 
-// add adds a change. Rows that would be older than the cutoffs are left out.
-func (b *batch) add(partition int, e *journal.Entry, eventsFrom, changesFrom int64, pairs map[int64]known) {
+// add adds a change.
+func (b *batch) add(partition int, e *journal.Entry, from cutoffs, pairs map[int64]known) {
 	pair := pairID(e.Namespace, e.Entity, e.Check)
 	e.Received = min(max(e.Received, 0), lastDay) // or no table can be named for its day
 	b.count++
@@ -123,7 +137,7 @@ func (b *batch) add(partition int, e *journal.Entry, eventsFrom, changesFrom int
 	if !deleted {
 		output = resource.PeekOutput(e.Body)
 	}
-	if !deleted && e.Received >= eventsFrom {
+	if !deleted && e.Received >= from.events {
 		b.span(e.Received)
 		run, _ := resource.PeekRun(e.Body) // an event that cannot be read has no duration
 		r := &b.events
@@ -143,7 +157,7 @@ func (b *batch) add(partition int, e *journal.Entry, eventsFrom, changesFrom int
 		r.bytes(e.Body)
 	}
 	short := beginning(output, shortOutput)
-	if e.Flags&journal.Changed != 0 && e.Flags&journal.Stateless == 0 && e.Received >= changesFrom {
+	if e.Flags&journal.Changed != 0 && e.Flags&journal.Stateless == 0 && e.Received >= from.changes {
 		b.span(e.Received)
 		r := &b.changes
 		r.begin()

@@ -103,7 +103,8 @@ func (b *bed) open(db *pebble.DB, dir, dsn string, change func(*journal.Options,
 	}
 	o := Options{
 		Member: "m", Interval: 5 * time.Millisecond, RetryMax: 100 * time.Millisecond, Registerer: one.reg,
-		Owns: func(int) (uint64, bool) { return 1, one.owns.Load() },
+		Patience: 100 * time.Millisecond,
+		Owns:     func(int) (uint64, bool) { return 1, one.owns.Load() },
 	}
 	settings := Settings{DSN: dsn}
 	if change != nil {
@@ -179,12 +180,12 @@ func event(entity, name string, status uint32, executed int64, output string) ev
 // settled waits until PostgreSQL has all of the log.
 func (b *bed) settled() {
 	b.t.Helper()
-	testbroker.Eventually(b.t, b.behind)
+	testbroker.Eventually(b.t, func() error { return b.behind(b.backend) })
 }
 
-// behind returns what PostgreSQL lacks of the log, or nil.
-func (b *bed) behind() error {
-	s := b.writer.Status()
+// behind returns what PostgreSQL lacks of the log as one backend sees it, or nil.
+func (b *bed) behind(one *backend) error {
+	s := one.writer.Status()
 	for i := range b.log.Partitions() {
 		_, last, err := b.log.Bounds(b.t.Context(), i)
 		if err != nil {

@@ -42,7 +42,7 @@ func BenchmarkWrite(b *testing.B) {
 				n := min(len(all), 4000) // a transaction of 400 ms at 10,000 events a second
 				s.batch.reset(s.has, s.at)
 				for i := range all[:n] {
-					s.batch.add(0, &all[i], firstTime, firstTime, s.pairs)
+					s.batch.add(0, &all[i], cutoffs{firstTime, firstTime}, s.pairs)
 				}
 				s.batch.to[0] = all[n-1].Seq
 				check(b, s.write(ctx))

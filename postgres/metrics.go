@@ -3,9 +3,9 @@ package postgres
 import "github.com/prometheus/client_golang/prometheus"
 
 type metrics struct {
-	events, failures, gaps, lost prometheus.Counter
-	rows                         *prometheus.CounterVec
-	seconds, lag                 prometheus.Histogram
+	events, failures, gaps, lost, refused prometheus.Counter
+	rows                                  *prometheus.CounterVec
+	seconds, lag                          prometheus.Histogram
 }
 
 func newMetrics(reg prometheus.Registerer, p *Projection) metrics {
@@ -20,6 +20,8 @@ func newMetrics(reg prometheus.Registerer, p *Projection) metrics {
 			Help: "Ranges of the event log that PostgreSQL will never have."}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_postgres_notifications_missing_total",
 			Help: "Notifications of this backend that PostgreSQL will never have: they were removed here before they were copied."}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_postgres_refused_total",
+			Help: "Changes that PostgreSQL will never have: it refused their content."}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_postgres_transaction_seconds",
 			Help: "One transaction of PostgreSQL, with all of its rows.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 14)}),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapwing_postgres_lag_seconds",
@@ -30,7 +32,7 @@ func newMetrics(reg prometheus.Registerer, p *Projection) metrics {
 		m.rows.WithLabelValues(table)
 	}
 	if reg != nil {
-		reg.MustRegister(m.events, m.rows, m.failures, m.gaps, m.lost, m.seconds, m.lag,
+		reg.MustRegister(m.events, m.rows, m.failures, m.gaps, m.lost, m.refused, m.seconds, m.lag,
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lapwing_postgres_connected",
 				Help: "1 while transactions of PostgreSQL succeed, 0 if not, or without PostgreSQL."}, func() float64 {
 				if p.Status().Connected {

@@ -133,10 +133,10 @@ func TestRealSameReports(t *testing.T) {
 		sent, missed = sent+len(all), missed+len(all)
 	}
 	folded := time.Since(begin)
-	for err := b.behind(); err != nil; {
+	for err := b.behind(b.backend); err != nil; {
 		before := fmt.Sprint(b.writer.Status().Positions) // as long as the writer gets on, it may take its time
 		testbroker.Eventually(t, func() error {
-			if err = b.behind(); err != nil && fmt.Sprint(b.writer.Status().Positions) == before {
+			if err = b.behind(b.backend); err != nil && fmt.Sprint(b.writer.Status().Positions) == before {
 				return err
 			}
 			return nil

@@ -84,7 +84,9 @@ type Options struct {
 	// ConnectTimeout bounds a connection attempt, and Timeout a transaction.
 	ConnectTimeout, Timeout time.Duration
 	// RetryMax is the longest time between two attempts to connect.
-	RetryMax   time.Duration
+	RetryMax time.Duration
+	// Patience is how long the writer waits for another member to write what its own journal does not have.
+	Patience   time.Duration
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -93,7 +95,7 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		Interval: 400 * time.Millisecond, BatchEvents: 10_000, BatchBytes: 8 << 20, Share: 50, ConnectTimeout: 10 * time.Second,
-		Timeout: 2 * time.Minute, RetryMax: 15 * time.Second,
+		Timeout: 2 * time.Minute, RetryMax: 15 * time.Second, Patience: 30 * time.Second,
 	}
 }
 
@@ -107,6 +109,9 @@ type Projection struct {
 
 	firstNewest uint64 // the newest notification when the backend started
 	notified    bool   // the writer has copied notifications since then; only the writer uses it
+
+	refused  int       // changes since refusing; only the writer uses both
+	refusing time.Time // when the present hour of refusals began
 
 	mu       sync.Mutex // guards the fields below
 	settings Settings
@@ -156,7 +161,7 @@ func New(opts Options) (*Projection, error) {
 	defaults := DefaultOptions()
 	for _, o := range []struct{ v, d *time.Duration }{
 		{&opts.Interval, &defaults.Interval}, {&opts.ConnectTimeout, &defaults.ConnectTimeout},
-		{&opts.Timeout, &defaults.Timeout}, {&opts.RetryMax, &defaults.RetryMax},
+		{&opts.Timeout, &defaults.Timeout}, {&opts.RetryMax, &defaults.RetryMax}, {&opts.Patience, &defaults.Patience},
 	} {
 		if *o.v == 0 {
 			*o.v = *o.d

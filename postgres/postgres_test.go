@@ -389,7 +389,25 @@ func TestRealSchemaIsMadeOnce(t *testing.T) {
 	}
 	all.Wait()
 	check(t, errors.Join(errs...))
-	want(t, "migrations", query(t, dsn, `SELECT version FROM lapwing_data.migration`), fmt.Sprint(schemaVersion))
+	want(t, "migrations", query(t, dsn, `SELECT array_agg(version)::text FROM lapwing_data.migration`), "{1,2}")
+}
+
+// TestRealSchemaGrows has a database of the first version, with rows.
+func TestRealSchemaGrows(t *testing.T) {
+	b := newBed(t)
+	b.dsn = server(t).DSN()
+	first, err := schemaFiles.ReadFile("schema/0001.sql")
+	check(t, err)
+	execute(t, b.dsn, `CREATE SCHEMA lapwing_data; CREATE SCHEMA lapwing;
+		CREATE TABLE lapwing_data.migration (version int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());
+		INSERT INTO lapwing_data.migration (version) VALUES (1)`)
+	execute(t, b.dsn, string(first))
+	execute(t, b.dsn, `INSERT INTO lapwing_data.gap VALUES (now(), 0, 1, 10, 20, NULL, NULL, 'b')`)
+	b.start(b.dsn, nil)
+	b.put(event("web", "c", 1, 1, "a"))
+	b.settled()
+	want(t, "events", query(t, b.dsn, showEvents), "web|c|1|failing|1|a")
+	want(t, "gaps", query(t, b.dsn, `SELECT messages, writer, reason FROM lapwing.gaps`), "10|b|the journal does not have them")
 }
 
 // TestRealWrongDatabases configures databases that cannot be used, and then a good one.

@@ -59,7 +59,7 @@ func store(t *testing.T, dsn string, histories []report.History) {
 				ev := resource.Event{Check: &resource.Check{Status: c.Status, Output: fmt.Sprint("status ", c.Status)}}
 				e.Body = ev.AppendProto(nil)
 			}
-			b.add(0, &e, time.Now().UnixMilli(), firstTime, nil) // without events
+			b.add(0, &e, cutoffs{time.Now().UnixMilli(), firstTime}, nil) // without events
 		}
 	}
 	s := spans{table: tableChange, monthly: true, exist: map[int64]struct{}{}}

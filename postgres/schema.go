@@ -13,7 +13,7 @@ import (
 var schemaFiles embed.FS
 
 // schemaVersion is the newest file of schema/.
-const schemaVersion = 1
+const schemaVersion = 2
 
 // migrationLock is the key of the advisory lock under which the schema and the partitions of tables are changed.
 const migrationLock = 0x6c617077696e67

@@ -19,7 +19,9 @@ type session struct {
 	settings Settings
 	conn     *pgx.Conn
 	reader   *journal.Reader
+	frame    journal.Frame // the newest one that was read
 	batch    batch
+	keeps    cutoffs // of the batch
 
 	has     []uint64 // the newest written message of each partition
 	at      []uint64 // the newest message that the reader has passed; more than has if no rows came with it
@@ -27,11 +29,16 @@ type session struct {
 	rosters []uint64
 	fresh   []bool // the database has no position of the partition
 	resync  []bool // latest events are to be taken from the state
+	lack    []lack // of owned partitions
+	wanted  []bool // the owner of the partition lacks changes
+	helps   []bool // this session writes for the owner
+	cannot  []bool // it lacks them, too
 	pairs   map[int64]known
 	looked  time.Time // when the positions were read
 	reread  bool      // the journal is to be read again from the positions on
 	moved   time.Time // when they were last written
 	expired time.Time // when old rows were last removed
+	most    int       // changes of the next batch: fewer than usual after PostgreSQL refused one
 
 	side       error // why definitions and notifications are not written; nil if they are
 	sideFailed time.Time
@@ -96,7 +103,8 @@ func (p *Projection) session(ctx context.Context, settings Settings) error {
 	s := &session{
 		p: p, settings: settings, conn: conn, reader: p.opts.Journal.Reader(), pairs: map[int64]known{},
 		has: make([]uint64, n), at: make([]uint64, n), owned: make([]bool, n), rosters: make([]uint64, n),
-		fresh: make([]bool, n), resync: make([]bool, n),
+		fresh: make([]bool, n), resync: make([]bool, n), most: p.opts.BatchEvents,
+		lack: make([]lack, n), wanted: make([]bool, n), helps: make([]bool, n), cannot: make([]bool, n),
 		events:  spans{table: tableEvent, keep: settings.Events, exist: map[int64]struct{}{}},
 		changes: spans{table: tableChange, monthly: true, keep: settings.Changes, exist: map[int64]struct{}{}},
 	}
@@ -134,7 +142,12 @@ func (s *session) run(ctx context.Context) error {
 		}
 		copy(s.at, s.batch.to)
 		if s.worthWriting() {
-			switch err := s.bounded(ctx, s.write); {
+			err := s.bounded(ctx, s.write)
+			refused := isRefusal(err)
+			if refused {
+				err = s.isolate(ctx, err)
+			}
+			switch {
 			case errors.Is(err, errMoved):
 				s.reread = true
 				s.p.rare.Info("PostgreSQL is at another position: the journal is read again", "moved", "reason", err)
@@ -144,9 +157,16 @@ func (s *session) run(ctx context.Context) error {
 				continue
 			case err != nil:
 				return err
+			case refused:
+				continue
 			}
+			s.most = min(2*s.most, s.p.opts.BatchEvents)
 		}
-		if err := s.resynchronise(ctx); err != nil {
+		if err := s.ask(ctx); err != nil {
+			return err
+		}
+		behind, err := s.resynchronise(ctx)
+		if err != nil {
 			return err
 		}
 		upTo := begin
@@ -158,7 +178,7 @@ func (s *session) run(ctx context.Context) error {
 			return err
 		}
 		s.p.wrote(upTo, s.has, s.side)
-		if err := s.rest(ctx, time.Since(begin), full || more, written); err != nil {
+		if err := s.rest(ctx, time.Since(begin), full || more || behind, written); err != nil {
 			return err
 		}
 	}
@@ -191,19 +211,13 @@ func (s *session) beside(ctx context.Context) (more bool, err error) {
 func (s *session) rest(ctx context.Context, took time.Duration, more bool, written <-chan struct{}) error {
 	wait := s.p.opts.Interval - took
 	if more {
-		wait = min(took*time.Duration(100-s.p.opts.Share)/time.Duration(s.p.opts.Share), time.Second)
+		return pause(ctx, s.share(took))
 	}
-	timer := time.NewTimer(max(wait, 0))
+	if err := pause(ctx, wait); err != nil {
+		return err
+	}
+	timer := time.NewTimer(time.Second) // so that the lag is known
 	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if more {
-		return nil
-	}
-	timer.Reset(time.Second) // so that the lag is known
 	select {
 	case <-written:
 	case <-timer.C:
@@ -211,6 +225,23 @@ func (s *session) rest(ctx context.Context, took time.Duration, more bool, writt
 		return ctx.Err()
 	}
 	return nil
+}
+
+// share returns how long the writer leaves the processors to others after work that took some time.
+func (s *session) share(took time.Duration) time.Duration {
+	return min(took*time.Duration(100-s.p.opts.Share)/time.Duration(s.p.opts.Share), time.Second)
+}
+
+// pause waits, unless ctx ends before.
+func pause(ctx context.Context, wait time.Duration) error {
+	timer := time.NewTimer(max(wait, 0))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // look reads the positions now and then, and when this backend has got or lost partitions. Then the journal is read from
@@ -222,7 +253,7 @@ func (s *session) look(ctx context.Context) error {
 		gained = gained || owns && (!s.owned[i] || roster != s.rosters[i])
 		s.owned[i], s.rosters[i] = owns, roster
 	}
-	if !gained && !s.reread && time.Since(s.looked) < lookEvery {
+	if !gained && !s.reread && !s.impatient() && time.Since(s.looked) < lookEvery {
 		return nil
 	}
 	had, was := slices.Clone(s.has), slices.Clone(s.fresh)
@@ -233,8 +264,14 @@ func (s *session) look(ctx context.Context) error {
 	s.looked = time.Now()
 	for i := range had {
 		// The database went back: another server answers behind the same connection, to a pooler.
-		s.reread = s.reread || s.owned[i] && (had[i] != s.has[i] || was[i] != s.fresh[i])
+		s.reread = s.reread || s.owned[i] && s.lack[i].upTo == 0 && (had[i] != s.has[i] || was[i] != s.fresh[i])
 	}
+	answered, err := s.answered(ctx, had)
+	if err != nil {
+		return err
+	}
+	helping := s.help()
+	s.reread = s.reread || answered || helping
 	if gained || s.reread {
 		s.reread = false
 		clear(s.pairs)
@@ -245,7 +282,7 @@ func (s *session) look(ctx context.Context) error {
 		copy(s.at, s.has)
 		from := make([]uint64, len(s.has))
 		for i := range from {
-			if from[i] = s.has[i]; !s.owned[i] {
+			if from[i] = s.has[i]; !s.writes(i) {
 				from[i] = math.MaxUint64
 			}
 		}
@@ -261,28 +298,28 @@ func (s *session) look(ctx context.Context) error {
 
 // positions reads how far each partition is written.
 func (s *session) positions(ctx context.Context) error {
-	found, err := s.conn.Query(ctx, `SELECT partition, stream, seq, complete IS NOT NULL, writer,
+	found, err := s.conn.Query(ctx, `SELECT partition, stream, seq, complete IS NOT NULL, wanted IS NOT NULL, writer,
 		extract(epoch FROM clock_timestamp() - written)::float8 FROM lapwing_data.position`)
 	if err != nil {
 		return fmt.Errorf("read positions: %w", err)
 	}
 	defer found.Close()
 	for i := range s.has {
-		s.fresh[i] = true
+		s.fresh[i], s.wanted[i] = true, false
 	}
 	for found.Next() {
 		var partition int
 		var stream, seq int64
 		var writer string
 		var age float64
-		var complete bool
-		if err := found.Scan(&partition, &stream, &seq, &complete, &writer, &age); err != nil {
+		var complete, wanted bool
+		if err := found.Scan(&partition, &stream, &seq, &complete, &wanted, &writer, &age); err != nil {
 			return fmt.Errorf("read positions: %w", err)
 		}
 		switch {
 		case partition >= len(s.has):
 		case uint64(stream) == s.p.streams[partition]:
-			s.has[partition], s.fresh[partition] = uint64(seq), false
+			s.has[partition], s.fresh[partition], s.wanted[partition] = uint64(seq), false, wanted
 			s.resync[partition] = s.resync[partition] || !complete
 		case age < foreign.Seconds():
 			return fmt.Errorf("partition %d was written %.0f s ago by %s: %w", partition, age, writer, errForeign)
@@ -299,42 +336,71 @@ func (s *session) positions(ctx context.Context) error {
 	return nil
 }
 
-// collect reads the journal until the batch is full, or there is no more.
+// collect reads the journal until the batch is full, or there is no more. A batch ends behind a whole message.
 func (s *session) collect() (full bool, err error) {
 	b := &s.batch
 	b.reset(s.has, s.at)
 	now := time.Now()
-	eventsFrom, changesFrom := s.events.cutoff(now), s.changes.cutoff(now)
-	for b.count < s.p.opts.BatchEvents && b.size() < s.p.opts.BatchBytes {
-		f, ok, err := s.reader.Next()
+	s.keeps = cutoffs{events: s.events.cutoff(now), changes: s.changes.cutoff(now)}
+	for !s.full() {
+		var ok bool
+		s.frame, ok, err = s.reader.Next()
 		if err != nil || !ok {
 			return false, err
 		}
+		f := &s.frame
 		p := f.Partition
-		if p >= len(b.to) || !s.owned[p] || f.Stream != s.p.streams[p] || f.Last <= b.to[p] {
+		if p >= len(b.to) || !s.writes(p) || f.Stream != s.p.streams[p] || f.Last <= b.to[p] {
 			continue
 		}
 		if f.From > b.to[p] && !s.fresh[p] {
-			b.gaps = append(b.gaps, gap{p, b.to[p], f.From, f.Oldest})
-		}
-		good := f.From // the newest message of which something was read
-		for e, err := range f.Entries() {
-			if err != nil {
-				s.p.rare.Error("the journal for PostgreSQL has a change that cannot be read", "entry", "err", err)
-				b.gaps = append(b.gaps, gap{p, max(good, 1) - 1, f.Last, f.Newest})
-				break
+			if s.helps[p] {
+				s.helps[p], s.cannot[p] = false, true
+				continue
 			}
-			if good = e.Seq; e.Seq > b.to[p] {
-				b.add(p, e, eventsFrom, changesFrom, s.pairs)
+			if s.lacks(p, f.From) {
+				continue
 			}
+			b.gaps = append(b.gaps, gap{partition: p, from: b.to[p], to: f.From, until: f.Oldest, reason: notInJournal})
 		}
-		if f.Count > 0 {
-			b.received = append(b.received, f.Oldest)
-			b.newest[p] = f.Newest
+		if !s.addFrame(f) {
+			s.reader.Back()
+			break
 		}
-		b.to[p] = f.Last
 	}
 	return true, nil
+}
+
+// addFrame adds the changes of a frame to the batch until it is full; false if messages are left for the next batch.
+func (s *session) addFrame(f *journal.Frame) (whole bool) {
+	b, p := &s.batch, f.Partition
+	begin := max(f.From, b.to[p])
+	read := begin // the newest message of which something was read
+	b.to[p] = f.Last
+	for e, err := range f.Entries() {
+		switch {
+		case err != nil:
+			s.p.rare.Error("the journal for PostgreSQL has a change that cannot be read", "entry", "err", err)
+			b.gaps = append(b.gaps, gap{partition: p, from: max(read, 1) - 1, to: f.Last, until: f.Newest, reason: notReadable})
+			return true
+		case e.Seq <= begin:
+			continue
+		case e.Seq > read && read > begin && s.full():
+			b.to[p] = read
+			return false
+		}
+		b.add(p, e, s.keeps, s.pairs)
+		if read == begin {
+			b.received = append(b.received, e.Received)
+		}
+		read, b.newest[p] = e.Seq, e.Received
+	}
+	return true
+}
+
+// full reports whether the batch takes no more messages.
+func (s *session) full() bool {
+	return s.batch.count >= s.most || s.batch.size() >= s.p.opts.BatchBytes
 }
 
 // worthWriting reports whether the batch has rows, or moves positions that were not written for long.
@@ -343,7 +409,7 @@ func (s *session) worthWriting() bool {
 		return true
 	}
 	for i, to := range s.batch.to {
-		if to > s.batch.from[i] && s.owned[i] && (s.fresh[i] || time.Since(s.moved) > moveEvery) {
+		if to > s.batch.from[i] && s.writes(i) && (s.fresh[i] || time.Since(s.moved) > moveEvery) {
 			return true
 		}
 	}

@@ -17,14 +17,9 @@ import (
 // write commits the batch: its rows and the positions behind it. It returns errMoved if the database is at other
 // positions, or a newer owner of a partition has written there.
 func (s *session) write(ctx context.Context) error {
-	b := &s.batch
 	begin := time.Now()
-	for day := range b.days {
-		for _, t := range []*spans{&s.events, &s.changes} {
-			if err := t.ensure(ctx, s.conn, time.Unix(day*24*60*60, 0)); err != nil {
-				return err
-			}
-		}
+	if err := s.ensure(ctx); err != nil {
+		return err
 	}
 	err := inTransaction(ctx, s.conn, func(tx pgx.Tx) error {
 		if err := s.fence(ctx, tx); err != nil {
@@ -33,13 +28,7 @@ func (s *session) write(ctx context.Context) error {
 		if err := s.noteGaps(ctx, tx); err != nil {
 			return err
 		}
-		if err := writeLatest(ctx, tx, b.latest); err != nil {
-			return err
-		}
-		if err := b.events.copyTo(ctx, tx, "lapwing_data.event", eventColumns); err != nil {
-			return err
-		}
-		if err := b.changes.copyTo(ctx, tx, "lapwing_data.state_change", changeColumns); err != nil {
+		if err := s.batch.writeRows(ctx, tx); err != nil {
 			return err
 		}
 		return s.move(ctx, tx)
@@ -51,12 +40,34 @@ func (s *session) write(ctx context.Context) error {
 	return nil
 }
 
+// ensure creates the partitions of tables that the batch's rows go to.
+func (s *session) ensure(ctx context.Context) error {
+	for day := range s.batch.days {
+		for _, t := range []*spans{&s.events, &s.changes} {
+			if err := t.ensure(ctx, s.conn, time.Unix(day*24*60*60, 0)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (b *batch) writeRows(ctx context.Context, tx pgx.Tx) error {
+	if err := writeLatest(ctx, tx, b.latest); err != nil {
+		return err
+	}
+	if err := b.events.copyTo(ctx, tx, "lapwing_data.event", eventColumns); err != nil {
+		return err
+	}
+	return b.changes.copyTo(ctx, tx, "lapwing_data.state_change", changeColumns)
+}
+
 // wrote notes that the batch is committed.
 func (s *session) wrote(begin time.Time) {
 	b, m := &s.batch, &s.p.metrics
 	now := time.Now()
 	for i := range b.to {
-		if s.owned[i] && b.to[i] > b.from[i] {
+		if s.writes(i) && b.to[i] > b.from[i] {
 			s.has[i], s.fresh[i] = b.to[i], false
 		}
 	}
@@ -82,10 +93,12 @@ func (s *session) wrote(begin time.Time) {
 	m.rows.WithLabelValues(tableChange).Add(float64(b.changes.n))
 	m.rows.WithLabelValues(tableLatest).Add(float64(upserts))
 	for _, g := range b.gaps {
-		s.resync[g.partition] = true
+		if g.changes > 0 {
+			continue
+		}
+		s.resync[g.partition], s.lack[g.partition] = true, lack{}
 		m.gaps.Inc()
-		s.p.log.Warn("changes are missing in PostgreSQL: the journal does not have them", "partition", g.partition,
-			"from", g.from, "to", g.to)
+		s.p.log.Warn("changes are missing in PostgreSQL", "reason", g.reason, "partition", g.partition, "from", g.from, "to", g.to)
 	}
 	s.p.mu.Lock()
 	s.p.status.Gaps += len(b.gaps)
@@ -98,7 +111,7 @@ func (s *session) fence(ctx context.Context, tx pgx.Tx) error {
 	b := &s.batch
 	var moving []int
 	for i := range b.to {
-		if !s.owned[i] || b.to[i] <= b.from[i] {
+		if !s.writes(i) || b.to[i] <= b.from[i] {
 			continue
 		}
 		moving = append(moving, i)
@@ -158,17 +171,19 @@ func (s *session) move(ctx context.Context, tx pgx.Tx) error {
 	b := &s.batch
 	var partitions, seqs, rosters []int64
 	var received []*time.Time
+	var helps []bool
 	for i := range b.to {
-		if s.owned[i] && b.to[i] > b.from[i] {
+		if s.writes(i) && b.to[i] > b.from[i] {
 			partitions, seqs, rosters = append(partitions, int64(i)), append(seqs, int64(b.to[i])), append(rosters, int64(s.rosters[i]))
-			received = append(received, instant(b.newest[i]))
+			received, helps = append(received, instant(b.newest[i])), append(helps, s.helps[i])
 		}
 	}
 	_, err := tx.Exec(ctx, `UPDATE lapwing_data.position p SET seq = n.seq, roster = n.roster, writer = $4,
-		received = coalesce(n.received, p.received), written = clock_timestamp()
-		FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $5::timestamptz[]) AS n(partition, seq, roster, received)
+		received = coalesce(n.received, p.received), written = clock_timestamp(), wanted = CASE WHEN n.helps THEN p.wanted END
+		FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $5::timestamptz[], $6::bool[])
+			AS n(partition, seq, roster, received, helps)
 		WHERE p.partition = n.partition`,
-		partitions, seqs, rosters, s.p.opts.Member, received)
+		partitions, seqs, rosters, s.p.opts.Member, received, helps)
 	if err != nil {
 		return fmt.Errorf("move positions: %w", err)
 	}
@@ -182,11 +197,14 @@ func (s *session) noteGaps(ctx context.Context, tx pgx.Tx) error {
 			t := time.UnixMilli(g.until)
 			until = &t
 		}
-		_, err := tx.Exec(ctx, `INSERT INTO lapwing_data.gap (partition, stream, from_seq, to_seq, since, until, writer)
-			SELECT $1, $2, $3, $4, (SELECT received FROM lapwing_data.position WHERE partition = $1), $5, $6`,
-			g.partition, int64(s.p.streams[g.partition]), int64(g.from), int64(g.to), until, s.p.opts.Member)
+		_, err := tx.Exec(ctx, `INSERT INTO lapwing_data.gap (partition, stream, from_seq, to_seq, since, until, writer, changes, reason)
+			SELECT $1, $2, $3, $4, (SELECT received FROM lapwing_data.position WHERE partition = $1), $5, $6, nullif($7::int, 0), $8`,
+			g.partition, int64(s.p.streams[g.partition]), int64(g.from), int64(g.to), until, s.p.opts.Member, g.changes, text(g.reason))
 		if err != nil {
 			return fmt.Errorf("note a gap of partition %d: %w", g.partition, err)
+		}
+		if g.changes > 0 {
+			continue
 		}
 		// The states of all pairs are to be written anew, by this session or another.
 		if _, err := tx.Exec(ctx, "UPDATE lapwing_data.position SET complete = NULL WHERE partition = $1", g.partition); err != nil {
@@ -298,44 +316,69 @@ func writeLatest(ctx context.Context, tx pgx.Tx, all []latest) error {
 
 // resynchronise writes the latest events and present states of all pairs for partitions that are new in the database, or
 // have a gap: events that were skipped may have been the latest of their pairs, and a pair may not change for months.
-func (s *session) resynchronise(ctx context.Context) error {
+// It does one partition at a time, so that new events are not held up for long. more says that there are others.
+func (s *session) resynchronise(ctx context.Context) (more bool, err error) {
+	done := false
 	for i := range s.resync {
-		if !s.resync[i] || !s.owned[i] || s.fresh[i] {
+		switch {
+		case !s.resync[i] || !s.owned[i] || s.fresh[i]:
 			continue
+		case done:
+			return true, nil
 		}
 		if err := s.resynchroniseOne(ctx, i); err != nil {
-			return fmt.Errorf("take the latest events of partition %d from the state: %w", i, err)
+			return false, fmt.Errorf("take the latest events of partition %d from the state: %w", i, err)
 		}
-		s.resync[i] = false
+		s.resync[i], done = false, true
 	}
-	return nil
+	return false, nil
+}
+
+// writeStates writes latest events, and their states at a time.
+func (s *session) writeStates(ctx context.Context, part []latest, at time.Time) error {
+	var states rows
+	states.reset(changeCount)
+	for i := range part {
+		states.state(&part[i], at.UnixMilli())
+	}
+	return s.bounded(ctx, func(ctx context.Context) error {
+		return inTransaction(ctx, s.conn, func(tx pgx.Tx) error {
+			if err := writeLatest(ctx, tx, part); err != nil {
+				return err
+			}
+			return states.copyTo(ctx, tx, "lapwing_data.state_change", changeColumns)
+		})
+	})
 }
 
 func (s *session) resynchroniseOne(ctx context.Context, partition int) error {
 	const chunk = 2000
 	live := map[int64]struct{}{}
 	var part []latest
-	var states rows
 	now := time.Now()
-	states.reset(changeCount)
 	if err := s.bounded(ctx, func(ctx context.Context) error { return s.changes.ensure(ctx, s.conn, now) }); err != nil {
 		return err
 	}
 	flush := func() error {
-		if len(part) == 0 {
-			return nil
-		}
-		err := s.bounded(ctx, func(ctx context.Context) error {
-			return inTransaction(ctx, s.conn, func(tx pgx.Tx) error {
-				if err := writeLatest(ctx, tx, part); err != nil {
+		begin := time.Now()
+		err := s.writeStates(ctx, part, now)
+		if isRefusal(err) { // one of them is refused, or more: the others are written without
+			for i := range part {
+				if err = s.writeStates(ctx, part[i:i+1], now); isRefusal(err) {
+					s.p.rare.Error("PostgreSQL refuses the latest event of a check", "state", "namespace", part[i].namespace,
+						"entity", part[i].entity, "check", part[i].check, "err", err)
+					err = nil
+				}
+				if err != nil {
 					return err
 				}
-				return states.copyTo(ctx, tx, "lapwing_data.state_change", changeColumns)
-			})
-		})
+			}
+		}
 		part = part[:0]
-		states.reset(changeCount)
-		return err
+		if err != nil {
+			return err
+		}
+		return pause(ctx, s.share(time.Since(begin)))
 	}
 	begin, _ := s.p.opts.State.Folded(partition)
 	for pair := range s.p.opts.State.PairsIn(partition) {
@@ -374,7 +417,6 @@ func (s *session) resynchroniseOne(ctx context.Context, partition int) error {
 		if len(changes) > 0 && changes[0].Missing && uint32(l.status) == changes[0].Status {
 			l.flags |= journal.Missing
 		}
-		states.state(&l, now.UnixMilli())
 		live[l.pair] = struct{}{}
 		if part = append(part, l); len(part) == chunk {
 			if err := flush(); err != nil {

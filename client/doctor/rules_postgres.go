@@ -10,6 +10,15 @@ const postgresLate = 300.0
 // postgresJournal checks whether changes are lost on their way to PostgreSQL.
 func postgresJournal(e *exam) {
 	dropped, gaps := e.grown("lapwing_postgres_journal_dropped_total"), e.grown("lapwing_postgres_gaps_total")
+	if n := e.grown("lapwing_postgres_refused_total"); n > 0 {
+		e.find(Finding{
+			Severity: Critical, Part: Postgres, Subject: "refused",
+			Title:  "PostgreSQL refuses the content of changes",
+			Detail: fmt.Sprintf("%s left out in %s.", were(n, "change"), duration(e.seconds)),
+			Advice: "The view lapwing.gaps and the log have the reason: often a constraint or trigger that was added to a table of " +
+				"lapwing_data. After 1,000 such changes an hour nothing more is written.",
+		})
+	}
 	if dropped > 0 || gaps > 0 {
 		e.find(Finding{
 			Severity: Critical, Part: Postgres, Subject: "journal", Because: e.because(Disk),

@@ -90,6 +90,7 @@ type Reader struct {
 	j       *Journal
 	segment uint64 // 0 before the first
 	reading reading
+	frame   int64 // where the newest frame that Next returned begins
 }
 
 // Reader returns a reader at the begin of the journal. Close must be called.
@@ -156,6 +157,9 @@ func (r *Reader) Next() (f Frame, ok bool, err error) {
 	}
 }
 
+// Back has Next return its newest frame again.
+func (r *Reader) Back() { r.reading.at = r.frame }
+
 // read returns the next whole frame of the segment, and passes over damage; io.EOF at the end.
 func (r *Reader) read() (Frame, error) {
 	for {
@@ -165,6 +169,7 @@ func (r *Reader) read() (Frame, error) {
 		}
 		switch {
 		case err == nil:
+			r.frame = r.reading.at
 			r.reading.pass(&f)
 			return f, nil
 		case errors.Is(err, io.EOF):
