@@ -63,8 +63,8 @@ const (
 	foreign = time.Minute
 )
 
-// adapt sets how statements are sent: with parameters in binary and without names, so that PgBouncer may be in between in
-// any mode.
+// adapt sets how statements are sent: with parameters in binary and without names, so that PgBouncer may be in
+// between, in transaction mode, too.
 func adapt(config *pgx.ConnConfig) {
 	config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	if config.RuntimeParams["application_name"] == "" {
