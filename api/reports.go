@@ -106,7 +106,7 @@ func (a *API) reportSource(ctx context.Context, in report.Range) (src report.Sou
 		return nil, "", "", fmt.Errorf("find the begin of the history: %w", err)
 	}
 	c := a.opts.LongHistory.Covers(ctx, in.Since, in.Until)
-	const gaps = "PostgreSQL lacks changes of this time: the journal was full, or lost"
+	const gaps = "PostgreSQL lacks changes of this time: the view lapwing.gaps says which and why"
 	switch {
 	case c.Reason != "":
 		return a.opts.Reports, report.Embedded, c.Reason, nil

@@ -68,9 +68,10 @@ type batch struct {
 type gap struct {
 	partition int
 	from, to  uint64
-	until     int64 // Unix milliseconds; 0 if it is not known
-	changes   int   // that PostgreSQL refused; 0 if none of the range is there
-	reason    string
+	// since is when the event before was received, until the one behind, in Unix milliseconds; 0 if it is not known.
+	since, until int64
+	changes      int // that PostgreSQL refused; 0 if none of the range is there
+	reason       string
 }
 
 // Why there is a gap.

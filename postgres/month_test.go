@@ -143,7 +143,7 @@ func TestRealSameReports(t *testing.T) {
 		})
 	}
 	// The events are of days when there was no PostgreSQL.
-	awaitComplete(t, b)
+	b.complete(b.dsn)
 	execute(t, b.dsn, "UPDATE lapwing_data.position SET complete = '2026-01-01'")
 	execute(t, b.dsn, "ANALYZE")
 	t.Logf("%d records, %d of them missing results, folded in %s, written after %s; changes, pairs: %s", sent, missed, folded.Round(time.Millisecond),
@@ -179,14 +179,4 @@ func TestRealSameReports(t *testing.T) {
 		}
 	}
 	t.Logf("%d reports: embedded in %s, PostgreSQL in %s", 3*len(report.Kinds), took[0].Round(time.Millisecond), took[1].Round(time.Millisecond))
-}
-
-// awaitComplete waits until PostgreSQL has the states of all checks.
-func awaitComplete(t *testing.T, b *bed) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); query(t, b.dsn, "SELECT count(*) FROM lapwing_data.position WHERE complete IS NULL") != "0"; {
-		if time.Now().After(deadline) {
-			t.Fatal("PostgreSQL does not get the states of all checks")
-		}
-	}
 }

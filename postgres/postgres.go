@@ -119,6 +119,7 @@ type Projection struct {
 	replace  context.CancelFunc
 	status   Status
 	upTo     time.Time // all that was received before is written, of what this backend writes
+	failing  time.Time // since when nothing was written, or not all; zero if all is
 
 	lifecycle sync.Mutex // guards the fields below
 	started   bool
@@ -204,7 +205,7 @@ func (p *Projection) Configure(s Settings) error {
 	defer p.mu.Unlock()
 	if s != p.settings {
 		p.replace()
-		p.settings, p.status, p.upTo = s, Status{Configured: s.DSN != ""}, time.Now()
+		p.settings, p.status, p.upTo, p.failing = s, Status{Configured: s.DSN != ""}, time.Now(), time.Time{}
 		p.current, p.replace = context.WithCancel(context.Background())
 	}
 	return nil
@@ -280,14 +281,23 @@ func (p *Projection) run(ctx context.Context) {
 	}
 }
 
+const (
+	lags = "PostgreSQL lags: events go on, and are written to it later"
+	// caughtUp is the lag below which PostgreSQL is said to have all changes.
+	caughtUp = 5 * time.Second
+)
+
 // failed notes why nothing is written.
 func (p *Projection) failed(err error) {
 	p.metrics.failures.Inc()
-	p.rare.Warn("PostgreSQL lags: events go on, and are written to it later", "postgres", "err", err)
+	p.rare.Warn(lags, "postgres", "err", err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.status.Error == "" {
 		p.status.Since = time.Now()
+	}
+	if p.failing.IsZero() {
+		p.failing = p.status.Since
 	}
 	p.status.Connected, p.status.Error = false, err.Error()
 }
@@ -298,6 +308,9 @@ func (p *Projection) wrote(upTo time.Time, positions []uint64, beside error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.upTo = upTo
+	if !p.failing.IsZero() {
+		p.recovered()
+	}
 	p.status.Connected = true
 	if beside == nil {
 		p.status.Error, p.status.Since = "", time.Time{}
@@ -305,4 +318,17 @@ func (p *Projection) wrote(upTo time.Time, positions []uint64, beside error) {
 		p.status.Error, p.status.Since = beside.Error(), time.Now()
 	}
 	p.status.Positions = append(p.status.Positions[:0], positions...)
+}
+
+// recovered logs that PostgreSQL takes changes again, and when it has all of them. The caller holds mu.
+func (p *Projection) recovered() {
+	behind := time.Since(p.upTo)
+	switch {
+	case behind < caughtUp:
+		p.log.Info("PostgreSQL has all changes again", "after", time.Since(p.failing).Round(time.Second))
+		p.failing = time.Time{}
+	case !p.status.Connected:
+		p.log.Info("PostgreSQL takes changes again, and lags", "behind", behind.Round(time.Second))
+	}
+	p.rare.Over(lags, "postgres")
 }

@@ -352,6 +352,54 @@ func TestRealJournalIsTooSmall(t *testing.T) {
 	})
 }
 
+// TestRealSwitchedOffForAWhile keeps no changes for a while. The old database keeps its history of before, and has a gap;
+// a new one gets what the journal has of before and after, and has the gap, too.
+func TestRealSwitchedOffForAWhile(t *testing.T) {
+	b := newBed(t)
+	pg := server(t)
+	b.start(pg.DSN(), nil)
+	one := func(n int64) {
+		for i := range 9 { // each partition has some
+			b.put(event(fmt.Sprint("web", i), "c", uint32(n%2), n, fmt.Sprint(n)))
+		}
+	}
+	one(1)
+	b.settled()
+	b.complete(b.dsn)
+	began := query(t, b.dsn, `SELECT max(complete)::text FROM lapwing_data.position`)
+	check(t, b.writer.Configure(Settings{}))
+	one(2)
+	testbroker.Eventually(t, func() error {
+		for i := range partitions {
+			if _, last, err := b.log.Bounds(t.Context(), i); err != nil || b.fold.Position(b.journal.Name(), i) < last {
+				return fmt.Errorf("partition %d is not folded: %v", i, err)
+			}
+		}
+		return nil
+	})
+	for _, dsn := range []string{pg.DSN(), pg.Database(t)} {
+		check(t, b.writer.Configure(Settings{DSN: dsn}))
+		one(3)
+		b.settled()
+		b.complete(dsn)
+		want(t, "events", query(t, dsn, `SELECT DISTINCT output FROM lapwing.events ORDER BY 1`), "1\n3")
+		want(t, "latest events", query(t, dsn, `SELECT DISTINCT output FROM lapwing.current_events`), "3")
+		want(t, "partitions with a gap", query(t, dsn, `SELECT count(DISTINCT partition), bool_and(since < until) FROM lapwing.gaps`), "3|true")
+	}
+	want(t, "begin of the history", query(t, b.dsn, `SELECT max(complete)::text FROM lapwing_data.position`), began)
+}
+
+// complete waits until the states of all checks are written.
+func (b *bed) complete(dsn string) {
+	b.t.Helper()
+	testbroker.Eventually(b.t, func() error {
+		if got := query(b.t, dsn, `SELECT count(*) FROM lapwing_data.position WHERE due OR complete IS NULL`); got != "0" {
+			return fmt.Errorf("%s partitions lack states", got)
+		}
+		return nil
+	})
+}
+
 func (b *bed) pairs() (n int) {
 	for range b.state.Pairs("") {
 		n++

@@ -202,7 +202,7 @@ func (r *Reader) Begin(ctx context.Context, _ string) (begin time.Time, err erro
 // positions finds how far each partition is written, and whether that is enough for a time that ends with until. In a
 // cluster each member writes its partitions, but each has folded all of them.
 func (r *Reader) positions(ctx context.Context, tx pgx.Tx, until time.Time) (c report.Coverage, err error) {
-	found, err := tx.Query(ctx, "SELECT partition, stream, seq, received, complete FROM lapwing_data.position")
+	found, err := tx.Query(ctx, "SELECT partition, stream, seq, received, complete, due FROM lapwing_data.position")
 	if err != nil {
 		return c, fmt.Errorf("read positions: %w", err)
 	}
@@ -219,7 +219,8 @@ func (r *Reader) positions(ctx context.Context, tx pgx.Tx, until time.Time) (c r
 		var partition int
 		var stream, seq int64
 		var received, complete *time.Time
-		if err := found.Scan(&partition, &stream, &seq, &received, &complete); err != nil {
+		var due bool
+		if err := found.Scan(&partition, &stream, &seq, &received, &complete, &due); err != nil {
 			return c, fmt.Errorf("read positions: %w", err)
 		}
 		if partition >= len(known) || uint64(stream) != r.opts.Streams[partition] {
@@ -227,7 +228,7 @@ func (r *Reader) positions(ctx context.Context, tx pgx.Tx, until time.Time) (c r
 		}
 		known[partition] = true
 		switch {
-		case complete == nil:
+		case complete == nil || due:
 			c.Reason = "PostgreSQL does not have the states of all checks yet"
 		case complete.After(c.Begin):
 			c.Begin = *complete

@@ -43,9 +43,9 @@ func TestRealRefusedChanges(t *testing.T) {
 	want(t, "the check of a refused event", query(t, b.dsn, `SELECT occurrences FROM lapwing.current_events WHERE "check" = 'c17'`), "2")
 
 	// The latest events of all checks are written anew: those that are refused hold up none of the others.
-	execute(t, b.dsn, `UPDATE lapwing_data.position SET complete = NULL; DELETE FROM lapwing_data.latest`)
+	execute(t, b.dsn, `UPDATE lapwing_data.position SET due = true; DELETE FROM lapwing_data.latest`)
 	testbroker.Eventually(t, func() error {
-		if got := query(t, b.dsn, `SELECT count(*), (SELECT count(*) FROM lapwing_data.position WHERE complete IS NULL)
+		if got := query(t, b.dsn, `SELECT count(*), (SELECT count(*) FROM lapwing_data.position WHERE due)
 			FROM lapwing_data.latest`); got != "100|0" {
 			return fmt.Errorf("%s latest events and incomplete partitions, want 100|0", got)
 		}

@@ -298,7 +298,7 @@ func (s *session) look(ctx context.Context) error {
 
 // positions reads how far each partition is written.
 func (s *session) positions(ctx context.Context) error {
-	found, err := s.conn.Query(ctx, `SELECT partition, stream, seq, complete IS NOT NULL, wanted IS NOT NULL, writer,
+	found, err := s.conn.Query(ctx, `SELECT partition, stream, seq, complete IS NULL OR due, wanted IS NOT NULL, writer,
 		extract(epoch FROM clock_timestamp() - written)::float8 FROM lapwing_data.position`)
 	if err != nil {
 		return fmt.Errorf("read positions: %w", err)
@@ -312,15 +312,15 @@ func (s *session) positions(ctx context.Context) error {
 		var stream, seq int64
 		var writer string
 		var age float64
-		var complete, wanted bool
-		if err := found.Scan(&partition, &stream, &seq, &complete, &wanted, &writer, &age); err != nil {
+		var due, wanted bool
+		if err := found.Scan(&partition, &stream, &seq, &due, &wanted, &writer, &age); err != nil {
 			return fmt.Errorf("read positions: %w", err)
 		}
 		switch {
 		case partition >= len(s.has):
 		case uint64(stream) == s.p.streams[partition]:
 			s.has[partition], s.fresh[partition], s.wanted[partition] = uint64(seq), false, wanted
-			s.resync[partition] = s.resync[partition] || !complete
+			s.resync[partition] = s.resync[partition] || due
 		case age < foreign.Seconds():
 			return fmt.Errorf("partition %d was written %.0f s ago by %s: %w", partition, age, writer, errForeign)
 		}
@@ -353,7 +353,7 @@ func (s *session) collect() (full bool, err error) {
 		if p >= len(b.to) || !s.writes(p) || f.Stream != s.p.streams[p] || f.Last <= b.to[p] {
 			continue
 		}
-		if f.From > b.to[p] && !s.fresh[p] {
+		if begins := s.fresh[p] && b.to[p] == 0; f.From > b.to[p] && !begins {
 			if s.helps[p] {
 				s.helps[p], s.cannot[p] = false, true
 				continue
@@ -361,7 +361,9 @@ func (s *session) collect() (full bool, err error) {
 			if s.lacks(p, f.From) {
 				continue
 			}
-			b.gaps = append(b.gaps, gap{partition: p, from: b.to[p], to: f.From, until: f.Oldest, reason: notInJournal})
+			b.gaps = append(b.gaps, gap{
+				partition: p, from: b.to[p], to: f.From, since: b.newest[p], until: f.Oldest, reason: notInJournal,
+			})
 		}
 		if !s.addFrame(f) {
 			s.reader.Back()
@@ -381,7 +383,9 @@ func (s *session) addFrame(f *journal.Frame) (whole bool) {
 		switch {
 		case err != nil:
 			s.p.rare.Error("the journal for PostgreSQL has a change that cannot be read", "entry", "err", err)
-			b.gaps = append(b.gaps, gap{partition: p, from: max(read, 1) - 1, to: f.Last, until: f.Newest, reason: notReadable})
+			b.gaps = append(b.gaps, gap{
+				partition: p, from: max(read, 1) - 1, to: f.Last, since: b.newest[p], until: f.Newest, reason: notReadable,
+			})
 			return true
 		case e.Seq <= begin:
 			continue

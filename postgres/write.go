@@ -192,14 +192,11 @@ func (s *session) move(ctx context.Context, tx pgx.Tx) error {
 
 func (s *session) noteGaps(ctx context.Context, tx pgx.Tx) error {
 	for _, g := range s.batch.gaps {
-		var until *time.Time
-		if g.until > 0 {
-			t := time.UnixMilli(g.until)
-			until = &t
-		}
 		_, err := tx.Exec(ctx, `INSERT INTO lapwing_data.gap (partition, stream, from_seq, to_seq, since, until, writer, changes, reason)
-			SELECT $1, $2, $3, $4, (SELECT received FROM lapwing_data.position WHERE partition = $1), $5, $6, nullif($7::int, 0), $8`,
-			g.partition, int64(s.p.streams[g.partition]), int64(g.from), int64(g.to), until, s.p.opts.Member, g.changes, text(g.reason))
+			SELECT $1, $2, $3, $4, coalesce($5, (SELECT received FROM lapwing_data.position WHERE partition = $1)), $6, $7,
+				nullif($8::int, 0), $9`,
+			g.partition, int64(s.p.streams[g.partition]), int64(g.from), int64(g.to), instant(g.since), instant(g.until), s.p.opts.Member,
+			g.changes, text(g.reason))
 		if err != nil {
 			return fmt.Errorf("note a gap of partition %d: %w", g.partition, err)
 		}
@@ -207,7 +204,7 @@ func (s *session) noteGaps(ctx context.Context, tx pgx.Tx) error {
 			continue
 		}
 		// The states of all pairs are to be written anew, by this session or another.
-		if _, err := tx.Exec(ctx, "UPDATE lapwing_data.position SET complete = NULL WHERE partition = $1", g.partition); err != nil {
+		if _, err := tx.Exec(ctx, "UPDATE lapwing_data.position SET due = true WHERE partition = $1", g.partition); err != nil {
 			return fmt.Errorf("note a gap of partition %d: %w", g.partition, err)
 		}
 	}
@@ -431,8 +428,8 @@ func (s *session) resynchroniseOne(ctx context.Context, partition int) error {
 		if err := s.removeGone(ctx, partition, begin, live); err != nil {
 			return err
 		}
-		_, err := s.conn.Exec(ctx, "UPDATE lapwing_data.position SET complete = clock_timestamp() WHERE partition = $1 AND complete IS NULL",
-			partition)
+		_, err := s.conn.Exec(ctx, `UPDATE lapwing_data.position SET complete = coalesce(complete, clock_timestamp()), due = false
+			WHERE partition = $1`, partition)
 		return err
 	})
 }

@@ -93,6 +93,15 @@ func (l *Log) Info(message, subject string, attrs ...any) {
 	l.line(slog.LevelInfo, message, subject, attrs)
 }
 
+// Over says that a cause has ended: how often it was left out is not logged any more.
+func (l *Log) Over(message, subject string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.keys[key{message, Short(subject)}]; c != nil {
+		c.leftOut = 0
+	}
+}
+
 func (l *Log) line(level slog.Level, message, subject string, attrs []any) {
 	attrs = short(attrs)
 	l.mu.Lock()

@@ -44,6 +44,22 @@ func logger(b *output) *slog.Logger {
 	}}))
 }
 
+func TestOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out output
+		l := New(logger(&out))
+		for range 3 {
+			l.Warn("no answer", "db", "try", "again")
+		}
+		l.Over("no answer", "db")
+		l.Over("no answer", "another")
+		time.Sleep(DefaultPeriod + time.Second)
+		synctest.Wait()
+		l.Warn("no answer", "db", "try", "anew")
+		same(t, lines(&out), `level=WARN msg="no answer" try=again`, `level=WARN msg="no answer" try=anew`)
+	})
+}
+
 func TestOneLineAPeriodAndACount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out output

@@ -9,3 +9,7 @@ SELECT noticed, partition, since, until, to_seq - from_seq AS messages, writer, 
 -- Since when the owner of a partition waits for another member to write what its own journal does not have; NULL if it does
 -- not wait.
 ALTER TABLE lapwing_data.position ADD COLUMN wanted timestamptz;
+
+-- Whether the latest events and states of all checks are to be written anew, because changes are missing. complete stays: what
+-- came before the gap is right.
+ALTER TABLE lapwing_data.position ADD COLUMN due boolean NOT NULL DEFAULT false;
