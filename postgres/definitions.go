@@ -19,19 +19,29 @@ import (
 // definitions is what the session knows of the table definition. Its work is cut into turns of one transaction each, so
 // that events do not wait for a fleet's definitions.
 type definitions struct {
-	rows    map[definitionKey]int64 // the hashes of current rows; nil before they are read
-	seen    *config.Snapshot        // what rows has when nothing is pending
-	pending []definition            // may differ from rows
+	rows    map[definitionKey]version   // the current rows; nil before they are read
+	ended   map[definitionKey]time.Time // when rows ended, of those that ended lately
+	next    uint64                      // the change in the diary that comes behind pending
+	pending []definition                // may differ from rows
 	looked  time.Time
+	noted   time.Time // when the table definition_position was last written
 	expired time.Time // when old rows were last removed
+}
+
+// version is a row: the hash of its object, and since when it is so.
+type version struct {
+	hash  int64
+	since time.Time
 }
 
 type definitionKey struct{ kind, namespace, name string }
 
-// definition is what becomes of a row: another object, or nil if it was deleted.
+// definition is what becomes of a row at a time: another object, or nil if it was deleted. Without a time it is so at
+// present.
 type definition struct {
 	definitionKey
 	object any
+	at     time.Time
 }
 
 const (
@@ -61,6 +71,11 @@ func (s *session) define(ctx context.Context) (more bool, err error) {
 	if len(d.pending) > 0 {
 		return true, nil
 	}
+	if time.Since(d.noted) > moveEvery {
+		if err := s.bounded(ctx, s.notePosition); err != nil {
+			return false, err
+		}
+	}
 	return false, s.bounded(ctx, s.expireDefinitions)
 }
 
@@ -70,17 +85,41 @@ func (s *session) defineSome(ctx context.Context) error {
 	if len(d.pending) == 0 {
 		d.looked = time.Now()
 		now := s.p.opts.Definitions()
-		if d.rows != nil {
-			d.pending = definitionChanges(d.seen, now)
-		} else if err := s.compareDefinitions(ctx, now); err != nil {
-			return err
+		s.p.diary.look(now, d.looked)
+		all, next, ok := s.p.diary.from(d.next)
+		if d.rows == nil || !ok {
+			if err := s.compareDefinitions(ctx, now); err != nil {
+				return err
+			}
+		} else {
+			d.pending, d.next = all, next
 		}
-		d.seen = now
 	}
 	if len(d.pending) == 0 {
 		return nil
 	}
+	d.noted = time.Time{}
 	return s.writeDefinitions(ctx)
+}
+
+// notePosition writes up to when changes are written. All members forget what came before.
+func (s *session) notePosition(ctx context.Context) error {
+	_, err := s.conn.Exec(ctx, `INSERT INTO lapwing_data.definition_position AS p (written) VALUES ($1)
+		ON CONFLICT (one) DO UPDATE SET written = greatest(p.written, excluded.written)`, s.definitions.looked)
+	if err != nil {
+		return fmt.Errorf("note the position of definitions: %w", err)
+	}
+	s.definitions.noted = time.Now()
+	return nil
+}
+
+// readPosition returns up to when changes of definitions are written.
+func (s *session) readPosition(ctx context.Context) (written time.Time, err error) {
+	err = s.conn.QueryRow(ctx, "SELECT coalesce(max(written), '1970-01-01') FROM lapwing_data.definition_position").Scan(&written)
+	if err != nil {
+		return written, fmt.Errorf("read the position of definitions: %w", err)
+	}
+	return written, nil
 }
 
 // definitionChanges returns what differs between two snapshots. It compares pointers: an object that was written anew
@@ -97,7 +136,7 @@ func changesOfKind[T any](all []definition, name string, kind config.Kind[T], fr
 	}
 	add := func(obj *T, object any) {
 		namespace, of := kind.Key(obj)
-		all = append(all, definition{definitionKey{name, text(namespace), text(of)}, object})
+		all = append(all, definition{definitionKey: definitionKey{name, text(namespace), text(of)}, object: object})
 	}
 	had := func(sn *config.Snapshot, obj *T) (*T, bool) {
 		namespace, name := kind.Key(obj)
@@ -124,30 +163,55 @@ func changesOfKind[T any](all []definition, name string, kind config.Kind[T], fr
 	return all
 }
 
-// compareDefinitions reads the current rows, and makes all definitions pending, and the rows without one.
+// compareDefinitions reads the current rows. Pending become the changes in the diary that are newer than what the table
+// has, then all present definitions and the rows without one.
 func (s *session) compareDefinitions(ctx context.Context, now *config.Snapshot) error {
-	found, err := s.conn.Query(ctx, "SELECT kind, namespace, name, hash FROM lapwing_data.definition WHERE until IS NULL")
+	written, err := s.readPosition(ctx)
+	if err != nil {
+		return err
+	}
+	found, err := s.conn.Query(ctx, "SELECT kind, namespace, name, hash, since FROM lapwing_data.definition WHERE until IS NULL")
 	if err != nil {
 		return fmt.Errorf("read the hashes of definitions: %w", err)
 	}
-	rows := map[definitionKey]int64{}
+	rows := map[definitionKey]version{}
 	var key definitionKey
-	var hash int64
-	_, err = pgx.ForEachRow(found, []any{&key.kind, &key.namespace, &key.name, &hash}, func() error {
-		rows[key] = hash
+	var row version
+	_, err = pgx.ForEachRow(found, []any{&key.kind, &key.namespace, &key.name, &row.hash, &row.since}, func() error {
+		rows[key] = row
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("read the hashes of definitions: %w", err)
 	}
-	all, gone := definitionChanges(config.Empty(), now), maps.Clone(rows)
+	since := written.Add(-clockSkewOfMembers)
+	found, err = s.conn.Query(ctx, "SELECT kind, namespace, name, max(until) FROM lapwing_data.definition WHERE until > $1 GROUP BY 1, 2, 3", since)
+	if err != nil {
+		return fmt.Errorf("read definitions that ended: %w", err)
+	}
+	ended := map[definitionKey]time.Time{}
+	var until time.Time
+	_, err = pgx.ForEachRow(found, []any{&key.kind, &key.namespace, &key.name, &until}, func() error {
+		ended[key] = until
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read definitions that ended: %w", err)
+	}
+	present, gone := definitionChanges(config.Empty(), now), maps.Clone(rows)
+	all, next := s.p.diary.since(since)
 	for i := range all {
-		delete(gone, all[i].definitionKey)
+		gone[all[i].definitionKey] = version{}
+	}
+	all = append(all, present...)
+	for i := range present {
+		delete(gone, present[i].definitionKey)
 	}
 	for key := range gone {
 		all = append(all, definition{definitionKey: key})
 	}
-	s.definitions.rows, s.definitions.pending = rows, all
+	d := &s.definitions
+	d.rows, d.ended, d.pending, d.next = rows, ended, all, next
 	return nil
 }
 
@@ -155,12 +219,13 @@ func (s *session) compareDefinitions(ctx context.Context, now *config.Snapshot) 
 type versions struct {
 	kinds, namespaces, names []string
 	hashes                   []int64
+	times                    []time.Time
 	objects                  []string
 }
 
-func (v *versions) add(key definitionKey, hash int64) {
+func (v *versions) add(key definitionKey, hash int64, at time.Time) {
 	v.kinds, v.namespaces = append(v.kinds, key.kind), append(v.namespaces, key.namespace)
-	v.names, v.hashes = append(v.names, key.name), append(v.hashes, hash)
+	v.names, v.hashes, v.times = append(v.names, key.name), append(v.hashes, hash), append(v.times, at)
 }
 
 func (v *versions) key(i int) definitionKey {
@@ -173,13 +238,29 @@ func (s *session) writeDefinitions(ctx context.Context) error {
 	d := &s.definitions
 	var ended, begun versions
 	taken, size := 0, 0
+	present := time.Now()
+	changed := map[definitionKey]bool{}
 	for taken < min(len(d.pending), maxDefinitions) && size < s.p.opts.BatchBytes {
 		next := &d.pending[taken]
+		if changed[next.definitionKey] {
+			break // a transaction has one change of a row
+		}
 		taken++
-		hash, exists := d.rows[next.definitionKey]
+		row, exists := d.rows[next.definitionKey]
+		at := next.at
+		if at.IsZero() {
+			at = present
+		} else if exists && !at.After(row.since) || !at.After(d.ended[next.definitionKey]) {
+			continue // the table has it, or a newer one
+		}
+		if exists && at.Before(row.since) { // by another clock
+			at = row.since
+		}
+		at = at.Truncate(time.Microsecond)
 		if next.object == nil {
 			if exists {
-				ended.add(next.definitionKey, hash)
+				ended.add(next.definitionKey, row.hash, at)
+				changed[next.definitionKey] = true
 			}
 			continue
 		}
@@ -188,13 +269,14 @@ func (s *session) writeDefinitions(ctx context.Context) error {
 			return fmt.Errorf("encode %s %s/%s: %w", next.kind, next.namespace, next.name, err)
 		}
 		now := int64(xxhash.Sum64(object))
-		if exists && now == hash {
+		if exists && now == row.hash {
 			continue
 		}
 		if exists {
-			ended.add(next.definitionKey, hash)
+			ended.add(next.definitionKey, row.hash, at)
 		}
-		begun.add(next.definitionKey, now)
+		changed[next.definitionKey] = true
+		begun.add(next.definitionKey, now, at)
 		begun.objects = append(begun.objects, string(object))
 		size += len(object)
 	}
@@ -208,7 +290,7 @@ func (s *session) writeDefinitions(ctx context.Context) error {
 		delete(d.rows, ended.key(i))
 	}
 	for i := range begun.kinds {
-		d.rows[begun.key(i)] = begun.hashes[i]
+		d.rows[begun.key(i)] = version{begun.hashes[i], begun.times[i]}
 	}
 	s.p.metrics.rows.WithLabelValues(tableDefinition).Add(float64(len(begun.kinds)))
 	if d.pending = d.pending[taken:]; len(d.pending) == 0 {
@@ -228,10 +310,12 @@ func replaceDefinitions(ctx context.Context, tx pgx.Tx, ended, begun *versions) 
 		return errMoved
 	}
 	if n := len(ended.kinds); n > 0 {
-		tag, err := tx.Exec(ctx, `UPDATE lapwing_data.definition d SET until = now()
-			FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) AS o(kind, namespace, name, hash)
+		// A silence that expired ended then, also if it was removed later.
+		tag, err := tx.Exec(ctx, `UPDATE lapwing_data.definition d SET until = greatest(d.since, least(o.at,
+				CASE WHEN d.kind = 'Silenced' THEN to_timestamp(nullif((d.object ->> 'expire_at')::float8, 0)) END))
+			FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::timestamptz[]) AS o(kind, namespace, name, hash, at)
 			WHERE d.kind = o.kind AND d.namespace = o.namespace AND d.name = o.name AND d.hash = o.hash AND d.until IS NULL`,
-			ended.kinds, ended.namespaces, ended.names, ended.hashes)
+			ended.kinds, ended.namespaces, ended.names, ended.hashes, ended.times)
 		if err != nil {
 			return fmt.Errorf("end %d definitions: %w", n, err)
 		}
@@ -241,10 +325,12 @@ func replaceDefinitions(ctx context.Context, tx pgx.Tx, ended, begun *versions) 
 	}
 	if n := len(begun.kinds); n > 0 {
 		tag, err := tx.Exec(ctx, `INSERT INTO lapwing_data.definition (since, kind, namespace, name, hash, object)
-			SELECT now(), kind, namespace, name, hash, object::jsonb
-			FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[]) AS n(kind, namespace, name, hash, object)
+			SELECT at, kind, namespace, name, hash, object::jsonb
+			FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::timestamptz[])
+				AS n(kind, namespace, name, hash, object, at)
 			ON CONFLICT (kind, namespace, name) WHERE until IS NULL DO NOTHING`,
-			begun.kinds, begun.namespaces, begun.names, begun.hashes, begun.objects)
+			begun.kinds, begun.namespaces, begun.names, begun.hashes, begun.objects,
+			begun.times)
 		if err != nil {
 			return fmt.Errorf("write %d definitions: %w", n, err)
 		}

@@ -331,7 +331,7 @@ Entity web2 1 true true`)
 	t.Run("while one writes", func(t *testing.T) {
 		a.now = snapshot(entity("web1", "v", "3"))
 		b.now = a.now
-		b.definitions.pending = definitionChanges(b.definitions.seen, b.now)
+		b.definitions.pending = definitionChanges(config.Empty(), b.now)
 		err := inTransaction(t.Context(), a.conn, func(tx pgx.Tx) error {
 			var free bool
 			if err := tx.QueryRow(t.Context(), "SELECT pg_try_advisory_xact_lock($1)", int64(definitionLock)).Scan(&free); err != nil || !free {

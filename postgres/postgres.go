@@ -110,6 +110,8 @@ type Projection struct {
 	firstNewest uint64 // the newest notification when the backend started
 	notified    bool   // the writer has copied notifications since then; only the writer uses it
 
+	diary diary
+
 	refused  int       // changes since refusing; only the writer uses both
 	refusing time.Time // when the present hour of refusals began
 
@@ -222,6 +224,9 @@ func (p *Projection) Start(context.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	p.done.Go(func() { p.run(ctx) })
+	if p.opts.Definitions != nil {
+		p.done.Go(func() { p.keepDiary(ctx) })
+	}
 	return nil
 }
 

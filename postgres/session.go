@@ -262,6 +262,13 @@ func (s *session) look(ctx context.Context) error {
 		return err
 	}
 	s.looked = time.Now()
+	if s.p.opts.Definitions != nil {
+		written, err := s.readPosition(ctx)
+		if err != nil {
+			return err
+		}
+		s.p.diary.forget(written.Add(-clockSkewOfMembers))
+	}
 	for i := range had {
 		// The database went back: another server answers behind the same connection, to a pooler.
 		s.reread = s.reread || s.owned[i] && s.lack[i].upTo == 0 && (had[i] != s.has[i] || was[i] != s.fresh[i])

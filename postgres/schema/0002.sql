@@ -13,3 +13,9 @@ ALTER TABLE lapwing_data.position ADD COLUMN wanted timestamptz;
 -- Whether the latest events and states of all checks are to be written anew, because changes are missing. complete stays: what
 -- came before the gap is right.
 ALTER TABLE lapwing_data.position ADD COLUMN due boolean NOT NULL DEFAULT false;
+
+-- Up to when changes of definitions are written.
+CREATE TABLE lapwing_data.definition_position (
+    one     boolean PRIMARY KEY DEFAULT true CHECK (one),
+    written timestamptz NOT NULL
+);
