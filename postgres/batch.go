@@ -1,10 +1,10 @@
 package postgres
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"math"
 	"time"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/lapwing-monitoring/lapwing/postgres/journal"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -16,16 +16,22 @@ const shortOutput = 1024
 // lastDay is the end of the times for which a table can be named, in Unix milliseconds.
 var lastDay = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 
-// pairID returns the id of a pair in the database. Of a million and a half pairs two have the same with a probability of
-// one in sixteen million.
-func pairID(namespace, entity, check []byte) int64 {
-	var d xxhash.Digest
-	d.Reset()
+// pairIDs makes the ids of pairs in a database, which has the secret. Without it, a user could choose names whose rows
+// are those of another namespace's check. Of a million and a half pairs two have the same id with a probability of one in
+// sixteen million. It is for one goroutine.
+type pairIDs struct {
+	secret []byte
+	text   []byte
+}
+
+func (p *pairIDs) id(namespace, entity, check []byte) int64 {
+	p.text = append(p.text[:0], p.secret...)
 	for _, name := range [...][]byte{namespace, entity, check} {
-		_, _ = d.Write(name)
-		_, _ = d.Write([]byte{0})
+		p.text = binary.BigEndian.AppendUint32(p.text, uint32(len(name)))
+		p.text = append(p.text, name...)
 	}
-	return int64(d.Sum64())
+	sum := sha256.Sum256(p.text)
+	return int64(binary.BigEndian.Uint64(sum[:]))
 }
 
 // known says which rows of a pair are in the database.
@@ -52,6 +58,7 @@ type latest struct {
 
 // batch has the rows of one transaction.
 type batch struct {
+	ids             pairIDs
 	events, changes rows
 	latest          []latest
 	byPair          map[int64]int      // index into latest
@@ -126,7 +133,7 @@ func (b *batch) size() int { return len(b.events.b) + len(b.changes.b) }
 
 // add adds a change.
 func (b *batch) add(partition int, e *journal.Entry, from cutoffs, pairs map[int64]known) {
-	pair := pairID(e.Namespace, e.Entity, e.Check)
+	pair := b.ids.id(e.Namespace, e.Entity, e.Check)
 	e.Received = min(max(e.Received, 0), lastDay) // or no table can be named for its day
 	b.count++
 	var output []byte

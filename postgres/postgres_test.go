@@ -76,7 +76,7 @@ func TestRealOddEvents(t *testing.T) {
 	)
 	b.settled()
 	want(t, "events", query(t, b.dsn, `SELECT "check", status, length(output), left(output, 12) FROM lapwing.events ORDER BY 1`), strings.Join([]string{
-		"|0|0|", "bytes|0|10|\ufffd and then", "early|1|1|x", "late|-1|1|x", "long|1|65536|éééééééééééé", "no body|0|0|", "nul|0|3|a\ufffdb",
+		"|0|0|", "bytes|0|10|\ufffd and then", "early|1|1|x", "late|4294967295|1|x", "long|1|65536|éééééééééééé", "no body|0|0|", "nul|0|3|a\ufffdb",
 	}, "\n"))
 	want(t, "latest events", query(t, b.dsn, `SELECT "check", length(output) FROM lapwing.current_events ORDER BY 1`),
 		"bytes|10\nearly|1\nlate|1\nlong|512\nno body|0\nnul|3")
@@ -450,11 +450,16 @@ func TestRealSchemaGrows(t *testing.T) {
 		CREATE TABLE lapwing_data.migration (version int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());
 		INSERT INTO lapwing_data.migration (version) VALUES (1)`)
 	execute(t, b.dsn, string(first))
-	execute(t, b.dsn, `INSERT INTO lapwing_data.gap VALUES (now(), 0, 1, 10, 20, NULL, NULL, 'b')`)
+	execute(t, b.dsn, `INSERT INTO lapwing_data.gap VALUES (now(), 0, 1, 10, 20, NULL, NULL, 'b');
+		INSERT INTO lapwing_data.pair VALUES (5, 'default', 'web', 'c'), (6, 'default', 'wéb', 'c');
+		CREATE TABLE lapwing_data.state_change_old PARTITION OF lapwing_data.state_change FOR VALUES FROM ('2026-01-01') TO ('2026-02-01');
+		INSERT INTO lapwing_data.state_change SELECT '2026-01-02', NULL, id, 0, 0, 0, -1, 4, '' FROM lapwing_data.pair`)
 	b.start(b.dsn, nil)
-	b.put(event("web", "c", 1, 1, "a"))
+	b.put(event("web", "c", 1, 1, "a"), event("wéb", "c", 0, 1, "b"))
 	b.settled()
-	want(t, "events", query(t, b.dsn, showEvents), "web|c|1|failing|1|a")
+	want(t, "events", query(t, b.dsn, showEvents), "web|c|1|failing|1|a\nwéb|c|0|passing|1|b")
+	want(t, "changes", query(t, b.dsn, showTurns), "web|c|4294967295|failing\nweb|c|1|failing\nwéb|c|4294967295|failing\nwéb|c|0|passing")
+	want(t, "pairs", query(t, b.dsn, "SELECT count(*) FROM lapwing_data.pair"), "2")
 	want(t, "gaps", query(t, b.dsn, `SELECT messages, writer, reason FROM lapwing.gaps`), "10|b|the journal does not have them")
 }
 

@@ -342,9 +342,10 @@ func (r *Reader) History(
 	}
 	err = r.read(ctx, "", func(ctx context.Context, tx pgx.Tx) error {
 		found, err := tx.Query(ctx, `SELECT received, executed, status, flags, output, seq, sub FROM lapwing_data.state_change
-			WHERE pair_id = $1 AND received >= $2 AND received <= $3 AND (seq, sub) < ($4, $5) AND flags & 4 <> 0
-			ORDER BY seq DESC, sub DESC LIMIT $6`,
-			pairID([]byte(namespace), []byte(entity), []byte(check)), since, until, seq, sub, limit+1)
+			WHERE pair_id = (SELECT id FROM lapwing_data.pair WHERE namespace = $6 AND entity = $7 AND "check" = $8)
+			AND received >= $1 AND received <= $2 AND (seq, sub) < ($3, $4) AND flags & 4 <> 0
+			ORDER BY seq DESC, sub DESC LIMIT $5`,
+			since, until, seq, sub, limit+1, text(namespace), text(entity), text(check))
 		if err != nil {
 			return fmt.Errorf("select the history of %s/%s: %w", entity, check, err)
 		}

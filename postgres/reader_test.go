@@ -39,6 +39,8 @@ func store(t *testing.T, dsn string, histories []report.History) {
 	defer func() { check(t, conn.Close(context.Background())) }()
 	check(t, migrate(t.Context(), conn))
 	var b batch
+	b.ids.secret, err = readSecret(t.Context(), conn)
+	check(t, err)
 	b.reset(nil, nil)
 	seq := uint64(0)
 	for _, h := range histories {

@@ -62,7 +62,7 @@ func (s *session) writeSingly(ctx context.Context, refusal error) error {
 			return err
 		}
 		b.removeRows()
-		var one batch
+		one := batch{ids: b.ids}
 		for e, err := range s.frame.Entries() {
 			if err != nil {
 				break // the batch has a gap for it

@@ -1,10 +1,13 @@
 package postgres
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/internal/testbroker"
@@ -81,6 +84,29 @@ func TestRealAllIsRefused(t *testing.T) {
 		fmt.Sprint(sent+1))
 	want(t, "few are refused", query(t, b.dsn, `SELECT sum(changes) BETWEEN 1000 AND 1100 FROM lapwing.gaps`), "true")
 	want(t, "latest event", query(t, b.dsn, `SELECT output FROM lapwing_data.latest`), fmt.Sprint(sent))
+}
+
+// TestRealLockedPartition has a reader lock a table that is to be dropped. Events are written meanwhile.
+func TestRealLockedPartition(t *testing.T) {
+	b := newBed(t)
+	b.start(server(t).DSN(), nil)
+	b.put(event("web", "c", 0, 1, "a"))
+	b.settled()
+	execute(t, b.dsn, `CREATE TABLE lapwing_data.state_change_20250101 PARTITION OF lapwing_data.state_change
+		FOR VALUES FROM ('2025-01-01') TO ('2025-02-01')`)
+	conn, err := connect(t.Context(), b.dsn, time.Minute)
+	check(t, err)
+	defer func() { check(t, conn.Close(context.Background())) }()
+	_, err = conn.Exec(t.Context(), "BEGIN; LOCK lapwing_data.state_change_20250101", pgx.QueryExecModeSimpleProtocol)
+	check(t, err)
+	check(t, b.writer.Configure(Settings{DSN: b.dsn, Changes: 24 * time.Hour}))
+	b.put(event("web", "c", 1, 2, "b"))
+	b.settled()
+	_, err = conn.Exec(t.Context(), "COMMIT")
+	check(t, err)
+	b.put(event("web", "c", 0, 3, "c"))
+	b.settled()
+	want(t, "events", query(t, b.dsn, showEvents), "web|c|0|passing|1|a\nweb|c|1|failing|1|b\nweb|c|0|passing|1|c")
 }
 
 // TestRealDetachedPartition has an administrator detach and keep the table that gets rows.

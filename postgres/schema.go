@@ -94,6 +94,14 @@ func storedVersion(ctx context.Context, conn *pgx.Conn) (version int, err error)
 	return version, nil
 }
 
+// readSecret returns what pairIDs needs.
+func readSecret(ctx context.Context, conn *pgx.Conn) (secret []byte, err error) {
+	if err = conn.QueryRow(ctx, "SELECT key FROM lapwing_data.secret").Scan(&secret); err != nil {
+		return nil, fmt.Errorf("read the secret of the ids: %w", err)
+	}
+	return secret, nil
+}
+
 // tableExists looks into the catalog: in a transaction that has waited for an advisory lock, to_regclass may not know yet
 // what another one has created meanwhile.
 func tableExists(ctx context.Context, conn *pgx.Conn, name string) (exists bool, err error) {

@@ -118,6 +118,9 @@ func (p *Projection) session(ctx context.Context, settings Settings) error {
 	if err := s.bounded(ctx, func(ctx context.Context) error { return migrate(ctx, conn) }); err != nil {
 		return err
 	}
+	if s.batch.ids.secret, err = readSecret(ctx, conn); err != nil {
+		return err
+	}
 	return s.run(ctx)
 }
 

@@ -143,12 +143,16 @@ func (s *spans) expire(ctx context.Context, conn *pgx.Conn, now time.Time) (drop
 			}
 		}
 		err = inTransaction(ctx, conn, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '100s'", pgx.QueryExecModeSimpleProtocol)
+			if err != nil {
+				return fmt.Errorf("bound the wait: %w", err)
+			}
 			if s.table == tableChange {
 				if _, err := tx.Exec(ctx, fmt.Sprintf(carryStates, name), s.end(start)); err != nil {
 					return fmt.Errorf("keep the newest states: %w", err)
 				}
 			}
-			_, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '2s'; DROP TABLE lapwing_data."+name, pgx.QueryExecModeSimpleProtocol)
+			_, err = tx.Exec(ctx, "DROP TABLE lapwing_data."+name, pgx.QueryExecModeSimpleProtocol)
 			return err
 		})
 		if err != nil {

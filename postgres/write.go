@@ -389,7 +389,7 @@ func (s *session) resynchroniseOne(ctx context.Context, partition int) error {
 			ev = &resource.Event{Check: &resource.Check{Status: pair.Status, Executed: pair.Executed}}
 		}
 		l := latest{
-			pair:    pairID([]byte(pair.Namespace), []byte(pair.Entity), []byte(pair.Check)),
+			pair:    s.batch.ids.id([]byte(pair.Namespace), []byte(pair.Entity), []byte(pair.Check)),
 			changed: true, namespace: text(pair.Namespace), entity: text(pair.Entity), check: text(pair.Check),
 			seq: pair.Seq, partition: partition, received: pair.Received, occurrences: ev.Check.Occurrences,
 			watermark: ev.Check.OccurrencesWatermark, status: int32(ev.Check.Status),
@@ -406,6 +406,9 @@ func (s *session) resynchroniseOne(ctx context.Context, partition int) error {
 		}
 		if ev.Check.State == "flapping" {
 			l.flags |= journal.Flapping
+		}
+		if _, same := live[l.pair]; same { // two pairs with one id: PostgreSQL takes one row of it in a statement
+			continue
 		}
 		changes, _, err := s.p.opts.State.History(pair.Namespace, pair.Entity, pair.Check, 0, 1)
 		if err != nil {
