@@ -37,7 +37,8 @@ type PostgresFacts struct {
 	Sessions  []PostgresSession
 	Slots     []PostgresSlot
 	Replicas  []PostgresReplica
-	// Checkpoints that were due in time, and that were requested because WAL was full.
+	// Checkpoints that were due in time, and that were requested: because WAL was full, or by a person, a backup or a
+	// shutdown. PostgreSQL counts them together.
 	Timed, Requested float64
 	WAL              PostgresWAL
 }
@@ -331,11 +332,19 @@ func ExaminePostgres(g *PostgresFacts) *PostgresReport {
 	r := &PostgresReport{
 		Server: fmt.Sprintf("PostgreSQL %s at %s, up %s", g.Name, g.Where, duration(g.Uptime)), Findings: []Finding{}, Unread: g.unread(),
 	}
-	r.Summary = append(r.Summary, fmt.Sprintf("database %s, lapwing's tables %s; %s rows/s changed in the %s that statistics cover",
-		bytes(g.Size), bytes(g.tablesSize()), number(g.changed()), duration(g.Since)))
+	if len(g.Tables) == 0 {
+		r.Summary = append(r.Summary,
+			fmt.Sprintf("The database %s has no tables of lapwing. lapwing makes them when it first connects: is the DSN the one that it has?",
+				g.Database),
+			"What follows is about the server alone.", fmt.Sprintf("database %s", bytes(g.Size)))
+	} else {
+		r.Summary = append(r.Summary, fmt.Sprintf("database %s, lapwing's tables %s; %s rows/s changed in the %s that statistics cover",
+			bytes(g.Size), bytes(g.tablesSize()), number(g.changed()), duration(g.Since)))
+	}
 	if w := g.WAL; w.Seconds > 0 {
-		r.Summary = append(r.Summary, fmt.Sprintf("WAL: %s/s; checkpoints: %s in time, %s because WAL was full",
-			bytes(w.Bytes/w.Seconds), number(g.Timed), number(g.Requested)))
+		r.Summary = append(r.Summary,
+			fmt.Sprintf("WAL: %s/s; checkpoints: %s in time, %s on request (WAL was full, or a CHECKPOINT, backup or shutdown)",
+				bytes(w.Bytes/w.Seconds), number(g.Timed), number(g.Requested)))
 	}
 	for _, rule := range postgresRules {
 		r.Findings = append(r.Findings, rule(g)...)
@@ -352,7 +361,7 @@ func ExaminePostgres(g *PostgresFacts) *PostgresReport {
 func (g *PostgresFacts) unread() []string {
 	unread := []string{}
 	if len(g.Tables) == 0 {
-		unread = append(unread, fmt.Sprintf("The database %s has no schema lapwing_data: rules about tables had nothing to look at.", g.Database))
+		unread = append(unread, fmt.Sprintf("The database %s has no tables in a schema lapwing_data: rules about them had nothing to look at.", g.Database))
 	}
 	if !g.Monitor {
 		unread = append(unread, "Without the role pg_monitor, sessions of other users (long or idle transactions) and the lag of replicas "+

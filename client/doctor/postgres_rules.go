@@ -352,18 +352,27 @@ func (g *PostgresFacts) walSize() float64 {
 	return max(4, math.Ceil(better/(1<<30)))
 }
 
+// fewRequests is the number of requested checkpoints that restarts, backups and people may have made.
+const fewRequests = 20
+
 func postgresCheckpoints(g *PostgresFacts) []Finding {
 	size, ok := g.number("max_wal_size")
-	forced := g.Requested >= 5 && g.Requested > 0.2*(g.Timed+g.Requested)
-	if !ok || !forced && size >= 1<<30 {
+	f := Finding{Severity: Warning, Advice: "Allow more WAL. It takes this much more disk, and recovery after a crash takes longer."}
+	const pages = " After each checkpoint the first change of a page writes the whole page into WAL."
+	switch {
+	case !ok:
+		return nil
+	case g.Requested >= fewRequests && g.Requested > 0.2*(g.Timed+g.Requested):
+		f.Title = "checkpoints come too early"
+		f.Detail = fmt.Sprintf("%s of %s did not come in time but on request. CHECKPOINT, backups and shutdowns are counted with them, "+
+			"but so many are because WAL was full.", number(g.Requested), count(g.Timed+g.Requested, "checkpoint")) + pages
+	case size < 1<<30:
+		f.Title = "checkpoints will come early"
+		f.Detail = fmt.Sprintf("WAL may take %s, less than PostgreSQL's default of 1 GB.", bytes(size)) + pages
+	default:
 		return nil
 	}
-	return g.change(Finding{
-		Severity: Warning, Title: "checkpoints come too early",
-		Detail: fmt.Sprintf("%s of %s were requested, most often because WAL was full, and not in time. After each checkpoint the first change of a page writes the whole page into WAL.",
-			number(g.Requested), count(g.Timed+g.Requested, "checkpoint")),
-		Advice: "Allow more WAL. It takes this much more disk, and recovery after a crash takes longer.",
-	}, "max_wal_size", fmt.Sprintf("%.0fGB", g.walSize()))
+	return g.change(f, "max_wal_size", fmt.Sprintf("%.0fGB", g.walSize()))
 }
 
 func postgresCheckpointTimeout(g *PostgresFacts) []Finding {
@@ -419,10 +428,11 @@ func postgresWALBuffers(g *PostgresFacts) []Finding {
 	}, "wal_buffers", "64MB")
 }
 
-// postgresSynchronousCommit is a note: both values are right, with different costs.
+// postgresSynchronousCommit is a note: both values are right, with different costs. It is silent about a database that
+// may be of another program, for which off may be wrong.
 func postgresSynchronousCommit(g *PostgresFacts) []Finding {
 	s, ok := g.Settings["synchronous_commit"]
-	if !ok || s.Value == "off" {
+	if !ok || s.Value == "off" || len(g.Tables) == 0 {
 		return nil
 	}
 	f := Finding{
@@ -432,8 +442,13 @@ func postgresSynchronousCommit(g *PostgresFacts) []Finding {
 			"commits of the last moments (three times wal_writer_delay, 0.6 s by default), and never half of one.",
 		Advice: "off is safe for lapwing's own tables if its journal keeps 10 minutes or more: the writer commits its position together " +
 			"with the rows, so after a crash it goes back to the position that is there and writes the lost rows again. Keep on for " +
-			"tables of your own in the same database.",
-		SQL: []string{fmt.Sprintf("ALTER DATABASE %s SET synchronous_commit = off;  -- for new sessions", identifier(g.Database))},
+			"tables of your own in the same database. The setting is for new sessions, and lapwing keeps its own: end those, " +
+			"and it connects again at once. The next examination sees the setting of the database, and not that of lapwing's session.",
+		SQL: []string{
+			fmt.Sprintf("ALTER DATABASE %s SET synchronous_commit = off;", identifier(g.Database)),
+			fmt.Sprintf("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'lapwing' AND datname = %s;",
+				literal(g.Database)),
+		},
 	}
 	if s.Value == "remote_apply" || s.Value == "remote_write" {
 		f.Detail = "Each commit waits for a standby. " + f.Detail

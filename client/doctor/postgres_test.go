@@ -168,6 +168,9 @@ func TestPostgresRules(t *testing.T) {
 	setting("autovacuum_naptime", "300", "warning autovacuum_naptime: '15s'")
 
 	setting("max_wal_size", "512", "warning max_wal_size: '4GB'")
+	f(func(g *doctor.PostgresFacts) { g.Requested, g.Timed = 19, 0 }) // restarts, backups or people
+	f(func(g *doctor.PostgresFacts) { g.Requested, g.Timed = 20, 81 })
+	f(func(g *doctor.PostgresFacts) { g.Requested, g.Timed = 20, 79 }, "warning max_wal_size: ")
 	f(func(g *doctor.PostgresFacts) { g.Requested = 50; g.WAL.Bytes = 1e5 * 1e7 }, "warning max_wal_size: '21GB'")
 	setting("checkpoint_timeout", "300", "warning checkpoint_timeout: '15min'")
 	f(idle(func(g *doctor.PostgresFacts) { value(g, "checkpoint_timeout", "300") }))
@@ -175,7 +178,9 @@ func TestPostgresRules(t *testing.T) {
 	f(func(g *doctor.PostgresFacts) { g.WAL.FullPages = 5e5 }, "warning wal_compression: 'lz4'")
 	f(func(g *doctor.PostgresFacts) { g.WAL.BuffersFull = 2e4 }, "warning wal_buffers: '64MB'")
 	setting("wal_buffers", "64", "warning wal_buffers: '64MB'")
-	setting("synchronous_commit", "on", `fine synchronous_commit: ALTER DATABASE "lapwing" SET synchronous_commit = off;`)
+	setting("synchronous_commit", "on", `fine synchronous_commit: ALTER DATABASE "lapwing" SET synchronous_commit = off; `+
+		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'lapwing' AND datname = 'lapwing';`)
+	f(func(g *doctor.PostgresFacts) { g.Tables = nil; value(g, "synchronous_commit", "on") }) // of another program, perhaps
 
 	slot(doctor.PostgresSlot{Name: "old", Kept: gigabyte / 2})
 	slot(doctor.PostgresSlot{Name: "old", Kept: 2 * gigabyte, Active: true})
@@ -236,10 +241,21 @@ func TestPostgresText(t *testing.T) {
 		"PostgreSQL 15.0 at db:5432/lapwing, up 12 days\n", "\nWARNING postgres checkpoint_completion_target: checkpoints write in bursts\n",
 		"\n    Now 0.5, recommended 0.9.\n      ALTER SYSTEM SET checkpoint_completion_target = '0.9';\n      SELECT pg_reload_conf();\n",
 		"\nNOTE postgres random_page_cost: ", "\nNot examined:\n  - A pooler",
+		"; checkpoints: 100 in time, 2 on request (WAL was full, or ",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%s\nlacks %q", &b, want)
 		}
+	}
+	// A database without lapwing's tables is the first thing to know.
+	g.Tables = nil
+	b.Reset()
+	if err := doctor.WritePostgresText(&b, doctor.ExaminePostgres(g)); err != nil {
+		t.Fatal(err)
+	}
+	_, second, _ := strings.Cut(b.String(), "\n")
+	if !strings.HasPrefix(second, "The database lapwing has no tables of lapwing.") {
+		t.Errorf("without tables: %s", &b)
 	}
 }
 
