@@ -109,31 +109,33 @@ func (b *Backend) buildPostgres(p *parts) (err error) {
 // configurePostgres gives the writer and the reader the settings of the options, or else of the definitions.
 func (b *Backend) configurePostgres(p *parts) error {
 	s := b.opts.Postgres.Settings
-	if s.DSN == "" {
-		if defined, ok := config.Postgres(p.config.Snapshot()); ok {
-			s.DSN, s.PoolSize = defined.Spec.DSN, cmp.Or(defined.Spec.PoolSize, s.PoolSize)
-			if life := defined.Spec.MaxConnLifetime; life != "" {
-				var err error
-				if s.ConnLifetime, err = time.ParseDuration(life); err != nil {
-					return fmt.Errorf("max_conn_lifetime: %w", err)
-				}
+	switch defined, ok := config.Postgres(p.config.Snapshot()); {
+	case ok && s.DSN != "":
+		b.log.Warn("the definition of PostgreSQL has no effect on this backend, because --postgres-dsn is set",
+			"name", defined.Metadata.Name)
+	case ok:
+		s.DSN, s.PoolSize = defined.Spec.DSN, cmp.Or(defined.Spec.PoolSize, s.PoolSize)
+		if life := defined.Spec.MaxConnLifetime; life != "" {
+			var err error
+			if s.ConnLifetime, err = time.ParseDuration(life); err != nil {
+				return fmt.Errorf("max_conn_lifetime: %w", err)
 			}
-			for _, r := range []struct {
-				text string
-				keep *time.Duration
-			}{
-				{defined.Spec.EventsRetention, &s.Events}, {defined.Spec.ChangesRetention, &s.Changes},
-				{defined.Spec.NotificationsRetention, &s.Notifications},
-			} {
-				if r.text == "" {
-					continue
-				}
-				keep, err := resource.ParseRetention(r.text)
-				if err != nil {
-					return err
-				}
-				*r.keep = keep
+		}
+		for _, r := range []struct {
+			text string
+			keep *time.Duration
+		}{
+			{defined.Spec.EventsRetention, &s.Events}, {defined.Spec.ChangesRetention, &s.Changes},
+			{defined.Spec.NotificationsRetention, &s.Notifications},
+		} {
+			if r.text == "" {
+				continue
 			}
+			keep, err := resource.ParseRetention(r.text)
+			if err != nil {
+				return err
+			}
+			*r.keep = keep
 		}
 	}
 	return errors.Join(p.postgres.Configure(s), p.postgresReader.Configure(s))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -55,6 +56,42 @@ func TestPostgresAway(t *testing.T) {
 	if text := get(without, "/health"); strings.Contains(text, "Postgres") {
 		t.Errorf("/health without PostgreSQL: %s", text)
 	}
+}
+
+// TestPostgresDefinitionBesideFlag: a definition that --postgres-dsn makes useless is logged, by name and without its
+// DSN.
+func TestPostgresDefinitionBesideFlag(t *testing.T) {
+	logged := make(unusedDefinitions, 8)
+	b := testbackend.Start(t, func(o *testbackend.Options) {
+		o.Postgres.DSN = "postgres://lapwing@127.0.0.1:1/x" // a port that nothing listens on
+		o.Logger = slog.New(slog.NewTextHandler(logged, nil))
+	})
+	definition := resource.PostgresConfig{
+		Metadata: resource.ObjectMeta{Name: "reports"},
+		Spec:     resource.PostgresSpec{DSN: "postgres://u:s3cret@127.0.0.1:1/y"},
+	}
+	err := b.Client.Do(t.Context(), http.MethodPut, "/api/enterprise/store/v1/provider/reports", definition, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case line := <-logged:
+		if !strings.Contains(line, "level=WARN") || !strings.Contains(line, "name=reports") || strings.Contains(line, "s3cret") {
+			t.Errorf("logged: %s", line)
+		}
+	case <-time.After(time.Minute):
+		t.Error("nothing was logged about the definition")
+	}
+}
+
+// unusedDefinitions gets the lines of a log about definitions that have no effect.
+type unusedDefinitions chan string
+
+func (c unusedDefinitions) Write(line []byte) (int, error) {
+	if strings.Contains(string(line), "--postgres-dsn is set") {
+		c <- string(line)
+	}
+	return len(line), nil
 }
 
 // TestPostgresEvent: a backend that keeps changes for a database that is away, on a disk that is nearly full, says so by

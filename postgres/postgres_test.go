@@ -480,7 +480,7 @@ func TestRealWrongDatabases(t *testing.T) {
 	b.start(refused, nil)
 	s := b.send()
 	for _, one := range []struct{ dsn, says string }{
-		{refused, "connect"}, {newer, "upgrade this backend"}, {foreign, "another cluster writes to this database"},
+		{refused, "connect"}, {newer, "upgrade this backend"}, {foreign, "another cluster writes to this database: give each cluster its own. If this cluster was just restored"},
 		{strings.Replace(newer, databaseOf(t, newer), "nothing", 1), `database "nothing" does not exist`},
 	} {
 		check(t, b.writer.Configure(Settings{DSN: one.dsn}))

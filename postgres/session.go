@@ -52,7 +52,8 @@ type session struct {
 var errMoved = errors.New("another backend has written to PostgreSQL")
 
 // errForeign says that two clusters have the same database.
-var errForeign = errors.New("another cluster writes to this database: give each cluster its own")
+var errForeign = errors.New("another cluster writes to this database: give each cluster its own. " +
+	"If this cluster was just restored from a backup, it goes on after a minute")
 
 const (
 	lookEvery   = 2 * time.Second
