@@ -443,7 +443,7 @@ func postgresSynchronousCommit(g *PostgresFacts) []Finding {
 		Advice: "off is safe for lapwing's own tables if its journal keeps 10 minutes or more: the writer commits its position together " +
 			"with the rows, so after a crash it goes back to the position that is there and writes the lost rows again. Keep on for " +
 			"tables of your own in the same database. The setting is for new sessions, and lapwing keeps its own: end those, " +
-			"and it connects again at once. The next examination sees the setting of the database, and not that of lapwing's session.",
+			"and it connects again within seconds. The next examination sees the setting of the database, and not that of lapwing's session.",
 		SQL: []string{
 			fmt.Sprintf("ALTER DATABASE %s SET synchronous_commit = off;", identifier(g.Database)),
 			fmt.Sprintf("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'lapwing' AND datname = %s;",
