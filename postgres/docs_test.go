@@ -22,8 +22,10 @@ func documented(t *testing.T) map[string][]string {
 	for _, m := range regexp.MustCompile("(?ms)^```sql ?(\\w*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		blocks[m[1]] = append(blocks[m[1]], m[2])
 	}
-	if len(blocks["admin"]) != 1 || len(blocks["schemas"]) != 1 || len(blocks["owner"]) != 1 || len(blocks[""]) != 12 {
-		t.Fatalf("blocks of SQL: %v", blocks)
+	for name, count := range map[string]int{"admin": 1, "schemas": 1, "reports": 1, "owner": 1, "": 12} {
+		if len(blocks[name]) != count {
+			t.Fatalf("blocks of SQL: %v", blocks)
+		}
 	}
 	return blocks
 }
@@ -49,7 +51,8 @@ func asDocumented(t *testing.T, blocks map[string][]string) (admin, owner, repor
 	}
 	admin, owner = as(dsn, "postgres", "lapwing"), as(dsn, "lapwing", "lapwing")
 	check(t, migrateAs(t, owner))
-	execute(t, admin, blocks["owner"][0])
+	execute(t, admin, blocks["reports"][0])
+	execute(t, owner, blocks["owner"][0])
 	execute(t, admin, "ALTER ROLE lapwing_reports LOGIN")
 	conn, err := connect(t.Context(), owner, time.Minute)
 	check(t, err)
@@ -209,7 +212,7 @@ func views(list []string) (names []string) {
 }
 
 // TestRealSchemasOfAnAdministrator: a role that may not make schemas uses those that were made for it, and says what it
-// lacks without them.
+// lacks without them. The role for reports may get its rights before the first connection, too.
 func TestRealSchemasOfAnAdministrator(t *testing.T) {
 	blocks := documented(t)
 	pg := server(t)
@@ -220,6 +223,11 @@ func TestRealSchemasOfAnAdministrator(t *testing.T) {
 		t.Errorf("without schemas: %v", err)
 	}
 	execute(t, dsn, blocks["schemas"][0])
+	execute(t, dsn, blocks["reports"][0])
+	execute(t, owner, blocks["owner"][0])
 	check(t, migrateAs(t, owner))
-	want(t, "tables", query(t, owner, "SELECT count(*) FROM lapwing.current_events"), "0")
+	execute(t, dsn, "ALTER ROLE lapwing_reports LOGIN")
+	for _, role := range []string{"lapwing", "lapwing_reports"} {
+		want(t, "events for "+role, query(t, as(dsn, role, "postgres"), "SELECT count(*) FROM lapwing.current_events"), "0")
+	}
 }
