@@ -34,7 +34,7 @@ func BenchmarkWrite(b *testing.B) {
 			check(b, migrate(ctx, conn))
 			s := &session{
 				p: benchProjection(b), conn: conn, pairs: map[int64]known{}, has: []uint64{0}, at: []uint64{0}, owned: []bool{true},
-				rosters: []uint64{1}, fresh: []bool{true}, resync: []bool{false},
+				rosters: []uint64{1}, fresh: []bool{true}, resync: []bool{false}, helps: []bool{false},
 				events:  spans{table: tableEvent, exist: map[int64]struct{}{}},
 				changes: spans{table: tableChange, monthly: true, exist: map[int64]struct{}{}},
 			}

@@ -71,7 +71,7 @@ func (s *session) writeSingly(ctx context.Context, refusal error) error {
 				continue
 			}
 			one.removeRows()
-			one.add(partition, e, s.keeps, nil)
+			one.add(partition, e, s.keepsOf(partition), nil)
 			switch err := pgx.BeginFunc(ctx, tx, func(point pgx.Tx) error { return one.writeRows(ctx, point) }); {
 			case isRefusal(err):
 				refused++
@@ -80,7 +80,7 @@ func (s *session) writeSingly(ctx context.Context, refusal error) error {
 			case err != nil:
 				return err
 			default:
-				b.add(partition, e, s.keeps, nil)
+				b.add(partition, e, s.keepsOf(partition), nil)
 			}
 		}
 		if refused > 0 {

@@ -27,12 +27,13 @@ type session struct {
 	at      []uint64 // the newest message that the reader has passed; more than has if no rows came with it
 	owned   []bool
 	rosters []uint64
-	fresh   []bool // the database has no position of the partition
-	resync  []bool // latest events are to be taken from the state
-	lack    []lack // of owned partitions
-	wanted  []bool // the owner of the partition lacks changes
-	helps   []bool // this session writes for the owner
-	cannot  []bool // it lacks them, too
+	fresh   []bool  // the database has no position of the partition
+	copied  []int64 // events that were received up to then are there from an earlier log; Unix milliseconds
+	resync  []bool  // latest events are to be taken from the state
+	lack    []lack  // of owned partitions
+	wanted  []bool  // the owner of the partition lacks changes
+	helps   []bool  // this session writes for the owner
+	cannot  []bool  // it lacks them, too
 	pairs   map[int64]known
 	looked  time.Time // when the positions were read
 	reread  bool      // the journal is to be read again from the positions on
@@ -104,7 +105,7 @@ func (p *Projection) session(ctx context.Context, settings Settings) error {
 	s := &session{
 		p: p, settings: settings, conn: conn, reader: p.opts.Journal.Reader(), pairs: map[int64]known{},
 		has: make([]uint64, n), at: make([]uint64, n), owned: make([]bool, n), rosters: make([]uint64, n),
-		fresh: make([]bool, n), resync: make([]bool, n), most: p.opts.BatchEvents,
+		fresh: make([]bool, n), copied: make([]int64, n), resync: make([]bool, n), most: p.opts.BatchEvents,
 		lack: make([]lack, n), wanted: make([]bool, n), helps: make([]bool, n), cannot: make([]bool, n),
 		events:  spans{table: tableEvent, keep: settings.Events, exist: map[int64]struct{}{}},
 		changes: spans{table: tableChange, monthly: true, keep: settings.Changes, exist: map[int64]struct{}{}},
@@ -310,13 +311,13 @@ func (s *session) look(ctx context.Context) error {
 // positions reads how far each partition is written.
 func (s *session) positions(ctx context.Context) error {
 	found, err := s.conn.Query(ctx, `SELECT partition, stream, seq, complete IS NULL OR due, wanted IS NOT NULL, writer,
-		extract(epoch FROM clock_timestamp() - written)::float8 FROM lapwing_data.position`)
+		extract(epoch FROM clock_timestamp() - written)::float8, copied, received FROM lapwing_data.position`)
 	if err != nil {
 		return fmt.Errorf("read positions: %w", err)
 	}
 	defer found.Close()
 	for i := range s.has {
-		s.fresh[i], s.wanted[i] = true, false
+		s.fresh[i], s.wanted[i], s.copied[i] = true, false, math.MinInt64
 	}
 	for found.Next() {
 		var partition int
@@ -324,16 +325,20 @@ func (s *session) positions(ctx context.Context) error {
 		var writer string
 		var age float64
 		var due, wanted bool
-		if err := found.Scan(&partition, &stream, &seq, &due, &wanted, &writer, &age); err != nil {
+		var copied, received *time.Time
+		if err := found.Scan(&partition, &stream, &seq, &due, &wanted, &writer, &age, &copied, &received); err != nil {
 			return fmt.Errorf("read positions: %w", err)
 		}
 		switch {
 		case partition >= len(s.has):
 		case uint64(stream) == s.p.streams[partition]:
 			s.has[partition], s.fresh[partition], s.wanted[partition] = uint64(seq), false, wanted
+			s.copied[partition] = newestMilli(copied)
 			s.resync[partition] = s.resync[partition] || due
 		case age < foreign.Seconds():
 			return fmt.Errorf("partition %d was written %.0f s ago by %s: %w", partition, age, writer, errForeign)
+		default: // beginPosition will replace it
+			s.copied[partition] = newestMilli(received)
 		}
 	}
 	if err := found.Err(); err != nil {
@@ -404,13 +409,30 @@ func (s *session) addFrame(f *journal.Frame) (whole bool) {
 			b.to[p] = read
 			return false
 		}
-		b.add(p, e, s.keeps, s.pairs)
+		b.add(p, e, s.keepsOf(p), s.pairs)
 		if read == begin {
 			b.received = append(b.received, e.Received)
 		}
 		read, b.newest[p] = e.Seq, e.Received
 	}
 	return true
+}
+
+// keepsOf returns the times before which the rows of a partition are left out.
+func (s *session) keepsOf(partition int) cutoffs {
+	after := s.copied[partition]
+	if after == math.MinInt64 {
+		return s.keeps
+	}
+	return cutoffs{events: max(s.keeps.events, after+1), changes: max(s.keeps.changes, after+1)}
+}
+
+// newestMilli returns a time in Unix milliseconds, and the least number for none.
+func newestMilli(t *time.Time) int64 {
+	if t == nil {
+		return math.MinInt64
+	}
+	return t.UnixMilli()
 }
 
 // full reports whether the batch takes no more messages.

@@ -156,7 +156,7 @@ func (s *session) beginPosition(ctx context.Context, tx pgx.Tx, partition int) e
 	if err != nil || tag.RowsAffected() > 0 {
 		return err
 	}
-	tag, err = tx.Exec(ctx, `UPDATE lapwing_data.position SET stream = $2, seq = 0, roster = 0, complete = NULL
+	tag, err = tx.Exec(ctx, `UPDATE lapwing_data.position SET stream = $2, seq = 0, roster = 0, complete = NULL, copied = received
 		WHERE partition = $1 AND stream <> $2 AND written < clock_timestamp() - make_interval(secs => $3)`, partition,
 		int64(s.p.streams[partition]), foreign.Seconds())
 	if err != nil || tag.RowsAffected() == 0 {

@@ -62,3 +62,6 @@ SELECT v.received, p.namespace, p.entity, p."check", lapwing_data.whole(v.status
     v.flags & 16 <> 0 AS resolution, v.flags & 32 <> 0 AS silenced, v.flags & 128 <> 0 AS missing, v.flags & 256 <> 0 AS metrics,
     v.output, v.partition || '-' || v.seq || '-' || v.sub AS event, v.partition, v.seq, v.sub
 FROM lapwing_data.event v JOIN lapwing_data.pair p ON p.id = v.pair_id;
+
+-- Events that were received up to then were written from an earlier log, of which this one is a copy: from a backup.
+ALTER TABLE lapwing_data.position ADD COLUMN copied timestamptz;
