@@ -128,7 +128,7 @@ type Report struct {
 	Kind      Kind      `json:"kind"`
 	By        string    `json:"by"`
 	Namespace string    `json:"namespace"`
-	Since     time.Time `json:"since"` // as asked for
+	Since     time.Time `json:"since"` // as asked for, in whole milliseconds
 	Until     time.Time `json:"until"`
 	// Begin is where the figures begin: Since, or later if the history is shorter.
 	Begin time.Time `json:"begin"`
@@ -224,9 +224,9 @@ func Run(ctx context.Context, src Source, q Query) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the begin of the history: %w", err)
 	}
-	out := &Report{Kind: q.Kind, By: q.By, Namespace: q.Namespace, Since: q.Since.UTC(), Until: q.Until.UTC(),
-		SkipSilenced: q.SkipSilenced, Rows: []Row{}}
 	in := Range{q.Namespace, ceil(q.Since), ceil(q.Until)}
+	out := &Report{Kind: q.Kind, By: q.By, Namespace: q.Namespace, Since: in.Since.UTC(), Until: in.Until.UTC(),
+		SkipSilenced: q.SkipSilenced, Rows: []Row{}}
 	if begin = ceil(begin); in.Since.Before(begin) {
 		in.Since = begin
 	}

@@ -70,6 +70,17 @@ func TestBegin(t *testing.T) {
 	}
 }
 
+// TestWholeMilliseconds reports on a time that begins between two milliseconds: the history does not begin later.
+func TestWholeMilliseconds(t *testing.T) {
+	q := report.Query{Kind: report.Availability, Range: report.Range{
+		Namespace: "default", Since: reporttest.Start.Add(159852 * time.Microsecond), Until: reporttest.Start.Add(time.Hour),
+	}}
+	rep, err := report.Run(t.Context(), &memory{}, q)
+	if err != nil || rep.Begin.After(rep.Since) || !rep.Since.Equal(reporttest.Start.Add(160*time.Millisecond)) {
+		t.Errorf("%v: begins at %v, since %v", err, rep.Begin, rep.Since)
+	}
+}
+
 func TestBounds(t *testing.T) {
 	src := &memory{fixtures: []reporttest.Fixture{
 		{Namespace: "default", Entity: "web1", Check: "disk", Changes: reporttest.Changes("0:0")},
