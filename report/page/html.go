@@ -27,6 +27,7 @@ type view struct {
 	Title, Namespace, Since, Until string
 	Begin                          string // "" if the history covers the whole time
 	FirstData                      string // likewise
+	Source                         string // where the changes come from, and why; "" if it is not known
 	SkipSilenced                   bool
 	Names, Figures                 []string
 	Total                          viewRow
@@ -53,7 +54,7 @@ func HTML(w io.Writer, rep *report.Report, place *time.Location) error {
 	named, figured := names(rep.By), figures[rep.Kind]
 	v := view{
 		Title: titles[rep.Kind], Namespace: rep.Namespace, Since: moment(rep.Since, place), Until: moment(rep.Until, place),
-		SkipSilenced: rep.SkipSilenced, More: rep.More, Total: viewOf(&rep.Total, nil, figured),
+		Source: source(rep), SkipSilenced: rep.SkipSilenced, More: rep.More, Total: viewOf(&rep.Total, nil, figured),
 	}
 	if rep.Begin.After(rep.Since) {
 		v.Begin = moment(rep.Begin, place)
@@ -78,6 +79,15 @@ func HTML(w io.Writer, rep *report.Report, place *time.Location) error {
 		return fmt.Errorf("write the page of a report: %w", err)
 	}
 	return nil
+}
+
+// source says where the changes of a report come from, and why not from PostgreSQL.
+func source(rep *report.Report) string {
+	text := map[string]string{report.Embedded: "the backend's own history", report.PostgreSQL: "PostgreSQL"}[rep.Source]
+	if text != "" && rep.SourceNote != "" {
+		text += ". " + rep.SourceNote
+	}
+	return text
 }
 
 func viewOf(r *report.Row, named, figured []column) viewRow {

@@ -3,6 +3,7 @@
 package page
 
 import (
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"io"
@@ -96,7 +97,8 @@ func names(by string) []column {
 		return []column{check, pairs}
 	}
 	label := strings.TrimPrefix(by, report.ByLabel)
-	return []column{same(label, "label", func(r *report.Row) string { return r.Label }), pairs}
+	return []column{{label, "label", func(r *report.Row) string { return cmp.Or(r.Label, "(none)") },
+		func(r *report.Row) string { return r.Label }}, pairs}
 }
 
 // Uptime returns an uptime in percent, or "" for none.

@@ -70,6 +70,33 @@ func TestCSV(t *testing.T) {
 	}
 }
 
+// TestSourceAndNoLabel has what the command's table has, too.
+func TestSourceAndNoLabel(t *testing.T) {
+	rep := example(report.Availability)
+	rep.By, rep.Source, rep.SourceNote = report.ByLabel+"team", report.Embedded, "PostgreSQL lags by more than 60 s"
+	write := func() string {
+		var out strings.Builder
+		if err := HTML(&out, rep, time.UTC); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	text := write()
+	for _, want := range []string{"<td>(none)</td>", "<p>Source: the backend&#39;s own history. PostgreSQL lags by more than 60 s.</p>"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	rep.Source, rep.SourceNote = report.PostgreSQL, ""
+	if text := write(); !strings.Contains(text, "<p>Source: PostgreSQL.</p>") {
+		t.Error(text)
+	}
+	var out strings.Builder
+	if err := CSV(&out, rep); err != nil || strings.Contains(out.String(), "(none)") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
 func TestDuration(t *testing.T) {
 	for ms, want := range map[int64]string{
 		0: "0ms", 999: "999ms", 1000: "1s", 59_999: "59s", 60_000: "1m", 61_000: "1m1s", 3_599_000: "59m59s", 3_600_000: "1h",
