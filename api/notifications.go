@@ -33,6 +33,9 @@ const (
 	notificationPageMax = 1000
 )
 
+// notificationResults are the results of attempts, as package send has them.
+var notificationResults = []string{"ok", "failed", "timeout", "error"}
+
 func (a *API) serveNotifications() {
 	a.route(ours+"namespaces/{namespace}/notifications", access{resource: "events", labels: true},
 		methods{http.MethodGet: a.listNotifications})
@@ -45,6 +48,9 @@ func (a *API) listNotifications(w *response, r *request) error {
 	query := notification.Query{
 		Namespace: inNamespace(r), Entity: q.Get("entity"), Check: q.Get("check"), Handler: q.Get("handler"),
 		Recipient: q.Get("recipient"), Result: q.Get("result"), Limit: notificationPage,
+	}
+	if query.Result != "" && !slices.Contains(notificationResults, query.Result) {
+		return invalid("result must be %s, not %q", strings.Join(notificationResults, ", "), query.Result)
 	}
 	var err error
 	if query.Since, err = instant(q.Get("since"), a.opts.Now()); err != nil {
@@ -72,6 +78,11 @@ func (a *API) listNotifications(w *response, r *request) error {
 	list, next, missing, err := a.notifications(r.Context(), query, places)
 	if err != nil {
 		return err
+	}
+	if len(list) == 0 && next == nil && query.Namespace != "" { // a deleted one may have some
+		if err := a.needNamespace(query.Namespace); err != nil {
+			return err
+		}
 	}
 	for _, member := range missing {
 		w.advise("notifications are missing: " + member)

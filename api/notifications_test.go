@@ -95,6 +95,16 @@ func TestNotifications(t *testing.T) {
 			t.Errorf("%s: %d", query, a.status)
 		}
 	}
+	for path, want := range map[string]string{
+		notificationsPath + "?result=bad":                  `400 {"message":"result must be ok, failed, timeout, error, not \"bad\"","code":1}`,
+		"/api/lapwing/v1/namespaces/nope/notifications":    `404 {"message":"the namespace nope does not exist","code":2}`,
+		"/api/lapwing/v1/namespaces/-/notifications":       "200 [",
+		"/api/lapwing/v1/namespaces/default/notifications": "200 [",
+	} {
+		if a := s.do(http.MethodGet, path, ""); !strings.HasPrefix(fmt.Sprint(a.status, " ", a.body), want) {
+			t.Errorf("%s: %d %s, want %s", path, a.status, a.body, want)
+		}
+	}
 	sent.missing = []string{"b is away"}
 	if a := get(""); a.header.Get("Warning") != `299 lapwing "notifications are missing: b is away"` {
 		t.Errorf("headers of a list without a member's: %v", a.header)

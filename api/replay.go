@@ -117,8 +117,11 @@ type replayProgress struct {
 // replaySummary is the result of a replay.
 type replaySummary struct {
 	replayProgress
-	ID   string `json:"id"`
-	Sent bool   `json:"sent"`
+	// First is when the oldest event was received that was read; null without events. It is much later than Since if the
+	// stored events begin later.
+	First *time.Time `json:"first"`
+	ID    string     `json:"id"`
+	Sent  bool       `json:"sent"`
 	// Verdicts counts the selected events: an event is delivered if one of its deliveries is; else the first one counts.
 	Verdicts map[trace.Verdict]int `json:"verdicts"`
 	// Routes counts the deliveries of each workflow and handler.
@@ -394,7 +397,7 @@ func (p *replayWriter) end(err error) error {
 	case err != nil:
 		p.a.rare.Warn("a replay failed", p.order.Namespace, "namespace", p.order.Namespace, "replay", p.order.ID, "err", err)
 		if p.w.status == 0 {
-			return &apiError{status: http.StatusServiceUnavailable, code: codeInternal, message: "replay: " + err.Error()}
+			return &apiError{status: http.StatusServiceUnavailable, code: codeInternal, message: err.Error()}
 		}
 		p.line(&replayLine{Error: err.Error()})
 	default:
@@ -412,7 +415,10 @@ func (p *replayWriter) event(e *ReplayedEvent) error {
 	if e.ID == "" {
 		return nil
 	}
-	p.sum.Read++
+	if p.sum.Read++; p.sum.First == nil {
+		at := time.UnixMilli(e.Received).UTC()
+		p.sum.First = &at
+	}
 	if e.Error != "" {
 		p.sum.Unreadable++
 		return nil

@@ -91,6 +91,11 @@ func (a *API) report(w *response, r *request, kind report.Kind) error {
 	case err != nil:
 		return err
 	}
+	if rep.Total.Pairs == 0 { // a deleted namespace may have a history
+		if err := a.needNamespace(q.Namespace); err != nil {
+			return err
+		}
+	}
 	rep.Source, rep.SourceNote = name, note
 	return write(rep)
 }

@@ -83,6 +83,8 @@ func TestReports(t *testing.T) {
 			}
 		}
 	}
+	s.do("GET", "/api/lapwing/v1/namespaces/nope/reports/response", "").
+		refuses(http.StatusNotFound, codeNotFound, "the namespace nope does not exist")
 	var rep report.Report
 	s.do("GET", reportsPath+"response?since=400d", "").is(200).has(&rep)
 	if !rep.Begin.After(rep.Since) || rep.FirstData == nil || rep.FirstData.Before(rep.Begin) || rep.Total.Pairs != 4 || rep.Total.Resolved != 2 {

@@ -654,13 +654,16 @@ type ReplaySummary struct {
 	At time.Time `json:"at"`
 	// Read, Selected and Unreadable count events. Delivered counts deliveries: those that were sent, or would be;
 	// Failed those that could not be made or that the receiver did not take.
-	Read       int    `json:"read"`
-	Selected   int    `json:"selected"`
-	Unreadable int    `json:"unreadable"`
-	Delivered  int    `json:"delivered"`
-	Failed     int    `json:"failed"`
-	ID         string `json:"id"`
-	Sent       bool   `json:"sent"`
+	Read       int `json:"read"`
+	Selected   int `json:"selected"`
+	Unreadable int `json:"unreadable"`
+	Delivered  int `json:"delivered"`
+	Failed     int `json:"failed"`
+	// First is when the oldest event was received that was read; null without events. It is much later than Since if
+	// the stored events begin later.
+	First *time.Time `json:"first"`
+	ID    string     `json:"id"`
+	Sent  bool       `json:"sent"`
 	// Verdicts counts the selected events: an event is delivered if one of its deliveries is; else the first one
 	// counts.
 	Verdicts map[string]int `json:"verdicts"`
@@ -756,7 +759,7 @@ type StateReport struct {
 	Kind      StateReportKind `json:"kind"`
 	By        string          `json:"by"`
 	Namespace string          `json:"namespace"`
-	Since     time.Time       `json:"since"` // as asked for
+	Since     time.Time       `json:"since"` // as asked for, in whole milliseconds
 	Until     time.Time       `json:"until"`
 	// Begin is where the figures begin: Since, or later if the history is shorter.
 	Begin time.Time `json:"begin"`

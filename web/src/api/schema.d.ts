@@ -4133,6 +4133,8 @@ export interface components {
             unreadable: number;
             delivered: number;
             failed: number;
+            /** @description First is when the oldest event was received that was read; null without events. It is much later than Since if the stored events begin later. */
+            first: string | null;
             id: string;
             sent: boolean;
             /** @description Verdicts counts the selected events: an event is delivered if one of its deliveries is; else the first one counts. */
@@ -4350,7 +4352,7 @@ export interface components {
             namespace: string;
             /**
              * Format: date-time
-             * @description as asked for
+             * @description as asked for, in whole milliseconds
              */
             since: string;
             /** Format: date-time */
