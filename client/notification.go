@@ -47,7 +47,8 @@ func (c *Client) Notifications(
 			}
 			q.Set("limit", strconv.Itoa(size))
 			var page []Notification
-			header, err := c.Exchange(ctx, http.MethodGet, ours+escape(namespace)+"/notifications?"+q.Encode(), nil, &page)
+			path := ours + escape(namespace) + "/notifications?" + q.Encode()
+			header, err := c.do(ctx, request{method: http.MethodGet, path: path, out: &page})
 			if err != nil {
 				yield(nil, fmt.Errorf("list notifications: %w", err))
 				return

@@ -8,7 +8,7 @@ import (
 
 // Postgres returns how the copy of events in PostgreSQL stands, as each backend writes it.
 func (c *Client) Postgres(ctx context.Context) (members []PostgresStatus, err error) {
-	if err := c.Do(ctx, http.MethodGet, "/api/lapwing/v1/postgres", nil, &members); err != nil {
+	if _, err := c.do(ctx, request{method: http.MethodGet, path: "/api/lapwing/v1/postgres", out: &members}); err != nil {
 		return nil, fmt.Errorf("get the status of PostgreSQL: %w", err)
 	}
 	return members, nil

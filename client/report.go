@@ -16,7 +16,7 @@ func reportPath(namespace, kind string, q url.Values) string {
 // Report returns a report of a kind: availability, response, noisiest or flapping. The parameters are the API's.
 func (c *Client) Report(ctx context.Context, namespace, kind string, q url.Values) (*StateReport, error) {
 	out := new(StateReport)
-	if err := c.Do(ctx, http.MethodGet, reportPath(namespace, kind, q), nil, out); err != nil {
+	if _, err := c.do(ctx, request{method: http.MethodGet, path: reportPath(namespace, kind, q), out: out}); err != nil {
 		return nil, fmt.Errorf("get report %s: %w", kind, err)
 	}
 	return out, nil
@@ -24,7 +24,7 @@ func (c *Client) Report(ctx context.Context, namespace, kind string, q url.Value
 
 // ReportAs returns a report in the format of the parameters: csv or html.
 func (c *Client) ReportAs(ctx context.Context, namespace, kind string, q url.Values) (answer []byte, err error) {
-	if err := c.Do(ctx, http.MethodGet, reportPath(namespace, kind, q), nil, &answer); err != nil {
+	if _, err := c.do(ctx, request{method: http.MethodGet, path: reportPath(namespace, kind, q), out: &answer}); err != nil {
 		return nil, fmt.Errorf("get report %s: %w", kind, err)
 	}
 	return answer, nil
@@ -35,29 +35,60 @@ func (c *Client) ReportAs(ctx context.Context, namespace, kind string, q url.Val
 func (c *Client) StateHistory(ctx context.Context, namespace, entity, check string, since, until time.Time) (
 	changes []StateChange, before *StateChange, err error,
 ) {
-	path := ours + escape(namespace) + "/events/" + escape(entity) + "/" + escape(check) + "/history?"
-	q := url.Values{"until": {until.Format(time.RFC3339Nano)}, "limit": {"1000"}}
+	q := url.Values{"since": {instant(since)}, "until": {instant(until)}, "limit": {"1000"}}
 	for {
-		var page []StateChange
-		header, err := c.Exchange(ctx, http.MethodGet, path+q.Encode(), nil, &page)
+		page, next, err := c.stateHistory(ctx, namespace, entity, check, q)
 		if err != nil {
-			return nil, nil, fmt.Errorf("get history of %s/%s: %w", entity, check, err)
+			return nil, nil, err
 		}
 		for i := range page {
-			switch at := page[i].Time; {
-			case at.Before(since):
-				return changes, &page[i], nil
-			case at.Before(until):
+			if page[i].Time.Before(until) {
 				changes = append(changes, page[i])
 			}
 		}
-		next := header.Get("Sensu-Continue")
 		if next == "" {
-			return changes, nil, nil
+			break
 		}
 		q.Set("continue", next)
 	}
+	before, err = c.newestChange(ctx, namespace, entity, check, url.Values{"until": {instant(since.Add(-time.Nanosecond))}})
+	return changes, before, err
 }
+
+// HasStateHistory reports whether any change of a check's state is known.
+func (c *Client) HasStateHistory(ctx context.Context, namespace, entity, check string) (bool, error) {
+	newest, err := c.newestChange(ctx, namespace, entity, check, url.Values{})
+	return newest != nil, err
+}
+
+// newestChange returns the newest change of a query; nil if there is none.
+func (c *Client) newestChange(ctx context.Context, namespace, entity, check string, q url.Values) (*StateChange, error) {
+	q.Set("limit", "1")
+	for range 2 {
+		page, _, err := c.stateHistory(ctx, namespace, entity, check, q)
+		if err != nil {
+			return nil, err
+		}
+		if len(page) > 0 {
+			return &page[0], nil
+		}
+		q.Set("since", "0") // lets the backend ask PostgreSQL, which may have older ones
+	}
+	return nil, nil
+}
+
+func (c *Client) stateHistory(ctx context.Context, namespace, entity, check string, q url.Values) (
+	page []StateChange, next string, err error,
+) {
+	path := ours + escape(namespace) + "/events/" + escape(entity) + "/" + escape(check) + "/history?" + q.Encode()
+	header, err := c.do(ctx, request{method: http.MethodGet, path: path, out: &page})
+	if err != nil {
+		return nil, "", fmt.Errorf("get history of %s/%s: %w", entity, check, err)
+	}
+	return page, header.Get("Sensu-Continue"), nil
+}
+
+func instant(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // Percent returns the row's uptime in percent, rounded down; "" if no time counts.
 func (r *StateReportRow) Percent() string {
