@@ -24,11 +24,13 @@ var formats = []string{formatTabular, formatJSON, formatWrappedJSON, formatYAML}
 
 var formatList = strings.Join(formats, ", ")
 
-func checkFormat(format string) error {
-	if slices.Contains(formats, format) {
+// checkFormat refuses a format that neither all commands have nor this one has.
+func checkFormat(format string, more ...string) error {
+	all := slices.Concat(formats, more)
+	if slices.Contains(all, format) {
 		return nil
 	}
-	return fmt.Errorf("unknown format %q: it must be one of %s", format, formatList)
+	return fmt.Errorf("unknown format %q: it must be one of %s", format, strings.Join(all, ", "))
 }
 
 // formatFlag adds --format. resolve reads its value.

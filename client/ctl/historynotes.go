@@ -64,7 +64,7 @@ func notified(n *client.Notification) note {
 	if len(n.Recipients) > 0 {
 		text += " to " + strings.Join(n.Recipients, ", ")
 	}
-	text += ": " + n.Result
+	text += ": " + n.Result + replayOf(n)
 	if n.Attempt > 1 {
 		text += fmt.Sprintf(" (attempt %d)", n.Attempt)
 	}
@@ -90,17 +90,19 @@ func silenceNotes(ctx context.Context, s *invocation, entity, check string, begi
 			"until": {end.Format(time.RFC3339Nano)},
 		}
 		var entries []client.AuditEntry
-		err := s.client.Do(ctx, http.MethodGet, "/api/lapwing/v1/namespaces/"+url.PathEscape(s.namespace)+"/audit?"+q.Encode(), nil, &entries)
+		path := "/api/lapwing/v1/namespaces/" + url.PathEscape(s.namespace) + "/audit?" + q.Encode()
+		err := bare(s.client.Do(ctx, http.MethodGet, path, nil, &entries))
 		if hidden(err) {
 			break
 		}
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("list the audit log: %w", err)
 		}
 		for i := range entries {
 			known[name] = true
 			notes = append(notes, audited(&entries[i]))
 		}
+		notes = append(notes, expired(entries, name, end)...)
 	}
 	ev, err := client.Get(ctx, s.client, client.Events, s.namespace, client.EventName(entity, check))
 	if err != nil {
@@ -125,6 +127,40 @@ func silenceNotes(ctx context.Context, s *invocation, entity, check string, begi
 		}
 	}
 	return notes, nil
+}
+
+// expired returns where a silence ended because its time was over, up to the time end or now. The audit log has no entry
+// of that, but has when the silence was to end. Entries are newest first.
+func expired(entries []client.AuditEntry, name string, end time.Time) (notes []note) {
+	if now := time.Now(); now.Before(end) {
+		end = now
+	}
+	var at int64 // when the silence is to end; 0 is never
+	ended := func(until time.Time) {
+		if t := time.Unix(at, 0); at != 0 && !t.After(until) {
+			notes = append(notes, note{t, "unsilenced", "silence " + name + " ended (expired)"})
+			at = 0
+		}
+	}
+	for _, e := range slices.Backward(entries) {
+		ended(e.Time)
+		if e.Action == "delete" {
+			at = 0
+		}
+		for _, c := range e.Changes {
+			switch {
+			case c.Path == "/expire_at":
+				at = 0 // unless it is set
+				_ = json.Unmarshal(c.New, &at)
+			case c.Path == "" && e.Action != "delete":
+				var one resource.Silenced
+				_ = json.Unmarshal(c.New, &one)
+				at = one.ExpireAt
+			}
+		}
+	}
+	ended(end)
+	return notes
 }
 
 func audited(e *client.AuditEntry) note {

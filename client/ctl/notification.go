@@ -34,7 +34,7 @@ func listNotificationsCommand() *cobra.Command {
 		Use:   "list",
 		Short: "list notifications, newest first",
 		Long: `List notifications, newest first: each attempt of a handler with its recipients and its result. An attempt that failed and
-is made again has FINAL false.
+is made again has FINAL false. What 'lapwing pipeline replay' sent has the replay's id behind the result.
 
 The csv and json formats have all columns, for example the error and the beginning of the receiver's answer.`,
 		Example: `  lapwing notification list
@@ -88,7 +88,7 @@ func notificationTable(list []*client.Notification, namespaces bool) *table {
 		t.columns = append(t.columns, column{title: "Namespace"})
 	}
 	for _, n := range list {
-		row := []string{millisTime(n.At), n.Handler, comma(n.Recipients), n.Entity, n.Check, number(n.Status), n.Result,
+		row := []string{millisTime(n.At), n.Handler, comma(n.Recipients), n.Entity, n.Check, number(n.Status), n.Result + replayOf(n),
 			fmt.Sprint(n.Attempt), strconv.FormatBool(n.Final), fmt.Sprint(n.Events), oneLine(n.Error)}
 		if namespaces {
 			row = append(row, n.Namespace)
@@ -96,6 +96,16 @@ func notificationTable(list []*client.Notification, namespaces bool) *table {
 		t.rows = append(t.rows, row)
 	}
 	return t
+}
+
+// replayOf says which replay sent a notification, "" for none. The id of its delivery begins with it.
+func replayOf(n *client.Notification) string {
+	rest, ok := strings.CutPrefix(n.ID, "replay-")
+	if !ok {
+		return ""
+	}
+	id, _, _ := strings.Cut(rest, "-")
+	return " (replay " + id + ")"
 }
 
 // writeNotifications writes CSV with the columns of the API's.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +24,8 @@ func postgresStatusCommand() *cobra.Command {
 		Short: "show how the copy of events in PostgreSQL stands",
 		Long: `Show how the copy of events in PostgreSQL stands, as each backend writes it. Each backend writes the partitions of the event
 log that it owns. Lag is how long ago the oldest change was received that the backend has to write and has not. Journal is
-what it keeps on disk for PostgreSQL, of the bound at which the oldest changes are lost.
+what it keeps on disk for PostgreSQL, of the bound at which the oldest changes are lost. Gaps counts what was lost since the
+backend started. Why a backend does not write is below the table.
 
 The exit status is 0 if each backend that answers writes, 2 if one does not, and 1 if the status cannot be read. So the
 command can be a check of its own. Without PostgreSQL it is 0.`,
@@ -51,33 +53,50 @@ command can be a check of its own. Without PostgreSQL it is 0.`,
 	return cmd
 }
 
-func postgresTable(members []client.PostgresStatus, now time.Time) *table {
-	t := &table{columns: []column{
+// postgresMembers is a table with the members' errors below, which are long.
+type postgresMembers struct {
+	table
+	errors []string
+}
+
+func postgresTable(members []client.PostgresStatus, now time.Time) *postgresMembers {
+	t := &postgresMembers{table: table{columns: []column{
 		{title: "Member"}, {title: "Server"}, {title: "Connected"}, {title: "Lag", right: true},
-		{title: "Journal", right: true}, {title: "Gaps", right: true}, {title: "Failing"},
-	}}
+		{title: "Journal", right: true}, {title: "Gaps since start", right: true},
+	}}}
 	for i := range members {
 		m := &members[i]
 		switch {
 		case m.Unknown != "":
-			t.rows = append(t.rows, []string{m.Member, "", "unknown", "", "", "", m.Unknown})
+			t.rows = append(t.rows, []string{m.Member, "", "unknown", "", "", ""})
+			t.errors = append(t.errors, m.Member+": unknown: "+m.Unknown)
 			continue
 		case !m.Configured:
-			t.rows = append(t.rows, []string{m.Member, "not configured", "", "", "", "", ""})
+			t.rows = append(t.rows, []string{m.Member, "not configured", "", "", "", ""})
 			continue
 		}
-		connected, failing := "yes", ""
+		connected := "yes"
 		if !m.Connected {
 			connected = "no"
 		}
 		if m.Error != "" {
-			failing = fmt.Sprintf("for %s: %s", age(now.Sub(m.Since)), m.Error)
+			t.errors = append(t.errors, fmt.Sprintf("%s: failing for %s: %s", m.Member, age(now.Sub(m.Since)), m.Error))
 		}
-		t.rows = append(t.rows, []string{
-			m.Member, m.Server, connected, seconds(m.Lag), journalUse(&m.Journal), fmt.Sprint(m.Gaps), failing,
-		})
+		t.rows = append(t.rows, []string{m.Member, m.Server, connected, seconds(m.Lag), journalUse(&m.Journal), fmt.Sprint(m.Gaps)})
 	}
 	return t
+}
+
+func (t *postgresMembers) show(s *invocation) error {
+	if err := t.table.show(s); err != nil {
+		return err
+	}
+	for _, text := range t.errors {
+		if _, err := fmt.Fprintf(s.out, "\n%s\n", printable(strings.Join(strings.Fields(text), " "))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // journalUse is how much of the journal PostgreSQL needs.

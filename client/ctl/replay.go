@@ -152,30 +152,38 @@ func (p *progressLine) end() {
 
 func (r *replay) show(s *invocation) error {
 	sum, w := r.summary, bufio.NewWriter(s.out)
-	fate := "would be handed over. Nothing was sent."
+	fate := "would be sent. Nothing was sent."
 	if sum.Sent {
 		fate = fmt.Sprintf("were sent, %d failed.", sum.Failed)
 	} else if sum.Failed > 0 {
-		fate = fmt.Sprintf("would be handed over, %d would fail. Nothing was sent.", sum.Failed)
+		fate = fmt.Sprintf("would be sent, %d would fail. Nothing was sent.", sum.Failed)
 	}
-	line := fmt.Sprintf("%d of %d events from %s to %s: %d deliveries %s", sum.Selected, sum.Read,
-		sum.Since.Local().Format(time.DateTime), sum.Until.Local().Format(time.DateTime), sum.Delivered, fate)
+	line := fmt.Sprintf("%d of %d events from %s to %s", sum.Selected, sum.Read,
+		sum.Since.Local().Format(time.DateTime), sum.Until.Local().Format(time.DateTime))
+	if sum.First != nil {
+		line += ", the first of " + sum.First.Local().Format(time.DateTime)
+	}
+	line += fmt.Sprintf(": %d deliveries %s", sum.Delivered, fate)
 	if sum.Unreadable > 0 {
 		line += fmt.Sprintf(" %d events cannot be read.", sum.Unreadable)
 	}
 	fmt.Fprintln(w, paint(s.color, bold, line))
 	if len(sum.Verdicts) > 0 {
-		fmt.Fprintln(w, "Events: "+counts(sum.Verdicts))
+		fmt.Fprintln(w, "Events: "+counts(sum.Verdicts, sum.Sent))
+	}
+	if sum.Selected == 0 {
+		fmt.Fprintln(w, "No event matched. 'lapwing event list' has the names of entities and checks.")
+		return w.Flush()
 	}
 	fmt.Fprintln(w)
 	t := &table{columns: []column{{title: "Pipeline"}, {title: "Workflow"}, {title: "Handler"}, {title: "Deliveries"}}, color: s.color}
 	for _, rt := range sum.Routes {
-		t.rows = append(t.rows, []string{rt.Pipeline, rt.Workflow, rt.Handler, counts(rt.Verdicts)})
+		t.rows = append(t.rows, []string{rt.Pipeline, rt.Workflow, rt.Handler, counts(rt.Verdicts, sum.Sent)})
 	}
 	t.write(w)
 	for _, e := range r.events {
 		fmt.Fprintf(w, "\n%s  %s  %s  status %d\n", millisTime(e.Received), e.ID, printable(strings.Trim(e.Entity+"/"+e.Check, "/")), e.Status)
-		(&tracePrinter{account: &account{now: time.Now()}, w: w, color: s.color}).deliveries(e.Deliveries)
+		(&tracePrinter{account: &account{now: time.Now()}, w: w, color: s.color, dry: !sum.Sent}).deliveries(e.Deliveries)
 	}
 	if more := sum.Selected - len(r.events); more > 0 && len(r.events) > 0 {
 		fmt.Fprintf(w, "\n%d more events are not shown. The json format has all.\n", more)
@@ -183,11 +191,18 @@ func (r *replay) show(s *invocation) error {
 	return w.Flush()
 }
 
+// wouldBeSent is the verdict delivered if nothing was sent.
+const wouldBeSent = "would be sent"
+
 // counts returns how often each verdict was, the most frequent first.
-func counts(of map[string]int) string {
+func counts(of map[string]int, sent bool) string {
 	names := slices.SortedFunc(maps.Keys(of), func(a, b string) int { return cmp.Or(of[b]-of[a], strings.Compare(a, b)) })
 	for i, name := range names {
-		names[i] = fmt.Sprintf("%d %s", of[name], strings.ReplaceAll(name, "_", " "))
+		text := strings.ReplaceAll(name, "_", " ")
+		if name == string(client.VerdictDelivered) && !sent {
+			text = wouldBeSent
+		}
+		names[i] = fmt.Sprintf("%d %s", of[name], text)
 	}
 	return strings.Join(names, ", ")
 }

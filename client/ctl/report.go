@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -27,8 +28,9 @@ func reportCommand() *cobra.Command {
 		reportOf("response", "incidents, and the time to acknowledge and to resolve them", "lapwing report response --since 30d --by entity"),
 		reportOf("noisiest", "the checks that changed their status most often", "lapwing report noisiest --since 7d --limit 20"),
 		reportOf("flapping", "the checks that were flapping, and for how long", "lapwing report flapping --since 24h --format csv"))
-	cmd.Long = `Report on the history of checks' states. The history reaches back as long as the backend keeps it (--state-history-age);
-a report says where its figures begin. docs/reports.md explains the figures.`
+	cmd.Long = `Report on the history of checks' states. The history reaches back as long as the backend keeps it
+(--state-history-age), or, if there is a PostgreSQL, as long as that keeps it (--postgres-changes-retention). A report says
+where its figures begin, and which of the two they come from. docs/reports.md explains the figures.`
 	return cmd
 }
 
@@ -83,14 +85,15 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.printPlain(raw, func(json.RawMessage) (shown, error) { return (*shownReport)(rep), nil })
+			return s.printPlain(raw, func(json.RawMessage) (shown, error) { return &shownReport{rep, placeOf(f.zone)}, nil })
 		}),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.month, "month", "", "month of the report, as in 2026-10, in place of --since and --until")
 	flags.StringVar(&f.since, "since", "", "begin of the report: how long ago, as in 30d or 2h, or a time in RFC 3339 (default 30d)")
 	flags.StringVar(&f.until, "until", "", "end of the report, as for --since (default now)")
-	flags.StringVar(&f.zone, "zone", "", "time zone of the month and of the page, for example Europe/Berlin (default UTC)")
+	flags.StringVar(&f.zone, "zone", "",
+		"time zone of the month and of the times shown, for example Europe/Berlin (default UTC; in tables the local one)")
 	flags.StringVar(&f.by, "by", "", `what a row is of: pair (a check of an entity), entity, check or label:NAME (default "pair")`)
 	flags.StringVar(&f.labelSelector, "label-selector", "", "only events whose labels match, for example 'region == eu'")
 	flags.StringVar(&f.fieldSelector, "field-selector", "", "only events whose fields match, for example 'event.check.name == disk'")
@@ -100,8 +103,19 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 	return cmd
 }
 
-// shownReport is a report as a table with a line below.
-type shownReport client.StateReport
+// placeOf returns the time zone of a name; "" is the local one, as is a zone that only the server knows.
+func placeOf(zone string) *time.Location {
+	if place, err := time.LoadLocation(zone); err == nil && zone != "" {
+		return place
+	}
+	return time.Local
+}
+
+// shownReport is a report as a table with lines below.
+type shownReport struct {
+	*client.StateReport
+	place *time.Location // of the times
+}
 
 func (r *shownReport) show(s *invocation) error {
 	columns, cells := r.layout()
@@ -116,15 +130,23 @@ func (r *shownReport) show(s *invocation) error {
 	if up := r.Total.Percent(); up != "" {
 		text += ", " + up + " % up"
 	}
-	text += fmt.Sprintf(", from %s to %s", r.Begin.Local().Format(time.DateTime), r.Until.Local().Format(time.DateTime))
+	clock := func(t time.Time) string { return t.In(r.place).Format(time.DateTime + " MST") }
+	text += fmt.Sprintf(", from %s to %s", clock(r.Begin), clock(r.Until))
 	if r.Begin.After(r.Since) {
 		text += ". There is no history before"
 	}
 	if r.FirstData != nil && r.FirstData.After(r.Begin) {
-		text += ". The first known state is of " + r.FirstData.Local().Format(time.DateTime)
+		text += ". The first known state is of " + clock(*r.FirstData)
 	}
 	if r.More > 0 {
 		text += fmt.Sprintf(". %d more rows are not shown", r.More)
+	}
+	source := map[string]string{"embedded": "the backend's own history", "postgresql": "PostgreSQL"}[r.Source]
+	if source != "" {
+		text += "\nSource: " + source
+		if r.SourceNote != "" {
+			text += ". " + printable(r.SourceNote)
+		}
 	}
 	_, err := fmt.Fprintln(s.out, text)
 	return err
@@ -204,11 +226,27 @@ func (r *shownReport) layout() (columns []column, cells func(*client.StateReport
 }
 
 // millis returns a time in milliseconds as the tables show it.
-func millis(n int64) string {
-	if n > 0 && n < 1000 {
-		return fmt.Sprintf("%dms", n)
+func millis(n int64) string { return lasted(time.Duration(n) * time.Millisecond) }
+
+// lasted returns a duration in two units, as in 2d23h.
+func lasted(d time.Duration) string {
+	if 0 < d && d < time.Second {
+		return fmt.Sprintf("%dms", d.Milliseconds())
 	}
-	return age(time.Duration(n) * time.Millisecond)
+	for _, unit := range []struct {
+		long, short time.Duration
+		names       string
+	}{{24 * time.Hour, time.Hour, "dh"}, {time.Hour, time.Minute, "hm"}, {time.Minute, time.Second, "ms"}} {
+		if d < unit.long {
+			continue
+		}
+		text := fmt.Sprintf("%d%c", d/unit.long, unit.names[0])
+		if rest := d % unit.long / unit.short; rest > 0 {
+			text += fmt.Sprintf("%d%c", rest, unit.names[1])
+		}
+		return text
+	}
+	return fmt.Sprintf("%ds", max(d, 0)/time.Second)
 }
 
 // bandWidth is how many equal parts the band of a history has.
@@ -225,8 +263,9 @@ marks with s where the check was silenced or acknowledged. Between the changes a
 recipients and the result; and who silenced or acknowledged the check. For silences that are over it takes the right to list
 the audit log.
 
-The history outlives the event. It reaches back as long as the backend keeps it (--state-history-age). The json format is
-the list of changes as the API has it.`,
+The history outlives the event. It reaches back as long as the backend keeps it (--state-history-age), or, if there is a
+PostgreSQL, as long as that keeps it (--postgres-changes-retention). The json format is the list of changes as the API has
+it.`,
 		Example: `  lapwing event history srv1 check-cpu --since 30d
   lapwing event history srv1 check-cpu --since 2026-10-01T00:00:00Z --until 2026-11-01T00:00:00Z --format json`,
 		Args: args("ENTITY", "CHECK"),
@@ -253,6 +292,11 @@ the list of changes as the API has it.`,
 			if h.changes, h.before, err = s.client.StateHistory(ctx, s.namespace, args[0], args[1], h.begin, h.end); err != nil {
 				return err
 			}
+			if len(h.changes) == 0 && h.before == nil {
+				if err := known(ctx, s, args[0], args[1]); err != nil {
+					return err
+				}
+			}
 			raw, err := jsonOf(h.changes)
 			if err != nil {
 				return err
@@ -268,6 +312,19 @@ the list of changes as the API has it.`,
 	completeNames(cmd, k)
 	formatFlag(cmd)
 	return cmd
+}
+
+// known returns an error for a check of an entity that has neither an event nor a history: its name may be misspelled.
+func known(ctx context.Context, s *invocation, entity, check string) error {
+	_, err := client.Get(ctx, s.client, client.Events, s.namespace, client.EventName(entity, check))
+	if !errors.Is(err, client.ErrNotFound) {
+		return err
+	}
+	if any, err := s.client.HasStateHistory(ctx, s.namespace, entity, check); any || err != nil {
+		return err
+	}
+	err = fmt.Errorf("entity %s has no check %s in namespace %s: there is neither an event nor a history", entity, check, s.namespace)
+	return hint(err, "'lapwing event list' has the names of both.")
 }
 
 // moment reads a time in RFC 3339, or how long ago.
@@ -383,7 +440,7 @@ func (h *history) show(s *invocation) error {
 	return t.show(s)
 }
 
-func changeRow(c *client.StateChange, at string, lasted time.Duration) []string {
+func changeRow(c *client.StateChange, at string, took time.Duration) []string {
 	state, status := c.State, fmt.Sprint(c.Status)
 	switch {
 	case c.State == "deleted":
@@ -392,5 +449,5 @@ func changeRow(c *client.StateChange, at string, lasted time.Duration) []string 
 		state = "missing"
 	}
 	output, _, _ := strings.Cut(strings.TrimSpace(c.Output), "\n")
-	return []string{at, age(lasted), state, status, yesNo(c.Silenced), output}
+	return []string{at, lasted(took.Truncate(time.Second)), state, status, yesNo(c.Silenced), output}
 }

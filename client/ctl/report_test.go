@@ -41,6 +41,38 @@ func TestBands(t *testing.T) {
 	}
 }
 
+func TestLasted(t *testing.T) {
+	for ms, want := range map[int64]string{
+		-5: "0s", 0: "0s", 999: "999ms", 59_999: "59s", 61_000: "1m1s", 3_600_000: "1h", 86_340_000: "23h59m", 259_020_000: "2d23h",
+		6_804_000_000: "78d18h",
+	} {
+		if got := millis(ms); got != want {
+			t.Errorf("%d ms is %s, want %s", ms, got, want)
+		}
+	}
+}
+
+func TestReportIsShown(t *testing.T) {
+	at := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
+	r := &client.StateReport{Kind: client.StateReportKindAvailability, By: "pair", Since: at, Begin: at, Until: at.Add(time.Hour),
+		FirstData: new(at.Add(time.Minute)), Source: "embedded", SourceNote: "PostgreSQL lags by more than 60 s"}
+	show := func(zone string) string {
+		var out strings.Builder
+		if err := (&shownReport{r, placeOf(zone)}).show(&invocation{settings: &settings{}, out: &out}); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	if got, want := show("Europe/Berlin"), "\n0 checks of entities, from 2026-10-01 02:00:00 CEST to 2026-10-01 03:00:00 CEST. The first known state is of "+
+		"2026-10-01 02:01:00 CEST\nSource: the backend's own history. PostgreSQL lags by more than 60 s\n"; !strings.HasSuffix(got, want) {
+		t.Errorf("%q lacks %q", got, want)
+	}
+	r.Source, r.SourceNote = "postgresql", ""
+	if got := show(""); !strings.HasSuffix(got, "\nSource: PostgreSQL\n") {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestMoment(t *testing.T) {
 	now := time.Date(2026, 10, 31, 0, 0, 0, 0, time.UTC)
 	for text, want := range map[string]string{

@@ -82,7 +82,7 @@ func resolve(cmd *cobra.Command) (*settings, error) {
 		if f := cmd.Flags().Lookup("format"); f != nil && f.Changed {
 			more = f.Annotations[formatsOfCommand]
 		}
-		if err := checkFormat(v); err != nil && !slices.Contains(more, v) {
+		if err := checkFormat(v, more...); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		s.format = v

@@ -245,13 +245,13 @@ func TestWhyNot(t *testing.T) {
 		o.asks(t, `^No handler would get it: third: filter thrice denied it: event\.check\.occurrences == 3, and `+
 			`event\.check\.occurrences was 1\. Nothing was sent\.`,
 			"pipeline", "simulate", "--event", "web2/early")
-		o.asks(t, `(?s)^It would be handed to third, good\. Nothing was sent\..*pipeline draft, workflow one, handler good: DELIVERED`,
+		o.asks(t, `(?s)^It would be sent to third, good\. Nothing was sent\..*pipeline draft, workflow one, handler good: WOULD BE SENT`,
 			"pipeline", "simulate", "--event", "web2/early", "-f", draft)
 		file := filepath.Join(o.dir, "event.json")
 		if err := os.WriteFile(file, []byte(`{"entity":{"metadata":{"name":"paper"}},"check":{"metadata":{"name":"early"},"interval":10,"status":2,"occurrences":3,"handlers":["third"],"history":[{"status":2}]}}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		o.asks(t, `^It would be handed to third\.`, "pipeline", "simulate", "--event", file)
+		o.asks(t, `^It would be sent to third\.`, "pipeline", "simulate", "--event", file)
 		for what, want := range map[string]string{"web9/early": "not found",
 			"nothing": "neither ENTITY/CHECK nor a file", o.dir: "directory"} {
 			if out, err := o.run("pipeline", "simulate", "--event", what); err == nil || !strings.Contains(out, want) {

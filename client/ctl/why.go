@@ -373,6 +373,7 @@ type tracePrinter struct {
 	*account
 	w     io.Writer
 	color bool
+	dry   bool // nothing was sent
 }
 
 // printedOutcomes is the default number of events shown.
@@ -431,7 +432,10 @@ func (p *tracePrinter) deliveries(deliveries []client.Delivery) {
 			where = "no handler"
 		}
 		verdict := strings.ReplaceAll(string(d.Verdict), "_", " ")
-		if verdict == "" {
+		switch {
+		case p.dry && d.Verdict == client.VerdictDelivered:
+			verdict = wouldBeSent
+		case verdict == "":
 			verdict = "delivered"
 		}
 		fmt.Fprintf(p.w, "  %s: %s", printable(where), paint(p.color, verdictColor(d.Verdict), strings.ToUpper(verdict)))

@@ -120,7 +120,7 @@ func (w *Workflows) simulate(
 	}
 	data, steps, err := w.shape(ctx, defs, rt, ev)
 	d.Steps = append(d.Steps, steps...)
-	d.Verdict, d.Reason = trace.Delivered, "it would be handed over; this was a simulation"
+	d.Verdict, d.Reason = trace.Delivered, "nothing was sent: this was a simulation"
 	switch {
 	case errors.Is(err, errNotRun):
 		d.Reason += ", and the command of mutator " + rt.mutator + " was not run"
