@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
@@ -179,12 +180,15 @@ func (a *API) replay(w *response, r *request) error {
 		return &apiError{status: http.StatusConflict, code: codeExists, message: "a replay is under way in namespace " + namespace +
 			": wait for its end"}
 	}
-	defer a.endReplay(namespace)
+	release := sync.OnceFunc(func() { a.endReplay(namespace) })
+	defer release()
 	if req.Send {
 		name := cmp.Or(req.Pipeline, strings.Join(replayedNames(&req), ","))
 		a.audited(r.Context(), r.act, "execute", "pipelines", namespace, name)
 	}
-	return newReplayWriter(a, w, r, &req, order, needs).run()
+	p := newReplayWriter(a, w, r, &req, order, needs)
+	p.release = release
+	return p.run()
 }
 
 // list returns a text as a list, "" as an empty one.
@@ -332,6 +336,7 @@ type replayWriter struct {
 	sum     replaySummary
 	routes  map[[3]string]int // index into sum.Routes
 	shown   int
+	release func() // lets the next replay of the namespace begin
 }
 
 func newReplayWriter(a *API, w *response, r *request, req *replayRequest, order *Replay, needs []auth.Attributes) *replayWriter {
@@ -379,6 +384,7 @@ func (p *replayWriter) run() error {
 			p.line(&replayLine{Progress: &progress})
 			err = p.flush()
 		case err := <-done:
+			p.release() // before the last line: its reader may ask for another replay at once
 			return p.end(err)
 		}
 		if err != nil {

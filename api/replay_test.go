@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -48,5 +49,36 @@ func TestReplayAnswers(t *testing.T) {
 	var refused struct{ Message string }
 	if run().is(http.StatusServiceUnavailable).has(&refused); refused.Message != "no connection" {
 		t.Errorf("message %q", refused.Message)
+	}
+}
+
+// lastLine looks whether a replay is under way when the last line of one is written.
+type lastLine struct {
+	*httptest.ResponseRecorder
+	api           *API
+	seen, between bool
+}
+
+func (l *lastLine) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), `"summary"`) {
+		l.api.mu.Lock()
+		l.seen, l.between = true, l.api.replays["default"]
+		l.api.mu.Unlock()
+	}
+	return l.ResponseRecorder.Write(b)
+}
+
+// TestReplayEndsBeforeItsAnswer lets a client that has read the summary begin the next replay.
+func TestReplayEndsBeforeItsAnswer(t *testing.T) {
+	s := newServer(t, func(o *Options) {
+		o.Replay = func(context.Context, *Replay, func(ReplayedEvent) error) error { return nil }
+	})
+	body := `{"since":"1h","handlers":[{"metadata":{"name":"h","namespace":"default"},"type":"pipe","command":"true"}]}`
+	req := httptest.NewRequest(http.MethodPost, "/api/lapwing/v1/namespaces/default/pipeline/replay", strings.NewReader(body))
+	req.Header.Set("Authorization", "Bearer "+s.token)
+	w := &lastLine{ResponseRecorder: httptest.NewRecorder(), api: s.API}
+	s.ServeHTTP(w, req)
+	if !w.seen || w.between {
+		t.Errorf("summary written: %v, with the replay still under way: %v; %d %s", w.seen, w.between, w.Code, w.Body)
 	}
 }
