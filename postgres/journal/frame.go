@@ -24,10 +24,11 @@ import (
 //	52 raw       uint32  bytes of the entries
 //	56 stored    uint32  bytes of the entries behind this header, compressed with S2
 //	60 checksum  uint32  CRC-32C of all that is before it and of the stored bytes
+//	64 header    uint32  CRC-32C of all that is before it, so that a header is known to be right without its entries
 const (
-	headerSize   = 64
+	headerSize   = 68
 	frameMagic   = 0x1df7504c
-	frameVersion = 1
+	frameVersion = 2
 	// maxFrame bounds the entries of a frame, in bytes: a frame with all that may wait is shorter. Its compressed length
 	// must fit into 32 bits with their sign.
 	maxFrame = 256 << 20
@@ -70,6 +71,7 @@ func (f *Frame) append(b, entries []byte) []byte {
 		binary.LittleEndian.PutUint32(h[48+4*i:], uint32(v))
 	}
 	binary.LittleEndian.PutUint32(h[60:], checksum(h))
+	binary.LittleEndian.PutUint32(h[64:], crc32.Checksum(h[:64], castagnoli))
 	return b
 }
 
@@ -78,9 +80,10 @@ func checksum(frame []byte) uint32 {
 	return crc32.Update(crc32.Checksum(frame[:60], castagnoli), castagnoli, frame[headerSize:])
 }
 
-// decodeHeader reads a header; false if it is none.
+// decodeHeader reads a header; false if it is none, or damaged.
 func (f *Frame) decodeHeader(h []byte) bool {
-	if len(h) < headerSize || binary.LittleEndian.Uint32(h) != frameMagic || binary.LittleEndian.Uint16(h[4:]) != frameVersion {
+	if len(h) < headerSize || binary.LittleEndian.Uint32(h) != frameMagic || binary.LittleEndian.Uint16(h[4:]) != frameVersion ||
+		binary.LittleEndian.Uint32(h[64:]) != crc32.Checksum(h[:64], castagnoli) {
 		return false
 	}
 	*f = Frame{

@@ -1,8 +1,10 @@
 package journal
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
@@ -183,7 +185,7 @@ func TestCrash(t *testing.T) {
 }
 
 // TestDamage changes each byte of an older file. The other frames are there, and those behind the damage say where they
-// begin.
+// begin. The journal goes on behind the newest.
 func TestDamage(t *testing.T) {
 	dir := t.TempDir()
 	b := open(t, dir, nil)
@@ -207,7 +209,11 @@ func TestDamage(t *testing.T) {
 		if err := os.WriteFile(path, damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got := open(t, dir, nil).read(0, 0)
+		again := open(t, dir, nil)
+		if end := again.files.end(0, Stream("a")); end != 4 {
+			t.Errorf("with damage at %d the journal ends with message %d, want 4", at, end)
+		}
+		got := again.read(0, 0)
 		want := slices.Concat(all[:at*3/len(whole)], all[at*3/len(whole)+1:], []string{"0 3-4 4.1:m4"})
 		wantFrames(t, fmt.Sprint("frames with damage at ", at), got, want...)
 	}
@@ -398,7 +404,10 @@ func FuzzReader(f *testing.F) {
 	entry := appendEntry(nil, &state.Applied{Seq: 4, Sub: 1, Namespace: "n", Entity: "e", Check: "c"})
 	whole := frame.append(nil, entry)
 	f.Add(whole)
-	f.Add(append(slices.Clone(whole[:70]), whole...))
+	f.Add(append(slices.Clone(whole[:headerSize+2]), whole...))
+	huge := slices.Clone(whole)
+	huge[31] ^= 0x80 // of the last message
+	f.Add(append(huge, whole...))
 	path := filepath.Join(dir, "file")
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
@@ -413,6 +422,9 @@ func FuzzReader(f *testing.F) {
 		for {
 			f, err := r.header()
 			if err == nil {
+				if got, want := binary.LittleEndian.Uint32(b[r.at+64:]), crc32.Checksum(b[r.at:r.at+64], castagnoli); got != want {
+					t.Errorf("a damaged header at %d is read as %+v", r.at, f)
+				}
 				err = r.body(&f)
 			}
 			switch {
