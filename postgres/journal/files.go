@@ -42,6 +42,7 @@ type segment struct {
 	free    time.Time // since when trim knows that no partition needs it; zero while one does
 	entries int
 	last    map[key]uint64 // the newest message of each stream in it
+	missed  bool           // its file is known to be gone
 }
 
 type key struct {
@@ -160,21 +161,9 @@ func (fs *files) write(b []byte, frames []Frame) error {
 		fs.endWriter()
 	}
 	if fs.writer == nil {
-		if err := os.MkdirAll(fs.dir, 0o700); err != nil {
-			return err
-		}
-		f, err := os.OpenFile(fs.path(fs.nextID), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
+		if err := fs.begin(); err != nil {
 			return fmt.Errorf("begin a file: %w", err)
 		}
-		if err := syncDir(fs.dir); err != nil {
-			_ = f.Close()
-			_ = os.Remove(f.Name())
-			return fmt.Errorf("begin a file: %w", err)
-		}
-		fs.writer = f
-		fs.segments = append(fs.segments, &segment{id: fs.nextID, last: map[key]uint64{}})
-		fs.nextID++
 	}
 	s := fs.segments[len(fs.segments)-1]
 	_, err := fs.writer.WriteAt(b, s.size)
@@ -197,6 +186,82 @@ func (fs *files) write(b []byte, frames []Frame) error {
 	close(fs.wake)
 	fs.wake = make(chan struct{})
 	return nil
+}
+
+// inTheWay bounds how many names in a row are tried for a new file.
+const inTheWay = 100
+
+// begin begins a new segment. It passes over the names of what is there already. The caller holds mu.
+func (fs *files) begin() error {
+	if err := os.MkdirAll(fs.dir, 0o700); err != nil {
+		return err
+	}
+	var f *os.File
+	for range inTheWay {
+		var err error
+		f, err = os.OpenFile(fs.path(fs.nextID), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, os.ErrExist) {
+			return err
+		}
+		fs.nextID++
+	}
+	if f == nil {
+		return fmt.Errorf("something is in the way of %d files below %s", inTheWay, fs.path(fs.nextID))
+	}
+	if err := syncDir(fs.dir); err != nil {
+		_ = f.Close()
+		_ = os.Remove(f.Name())
+		return err
+	}
+	fs.writer = f
+	fs.segments = append(fs.segments, &segment{id: fs.nextID, last: map[key]uint64{}})
+	fs.nextID++
+	return nil
+}
+
+// gone has the next write begin a new file if the present one is not at its path any more. Then the segments without a
+// file leave the list. It returns those that were not known to be gone. Only the writer's goroutine calls it.
+func (fs *files) gone() (missing []uint64) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if fs.writer == nil {
+		return nil
+	}
+	has, err := fs.writer.Stat()
+	if err == nil {
+		var there os.FileInfo
+		if there, err = os.Stat(fs.path(fs.segments[len(fs.segments)-1].id)); err == nil && os.SameFile(has, there) {
+			return nil
+		}
+	}
+	fs.endWriter()
+	fs.segments = slices.DeleteFunc(fs.segments, func(s *segment) bool {
+		_, err := os.Stat(fs.path(s.id))
+		if !errors.Is(err, os.ErrNotExist) {
+			return false
+		}
+		if !s.missed {
+			missing = append(missing, s.id)
+		}
+		return true
+	})
+	return missing
+}
+
+// miss reports whether a file that is not there should be, and was not known to be gone.
+func (fs *files) miss(id uint64) bool {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for _, s := range fs.segments {
+		if s.id == id && !s.missed {
+			s.missed = true
+			return true
+		}
+	}
+	return false
 }
 
 // sync makes a write survive a crash of the machine. Readers and the state wait for nothing meanwhile. The caller holds

@@ -356,6 +356,9 @@ func (j *Journal) flush() error {
 	if len(u.bytes) == 0 {
 		return nil
 	}
+	for _, id := range j.files.gone() {
+		j.missing(id)
+	}
 	if err := j.files.write(u.bytes, u.frames); err != nil {
 		return err
 	}
@@ -367,6 +370,13 @@ func (j *Journal) flush() error {
 	j.pending.Add(-u.pending)
 	u.bytes, u.frames, u.pending = u.bytes[:0], u.frames[:0], 0
 	return nil
+}
+
+// missing notes that a file is gone which the journal did not remove.
+func (j *Journal) missing(id uint64) {
+	j.metrics.damaged.Inc()
+	j.rare.Error("a file of the journal for PostgreSQL is gone: changes are missing if PostgreSQL does not have them",
+		j.opts.Dir, "file", j.files.path(id))
 }
 
 // gather encodes what all partitions have.

@@ -219,6 +219,105 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// TestInTheWay has a directory with the name of the next file.
+func TestInTheWay(t *testing.T) {
+	dir := t.TempDir()
+	b := open(t, dir, nil)
+	for id := range uint64(3) {
+		if err := os.Mkdir(b.files.path(id+1), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.fold(0, 1, "x")
+	b.written()
+	wantFrames(t, "frames", b.read(0, 0), "0 0-1 1.1:x")
+	if again := open(t, dir, nil); again.files.end(0, Stream("a")) != 1 {
+		t.Error("the file is not found again")
+	}
+}
+
+// TestFileIsGone removes files of a journal that is written and read.
+func TestFileIsGone(t *testing.T) {
+	remove := func(b *bed, id uint64) {
+		b.t.Helper()
+		if err := os.Remove(b.files.path(id)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	wantDamaged := func(b *bed, want float64) {
+		b.t.Helper()
+		if got := testutil.ToFloat64(b.metrics.damaged); got != want {
+			b.t.Errorf("damage is counted %g times, want %g", got, want)
+		}
+	}
+	t.Run("the one that is written", func(t *testing.T) {
+		b := open(t, t.TempDir(), nil)
+		b.fold(0, 1, "x")
+		b.written()
+		remove(b, 1)
+		b.fold(0, 2, "y")
+		b.written()
+		wantFrames(t, "frames", b.read(0, 0), "0 1-2 2.1:y")
+		wantDamaged(b, 1)
+		if info, err := os.Stat(b.files.path(2)); err != nil || b.Usage().Bytes != info.Size() {
+			t.Errorf("the journal says that it has %d bytes, its file is %v, %v", b.Usage().Bytes, info, err)
+		}
+	})
+	t.Run("the one that is written, with its directory", func(t *testing.T) {
+		b := open(t, filepath.Join(t.TempDir(), "journal"), nil)
+		b.fold(0, 1, "x")
+		b.written()
+		if err := os.RemoveAll(b.opts.Dir); err != nil {
+			t.Fatal(err)
+		}
+		b.fold(0, 2, "y")
+		b.written()
+		wantFrames(t, "frames", b.read(0, 0), "0 1-2 2.1:y")
+	})
+	t.Run("an older one", func(t *testing.T) {
+		dir := t.TempDir()
+		old := open(t, dir, nil)
+		old.fold(0, 1, "x")
+		old.written()
+		b := open(t, dir, nil)
+		b.loaded = 1
+		b.fold(0, 2, "y")
+		b.written()
+		remove(b, 1)
+		for range 2 {
+			wantFrames(t, "frames", b.read(0, 0), "0 1-2 2.1:y")
+			wantDamaged(b, 1)
+		}
+		remove(b, 2)
+		wantFrames(t, "frames of the newest file", b.read(1, 0))
+		wantDamaged(b, 2)
+		b.fold(0, 3, "z")
+		b.written()
+		wantFrames(t, "frames behind both", b.read(0, 0), "0 2-3 3.1:z")
+		wantDamaged(b, 2)
+	})
+	t.Run("one that the journal removed", func(t *testing.T) {
+		b := open(t, t.TempDir(), nil)
+		b.fold(0, 1, "x")
+		b.written()
+		if err := b.files.close(); err != nil {
+			t.Fatal(err)
+		}
+		r := b.Reader()
+		defer r.Close()
+		b.opts.Keep = time.Nanosecond
+		for range 2 {
+			if err := b.Trim([]uint64{1, 0}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.open(1); err != nil {
+			t.Fatal(err)
+		}
+		wantDamaged(b, 0)
+	})
+}
+
 func TestFull(t *testing.T) {
 	b := open(t, t.TempDir(), func(o *Options) { o.MaxBytes = 3 << 20 })
 	for seq := uint64(1); b.files.nextID < 6; seq++ {

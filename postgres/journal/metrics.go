@@ -17,7 +17,7 @@ func newMetrics(reg prometheus.Registerer, j *Journal) metrics {
 		failures: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_postgres_journal_failures_total",
 			Help: "Writes to the journal for PostgreSQL that failed and were tried again."}),
 		damaged: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_postgres_journal_damaged_total",
-			Help: "Places where the journal for PostgreSQL was damaged and changes were passed over."}),
+			Help: "Places where the journal for PostgreSQL was damaged, or lacked a file, and changes were passed over."}),
 	}
 	if reg == nil {
 		return m

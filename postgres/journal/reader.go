@@ -120,7 +120,10 @@ func (r *Reader) open(id uint64) error {
 	}
 	f, err := os.Open(r.j.files.path(id))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // it was removed: Next goes on with the one behind it
+		if r.j.files.miss(id) {
+			r.j.missing(id)
+		}
+		return nil // Next goes on with the one behind it
 	}
 	if err != nil {
 		return fmt.Errorf("read the journal: %w", err)
