@@ -17,8 +17,8 @@ type PostgresStatus struct {
 	postgres.Status
 }
 
-// PostgresHealth is the state of this backend's connection to PostgreSQL, as /health shows it. The backend is healthy
-// without it.
+// PostgresHealth is the state of this backend's connection to PostgreSQL and of its journal, as /health shows it. The
+// backend is healthy without them.
 type PostgresHealth struct {
 	Name string // of the definition
 	Err  string // why it is not healthy

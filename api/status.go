@@ -68,7 +68,7 @@ type healthAnswer struct {
 	PostgresHealth []postgresHealth `json:"PostgresHealth,omitempty"`
 }
 
-// postgresHealth is the state of the answering backend's connection to PostgreSQL.
+// postgresHealth is the state of the answering backend's connection to PostgreSQL, and of its journal.
 type postgresHealth struct {
 	Name    string `json:"Name"`
 	Err     string `json:"Err"`

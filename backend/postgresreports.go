@@ -58,10 +58,20 @@ func (v *clusterView) postgresHealth() []api.PostgresHealth {
 	if defined, ok := config.Postgres(v.config.Snapshot()); ok && v.backend.opts.Postgres.DSN == "" {
 		h.Name = defined.Metadata.Name
 	}
-	if !st.Connected {
-		h.Err = "PostgreSQL is not written to at present: lapwing postgres status says why"
-	}
+	h.Err = postgresFails(&st)
 	return []api.PostgresHealth{h}
+}
+
+// postgresFails says without details what fails at present; "" for nothing.
+func postgresFails(st *postgres.Status) string {
+	const why = ": lapwing postgres status says why"
+	switch {
+	case !st.Connected:
+		return "PostgreSQL is not written to at present" + why
+	case st.Journal.Error != "":
+		return "the journal for PostgreSQL cannot be written at present" + why
+	}
+	return ""
 }
 
 const (

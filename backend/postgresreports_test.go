@@ -130,3 +130,22 @@ func TestPostgresReports(t *testing.T) {
 func failing(since time.Time) postgres.Status {
 	return postgres.Status{Configured: true, Error: "refused", Since: since, Journal: journal.Usage{MaxBytes: 1000}}
 }
+
+// TestPostgresFails: /health says that PostgreSQL is not well while it, or the journal for it, is not written.
+func TestPostgresFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		connected bool
+		journal   string
+		want      string
+	}{
+		"well":               {true, "", ""},
+		"PostgreSQL is away": {false, "", "PostgreSQL is not written to"},
+		"the journal fails":  {true, "open /var/lib/lapwing: no space left on device", "the journal for PostgreSQL cannot be written"},
+		"both fail":          {false, "no space left on device", "PostgreSQL is not written to"},
+	} {
+		got := postgresFails(&postgres.Status{Connected: c.connected, Journal: journal.Usage{Error: c.journal}})
+		if !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") || strings.Contains(got, "device") {
+			t.Errorf("%s: %q, want %q, without details", name, got, c.want)
+		}
+	}
+}

@@ -502,7 +502,7 @@ type PartitionStatus struct {
 	Roster    uint64 `json:"roster"` // number of the partition's newest list of members
 }
 
-// PostgresHealth is the state of the answering backend's connection to PostgreSQL.
+// PostgresHealth is the state of the answering backend's connection to PostgreSQL, and of its journal.
 type PostgresHealth struct {
 	Name    string `json:"Name"`
 	Err     string `json:"Err"`
@@ -853,7 +853,7 @@ type Tokens struct {
 	RefreshToken string `json:"refresh_token"`
 }
 
-// Usage is how full a journal is.
+// Usage is how full a journal is, and whether it can be written.
 type Usage struct {
 	Bytes    int64 `json:"bytes"`     // of all files
 	MaxBytes int64 `json:"max_bytes"` // bound of the files
@@ -866,6 +866,11 @@ type Usage struct {
 	// the free space is not known.
 	DiskFreeBytes uint64 `json:"disk_free_bytes"`
 	MinFreeBytes  uint64 `json:"min_free_bytes"`
+	// Error has why the last write failed, and Since when the first one did; both are empty after a success.
+	Error string    `json:"error,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+	// Dropping says that changes are lost until a write succeeds: more would wait for the disk than may.
+	Dropping bool `json:"dropping,omitempty"`
 }
 
 // Value is a name that an expression read, and its value.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -316,6 +317,35 @@ func TestRealLogIsRestored(t *testing.T) {
 	want(t, "events", query(t, b.dsn, `SELECT entity, "check", status, state, occurrences, output FROM lapwing.events ORDER BY output DESC`), "web|c|0|passing|1|behind\nweb|c|2|failing|1|before")
 	want(t, "changes", query(t, b.dsn, showTurns), "web|c|2|failing\nweb|c|0|passing")
 	want(t, "latest events", query(t, b.dsn, showLatest), "web|c|0|passing|1|1|behind")
+}
+
+// TestRealJournalFails has something else in the place of the journal's directory for a while.
+func TestRealJournalFails(t *testing.T) {
+	b := newBed(t)
+	pg := server(t)
+	b.start(pg.DSN(), nil)
+	b.put(event("web", "c", 0, 1, "before"))
+	b.settled()
+	check(t, os.Rename(b.dir, b.dir+"-away"))
+	check(t, os.WriteFile(b.dir, nil, 0o600))
+	b.put(event("web", "c", 2, 2, "meanwhile"))
+	testbroker.Eventually(t, func() error {
+		if s := b.writer.Status(); !s.Connected || s.Lag < 2 || s.Journal.Error == "" {
+			return fmt.Errorf("the journal is not written, and the status is %+v", s)
+		}
+		return nil
+	})
+	check(t, os.Remove(b.dir))
+	check(t, os.Rename(b.dir+"-away", b.dir))
+	b.settled()
+	testbroker.Eventually(t, func() error {
+		if s := b.writer.Status(); s.Lag > 1 || s.Journal.Error != "" {
+			return fmt.Errorf("the journal is written, and the status is %+v", s)
+		}
+		return nil
+	})
+	want(t, "latest events", query(t, b.dsn, showLatest), "web|c|2|failing|1|1|meanwhile")
+	want(t, "gaps", query(t, b.dsn, `SELECT count(*) FROM lapwing.gaps`), "0")
 }
 
 // TestRealJournalIsTooSmall gives the journal no room while PostgreSQL is away.

@@ -139,7 +139,7 @@ func (s *session) run(ctx context.Context) error {
 		if err := s.look(ctx); err != nil {
 			return err
 		}
-		begin := time.Now()
+		begin, synced := time.Now(), s.p.opts.Journal.Current()
 		written := s.reader.Written()
 		full, err := s.collect()
 		if err != nil {
@@ -175,6 +175,9 @@ func (s *session) run(ctx context.Context) error {
 			return err
 		}
 		upTo := begin
+		if synced.Before(begin) { // what is not in the journal yet is not written
+			upTo = synced
+		}
 		if newest := s.batch.upTo(); full && newest > 0 {
 			upTo = time.UnixMilli(newest)
 		}
@@ -221,7 +224,7 @@ func (s *session) rest(ctx context.Context, took time.Duration, more bool, writt
 	if err := pause(ctx, wait); err != nil {
 		return err
 	}
-	timer := time.NewTimer(time.Second) // so that the lag is known
+	timer := time.NewTimer(time.Second / 2) // so that the lag is known
 	defer timer.Stop()
 	select {
 	case <-written:

@@ -10,6 +10,8 @@ import (
 const (
 	// failsLong is how long PostgreSQL may fail before operators are told: a fail-over takes a minute or two.
 	failsLong = 5 * time.Minute
+	// unwrittenLong is how long the journal may fail before operators are told: what waits for its disk is in memory.
+	unwrittenLong = time.Minute
 	// fullSoon is the time until changes are lost below which it is critical that PostgreSQL fails.
 	fullSoon = time.Hour
 	// nearlyFull, as good as full, and empty enough again: shares of the journal's bound.
@@ -34,26 +36,38 @@ func (s *Status) Trouble(now time.Time, open bool) (status uint32, text string) 
 	}
 	in, grows := u.FullIn()
 	failing := s.Error != "" && now.Sub(s.Since) >= failsLong
+	unwritten := u.Error != "" && now.Sub(u.Since) >= unwrittenLong
 	full := share > bound
 	disk := u.Owed > 0 && float64(u.Free) < least*float64(u.MinFree)
 	switch {
-	case !failing && !full && !disk:
+	case !failing && !unwritten && !full && !disk:
 		return 0, ""
-	case share > asGoodAsFull, u.Owed > 0 && u.Free < u.MinFree, failing && grows && in < fullSoon:
+	case unwritten && u.Dropping, share > asGoodAsFull, u.Owed > 0 && u.Free < u.MinFree, failing && grows && in < fullSoon:
 		status = 2
 	default:
 		status = 1
 	}
 	var b strings.Builder
+	if unwritten {
+		fmt.Fprintf(&b, "The journal for PostgreSQL could not be written for %s: %s. ", span(now.Sub(u.Since)),
+			strings.TrimSuffix(u.Error, "."))
+		if u.Dropping {
+			b.WriteString("Too many changes wait for its disk: further ones are lost now. ")
+		} else {
+			b.WriteString("Changes wait in memory, and are lost if they become too many. ")
+		}
+	}
 	switch {
 	case s.Error != "":
-		fmt.Fprintf(&b, "PostgreSQL has failed for %s: %s.", span(now.Sub(s.Since)), strings.TrimSuffix(s.Error, "."))
-	case s.Connected:
-		b.WriteString("PostgreSQL takes changes more slowly than they come, or did until lately.")
+		fmt.Fprintf(&b, "PostgreSQL has failed for %s: %s. It", span(now.Sub(s.Since)), strings.TrimSuffix(s.Error, "."))
+	case !s.Connected:
+		b.WriteString("PostgreSQL has not answered yet. It")
+	case full || disk:
+		b.WriteString("PostgreSQL takes changes more slowly than they come, or did until lately. It")
 	default:
-		b.WriteString("PostgreSQL has not answered yet.")
+		b.WriteString("PostgreSQL")
 	}
-	fmt.Fprintf(&b, " It is %s behind. The journal keeps %s for it, %.0f %% of its bound of %s", span(ofSeconds(s.Lag)),
+	fmt.Fprintf(&b, " is %s behind. The journal keeps %s for it, %.0f %% of its bound of %s", span(ofSeconds(s.Lag)),
 		size(float64(u.Owed)), 100*share, size(float64(u.MaxBytes)))
 	switch {
 	case u.Left() == 0:
@@ -69,20 +83,25 @@ func (s *Status) Trouble(now time.Time, open bool) (status uint32, text string) 
 		fmt.Fprintf(&b, " Its disk has %s free; below %s the oldest changes are lost.", size(float64(u.Free)), size(float64(u.MinFree)))
 	}
 	b.WriteString(" Alerts are not affected. To do: ")
-	b.WriteString(s.remedy(full, disk))
+	b.WriteString(s.remedy(unwritten, full, disk))
 	return status, b.String()
 }
 
 // remedy says what to do.
-func (s *Status) remedy(full, disk bool) string {
+func (s *Status) remedy(unwritten, full, disk bool) string {
 	var all []string
 	server := s.Server
 	if server == "" {
 		server = "the server"
 	}
-	if s.Error != "" {
+	if unwritten {
+		all = append(all, "check that postgres-journal in the state directory is a directory that lapwing may write, on a disk "+
+			"with room and without faults")
+	}
+	switch {
+	case s.Error != "":
 		all = append(all, "check that "+server+" runs, takes connections of this backend, and has room on its disk")
-	} else {
+	case full || disk:
 		all = append(all, "see what slows down "+server)
 	}
 	if disk {

@@ -33,6 +33,11 @@ func TestTrouble(t *testing.T) {
 	}
 	well := func(u journal.Usage) Status { return Status{Server: "db:5432/x", Connected: true, Lag: 30, Journal: u} }
 
+	unwritten := func(ago time.Duration, u journal.Usage) journal.Usage {
+		u.Error, u.Since = "begin a file: no space left on device", now.Add(-ago)
+		return u
+	}
+
 	f("not configured", failed(time.Hour, journal.Usage{}), false, 0)
 	f("well", well(journal.Usage{}), false, 0)
 	f("fails for a short time", failed(4*time.Minute, journal.Usage{Owed: gb}), false, 0)
@@ -53,5 +58,16 @@ func TestTrouble(t *testing.T) {
 	f("disk full", well(journal.Usage{Owed: gb, Free: 9e8, MinFree: gb}), false, 2)
 	f("disk full, nothing owed", well(journal.Usage{Free: 9e8, MinFree: gb}), false, 0)
 	f("disk with some room", well(journal.Usage{Owed: gb, Free: 14e8, MinFree: gb}), true, 1)
+	f("journal fails for a short time", well(unwritten(59*time.Second, journal.Usage{Dropping: true})), false, 0)
+	f("journal fails", well(unwritten(3*time.Minute, journal.Usage{Owed: gb})), false, 1,
+		"The journal for PostgreSQL could not be written for 3 min: begin a file: no space left on device. Changes wait in memory, "+
+			"and are lost if they become too many. PostgreSQL is 30 s behind. The journal keeps 1.0 GB for it",
+		"To do: check that postgres-journal in the state directory is a directory that lapwing may write, on a disk with room and "+
+			"without faults; lapwing postgres status")
+	f("journal fails, changes are lost", well(unwritten(time.Minute, journal.Usage{Dropping: true})), false, 2, "are lost now")
+	f("journal drops changes without an error", well(journal.Usage{Dropping: true}), false, 0)
+	f("both fail", failed(time.Hour, unwritten(time.Hour, journal.Usage{Owed: gb})), true, 1,
+		"many. PostgreSQL has failed for 60 min: connection refused. It is 60 min behind",
+		"faults; check that db:5432/x runs")
 	f("disk with room", well(journal.Usage{Owed: gb, Free: 16e8, MinFree: gb}), true, 0)
 }

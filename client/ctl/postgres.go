@@ -27,7 +27,7 @@ log that it owns. Lag is how long ago the oldest change was received that the ba
 what it keeps on disk for PostgreSQL, of the bound at which the oldest changes are lost. Gaps counts what was lost since the
 backend started. Why a backend does not write is below the table.
 
-The exit status is 0 if each backend that answers writes, 2 if one does not, and 1 if the status cannot be read. So the
+The exit status is 0 if each backend that answers writes, 2 if one does not or its journal fails, and 1 if the status cannot be read. So the
 command can be a check of its own. Without PostgreSQL it is 0.`,
 		Example: "  lapwing postgres status\n  lapwing postgres status --format json",
 		Args:    args(),
@@ -43,7 +43,9 @@ command can be a check of its own. Without PostgreSQL it is 0.`,
 			if err := s.printPlain(raw, func(json.RawMessage) (shown, error) { return postgresTable(members, time.Now()), nil }); err != nil {
 				return err
 			}
-			if slices.ContainsFunc(members, func(m client.PostgresStatus) bool { return m.Configured && !m.Connected }) {
+			if slices.ContainsFunc(members, func(m client.PostgresStatus) bool {
+				return m.Configured && (!m.Connected || m.Journal.Error != "")
+			}) {
 				return errNo
 			}
 			return nil
@@ -81,6 +83,9 @@ func postgresTable(members []client.PostgresStatus, now time.Time) *postgresMemb
 		}
 		if m.Error != "" {
 			t.errors = append(t.errors, fmt.Sprintf("%s: failing for %s: %s", m.Member, age(now.Sub(m.Since)), m.Error))
+		}
+		if u := &m.Journal; u.Error != "" {
+			t.errors = append(t.errors, fmt.Sprintf("%s: the journal fails for %s: %s", m.Member, age(now.Sub(u.Since)), u.Error))
 		}
 		t.rows = append(t.rows, []string{m.Member, m.Server, connected, seconds(m.Lag), journalUse(&m.Journal), fmt.Sprint(m.Gaps)})
 	}

@@ -14,6 +14,7 @@ func TestPostgresTable(t *testing.T) {
 	members := []client.PostgresStatus{
 		{Member: "backend1", Configured: true, Server: "db.example.com:5432/events", Error: long, Since: now.Add(-3 * time.Minute), Gaps: 2},
 		{Member: "backend2", Unknown: "it does not answer"}, {Member: "backend3"},
+		{Member: "backend4", Configured: true, Connected: true, Journal: client.Usage{Error: "no space left", Since: now.Add(-time.Hour)}},
 	}
 	var out strings.Builder
 	if err := postgresTable(members, now).show(&invocation{settings: &settings{}, out: &out}); err != nil {
@@ -29,7 +30,7 @@ func TestPostgresTable(t *testing.T) {
 		t.Error(head)
 	}
 	want := "backend1: failing for 3m: connect to db.example.com:5432: no route"
-	if !strings.HasPrefix(below, want) || !strings.HasSuffix(below, "the end\n\nbackend2: unknown: it does not answer\n") {
+	if !strings.HasPrefix(below, want) || !strings.HasSuffix(below, "the end\n\nbackend2: unknown: it does not answer\n\nbackend4: the journal fails for 1h00m: no space left\n") {
 		t.Error(below)
 	}
 }

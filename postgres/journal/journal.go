@@ -69,9 +69,12 @@ type Journal struct {
 	pending atomic.Int64 // bytes of all partitions
 	files   files
 	growth  growth
+	failure failure
+	current atomic.Pointer[time.Time]
 
 	// unwritten is what the present write has. It belongs to the goroutine of run.
 	unwritten struct {
+		since   time.Time // before it was gathered
 		bytes   []byte
 		frames  []Frame
 		pending int64 // bytes of the entries
@@ -122,6 +125,8 @@ func Open(opts Options) (*Journal, error) {
 	opts.complete()
 	j := &Journal{opts: opts, log: opts.Logger.With("component", "postgres")}
 	j.rare = rarelog.New(j.log)
+	now := time.Now()
+	j.current.Store(&now)
 	for i, id := range opts.Streams {
 		j.parts = append(j.parts, &partition{id: i, stream: Stream(id)})
 	}
@@ -303,6 +308,7 @@ func (j *Journal) begins(p *partition, message uint64) bool {
 // a gap. The caller holds mu.
 func (j *Journal) drop(p *partition) {
 	j.metrics.dropped.Add(float64(p.all.count + 1))
+	j.failure.dropping.Store(true)
 	j.rare.Error("changes are missing in PostgreSQL: the disk of the journal takes them too slowly", j.opts.Dir, "partition", p.id)
 	j.pending.Add(-int64(len(p.buffer)))
 	p.buffer, p.whole, p.all = p.buffer[:0], extent{}, extent{}
@@ -347,11 +353,27 @@ func (j *Journal) take(p *partition, spare []byte) (f Frame, entries []byte, ok 
 	return f, entries, true
 }
 
-// flush writes the changes of whole messages, and syncs them. If that fails, the same bytes are written again.
+// Current returns a time. All that the fold had passed on before it is synced, or dropped.
+func (j *Journal) Current() time.Time { return *j.current.Load() }
+
+// flush writes the changes of whole messages, and notes whether it could.
 func (j *Journal) flush() error {
-	if len(j.unwritten.bytes) == 0 {
+	u := &j.unwritten
+	if len(u.bytes) == 0 {
+		u.since = time.Now()
 		j.gather()
 	}
+	since := u.since
+	err := j.write()
+	if err == nil {
+		j.current.Store(&since)
+	}
+	j.failure.note(err)
+	return err
+}
+
+// write writes what was gathered, and syncs it. If that fails, the same bytes are written again.
+func (j *Journal) write() error {
 	u := &j.unwritten
 	if len(u.bytes) == 0 {
 		return nil

@@ -219,6 +219,53 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// TestCurrent: the journal says how current it is, and why it is not.
+func TestCurrent(t *testing.T) {
+	b := open(t, filepath.Join(t.TempDir(), "journal"), func(o *Options) { o.MaxPending = 100 })
+	f := func(what string, works bool) {
+		t.Helper()
+		begin, before := time.Now(), b.Current()
+		err := b.flush()
+		u := b.Usage()
+		if moved := b.Current() != before; moved != works || works && b.Current().Before(begin) {
+			t.Errorf("%s: from %s to %s", what, before, b.Current())
+		}
+		if works != (err == nil) || works != (u.Error == "") || works != u.Since.IsZero() {
+			t.Errorf("%s: %v, usage %+v", what, err, u)
+		}
+	}
+	f("nothing was folded", true)
+	b.fold(0, 1, "a")
+	if err := os.WriteFile(b.opts.Dir, nil, 0o600); err != nil { // in the place of the directory
+		t.Fatal(err)
+	}
+	f("the disk fails", false)
+	since := b.Usage().Since
+	f("the disk fails again", false)
+	if u := b.Usage(); u.Since != since || u.Dropping {
+		t.Errorf("usage %+v, want one that fails since %s and drops nothing", u, since)
+	}
+	for seq := uint64(2); seq <= 20; seq++ { // more than may wait
+		b.fold(0, seq, "b")
+	}
+	f("changes are dropped", false)
+	if !b.Usage().Dropping {
+		t.Error("it is not said that changes are dropped")
+	}
+	if err := os.Remove(b.opts.Dir); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	b.written() // what was gathered before the disk failed
+	if u := b.Usage(); !b.Current().Before(begin) || u.Error != "" || u.Dropping {
+		t.Errorf("current at %s, behind %s, usage %+v", b.Current(), begin, u)
+	}
+	f("the disk works", true)
+	b.SwitchOff()
+	b.fold(0, 21, "c")
+	f("switched off", true)
+}
+
 // TestInTheWay has a directory with the name of the next file.
 func TestInTheWay(t *testing.T) {
 	dir := t.TempDir()

@@ -2,10 +2,11 @@ package journal
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// Usage is how full a journal is.
+// Usage is how full a journal is, and whether it can be written.
 type Usage struct {
 	Bytes    int64 `json:"bytes"`     // of all files
 	MaxBytes int64 `json:"max_bytes"` // bound of the files
@@ -18,6 +19,44 @@ type Usage struct {
 	// free space is not known.
 	Free    uint64 `json:"disk_free_bytes"`
 	MinFree uint64 `json:"min_free_bytes"`
+	// Error has why the last write failed, and Since when the first one did; both are empty after a success.
+	Error string    `json:"error,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+	// Dropping says that changes are lost until a write succeeds: more would wait for the disk than may.
+	Dropping bool `json:"dropping,omitempty"`
+}
+
+// failure is why the journal is not written.
+type failure struct {
+	dropping atomic.Bool // changes were dropped since the last success
+
+	mu    sync.Mutex // guards the fields below
+	err   error      // of the last write
+	since time.Time  // of the first one that failed
+}
+
+// note notes how a write went.
+func (f *failure) note(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case err == nil:
+		f.since = time.Time{}
+		f.dropping.Store(false)
+	case f.err == nil:
+		f.since = time.Now()
+	}
+	f.err = err
+}
+
+// show adds the failure to a usage.
+func (f *failure) show(u *Usage) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		u.Error, u.Since = f.err.Error(), f.since
+	}
+	u.Dropping = f.dropping.Load()
 }
 
 // Left is how many more bytes PostgreSQL may owe before changes are lost. Files that it does not need make room.
@@ -38,7 +77,7 @@ func (u Usage) FullIn() (time.Duration, bool) {
 	return time.Duration(min(float64(u.Left())/u.Growth, most.Seconds()) * float64(time.Second)), true
 }
 
-// Usage returns how full the journal is.
+// Usage returns how full the journal is, and whether it can be written.
 func (j *Journal) Usage() Usage {
 	u := Usage{MaxBytes: j.opts.MaxBytes}
 	u.Bytes, u.Owed = j.files.usage()
@@ -46,6 +85,8 @@ func (j *Journal) Usage() Usage {
 	if free, err := j.opts.FreeSpace(); err == nil {
 		u.Free, u.MinFree = free, j.opts.MinFree
 	}
+	j.failure.show(&u)
+	u.Dropping = u.Dropping || j.pending.Load() > j.opts.MaxPending
 	return u
 }
 

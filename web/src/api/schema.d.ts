@@ -3939,7 +3939,7 @@ export interface components {
             metadata?: components["schemas"]["ObjectMeta"];
             spec?: components["schemas"]["PostgresSpec"];
         };
-        /** @description PostgresHealth is the state of the answering backend's connection to PostgreSQL. */
+        /** @description PostgresHealth is the state of the answering backend's connection to PostgreSQL, and of its journal. */
         PostgresHealth: {
             Name: string;
             Err: string;
@@ -4549,7 +4549,7 @@ export interface components {
             expires_at: number;
             refresh_token: string;
         };
-        /** @description Usage is how full a journal is. */
+        /** @description Usage is how full a journal is, and whether it can be written. */
         Usage: {
             /**
              * Format: int64
@@ -4575,6 +4575,12 @@ export interface components {
             disk_free_bytes: number;
             /** Format: uint64 */
             min_free_bytes: number;
+            /** @description Error has why the last write failed, and Since when the first one did; both are empty after a success. */
+            error?: string;
+            /** Format: date-time */
+            since?: string;
+            /** @description Dropping says that changes are lost until a write succeeds: more would wait for the disk than may. */
+            dropping?: boolean;
         };
         /** @description User is an account of a person or an agent. PasswordHash is bcrypt. */
         User: {
