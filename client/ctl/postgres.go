@@ -27,8 +27,8 @@ log that it owns. Lag is how long ago the oldest change was received that the ba
 what it keeps on disk for PostgreSQL, of the bound at which the oldest changes are lost. Gaps counts what was lost since the
 backend started. Why a backend does not write is below the table.
 
-The exit status is 0 if each backend that answers writes, 2 if one does not or its journal fails, and 1 if the status cannot be read. So the
-command can be a check of its own. Without PostgreSQL it is 0.`,
+The exit status is 0 if each backend that answers writes, 2 if one does not or its journal fails, and 1 if the status cannot
+be read. So the command can be a check of its own. Without PostgreSQL it is 0.`,
 		Example: "  lapwing postgres status\n  lapwing postgres status --format json",
 		Args:    args(),
 		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
