@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"strconv"
 	"strings"
@@ -79,7 +78,7 @@ func (p *PostgresConfig) Validate() error {
 		return errors.New("dsn must be set")
 	}
 	if s.DSN != Redacted {
-		if err := checkDSN(s.DSN); err != nil {
+		if _, err := ParseDSN(s.DSN, pgconn.ParseConfig); err != nil {
 			return err
 		}
 	}
@@ -113,51 +112,26 @@ func (p *PostgresConfig) Validate() error {
 	return nil
 }
 
-// maxRetention is the longest retention, in days: a hundred years.
-const maxRetention = 36500
+// Bounds of retentions. The longest is in days: a hundred years.
+const (
+	minRetention = time.Hour
+	maxRetention = 36500
+)
 
-// ParseRetention parses a number of days, such as 90d, or a Go duration, such as 720h.
+// ParseRetention parses a number of days, such as 90d, or a Go duration, such as 720h. 0 is for ever.
 func ParseRetention(text string) (time.Duration, error) {
-	var d time.Duration
-	days, isDays := strings.CutSuffix(text, "d")
-	if isDays {
-		n, err := strconv.Atoi(days)
-		if err != nil || n > maxRetention {
-			n = 0
+	d := time.Duration(-1)
+	if days, isDays := strings.CutSuffix(text, "d"); isDays {
+		if n, err := strconv.Atoi(days); err == nil && n >= 0 && n <= maxRetention {
+			d = time.Duration(n) * 24 * time.Hour
 		}
-		d = time.Duration(n) * 24 * time.Hour
-	} else {
-		d, _ = time.ParseDuration(text) // 0 if it fails
+	} else if parsed, err := time.ParseDuration(text); err == nil {
+		d = parsed
 	}
-	if d <= 0 || d > maxRetention*24*time.Hour {
-		return 0, fmt.Errorf("must be a time such as 720h or 90d, above 0 and at most %dd, not %q", maxRetention, Short(text))
+	if d != 0 && d < minRetention || d > maxRetention*24*time.Hour {
+		return 0, fmt.Errorf("must be a time such as 720h or 90d, from 1h to %dd, or 0 for ever, not %q", maxRetention, Short(text))
 	}
 	return d, nil
-}
-
-// checkDSN returns why pgx cannot use a dsn. The text has no part of the dsn in which a password could be.
-func checkDSN(dsn string) error {
-	_, err := pgconn.ParseConfig(dsn)
-	if err == nil {
-		return nil
-	}
-	reason := "it is neither a URL such as postgres://user:password@host/database nor a list such as host=db dbname=events"
-	if file := new(fs.PathError); errors.As(err, &file) {
-		reason = file.Error()
-	} else if bad := new(pgconn.ParseConfigError); errors.As(err, &bad) {
-		// Its text quotes the dsn between backquotes, then has a message, then the cause in parentheses. Causes of
-		// syntax errors may quote the dsn, too.
-		cause := ""
-		if bad.Unwrap() != nil {
-			cause = " (" + bad.Unwrap().Error() + ")"
-		}
-		text := strings.TrimSuffix(bad.Error(), cause)
-		message := text[strings.LastIndexByte(text, '`')+1:]
-		if message = strings.TrimPrefix(message, ": "); !strings.HasPrefix(message, "failed to parse") {
-			reason = message + cause
-		}
-	}
-	return fmt.Errorf("dsn cannot be used: %s", reason)
 }
 
 // secrets has the whole dsn: there are too many ways to write a password in it to find each.

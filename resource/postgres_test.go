@@ -53,7 +53,7 @@ func TestPostgresConfigValidate(t *testing.T) {
 		{`{"dsn":"postgres://u:hu%zzsh@db"}`, "neither a URL"},
 		{`{"dsn":"postgres://u:hush:hush@db:x/y"}`, "invalid port"},
 		{`{"dsn":"host=db password=hush sslmode=maybe"}`, "sslmode is invalid"},
-		{`{"dsn":"host=db password=hush sslmode=verify-full sslrootcert=/nonexistent/ca.pem"}`, "open /nonexistent/ca.pem: no such file"},
+		{`{"dsn":"host=db password=hush sslmode=verify-full sslrootcert=/nonexistent/ca.pem"}`, "the file of sslrootcert cannot be read"},
 		{`{"dsn":"host=db","pool_size":-1}`, "pool_size -1 is out of bounds"},
 		{`{"dsn":"host=db","pool_size":2147483648}`, "pool_size 2147483648 is out of bounds"},
 		{`{"dsn":"host=db","max_idle_conns":-1}`, "max_idle_conns -1"},
@@ -62,8 +62,10 @@ func TestPostgresConfigValidate(t *testing.T) {
 		{`{"dsn":"host=db","batch_size":-1}`, "batch_size -1"},
 		{`{"dsn":"host=db","max_conn_lifetime":"5"}`, "max_conn_lifetime must be a duration"},
 		{`{"dsn":"host=db","max_conn_lifetime":"-5s"}`, "max_conn_lifetime must be a duration"},
+		{`{"dsn":"host=db","events_retention":"0","changes_retention":"1h","notifications_retention":"36500d"}`, ""},
+		{`{"dsn":"host=db","events_retention":"1ns"}`, "events_retention must be a time such as 720h or 90d, from 1h to 36500d, or 0 for ever"},
 		{`{"dsn":"host=db","events_retention":"long"}`, "events_retention must be a time"},
-		{`{"dsn":"host=db","changes_retention":"0d"}`, "changes_retention must be a time"},
+		{`{"dsn":"host=db","changes_retention":"59m"}`, "changes_retention must be a time"},
 		{`{"dsn":"host=db","notifications_retention":"-1h"}`, "notifications_retention must be a time"},
 	} {
 		err := postgres(t, tc.spec).Validate()
@@ -105,24 +107,27 @@ func TestPostgresConfigSecrets(t *testing.T) {
 }
 
 func TestParseRetention(t *testing.T) {
+	const bad = -1
 	for text, want := range map[string]time.Duration{
 		"720h": 720 * time.Hour, "90d": 90 * 24 * time.Hour, "1h30m": 90 * time.Minute, "36500d": 36500 * 24 * time.Hour,
-		"": 0, "d": 0, "0": 0, "0s": 0, "-1d": 0, "-1h": 0, "1.5d": 0, "36501d": 0, "876001h": 0, "99999999999999999999d": 0, "90": 0,
-		"1d12h": 0,
+		"1h": time.Hour, "0": 0, "0s": 0, "0d": 0,
+		"": bad, "d": bad, "-1d": bad, "-1h": bad, "1.5d": bad, "36501d": bad, "876001h": bad, "99999999999999999999d": bad,
+		"-9999999d": bad, "90": bad, "1d12h": bad, "1ns": bad, "59m59s": bad,
 	} {
-		if got, err := ParseRetention(text); got != want || (err == nil) != (want > 0) {
+		got, err := ParseRetention(text)
+		if want == bad && err == nil || want != bad && (err != nil || got != want) {
 			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
 		}
 	}
 }
 
 func FuzzParseRetention(f *testing.F) {
-	for _, seed := range []string{"720h", "90d", "-1d", "1h30m", "d", "9223372036854775807d"} {
+	for _, seed := range []string{"720h", "90d", "-1d", "1h30m", "d", "9223372036854775807d", "0", "-9223372036854775808d", "1ns"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		d, err := ParseRetention(text)
-		if (err == nil) != (d > 0) || d > maxRetention*24*time.Hour {
+		if d != 0 && (err != nil || d < minRetention) || d > maxRetention*24*time.Hour {
 			t.Errorf("%q: %v, %v", text, d, err)
 		}
 		if err != nil {
