@@ -36,7 +36,7 @@ func defaultPostgres() Postgres {
 
 func (p *Postgres) check(bad *optionerr.List) {
 	if p.DSN != "" {
-		if err := (postgres.Settings{DSN: p.DSN}).Check(); err != nil {
+		if err := postgres.CheckDSN(p.DSN); err != nil {
 			bad.Add("postgres-dsn", "%w", err)
 		}
 	}
@@ -91,7 +91,7 @@ func (b *Backend) buildPostgres(p *parts) (err error) {
 	switch err := b.configurePostgres(p); {
 	case err != nil && b.opts.Postgres.DSN != "":
 		return err
-	case err != nil: // a definition must not keep a backend from starting, for example if this host lacks a file that it names
+	case err != nil: // a definition must not keep a backend from starting, for example if the journal's directory is a file
 		b.log.Error("the definition of PostgreSQL cannot be used", "err", err)
 	}
 	stop := p.config.OnChange(func(c config.Change) {

@@ -27,6 +27,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/notification"
 	"github.com/lapwing-monitoring/lapwing/postgres/journal"
+	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
@@ -41,18 +42,21 @@ type Settings struct {
 	ConnLifetime time.Duration
 }
 
-// Check parses the DSN.
-func (s Settings) Check() error {
+// check looks at all but the DSN: whether that can be used depends on files, too, which may be there later.
+func (s Settings) check() error {
 	if s.Events < 0 || s.Changes < 0 || s.Notifications < 0 {
 		return errors.New("how long rows are kept must not be negative")
 	}
 	if s.PoolSize < 0 || s.ConnLifetime < 0 {
 		return errors.New("the size of the pool and the life of its connections must not be negative")
 	}
-	if _, err := pgx.ParseConfig(s.DSN); err != nil {
-		return fmt.Errorf("%w", err) // pgx removes the password
-	}
 	return nil
+}
+
+// CheckDSN returns why a DSN cannot be used now. The text has no part of it.
+func CheckDSN(dsn string) error {
+	_, err := resource.ParseDSN(dsn, pgx.ParseConfig)
+	return err
 }
 
 // Options configures a Projection. If the comment of a field does not say what 0 means, 0 is replaced by the value of
@@ -193,13 +197,16 @@ func New(opts Options) (*Projection, error) {
 	return p, nil
 }
 
-// Configure replaces the settings. The writer connects anew.
+// Configure replaces the settings. The writer connects anew. If the DSN cannot be used, for example because a file is
+// missing that it names, the writer tries again as after any other failure, and the journal keeps the changes.
 func (p *Projection) Configure(s Settings) error {
+	if err := s.check(); err != nil {
+		return err
+	}
 	if s.DSN != "" {
-		if err := s.Check(); err != nil {
+		if err := p.opts.Journal.SwitchOn(); err != nil {
 			return err
 		}
-		p.opts.Journal.SwitchOn()
 	} else {
 		p.opts.Journal.SwitchOff()
 	}

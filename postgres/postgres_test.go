@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -14,10 +16,12 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/internal/testbroker"
+	"github.com/lapwing-monitoring/lapwing/internal/testcert"
 	"github.com/lapwing-monitoring/lapwing/internal/testpostgres"
 	"github.com/lapwing-monitoring/lapwing/postgres/journal"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -520,8 +524,8 @@ func TestRealWrongDatabases(t *testing.T) {
 			t.Errorf("it says %q, want something with %q", got, one.says)
 		}
 	}
-	if err := b.writer.Configure(Settings{DSN: "postgres://user:secret@host:port/x"}); err == nil || strings.Contains(err.Error(), "secret") {
-		t.Errorf("a DSN with a bad port: %v", err)
+	if err := b.writer.Configure(Settings{DSN: ascii, Events: -1}); err == nil {
+		t.Error("a negative time was taken")
 	}
 	check(t, b.writer.Configure(Settings{DSN: ascii}))
 	b.dsn = ascii
@@ -529,6 +533,70 @@ func TestRealWrongDatabases(t *testing.T) {
 	s.end()
 	b.settled()
 	s.wantAll(t, b.dsn)
+}
+
+// TestRealFileOfTheDSN: a file is missing that the DSN names. The changes wait, and are written when it is there.
+func TestRealFileOfTheDSN(t *testing.T) {
+	b := newBed(t)
+	pg := server(t)
+	plain := pg.Database(t)
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	dsn := plain + "&password=HUNTER2&sslrootcert=" + file
+	b.start(dsn, nil)
+	r := newReader(t, Settings{DSN: dsn})
+	b.put(event("web", "c", 1, 1, "a"))
+	b.refused()
+	got := b.writer.Status()
+	if !got.Configured || !strings.Contains(got.Error, "sslrootcert cannot be read: no such file") || strings.Contains(got.Error, "HUNTER2") {
+		t.Errorf("without the file: %+v", got)
+	}
+	if _, err := r.Begin(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "sslrootcert") || strings.Contains(err.Error(), "HUNTER2") {
+		t.Errorf("a reader without the file: %v", err)
+	}
+	testcert.Copy(t, testcert.New(t, "ca").File, file)
+	b.settled()
+	want(t, "events", query(t, plain, showEvents), "web|c|1|failing|1|a")
+	if c := r.Covers(t.Context(), time.Now(), time.Now()); strings.Contains(c.Reason, "does not answer") {
+		t.Errorf("a reader with the file: %+v", c)
+	}
+}
+
+// TestPasswordOfAConnection: errors of a failed connection do not have the password.
+func TestPasswordOfAConnection(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	var served sync.WaitGroup
+	served.Go(func() { // a server that refuses the password
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = c.Close() }()
+		s := pgproto3.NewBackend(c, c)
+		_, err = s.ReceiveStartupMessage()
+		s.Send(&pgproto3.AuthenticationCleartextPassword{})
+		err = errors.Join(err, s.Flush(), s.SetAuthType(pgproto3.AuthTypeCleartextPassword))
+		asked, receiveErr := s.Receive()
+		if p, ok := asked.(*pgproto3.PasswordMessage); !ok || p.Password != "HUNTER2" {
+			t.Errorf("the server got %v", asked)
+		}
+		s.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "28P01", Message: `password authentication failed for user "u"`})
+		check(t, errors.Join(err, receiveErr, s.Flush()))
+	})
+	for dsn, says := range map[string]string{
+		"postgres://u:HUNTER2@" + l.Addr().String() + "/d?sslmode=disable": "password authentication failed",
+		"host=127.0.0.1 port=1 user=u password = HUNTER2":                  "refused",
+		"host=no.such.host.invalid user=u password = HUNTER2":              "no.such.host.invalid",
+		"host=127.0.0.1 user=u password = HUNTER2 sslmode=maybe":           "sslmode is invalid",
+		"postgres://u:a@HUNTER2@127.0.0.1/d":                               "%40",
+	} {
+		_, err := connect(t.Context(), dsn, time.Minute)
+		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "HUNTER2") {
+			t.Errorf("%s: %v, want something with %q", dsn, err, says)
+		}
+	}
+	check(t, l.Close())
+	served.Wait()
 }
 
 func databaseOf(t *testing.T, dsn string) string {

@@ -20,6 +20,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/postgres/journal"
 	"github.com/lapwing-monitoring/lapwing/report"
+	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
@@ -71,9 +72,10 @@ func NewReader(opts ReaderOptions) (*Reader, error) {
 	return r, nil
 }
 
-// Configure replaces the settings. Reads that are under way go on with the old ones.
+// Configure replaces the settings. Reads that are under way go on with the old ones. If the DSN cannot be used, reads
+// fail until it can.
 func (r *Reader) Configure(s Settings) error {
-	if err := s.Check(); s.DSN != "" && err != nil {
+	if err := s.check(); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -123,9 +125,9 @@ func (r *Reader) open() (*pgxpool.Pool, Settings, error) {
 	case r.pool != nil:
 		return r.pool, s, nil
 	}
-	config, err := pgxpool.ParseConfig(s.DSN)
+	config, err := resource.ParseDSN(s.DSN, pgxpool.ParseConfig)
 	if err != nil {
-		return nil, s, fmt.Errorf("read the DSN: %w", err)
+		return nil, s, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	adapt(config.ConnConfig)
 	config.ConnConfig.ConnectTimeout = answerTime

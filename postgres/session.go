@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/lapwing-monitoring/lapwing/postgres/journal"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // session is one connection of the writer.
@@ -76,9 +77,9 @@ func adapt(config *pgx.ConnConfig) {
 
 // connect opens a connection.
 func connect(ctx context.Context, dsn string, timeout time.Duration) (*pgx.Conn, error) {
-	config, err := pgx.ParseConfig(dsn)
+	config, err := resource.ParseDSN(dsn, pgx.ParseConfig)
 	if err != nil {
-		return nil, fmt.Errorf("read the DSN: %w", err)
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	adapt(config)
 	ctx, cancel := context.WithTimeout(ctx, timeout)

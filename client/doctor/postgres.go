@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/shirou/gopsutil/v4/mem"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // PostgresFacts are what ExaminePostgres looks at. Counters began at Since. Sizes are in bytes, times and ages in
@@ -92,15 +93,12 @@ const oldestPostgres = 130000
 // postgresTimeout bounds an examination: a locked catalogue must not hang the doctor.
 const postgresTimeout = 30 * time.Second
 
-var errPostgresDSN = errors.New("the DSN of PostgreSQL cannot be parsed (it is not shown, since it may hold a password): " +
-	"want postgres://user@host:5432/database or host=… user=… dbname=…; in a URL, percent-encode special characters of the password")
-
 // FetchPostgres reads a server's statistics. It changes nothing, and works through PgBouncer. No error has the
 // password.
 func FetchPostgres(ctx context.Context, dsn string) (*PostgresFacts, error) {
-	config, err := pgx.ParseConfig(dsn)
+	config, err := resource.ParseDSN(dsn, pgx.ParseConfig)
 	if err != nil {
-		return nil, errPostgresDSN // pgx's error may quote a part of the password
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	// PgBouncer knows no prepared statements of an earlier transaction.
 	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol

@@ -265,6 +265,7 @@ func TestPostgresPasswordIsNotShown(t *testing.T) {
 		"postgres://u:sekret/sekret@127.0.0.1/x", "postgres://u:sekret@127.0.0.1:sekret/x", "postgres://u:sekret@127.0.0.1:1/x", "postgres://u:%sekret@h/x",
 		"host=127.0.0.1 port=1 user=u password=sekret", "host=127.0.0.1 password='sekret", "sekret", "user=u port=sekret password=sekret",
 		"postgres://u:sekret@127.0.0.1:1/x?sslmode=sekret", "postgres://127.0.0.1:1/x?password=sekret",
+		"host=127.0.0.1 password = sekret sslrootcert=/tmp/missing/x.pem", "postgres://u:a@sekret@127.0.0.1/x",
 	} {
 		_, err := doctor.FetchPostgres(t.Context(), dsn)
 		if err == nil || strings.Contains(err.Error(), "sekret") {

@@ -70,8 +70,15 @@ func (fs *files) path(id uint64) string {
 	return filepath.Join(fs.dir, fmt.Sprintf("%012d%s", id, extension))
 }
 
-// open reads which segments a directory has, and what is in them.
-func (fs *files) open(dir string, maxBytes int64, parts []*partition) error {
+// open reads which segments a directory has, and what is in them. After an error it has none.
+func (fs *files) open(dir string, maxBytes int64, parts []*partition) (err error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	defer func() {
+		if err != nil {
+			fs.segments = nil
+		}
+	}()
 	fs.dir, fs.parts, fs.nextID, fs.wake = dir, parts, 1, make(chan struct{})
 	fs.limit = min(max(maxBytes/32, minSegment), maxSegment)
 	fs.has = make([]uint64, len(parts))

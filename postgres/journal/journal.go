@@ -87,6 +87,7 @@ type Journal struct {
 	late     atomic.Bool // it was switched on after the start
 
 	lifecycle sync.Mutex // guards the fields below
+	unopened  bool       // the files could not be opened
 	started   bool
 	stopped   bool
 	cancel    context.CancelFunc
@@ -114,7 +115,8 @@ type extent struct {
 	oldest, newest int64
 }
 
-// Open opens the journal of a directory. It cuts off a frame that a crash left torn.
+// Open opens the journal of a directory. It cuts off a frame that a crash left torn. If the files cannot be opened, the
+// log has the error, and SwitchOn tries again: a backend without PostgreSQL needs none.
 func Open(opts Options) (*Journal, error) {
 	if opts.Dir == "" || len(opts.Streams) == 0 {
 		return nil, errors.New("journal: Dir and Streams are required")
@@ -131,7 +133,8 @@ func Open(opts Options) (*Journal, error) {
 		j.parts = append(j.parts, &partition{id: i, stream: Stream(id)})
 	}
 	if err := j.files.open(opts.Dir, opts.MaxBytes, j.parts); err != nil {
-		return nil, fmt.Errorf("open the journal: %w", err)
+		j.unopened = true
+		j.log.Error("the journal for PostgreSQL cannot be opened", "dir", opts.Dir, "err", err)
 	}
 	j.metrics = newMetrics(opts.Registerer, j)
 	return j, nil
@@ -171,13 +174,20 @@ func (j *Journal) Connect(position, loaded func(partition int) uint64) {
 
 // SwitchOn has the journal keep changes. Before Start it keeps all that the fold's replay returns; later it begins with
 // the next messages.
-func (j *Journal) SwitchOn() {
+func (j *Journal) SwitchOn() error {
 	j.lifecycle.Lock()
 	defer j.lifecycle.Unlock()
+	if j.unopened {
+		if err := j.files.open(j.opts.Dir, j.opts.MaxBytes, j.parts); err != nil {
+			return fmt.Errorf("open the journal: %w", err)
+		}
+		j.unopened = false
+	}
 	if !j.on.Load() {
 		j.late.Store(j.started)
 		j.on.Store(true)
 	}
+	return nil
 }
 
 // SwitchOff has the journal keep nothing more. What it has on disk stays for a day.

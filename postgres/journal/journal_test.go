@@ -41,7 +41,9 @@ func open(t *testing.T, dir string, change func(*Options)) *bed {
 	}
 	b := &bed{Journal: j, t: t, passed: make([]uint64, 2)}
 	j.Connect(func(i int) uint64 { return b.passed[i] }, func(int) uint64 { return b.loaded })
-	j.SwitchOn()
+	if err := j.SwitchOn(); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = j.files.close() })
 	return b
 }
@@ -434,6 +436,36 @@ func TestTrim(t *testing.T) {
 	}
 }
 
+// TestNoDirectory: a file in the directory's place keeps a journal from being switched on, and a backend without
+// PostgreSQL needs none.
+func TestNoDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "journal")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j, err := Open(Options{Dir: dir, Streams: []string{"a"}, Delay: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.Connect(func(int) uint64 { return 1 }, func(int) uint64 { return 0 })
+	if err := j.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	j.Follow(&state.Applied{Kind: eventlog.KindEvent, Seq: 1, Sub: 1, Namespace: "default", Entity: "web", Check: "a", Received: 1})
+	if err := j.SwitchOn(); err == nil {
+		t.Error("it was switched on without a directory")
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.SwitchOn(); err != nil {
+		t.Errorf("with a directory: %v", err)
+	}
+	if err := j.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestDiskFails has the directory's place taken by a file for a while.
 func TestDiskFails(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "journal")
@@ -501,7 +533,9 @@ func TestSwitchedOnLater(t *testing.T) {
 	if b.Kept(0) != 0 {
 		t.Error("a journal that is switched off keeps the state waiting")
 	}
-	j.SwitchOn()
+	if err := j.SwitchOn(); err != nil {
+		t.Fatal(err)
+	}
 	b.fold(0, 2, "at the time")
 	b.fold(0, 3, "behind")
 	if err := j.Stop(); err != nil {
@@ -525,7 +559,9 @@ func TestSwitchedOff(t *testing.T) {
 		t.Errorf("it keeps the state waiting, or has %d bytes", b.pending.Load())
 	}
 	b.Journal.started = true
-	b.SwitchOn()
+	if err := b.SwitchOn(); err != nil {
+		t.Fatal(err)
+	}
 	b.fold(0, 4, "d")
 	b.fold(0, 5, "e")
 	b.written()
