@@ -202,7 +202,8 @@ type API struct {
 	positionWait time.Duration
 
 	simulating chan struct{} // limits concurrent simulations
-	reporting  chan struct{} // limits concurrent reports
+	reports    chan struct{} // limits reports in memory
+	reporting  chan struct{} // limits reports that are computed
 	mu         sync.Mutex    // guards the fields below
 	streams    sync.WaitGroup
 	backlogs   map[*backlog]*state.Tail // of the live streams
@@ -271,6 +272,7 @@ func New(opts Options) (*API, error) {
 		positionWait: 2 * time.Second,
 
 		simulating: make(chan struct{}, simulations),
+		reports:    make(chan struct{}, reportsAnswered),
 		reporting:  make(chan struct{}, reportsAtOnce),
 		backlogs:   map[*backlog]*state.Tail{},
 		replays:    map[string]bool{},

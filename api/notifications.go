@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/internal/spreadsheet"
 	"github.com/lapwing-monitoring/lapwing/notification"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
@@ -230,7 +231,7 @@ func newNotificationWriter(w *response, format, next string) *notificationWriter
 func (l *notificationWriter) add(n *notification.Notification) error {
 	switch {
 	case l.csv != nil:
-		if err := l.csv.Write(notificationRow(n)); err != nil {
+		if err := l.csv.Write(spreadsheet.Row(notificationRow(n))); err != nil {
 			return fmt.Errorf("encode notification: %w", err)
 		}
 		l.csv.Flush()

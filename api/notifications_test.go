@@ -115,7 +115,7 @@ func TestNotifications(t *testing.T) {
 func TestNotificationExport(t *testing.T) {
 	sent := &sentBefore{}
 	for i := range uint64(2*notificationPageMax + 1) {
-		sent.list = append(sent.list, sentTo(2*notificationPageMax+1-i, "web\",\n1"))
+		sent.list = append(sent.list, sentTo(2*notificationPageMax+1-i, "=web\",\n1"))
 	}
 	s := newServer(t, func(o *Options) { o.Notifications = sent })
 	a := s.do(http.MethodGet, notificationsPath+"?format=csv", "")
@@ -123,7 +123,7 @@ func TestNotificationExport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(rows) != len(sent.list)+1 || len(rows[0]) != len(notificationColumns) || rows[1][2] != "web\",\n1" {
+	if len(rows) != len(sent.list)+1 || len(rows[0]) != len(notificationColumns) || rows[1][2] != "'=web\",\n1" {
 		t.Errorf("%d rows, the first %q", len(rows), rows[:2])
 	}
 	if kind := a.header.Get("Content-Type"); kind != "text/csv; charset=utf-8" {

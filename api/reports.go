@@ -22,6 +22,10 @@ const (
 	reportsAtOnce = 2
 	// reportTime is the time limit of one, with its wait for a turn.
 	reportTime = 2 * time.Minute
+	// reportsAnswered is how many are in memory at a time, being computed or sent.
+	reportsAnswered = 8
+	// reportSend is how long a client may take to receive one.
+	reportSend = time.Minute
 	// reportRows bounds the rows of a report in memory.
 	reportRows = 100_000
 	// reportPage is how many rows a page has unless the request says it.
@@ -68,36 +72,58 @@ func (a *API) report(w *response, r *request, kind report.Kind) error {
 	ctx, cancel := context.WithTimeout(r.Context(), reportTime)
 	defer cancel()
 	w.patient()
+	if err := turn(ctx, a.reports); err != nil {
+		return err
+	}
+	defer func() { <-a.reports }()
+	rep, err := a.computeReport(ctx, r, q)
+	if err != nil {
+		return err
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(reportSend)) // others may wait for this client
+	return write(rep)
+}
+
+// turn waits for one of limited places. The caller gives it back.
+func turn(ctx context.Context, places chan struct{}) error {
 	select {
-	case a.reporting <- struct{}{}:
-		defer func() { <-a.reporting }()
+	case places <- struct{}{}:
+		return nil
 	case <-ctx.Done():
 		return &apiError{status: http.StatusServiceUnavailable, code: codeInternal, message: "too many reports are under way"}
 	}
+}
+
+// computeReport computes a report when it is its turn.
+func (a *API) computeReport(ctx context.Context, r *request, q *report.Query) (*report.Report, error) {
+	if err := turn(ctx, a.reporting); err != nil {
+		return nil, err
+	}
+	defer func() { <-a.reporting }()
 	if err := a.selectPairs(ctx, r, q); err != nil {
-		return err
+		return nil, err
 	}
 	src, name, note, err := a.reportSource(ctx, q.Range)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	rep, err := report.Run(ctx, src, *q)
 	var none *report.NoHistoryError
 	switch {
 	case errors.As(err, &none):
-		return invalid("%v", none)
+		return nil, invalid("%v", none)
 	case errors.Is(err, report.ErrTooLarge):
-		return invalid("%v: select fewer checks, set a limit, or ask for rows by entity, check or label", err)
+		return nil, invalid("%v: select fewer checks, set a limit, or ask for rows by entity, check or label", err)
 	case err != nil:
-		return err
+		return nil, err
 	}
 	if rep.Total.Pairs == 0 { // a deleted namespace may have a history
 		if err := a.needNamespace(q.Namespace); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	rep.Source, rep.SourceNote = name, note
-	return write(rep)
+	return rep, nil
 }
 
 // reportSource chooses where the changes of a time come from. It is PostgreSQL if that is up to date and complete, unless

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -206,4 +207,41 @@ func TestReportTimes(t *testing.T) {
 			t.Errorf("%+v: %v, %v, %v", tc, from, to, err)
 		}
 	}
+}
+
+// largeSource has one check whose name fills many socket buffers.
+type largeSource struct{ name string }
+
+func (s *largeSource) Begin(context.Context, string) (time.Time, error) { return time.Time{}, nil }
+
+func (s *largeSource) Changes(
+	_ context.Context, in report.Range, _ func(string, string, string) bool,
+) iter.Seq2[report.History, error] {
+	return func(yield func(report.History, error) bool) {
+		yield(report.History{Namespace: "default", Entity: s.name, Check: "c", Changes: []report.Change{{Time: in.Since}}}, nil)
+	}
+}
+
+// TestReportsForSlowClients has clients that do not read their reports. Others get theirs.
+func TestReportsForSlowClients(t *testing.T) {
+	s := newServer(t, func(o *Options) { o.Reports = &largeSource{strings.Repeat("x", 32<<20)} })
+	place, err := url.Parse(s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range reportsAtOnce + 1 {
+		conn, err := net.Dial("tcp", place.Host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "GET %savailability HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", reportsPath, s.token)
+		if _, err := conn.Read(make([]byte, 1)); err != nil { // the answer has begun
+			t.Fatal(err)
+		}
+	}
+	if n := len(s.reports); n != reportsAtOnce+1 {
+		t.Errorf("%d reports are in memory, want %d", n, reportsAtOnce+1)
+	}
+	s.do("GET", reportsPath+"availability", "").is(http.StatusOK)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/spreadsheet"
 )
 
 const formatCSV = "csv"
@@ -117,12 +118,12 @@ func writeNotifications(w io.Writer, list []*client.Notification) error {
 		"number",
 	}}
 	for _, n := range list {
-		rows = append(rows, []string{
+		rows = append(rows, spreadsheet.Row([]string{
 			time.UnixMilli(n.At).UTC().Format("2006-01-02T15:04:05.000Z07:00"), n.Namespace, n.Entity, n.Check, number(n.Status),
 			strconv.FormatBool(n.Incident), strconv.FormatBool(n.Resolution), n.Handler, n.Type, strings.Join(n.Recipients, " "),
 			n.Result, fmt.Sprint(n.Attempt), strconv.FormatBool(n.Final), fmt.Sprint(n.Millis), fmt.Sprint(n.Events), n.Error,
 			n.Output, n.Pipeline, n.Workflow, n.ID, n.Event, n.Member, fmt.Sprint(n.Number),
-		})
+		}))
 	}
 	if err := out.WriteAll(rows); err != nil {
 		return fmt.Errorf("write notifications: %w", err)

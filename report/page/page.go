@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/internal/spreadsheet"
 	"github.com/lapwing-monitoring/lapwing/report"
 )
 
@@ -144,7 +145,7 @@ func CSV(w io.Writer, rep *report.Report) error {
 	}
 	for i := range rep.Rows {
 		for j, c := range columns {
-			line[j] = harmless(c.raw(&rep.Rows[i]))
+			line[j] = spreadsheet.Cell(c.raw(&rep.Rows[i]))
 		}
 		if err := out.Write(line); err != nil {
 			return fmt.Errorf("write CSV: %w", err)
@@ -155,14 +156,6 @@ func CSV(w io.Writer, rep *report.Report) error {
 		return fmt.Errorf("write CSV: %w", err)
 	}
 	return nil
-}
-
-// harmless quotes text that spreadsheets would run as a formula.
-func harmless(cell string) string {
-	if cell != "" && strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
-		return "'" + cell
-	}
-	return cell
 }
 
 // moment returns a time as people read it.
