@@ -13,6 +13,7 @@ import (
 // lack is what the journal of a partition's owner does not have.
 type lack struct {
 	upTo  uint64    // its last message; 0 if nothing lacks
+	begun time.Time // when it was seen
 	since time.Time // when it was seen, or PostgreSQL got some of it
 	asked bool      // the database says so
 	over  bool      // no member has it
@@ -22,9 +23,20 @@ type lack struct {
 func (s *session) lacks(partition int, upTo uint64) (wait bool) {
 	l := &s.lack[partition]
 	if l.upTo == 0 {
-		*l = lack{upTo: upTo, since: time.Now()}
+		now := time.Now()
+		*l = lack{upTo: upTo, begun: now, since: now}
 	}
 	return !l.over
+}
+
+// lacksSince returns when it was seen that something lacks.
+func (s *session) lacksSince() (since time.Time, lack bool) {
+	for i := range s.lack {
+		if l := &s.lack[i]; l.upTo > 0 && (!lack || l.begun.Before(since)) {
+			since, lack = l.begun, true
+		}
+	}
+	return since, lack
 }
 
 // impatient reports whether PostgreSQL got nothing for long of what lacks.

@@ -179,6 +179,9 @@ func (s *session) run(ctx context.Context) error {
 		if synced.Before(begin) { // what is not in the journal yet is not written
 			upTo = synced
 		}
+		if since, lack := s.lacksSince(); lack && since.Before(upTo) {
+			upTo = since
+		}
 		if newest := s.batch.upTo(); full && newest > 0 {
 			upTo = time.UnixMilli(newest)
 		}
@@ -375,7 +378,7 @@ func (s *session) collect() (full bool, err error) {
 		}
 		if begins := s.fresh[p] && b.to[p] == 0; f.From > b.to[p] && !begins {
 			if s.helps[p] {
-				s.helps[p], s.cannot[p] = false, true
+				s.cannot[p] = true // the next look ends the help: the batch may have earlier changes of the partition
 				continue
 			}
 			if s.lacks(p, f.From) {
