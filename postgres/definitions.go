@@ -42,6 +42,7 @@ type definition struct {
 	definitionKey
 	object any
 	at     time.Time
+	old    bool // it may be in the table already
 }
 
 const (
@@ -84,8 +85,7 @@ func (s *session) defineSome(ctx context.Context) error {
 	d := &s.definitions
 	if len(d.pending) == 0 {
 		d.looked = time.Now()
-		now := s.p.opts.Definitions()
-		s.p.diary.look(now, d.looked)
+		now := s.p.diary.look(s.p.opts.Definitions, d.looked)
 		all, next, ok := s.p.diary.from(d.next)
 		if d.rows == nil || !ok {
 			if err := s.compareDefinitions(ctx, now); err != nil {
@@ -201,6 +201,7 @@ func (s *session) compareDefinitions(ctx context.Context, now *config.Snapshot) 
 	present, gone := definitionChanges(config.Empty(), now), maps.Clone(rows)
 	all, next := s.p.diary.since(since)
 	for i := range all {
+		all[i].old = true
 		gone[all[i].definitionKey] = version{}
 	}
 	all = append(all, present...)
@@ -248,10 +249,11 @@ func (s *session) writeDefinitions(ctx context.Context) error {
 		taken++
 		row, exists := d.rows[next.definitionKey]
 		at := next.at
+		if next.old && (exists && !at.After(row.since) || !at.After(d.ended[next.definitionKey])) {
+			continue // the table has it, or a newer one
+		}
 		if at.IsZero() {
 			at = present
-		} else if exists && !at.After(row.since) || !at.After(d.ended[next.definitionKey]) {
-			continue // the table has it, or a newer one
 		}
 		if exists && at.Before(row.since) { // by another clock
 			at = row.since

@@ -21,15 +21,21 @@ const (
 type diary struct {
 	mu      sync.Mutex // guards the fields below
 	seen    *config.Snapshot
-	first   uint64 // the number of changes[0]
+	newest  time.Time // of the changes
+	first   uint64    // the number of changes[0]
 	changes []definition
 }
 
-// look notes what has changed since the last call.
-func (d *diary) look(now *config.Snapshot, at time.Time) {
-	d.mu.Lock()
+// look notes what has changed since the last call, and returns the present definitions.
+func (d *diary) look(definitions func() *config.Snapshot, at time.Time) *config.Snapshot {
+	d.mu.Lock() // before the snapshot is taken: a later call must not have an earlier one
 	defer d.mu.Unlock()
+	now := definitions()
 	if d.seen != nil && d.seen != now {
+		if !at.After(d.newest) {
+			at = d.newest.Add(time.Microsecond)
+		}
+		d.newest = at
 		for _, c := range definitionChanges(d.seen, now) {
 			c.at = at
 			d.changes = append(d.changes, c)
@@ -39,6 +45,7 @@ func (d *diary) look(now *config.Snapshot, at time.Time) {
 	if n := len(d.changes); n > maxDiary {
 		d.drop(n - maxDiary/2)
 	}
+	return now
 }
 
 // close forgets everything.
@@ -102,7 +109,7 @@ func (p *Projection) keepDiary(ctx context.Context) {
 			configured := p.settings.DSN != ""
 			p.mu.Unlock()
 			if configured {
-				p.diary.look(p.opts.Definitions(), now)
+				p.diary.look(p.opts.Definitions, now)
 			} else {
 				p.diary.close()
 			}

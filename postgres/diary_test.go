@@ -29,7 +29,7 @@ func TestRealDefinitionsOfAnOutage(t *testing.T) {
 	}
 	both := func(second int, sn *config.Snapshot) {
 		for _, w := range []*definer{a, b} {
-			w.p.diary.look(sn, at(second))
+			w.p.diary.look(func() *config.Snapshot { return sn }, at(second))
 			w.now = sn
 		}
 	}
@@ -57,33 +57,49 @@ Silenced linux:* <nil> 30 35`
 	a.want(showTimes+" DESC LIMIT 3", `Entity web1 3 60 <nil>
 Entity web1 1 50 60
 Entity web1 2 20 50`)
+
+	// The clock of the member that wrote before was ahead: what comes now is newer all the same.
+	execute(t, dsn, "UPDATE lapwing_data.definition SET since = '2026-11-01 00:01:10' WHERE until IS NULL AND name = 'web1'")
+	a.definitions = definitions{}
+	a.look()
+	both(65, snapshot(entity("web1", "v", "4")))
+	a.look()
+	a.want(`SELECT object #>> '{metadata,labels,v}', extract(epoch FROM since - '2026-11-01')::int
+		FROM lapwing_data.definition WHERE until IS NULL AND name = 'web1'`, "4 70")
 }
 
 func TestDiaryIsBounded(t *testing.T) {
 	var d diary
 	sn := config.Empty()
-	d.look(sn, time.Unix(0, 0))
+	look := func(now *config.Snapshot, second int64) {
+		d.look(func() *config.Snapshot { return now }, time.Unix(second, 0))
+	}
+	look(sn, 0)
 	for i := range maxDiary {
 		sn = config.With(sn, config.Entities, entity(fmt.Sprint(i)))
 	}
-	d.look(sn, time.Unix(1, 0))
+	look(sn, 1)
 	if all, next, ok := d.from(0); len(all) != maxDiary || next != maxDiary || !ok {
 		t.Fatalf("%d changes, next %d, %v", len(all), next, ok)
 	}
-	d.look(config.With(sn, config.Entities, entity("x")), time.Unix(2, 0))
+	look(config.With(sn, config.Entities, entity("x")), 2)
 	if all, next := d.since(time.Unix(0, 0)); len(all) != maxDiary/2 || next != maxDiary+1 || all[len(all)-1].name != "x" {
 		t.Errorf("%d changes, next %d", len(all), next)
+	}
+	look(sn, 1) // by a clock that was read earlier
+	if all, _ := d.since(time.Unix(2, 0)); len(all) != 1 || all[0].object != nil {
+		t.Errorf("after the second 2: %+v, want the end of x", all)
 	}
 	if _, _, ok := d.from(maxDiary / 2); ok {
 		t.Error("a change that is forgotten is said to be there")
 	}
 	d.forget(time.Unix(2, 0))
-	if all, next, ok := d.from(maxDiary); len(all) != 1 || next != maxDiary+1 || !ok {
+	if all, next, ok := d.from(maxDiary); len(all) != 2 || next != maxDiary+2 || !ok {
 		t.Errorf("%d changes after forgetting, next %d, %v", len(all), next, ok)
 	}
 	d.close()
-	d.look(config.Empty(), time.Unix(3, 0))
-	if all, next, ok := d.from(maxDiary + 1); len(all) != 0 || next != maxDiary+1 || !ok {
+	look(config.Empty(), 3)
+	if all, next, ok := d.from(maxDiary + 2); len(all) != 0 || next != maxDiary+2 || !ok {
 		t.Errorf("%d changes after closing, next %d, %v", len(all), next, ok)
 	}
 }
