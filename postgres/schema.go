@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -28,11 +29,21 @@ func (e *NewerSchemaError) Error() string {
 	return fmt.Sprintf("the schema in PostgreSQL has version %d, and this release knows %d: upgrade this backend", e.Version, schemaVersion)
 }
 
+const (
+	// askTime bounds the questions about the schema, and migrationTime its change: tables may be large.
+	askTime       = 10 * time.Second
+	migrationTime = time.Hour
+)
+
 // migrate brings the schema to schemaVersion. Several backends may call it at once.
 func migrate(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, migrationTime)
+	defer cancel()
+	asking, answered := context.WithTimeout(ctx, askTime)
+	defer answered()
 	var encoding string
 	var server, version int
-	err := conn.QueryRow(ctx, `SELECT current_setting('server_encoding'), current_setting('server_version_num')::int`).Scan(&encoding, &server)
+	err := conn.QueryRow(asking, `SELECT current_setting('server_encoding'), current_setting('server_version_num')::int`).Scan(&encoding, &server)
 	switch {
 	case err != nil:
 		return fmt.Errorf("ask PostgreSQL for its version: %w", err)
@@ -41,7 +52,7 @@ func migrate(ctx context.Context, conn *pgx.Conn) error {
 	case encoding != "UTF8":
 		return fmt.Errorf("the database has the encoding %s, UTF8 is needed", encoding)
 	}
-	if version, err = storedVersion(ctx, conn); err != nil || version == schemaVersion {
+	if version, err = storedVersion(asking, conn); err != nil || version == schemaVersion {
 		return err
 	}
 	if version > schemaVersion {

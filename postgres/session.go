@@ -118,10 +118,14 @@ func (p *Projection) session(ctx context.Context, settings Settings) error {
 	p.mu.Lock()
 	p.status.Server = conn.PgConn().Conn().RemoteAddr().String() + "/" + conn.Config().Database // of several, the one that answered
 	p.mu.Unlock()
-	if err := s.bounded(ctx, func(ctx context.Context) error { return migrate(ctx, conn) }); err != nil {
+	if err := migrate(ctx, conn); err != nil {
 		return err
 	}
-	if s.batch.ids.secret, err = readSecret(ctx, conn); err != nil {
+	err = s.bounded(ctx, func(ctx context.Context) (err error) {
+		s.batch.ids.secret, err = readSecret(ctx, conn)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	return s.run(ctx)
