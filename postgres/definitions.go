@@ -185,7 +185,8 @@ func (s *session) compareDefinitions(ctx context.Context, now *config.Snapshot) 
 		return fmt.Errorf("read the hashes of definitions: %w", err)
 	}
 	since := written.Add(-clockSkewOfMembers)
-	found, err = s.conn.Query(ctx, "SELECT kind, namespace, name, max(until) FROM lapwing_data.definition WHERE until > $1 GROUP BY 1, 2, 3", since)
+	found, err = s.conn.Query(ctx, `SELECT kind, namespace, name, max(until) FROM lapwing_data.definition
+		WHERE until > $1 GROUP BY 1, 2, 3`, since)
 	if err != nil {
 		return fmt.Errorf("read definitions that ended: %w", err)
 	}

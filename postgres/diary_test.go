@@ -35,7 +35,8 @@ func TestRealDefinitionsOfAnOutage(t *testing.T) {
 	}
 	both(0, snapshot(entity("web1", "v", "1")))
 	a.look()
-	execute(t, dsn, "UPDATE lapwing_data.definition SET since = '2026-11-01'; UPDATE lapwing_data.definition_position SET written = '2026-11-01'")
+	execute(t, dsn, `UPDATE lapwing_data.definition SET since = '2026-11-01';
+		UPDATE lapwing_data.definition_position SET written = '2026-11-01'`)
 	a.definitions = definitions{} // the connection breaks
 	both(10, config.With(a.now, config.Silences, silence(0)))
 	both(20, snapshot(entity("web1", "v", "2")))

@@ -50,6 +50,7 @@ func asDocumented(t *testing.T, blocks map[string][]string) (admin, owner, repor
 		execute(t, dsn, statement) // CREATE DATABASE is not for a transaction
 	}
 	admin, owner = as(dsn, "postgres", "lapwing"), as(dsn, "lapwing", "lapwing")
+	execute(t, admin, "REVOKE ALL ON DATABASE lapwing FROM PUBLIC") // as careful administrators do: what is documented is enough
 	check(t, migrateAs(t, owner))
 	execute(t, admin, blocks["reports"][0])
 	execute(t, owner, blocks["owner"][0])
@@ -218,16 +219,18 @@ func TestRealSchemasOfAnAdministrator(t *testing.T) {
 	pg := server(t)
 	dsn := pg.DSN()
 	execute(t, dsn, "CREATE ROLE lapwing LOGIN")
-	owner := as(dsn, "lapwing", "postgres")
+	execute(t, dsn, "CREATE DATABASE lapwing")
+	admin, owner := as(dsn, "postgres", "lapwing"), as(dsn, "lapwing", "lapwing")
+	execute(t, admin, "REVOKE ALL ON DATABASE lapwing FROM PUBLIC; GRANT CONNECT ON DATABASE lapwing TO lapwing")
 	if err := migrateAs(t, owner); err == nil || !strings.Contains(err.Error(), "create the schemas lapwing and lapwing_data") {
 		t.Errorf("without schemas: %v", err)
 	}
-	execute(t, dsn, blocks["schemas"][0])
-	execute(t, dsn, blocks["reports"][0])
+	execute(t, admin, blocks["schemas"][0])
+	execute(t, admin, blocks["reports"][0])
 	execute(t, owner, blocks["owner"][0])
 	check(t, migrateAs(t, owner))
-	execute(t, dsn, "ALTER ROLE lapwing_reports LOGIN")
+	execute(t, admin, "ALTER ROLE lapwing_reports LOGIN")
 	for _, role := range []string{"lapwing", "lapwing_reports"} {
-		want(t, "events for "+role, query(t, as(dsn, role, "postgres"), "SELECT count(*) FROM lapwing.current_events"), "0")
+		want(t, "events for "+role, query(t, as(dsn, role, "lapwing"), "SELECT count(*) FROM lapwing.current_events"), "0")
 	}
 }

@@ -88,7 +88,8 @@ func TestRealOwnerLacksChanges(t *testing.T) {
 				GROUP BY partition, seq, sub HAVING count(*) > 1) x`), "0")
 			want(t, "events that are there and in a gap", query(t, b.dsn, `SELECT count(*) FROM lapwing_data.event e
 				JOIN lapwing_data.gap g ON g.partition = e.partition AND e.seq > g.from_seq AND e.seq <= g.to_seq`), "0")
-			want(t, "gaps", query(t, b.dsn, `SELECT count(*) FROM lapwing.gaps WHERE reason = 'the journal does not have them' AND changes IS NULL`), c.gaps)
+			want(t, "gaps", query(t, b.dsn, `SELECT count(*) FROM lapwing.gaps
+				WHERE reason = 'the journal does not have them' AND changes IS NULL`), c.gaps)
 			want(t, "requests", query(t, b.dsn, `SELECT count(*) FROM lapwing_data.position WHERE wanted IS NOT NULL`), "0")
 			if want := s.sent; query(t, b.dsn, `SELECT count(*) FROM lapwing_data.latest WHERE output::int = $1 - 1`, want) != "7" {
 				t.Errorf("not all of the latest events are number %d", want-1)

@@ -318,7 +318,8 @@ func TestRealLogIsRestored(t *testing.T) {
 	b.backend = b.open(b.db, b.dir, b.dsn, nil)
 	b.put(event("web", "c", 0, 2, "behind"))
 	b.settled()
-	want(t, "events", query(t, b.dsn, `SELECT entity, "check", status, state, occurrences, output FROM lapwing.events ORDER BY output DESC`), "web|c|0|passing|1|behind\nweb|c|2|failing|1|before")
+	want(t, "events", query(t, b.dsn, `SELECT entity, "check", status, state, occurrences, output FROM lapwing.events
+		ORDER BY output DESC`), "web|c|0|passing|1|behind\nweb|c|2|failing|1|before")
 	want(t, "changes", query(t, b.dsn, showTurns), "web|c|2|failing\nweb|c|0|passing")
 	want(t, "latest events", query(t, b.dsn, showLatest), "web|c|0|passing|1|1|behind")
 }

@@ -39,8 +39,8 @@ func TestRealRefusedChanges(t *testing.T) {
 	want(t, "events", query(t, b.dsn, `SELECT count(*), count(DISTINCT pair_id), count(*) FILTER (WHERE output = 'good')
 		FROM lapwing_data.event`), "97|97|97")
 	want(t, "latest events", query(t, b.dsn, `SELECT count(*) FROM lapwing_data.latest`), "97")
-	want(t, "refused", query(t, b.dsn, `SELECT sum(changes), bool_and(messages = 1 AND reason LIKE 'PostgreSQL refused them: %' AND until IS NOT NULL)
-		FROM lapwing.gaps`), "4|true")
+	want(t, "refused", query(t, b.dsn, `SELECT sum(changes),
+		bool_and(messages = 1 AND reason LIKE 'PostgreSQL refused them: %' AND until IS NOT NULL) FROM lapwing.gaps`), "4|true")
 	b.put(event("web", "c17", 0, 2, "good"))
 	b.settled()
 	want(t, "the check of a refused event", query(t, b.dsn, `SELECT occurrences FROM lapwing.current_events WHERE "check" = 'c17'`), "2")

@@ -43,7 +43,8 @@ func migrate(ctx context.Context, conn *pgx.Conn) error {
 	defer answered()
 	var encoding string
 	var server, version int
-	err := conn.QueryRow(asking, `SELECT current_setting('server_encoding'), current_setting('server_version_num')::int`).Scan(&encoding, &server)
+	err := conn.QueryRow(asking, `SELECT current_setting('server_encoding'), current_setting('server_version_num')::int`).
+		Scan(&encoding, &server)
 	switch {
 	case err != nil:
 		return fmt.Errorf("ask PostgreSQL for its version: %w", err)

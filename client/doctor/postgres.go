@@ -359,7 +359,8 @@ func ExaminePostgres(g *PostgresFacts) *PostgresReport {
 func (g *PostgresFacts) unread() []string {
 	unread := []string{}
 	if len(g.Tables) == 0 {
-		unread = append(unread, fmt.Sprintf("The database %s has no tables in a schema lapwing_data: rules about them had nothing to look at.", g.Database))
+		unread = append(unread,
+			fmt.Sprintf("The database %s has no tables in a schema lapwing_data: rules about them had nothing to look at.", g.Database))
 	}
 	if !g.Monitor {
 		unread = append(unread, "Without the role pg_monitor, sessions of other users (long or idle transactions) and the lag of replicas "+

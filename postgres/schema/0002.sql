@@ -24,16 +24,17 @@ CREATE TABLE lapwing_data.definition_position (
 -- below is what pairIDs.id does. Rows of before get new ids.
 CREATE TABLE lapwing_data.secret (key bytea NOT NULL);
 INSERT INTO lapwing_data.secret VALUES (uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
-CREATE TEMPORARY TABLE renamed ON COMMIT DROP AS
+CREATE TABLE lapwing_data.renamed AS
 SELECT id AS old, ('x' || encode(substring(sha256(key
     || int4send(octet_length(namespace)) || convert_to(namespace, 'UTF8')
     || int4send(octet_length(entity)) || convert_to(entity, 'UTF8')
     || int4send(octet_length("check")) || convert_to("check", 'UTF8')) FOR 8), 'hex'))::bit(64)::bigint AS new
 FROM lapwing_data.pair, lapwing_data.secret;
-UPDATE lapwing_data.latest SET pair_id = new FROM renamed WHERE pair_id = old;
-UPDATE lapwing_data.event SET pair_id = new FROM renamed WHERE pair_id = old;
-UPDATE lapwing_data.state_change SET pair_id = new FROM renamed WHERE pair_id = old;
-UPDATE lapwing_data.pair SET id = new FROM renamed WHERE id = old;
+UPDATE lapwing_data.latest SET pair_id = new FROM lapwing_data.renamed WHERE pair_id = old;
+UPDATE lapwing_data.event SET pair_id = new FROM lapwing_data.renamed WHERE pair_id = old;
+UPDATE lapwing_data.state_change SET pair_id = new FROM lapwing_data.renamed WHERE pair_id = old;
+UPDATE lapwing_data.pair SET id = new FROM lapwing_data.renamed WHERE id = old;
+DROP TABLE lapwing_data.renamed;
 
 -- Statuses go up to 4294967295 on Windows; the tables have them as int, where those above 2147483647 are negative.
 CREATE FUNCTION lapwing_data.whole(status int) RETURNS bigint IMMUTABLE PARALLEL SAFE LANGUAGE sql RETURN
