@@ -135,7 +135,16 @@ func (r *Runner) Stop() error { return r.runner.Stop() }
 func (r *Runner) definitions() []computed.Definition {
 	var out []computed.Definition
 	for _, def := range r.source.definitions() {
-		parsed := sync.OnceValues(func() (*query, error) { return newQuery(def) })
+		parsed := sync.OnceValues(func() (*query, error) {
+			q, err := newQuery(def)
+			if err == nil {
+				if odd := q.check(); odd != nil { // the API refuses it now
+					r.opts.Logger.Warn("a stored aggregate has a selector that matches nothing", "namespace", def.Metadata.Namespace,
+						"aggregate", def.Metadata.Name, "err", odd)
+				}
+			}
+			return q, err
+		})
 		out = append(out, computed.Definition{
 			Name: resource.NameOf(&def.Metadata), Interval: def.Interval, Of: def,
 			Evaluate: func(ctx context.Context) error {

@@ -30,10 +30,26 @@ func must(s *selector.Selector, err error) *selector.Selector {
 	return s
 }
 
-// Parse checks an aggregate's selectors.
+// Parse checks an aggregate's selectors for their author. It also refuses fields that events do not have, with which a
+// stored aggregate from before still runs.
 func Parse(def *resource.Aggregate) error {
-	_, err := newQuery(def)
-	return err
+	q, err := newQuery(def)
+	if err != nil {
+		return err
+	}
+	return q.check()
+}
+
+// check returns an error if the selectors ask for fields that events do not have.
+func (q *query) check() error {
+	events := selector.NamesOf((*resource.Event)(nil))
+	if err := events.Check(q.members); err != nil {
+		return err
+	}
+	if err := events.Check(q.failing); err != nil {
+		return fmt.Errorf("failing: %w", err)
+	}
+	return nil
 }
 
 func newQuery(def *resource.Aggregate) (*query, error) {

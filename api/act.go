@@ -164,6 +164,7 @@ func verbOf(method string) string {
 
 // definition has the functions that write one object of a kind, independent of its Go type.
 type definition struct {
+	like  any                                                       // an object without content, as selectors see it
 	erase func(ctx context.Context, t *act, along url.Values) error // along has the query parameters of the DELETE
 	amend func(ctx context.Context, t *act, patch []byte) error     // applies a merge patch; nil if the kind has no PATCH
 }

@@ -47,7 +47,7 @@ func (a *API) listAudit(w *response, r *request) error {
 	if query.Until, err = instant(q.Get("until"), a.opts.Now()); err != nil {
 		return err
 	}
-	p := pageOf(r)
+	p := pageOf(r, nil)
 	if p.limit > 0 {
 		query.Limit = min(p.limit, auditPageMax)
 	}

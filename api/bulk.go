@@ -184,7 +184,11 @@ func (b *bulkRun) check() error {
 	if b.All && (b.LabelSelector != "" || b.FieldSelector != "") {
 		return invalid("all and a selector exclude each other")
 	}
-	asked, err := selector.Parse(b.LabelSelector, b.FieldSelector)
+	like := any((*resource.Event)(nil))
+	if b.kind != nil {
+		like = b.api.definitions[b.kind.Role].like
+	}
+	asked, err := selector.NamesOf(like).Parse(b.LabelSelector, b.FieldSelector)
 	if err != nil {
 		return invalid("%v", err)
 	}

@@ -30,7 +30,7 @@ func (a *API) serveChecks() {
 	}}
 	c.finish = c.finishCheck
 	c.accept = func(check *resource.CheckConfig) error { return checkProxyExpressions(check.ProxyRequests) }
-	a.definitions[c.String()] = definition{c.erase, c.amend}
+	a.definitions[c.String()] = definition{new(resource.CheckConfig), c.erase, c.amend}
 	c.serveRoutes(
 		methods{http.MethodGet: c.list, http.MethodPost: c.create},
 		methods{http.MethodGet: c.get, http.MethodPut: c.put, http.MethodPatch: c.patch, http.MethodDelete: c.delete},

@@ -59,7 +59,7 @@ func (k *kind[T]) root() string {
 
 // serve adds all routes of a kind without special cases.
 func (k *kind[T]) serve() {
-	k.api.definitions[k.String()] = definition{k.erase, k.amend}
+	k.api.definitions[k.String()] = definition{new(T), k.erase, k.amend}
 	k.serveRoutes(
 		methods{http.MethodGet: k.list, http.MethodPost: k.create},
 		methods{http.MethodGet: k.get, http.MethodPut: k.put, http.MethodPatch: k.patch, http.MethodDelete: k.delete},
@@ -156,7 +156,7 @@ func (k *kind[T]) objects(r *request, p page) iter.Seq[*T] {
 }
 
 func (k *kind[T]) list(w *response, r *request) error {
-	p := pageOf(r)
+	p := pageOf(r, k.show(new(T)))
 	return writeList(w, p, k.objects(r, p), k.shown(r.user), k.token)
 }
 

@@ -59,7 +59,7 @@ func inNamespace(r *request) string {
 
 // listDeadLetters lists dead letters without their events, of one handler with ?handler=.
 func (a *API) listDeadLetters(w *response, r *request) error {
-	p := pageOf(r)
+	p := pageOf(r, nil)
 	limit := deadLetterPage
 	if p.limit > 0 {
 		limit = min(p.limit, deadLetterPageMax)

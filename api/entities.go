@@ -24,7 +24,7 @@ type entities struct {
 
 func (a *API) serveEntities() {
 	e := a.newEntities()
-	a.definitions[e.String()] = definition{e.erase, e.amend}
+	a.definitions[e.String()] = definition{new(resource.EntityConfig), e.erase, e.amend}
 	e.serveRoutes(
 		methods{http.MethodGet: e.list, http.MethodPost: e.create},
 		methods{http.MethodGet: e.get, http.MethodPut: e.put, http.MethodPatch: e.patch, http.MethodDelete: e.delete},

@@ -65,7 +65,7 @@ func (d *wrappedEntityConfig) unwrap() (*resource.EntityConfig, error) {
 }
 
 func (c *entityConfigs) list(w *response, r *request) error {
-	p := pageOf(r)
+	p := pageOf(r, (*resource.EntityConfig)(nil))
 	if p.err != nil {
 		return p.err
 	}

@@ -38,7 +38,7 @@ func (a *API) serveEvents() {
 
 // listEvents lists the newest events of all namespaces, of a namespace or of an entity, if selected.
 func (a *API) listEvents(w *response, r *request) error {
-	p := pageOf(r)
+	p := pageOf(r, (*resource.Event)(nil))
 	if p.err != nil {
 		return p.err
 	}

@@ -53,7 +53,7 @@ func (a *API) listHistory(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	p := pageOf(r)
+	p := pageOf(r, nil)
 	limit := historyPage
 	if p.limit > 0 {
 		limit = min(p.limit, historyPageMax)

@@ -44,7 +44,7 @@ func (c *checks) serveLateness() {
 
 // listLateness lists the lateness of the selected checks.
 func (c *checks) listLateness(w *response, r *request) error {
-	p := pageOf(r)
+	p := pageOf(r, (*resource.CheckConfig)(nil))
 	if p.err != nil {
 		return p.err
 	}
@@ -77,7 +77,7 @@ func (a *API) serveEventLateness() {
 
 // listEventLateness lists the selected events that are overdue.
 func (a *API) listEventLateness(w *response, r *request) error {
-	p := pageOf(r)
+	p := pageOf(r, (*resource.Event)(nil))
 	if p.err != nil {
 		return p.err
 	}

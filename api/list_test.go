@@ -59,7 +59,7 @@ func TestSelectorsOfLists(t *testing.T) {
 		{"checks", "", "check.handlers == slack || check.publish == true", "default/a default/b"},
 		{"checks", "", "check.namespace =~ '^d' && !check.name in [a, b]", "dev/c"},
 		{"checks", "region in [eu, us]", "check.labels.region == us", "default/b"},
-		{"checks", "", "entity.name == a", ""},
+		{"checks", "", "check.labels.entity == a", ""},
 		{"namespaces/default/checks", "", "linux in check.subscriptions", "default/a"},
 		{"handlers", "", "handler.type == pipe && f in handler.filters", "default/h"},
 		{"entities", "region == eu", "", "default/web"},
@@ -79,7 +79,6 @@ func TestSelectorsOfLists(t *testing.T) {
 		{"namespaces", "", "namespace.name == dev", "dev"},
 		{"users", "", "ops in user.groups", "ann"},
 		{"users", "", "user.disabled == false && user.username != admin", "agent ann"},
-		{"users", "", "user.password_hash =~ '.'", ""},
 		{"clusterroles", "", "clusterrole.name in [view, edit]", "edit view"},
 		{"clusterrolebindings", "", "clusterrolebinding.role_ref.name == cluster-admin", "cluster-admin"},
 		{"rolebindings", "", "rolebinding.namespace == dev", "dev/system:pipeline"},
@@ -89,6 +88,10 @@ func TestSelectorsOfLists(t *testing.T) {
 			t.Errorf("%s with %q and %q: %s, want %s", tc.path, tc.label, tc.field, got, tc.want)
 		}
 	}
+	s.do("GET", all+"users"+selectors("", "user.password_hash =~ '.'"), "").refuses(400, codeInvalid,
+		`unknown field "user.password_hash" in field selector: the fields are user.disabled, user.groups, user.signed_out, user.username`)
+	s.do("GET", all+"events"+selectors("", "event.check.state == failng"), "").refuses(400, codeInvalid,
+		`field "event.check.state" in field selector: it is one of passing, failing, flapping, never "failng": did you mean "failing"?`)
 	// Fields of entities follow their definitions: at once, since the change was answered.
 	s.do("PATCH", "/api/core/v2/namespaces/dev/entities/db", `{"metadata":{"labels":{"region":"asia"}}}`,
 		"Content-Type", mergePatchType).is(200)
@@ -134,7 +137,7 @@ func TestEveryListHeedsSelectors(t *testing.T) {
 			refuses(400, codeInvalid, `field selector: unexpected "like" at character 3: ==, !=, in, notin, matches, =~, !~, <, <=, > or >= expected`)
 		s.do("GET", path+selectors("a = b", ""), "").
 			refuses(400, codeInvalid, `label selector: unexpected "=" (equality is "==") at character 3`)
-		if got := s.do("GET", path+selectors("", "nothing == x"), "").is(200); got.body != "[]" {
+		if got := s.do("GET", path+selectors("", "nothing == x"), "").is(400); !strings.Contains(got.body, `unknown field \"nothing\" in field selector`) {
 			t.Errorf("%s: %.200s", path, got.body)
 		}
 	}

@@ -43,7 +43,7 @@ func (a *API) authorized(who access, handler func(*response, *request) error) fu
 }
 
 func (n *namespaces) list(w *response, r *request) error {
-	p := pageOf(r)
+	p := pageOf(r, (*resource.Namespace)(nil))
 	visible := n.api.opts.Auth.VisibleNamespaces(r.user)
 	var seen iter.Seq[*resource.Namespace] = func(yield func(*resource.Namespace) bool) {
 		for ns := range n.objects(r, p) {

@@ -64,7 +64,7 @@ func (a *API) listNotifications(w *response, r *request) error {
 	if !slices.Contains([]string{"", "json", "csv", "jsonl"}, format) {
 		return invalid("format %q: it must be json, csv or jsonl", format)
 	}
-	p := pageOf(r)
+	p := pageOf(r, nil)
 	whole := p.limit == 0 && (format == "csv" || format == "jsonl")
 	if whole {
 		query.Limit = notificationPageMax

@@ -23,7 +23,7 @@ func (a *API) servePostgresConfigs() {
 			return p.WithSecrets(old)
 		},
 	}}
-	a.definitions[c.String()] = definition{erase: c.erase}
+	a.definitions[c.String()] = definition{like: new(resource.PostgresConfig), erase: c.erase}
 	c.serveRoutes(methods{http.MethodGet: c.list},
 		methods{http.MethodGet: c.get, http.MethodPut: c.put, http.MethodDelete: c.delete})
 }

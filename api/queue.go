@@ -6,6 +6,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/queue"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // Queue has the groups of round-robin checks, as the members that give their turns see them. missing are the backends that
@@ -27,7 +28,7 @@ func (c *checks) serveQueue() {
 
 // listGroups lists the groups of the selected checks.
 func (c *checks) listGroups(w *response, r *request) error {
-	p := pageOf(r)
+	p := pageOf(r, (*resource.CheckConfig)(nil))
 	if p.err != nil {
 		return p.err
 	}

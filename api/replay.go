@@ -163,7 +163,7 @@ func (a *API) replay(w *response, r *request) error {
 	if a.opts.Replay == nil {
 		return noPostgres()
 	}
-	asked, err := selector.ParseAll(list(req.LabelSelector), list(req.FieldSelector))
+	asked, err := selector.NamesOf((*resource.Event)(nil)).ParseAll(list(req.LabelSelector), list(req.FieldSelector))
 	if err != nil {
 		return invalid("%v", err)
 	}

@@ -155,7 +155,7 @@ func (a *API) reportSource(ctx context.Context, in report.Range) (src report.Sou
 // reportQuery reads the parameters of a report, and the time zone of its page.
 func (a *API) reportQuery(r *request, kind report.Kind) (*report.Query, *time.Location, error) {
 	values, now := r.URL.Query(), a.opts.Now()
-	q := &report.Query{Kind: kind, By: values.Get("by"), Limit: pageOf(r).limit, MaxRows: reportRows}
+	q := &report.Query{Kind: kind, By: values.Get("by"), Limit: pageOf(r, nil).limit, MaxRows: reportRows}
 	q.Namespace = r.PathValue("namespace")
 	place, err := time.LoadLocation(values.Get("zone"))
 	if err != nil {
@@ -234,7 +234,7 @@ func (a *API) labelOfPair(namespace, label string) func(entity, check string) st
 // the present events. Of an event that is gone only the names are known: it is selected if they decide, and not for a
 // role that is limited by labels.
 func (a *API) selectPairs(ctx context.Context, r *request, q *report.Query) error {
-	p := pageOf(r)
+	p := pageOf(r, (*resource.Event)(nil))
 	if p.err != nil || p.selector == nil {
 		return p.err
 	}

@@ -161,7 +161,9 @@ type page struct {
 	err      error // the client's selector is invalid
 }
 
-func pageOf(r *request) page {
+// pageOf reads a request for a list of resources like the given one, as selectors see them. Nil is for lists without
+// field selectors.
+func pageOf(r *request, like any) page {
 	q := r.URL.Query()
 	var p page
 	if n, err := strconv.Atoi(q.Get("limit")); err == nil && n > 0 {
@@ -172,6 +174,9 @@ func pageOf(r *request) page {
 		p.after = string(after)
 	}
 	asked, err := selector.ParseAll(q["labelSelector"], q["fieldSelector"])
+	if err == nil && like != nil {
+		err = selector.NamesOf(like).Check(asked)
+	}
 	if err != nil {
 		p.err = invalid("%v", err)
 	}

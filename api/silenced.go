@@ -33,7 +33,7 @@ func (a *API) serveSilenced() {
 		return "subscriptions/" + r.PathValue("subscription")
 	}}
 	ack := func(r *request) string { return ackName(pathKey(r)) }
-	a.definitions[s.String()], a.silences = definition{erase: s.erase}, s
+	a.definitions[s.String()], a.silences = definition{like: new(resource.Silenced), erase: s.erase}, s
 	a.route(core+"silenced", all, methods{http.MethodGet: s.list})
 	a.route(core+"silenced/checks/{check}", checks, methods{http.MethodGet: s.ofCheck})
 	a.route(s.collection(), all, methods{http.MethodGet: s.list, http.MethodPost: s.create})
@@ -61,7 +61,7 @@ func (s *silences) ofSubscription(w *response, r *request) error {
 }
 
 func (s *silences) listed(w *response, r *request, want func(*resource.Silenced) bool) error {
-	p, now := pageOf(r), s.api.opts.Now()
+	p, now := pageOf(r, (*resource.Silenced)(nil)), s.api.opts.Now()
 	var wanted iter.Seq[*resource.Silenced] = func(yield func(*resource.Silenced) bool) {
 		for one := range s.objects(r, p) {
 			if !one.Expired(now) && want(one) && !yield(one) {
@@ -175,6 +175,9 @@ func (s *silences) schedule(one, old *resource.Silenced) error {
 // compile compiles the fields that Sensu does not have, and returns what is wrong in them.
 func (s *silences) compile(one *resource.Silenced) (*silence.Rule, error) {
 	rule, err := silence.Compile(one)
+	if err == nil {
+		err = rule.CheckValues()
+	}
 	if err != nil {
 		return nil, invalid("%v", err)
 	}

@@ -44,7 +44,7 @@ func (a *API) serveStream() {
 //
 // With selectors, or a role that is limited by labels, an event that no longer matches is sent as a deletion.
 func (a *API) streamEvents(w *response, r *request) error {
-	p := pageOf(r)
+	p := pageOf(r, (*resource.Event)(nil))
 	if p.err != nil {
 		return p.err
 	}

@@ -80,6 +80,7 @@ type shape struct {
 
 type place struct {
 	index []int
+	typ   fieldType
 	value func(reflect.Value) Value
 }
 
@@ -200,7 +201,7 @@ func (s *shape) add(t reflect.Type, prefix string, index []int) {
 			s.maps = append(s.maps, m)
 		default:
 			if value := reader(ft, name); value != nil {
-				s.fields[prefix+name] = place{at, value}
+				s.fields[prefix+name] = place{at, typeOf(ft, name), value}
 			}
 		}
 	}
@@ -237,6 +238,26 @@ func reader(t reflect.Type, name string) func(reflect.Value) Value {
 		}
 	}
 	return nil
+}
+
+// typeOf returns the type of a field that reader can read.
+func typeOf(t reflect.Type, name string) fieldType {
+	switch t.Kind() {
+	case reflect.Bool:
+		return aBool
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		if instants[name] {
+			return aTime
+		}
+		return aNumber
+	case reflect.Uint32, reflect.Uint64:
+		return aNumber
+	case reflect.Float64:
+		return aDecimal
+	case reflect.Slice:
+		return aList
+	}
+	return anyText
 }
 
 // nameOf returns the place of a struct type's name.

@@ -135,6 +135,10 @@ func (m *Matcher) index(sn *config.Snapshot) *index {
 				m.log.Error("silence cannot be read and applies to nothing", "namespace", one.Metadata.Namespace, "silence", one.Metadata.Name, "err", err)
 				continue
 			}
+			if err := r.CheckValues(); err != nil { // the API refuses that now
+				m.log.Warn("silence has a selector that matches nothing", "namespace", one.Metadata.Namespace, "silence", one.Metadata.Name,
+					"err", err)
+			}
 		}
 		ix.special[one] = r
 		if r.selector != nil {

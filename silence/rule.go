@@ -47,6 +47,9 @@ func Compile(s *resource.Silenced) (*Rule, error) {
 		r.selector, r.terms = sel, sel.Terms()
 		for _, t := range r.terms {
 			if !t.Label && !answerable(t.Name) {
+				if err := events.Check(sel); err != nil {
+					return nil, err
+				}
 				return nil, fmt.Errorf("field selector: a silence cannot ask for %s: only for labels, the fields of the entity's definition, "+
 					"event.check.status, event.is_incident, and the name, handlers, pipelines, subscriptions, runtime_assets, publish and "+
 					"round_robin of the check", t.Name)
@@ -253,6 +256,13 @@ const (
 	eventLabels = "event.labels."
 	checkLabels = "event.check.labels."
 )
+
+// events are the fields of events. Those of which a silence can ask are some of them.
+var events = selector.NamesOf((*resource.Event)(nil))
+
+// CheckValues returns an error, for the author of a silence, if its field selector compares a field with a value that
+// the field cannot have. Compile accepts that: a stored silence may have it.
+func (r *Rule) CheckValues() error { return events.Check(r.selector) }
 
 // answerable reports whether a view has a field.
 func answerable(name string) bool {

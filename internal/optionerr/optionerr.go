@@ -177,7 +177,7 @@ func Nearest(name string, known []string) string {
 	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 	best, fewest := "", 1+len(name)/4
 	for _, k := range known {
-		if d := edits(name, k); d <= fewest && (best == "" || d < fewest) {
+		if d := edits(name, strings.ReplaceAll(k, "_", "-")); d <= fewest && (best == "" || d < fewest) {
 			best, fewest = k, d
 		}
 	}
