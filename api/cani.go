@@ -14,6 +14,7 @@ const ours = "/api/lapwing/v1/"
 // they may see.
 func (a *API) serveCanI() {
 	a.route(ours+"auth/can-i", access{open: true}, methods{http.MethodGet: a.canI})
+	a.route(ours+"auth/rights", access{open: true}, methods{http.MethodGet: a.rights})
 }
 
 // canIAnswer says whether a user may do something, and which binding and role allow it.
@@ -67,13 +68,55 @@ func (a *API) canI(w *response, r *request) error {
 		out.LabelSelectors = nil
 	}
 	if by := p.By(); out.Allowed {
-		out.Binding = &canIBinding{Type: "ClusterRoleBinding", Namespace: by.Namespace, Name: by.Binding}
-		if by.Namespace != "" {
-			out.Binding.Type = "RoleBinding"
-		}
+		binding := bindingOf(by)
+		out.Binding = &binding
 		out.Role = &canIRole{by.Role.Type, by.Role.Name}
 	}
 	return w.object(out)
+}
+
+// rightsAnswer has the rules that count for a user in a namespace.
+type rightsAnswer struct {
+	User      string   `json:"user"`
+	Groups    []string `json:"groups"`
+	Namespace string   `json:"namespace"` // "" for what the user may do in all namespaces at once
+	Rights    []right  `json:"rights"`
+}
+
+// right is a rule, and the binding and role that grant it.
+type right struct {
+	Verbs         []string    `json:"verbs"`
+	Resources     []string    `json:"resources"`
+	ResourceNames []string    `json:"resource_names,omitempty"` // none: any
+	LabelSelector string      `json:"label_selector,omitempty"` // "": any
+	Binding       canIBinding `json:"binding"`
+	Role          canIRole    `json:"role"`
+}
+
+// rights answers ?namespace=, for the same users as canI.
+func (a *API) rights(w *response, r *request) error {
+	q := r.URL.Query()
+	id, err := a.askedFor(r, q.Get("as"), q["group"])
+	if err != nil {
+		return err
+	}
+	out := rightsAnswer{
+		User: id.User, Groups: append([]string{}, id.Groups...), Namespace: roleNamespace(q.Get("namespace")), Rights: []right{},
+	}
+	for _, g := range a.opts.Auth.Rules(id, out.Namespace) {
+		out.Rights = append(out.Rights, right{
+			Verbs: append([]string{}, g.Verbs...), Resources: append([]string{}, g.Resources...), ResourceNames: g.ResourceNames,
+			LabelSelector: g.LabelSelector, Binding: bindingOf(g.Source), Role: canIRole{g.Source.Role.Type, g.Source.Role.Name},
+		})
+	}
+	return w.object(out)
+}
+
+func bindingOf(by auth.Source) canIBinding {
+	if by.Namespace != "" {
+		return canIBinding{Type: "RoleBinding", Namespace: by.Namespace, Name: by.Binding}
+	}
+	return canIBinding{Type: "ClusterRoleBinding", Name: by.Binding}
 }
 
 // askedFor returns the user that a question is about.

@@ -36,7 +36,8 @@ func (a *API) serveEvents() {
 	})
 }
 
-// listEvents lists the newest events of all namespaces, of a namespace or of an entity, if selected.
+// listEvents lists the newest events of all namespaces, of a namespace or of an entity, if selected. ?changed_since=,
+// acknowledged= and order=changed are our own.
 func (a *API) listEvents(w *response, r *request) error {
 	p := pageOf(r, (*resource.Event)(nil))
 	if p.err != nil {
@@ -44,6 +45,13 @@ func (a *API) listEvents(w *response, r *request) error {
 	}
 	query := state.Query{
 		Namespace: r.PathValue("namespace"), Entity: r.PathValue("entity"), Selector: p.selector, After: p.after, Limit: p.limit,
+	}
+	order, err := a.eventOrderOf(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	if !order.plain() {
+		return a.listOrdered(w, r, query, &order)
 	}
 	if p.limit == 0 {
 		query.Limit = a.chunk

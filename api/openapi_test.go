@@ -234,6 +234,9 @@ var described = map[string]operation{
 	"GET " + ours + "auth/can-i": {
 		summary: "Whether a user may do something, and by which binding",
 		query:   []string{"verb", "resource", "name", "namespace", "as", "group"}, status: 200, answer: canIAnswer{}},
+	"GET " + ours + "auth/rights": {
+		summary: "All that a user may do in a namespace, and by which bindings",
+		query:   []string{"namespace", "as", "group"}, status: 200, answer: rightsAnswer{}},
 	"POST " + ours + "namespaces/{namespace}/bulk": {
 		summary: "Delete, label, resolve, silence or acknowledge all that a selector selects", body: bulkRequest{},
 		status: 200, answer: bulkReport{}},
@@ -289,6 +292,9 @@ var described = map[string]operation{
 	"GET " + core + "namespaces/{namespace}/silenced/checks/{check}":               {summary: "List the silences of a check", status: 200, answer: []resource.Silenced{}, page: true},
 	"GET " + core + "namespaces/{namespace}/silenced/subscriptions/{subscription}": {summary: "List the silences of a subscription", status: 200, answer: []resource.Silenced{}, page: true},
 }
+
+// orderedEvents are the parameters of lists of events that Sensu does not have.
+var orderedEvents = []string{"changed_since", "order", "acknowledged"}
 
 // parameters are described here once.
 var parameters = map[string]object{
@@ -346,9 +352,15 @@ var parameters = map[string]object{
 	"skip_silenced": {"description": "Leave silenced time out of the uptime", "schema": object{"type": "boolean"}},
 	"format": {"description": "Format of the answer: json (the default), csv, and html of a report or jsonl of a list",
 		"schema": object{"type": "string"}},
-	"timeout":   {"description": "Seconds", "schema": object{"type": "integer"}},
-	"provider":  {"description": "Name of the provider", "schema": object{"type": "string"}},
-	"callback":  {"description": "Where the client waits", "schema": object{"type": "string"}},
+	"timeout":  {"description": "Seconds", "schema": object{"type": "integer"}},
+	"provider": {"description": "Name of the provider", "schema": object{"type": "string"}},
+	"callback": {"description": "Where the client waits", "schema": object{"type": "string"}},
+	"changed_since": {"description": "Only events whose state changed since then: RFC 3339, Unix seconds, or how long ago. " +
+		"The answer is one page", "schema": object{"type": "string"}, "example": "1h"},
+	"order": {"description": "name (the default), or changed: the newest change of state first, in one page",
+		"schema": object{"type": "string", "enum": []string{"name", "changed"}}},
+	"acknowledged": {"description": "Only events that a user has acknowledged, or only the others. The answer is one page",
+		"schema": object{"type": "boolean"}},
 	"challenge": {"description": "SHA-256 of a random verifier, in base64url without padding", "schema": object{"type": "string"}},
 	"state":     {"description": "Given back as it came", "schema": object{"type": "string"}},
 	"code":      {"description": "As given by the provider", "schema": object{"type": "string"}},
@@ -359,6 +371,9 @@ func describe(rt *route, method string) (operation, bool) {
 	if op, ok := described[method+" "+rt.pattern]; ok {
 		if op.page {
 			op.query = append(op.query, "limit", "continue", "labelSelector", "fieldSelector")
+			if strings.HasSuffix(rt.pattern, "/events/{entity}") {
+				op.query = append(op.query, orderedEvents...)
+			}
 		}
 		return op, true
 	}
@@ -375,6 +390,9 @@ func describe(rt *route, method string) (operation, bool) {
 	}
 	list := reflect.MakeSlice(reflect.SliceOf(reflect.TypeOf(value)), 0, 0).Interface()
 	switch {
+	case method == http.MethodGet && !item && plural == "events":
+		return operation{summary: "List events", status: 200, answer: list,
+			query: append([]string{"limit", "continue", "labelSelector", "fieldSelector"}, orderedEvents...)}, true
 	case method == http.MethodGet && !item:
 		return operation{summary: "List " + plural, status: 200, answer: list,
 			query: []string{"limit", "continue", "labelSelector", "fieldSelector"}}, true

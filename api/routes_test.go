@@ -28,6 +28,7 @@ var publicPaths = map[string]bool{
 var openPaths = map[string]bool{
 	"GET /api/core/v2/namespaces":        true,
 	"GET /api/lapwing/v1/auth/can-i":     true,
+	"GET /api/lapwing/v1/auth/rights":    true,
 	"GET /api/lapwing/v1/openapi.json":   true,
 	"POST /api/enterprise/prune/v1alpha": true,
 	// Each kind, or each object, is checked by itself.

@@ -208,3 +208,20 @@ func (a *Auth) VisibleNamespaces(id *Identity) NamespaceSet {
 	}
 	return set
 }
+
+// Granted is a rule that counts for an identity, and its source.
+type Granted struct {
+	resource.Rule
+	Source Source
+}
+
+// Rules returns all rules that count for id in a namespace, or for "" in all namespaces at once.
+func (a *Auth) Rules(id *Identity, namespace string) []Granted {
+	var out []Granted
+	for g := range a.granted(id, namespace) {
+		for _, r := range g.rules {
+			out = append(out, Granted{r, g.source})
+		}
+	}
+	return out
+}

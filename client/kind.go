@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -119,6 +120,9 @@ type ListOptions struct {
 	// Entity lists only this entity's events. Only for Events.
 	Entity string
 
+	// More has further parameters, which only lapwing knows: with those of an ordered list of events, the list is one page.
+	More url.Values
+
 	// Check and Subscription list only silences of that check or subscription. Only for Silences, and not both.
 	Check, Subscription string
 }
@@ -147,6 +151,7 @@ func All[T any](ctx context.Context, c *Client, k Kind[T], namespace string, opt
 		if opts.LabelSelector != "" {
 			query.Set("labelSelector", opts.LabelSelector)
 		}
+		maps.Copy(query, opts.More)
 		for {
 			var page []T
 			header, err := c.do(ctx, request{method: http.MethodGet, path: path, query: query, out: &page})

@@ -691,6 +691,25 @@ type ReplicaStatus struct {
 	HeardSeconds float64 `json:"heard_seconds"`
 }
 
+// Right is a rule, and the binding and role that grant it.
+type Right struct {
+	Verbs         []string    `json:"verbs"`
+	Resources     []string    `json:"resources"`
+	ResourceNames []string    `json:"resource_names,omitempty"` // none: any
+	LabelSelector string      `json:"label_selector,omitempty"` // "": any
+	Binding       CanIBinding `json:"binding"`
+	Role          CanIRole    `json:"role"`
+}
+
+// RightsAnswer has the rules that count for a user in a namespace.
+type RightsAnswer struct {
+	User   string   `json:"user"`
+	Groups []string `json:"groups"`
+	// "" for what the user may do in all namespaces at once
+	Namespace string  `json:"namespace"`
+	Rights    []Right `json:"rights"`
+}
+
 // ServerVersion is the version of the backend and of its API. Its fields are in alphabetical order.
 type ServerVersion struct {
 	APIGroups map[string]string `json:"api_groups"`

@@ -1463,6 +1463,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/auth/rights": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** All that a user may do in a namespace, and by which bindings */
+        get: operations["getLapwingV1AuthRights"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/backup": {
         parameters: {
             query?: never;
@@ -4181,6 +4198,25 @@ export interface components {
             type?: string;
             api_version?: string;
         };
+        /** @description Right is a rule, and the binding and role that grant it. */
+        Right: {
+            verbs: string[] | null;
+            resources: string[] | null;
+            /** @description none: any */
+            resource_names?: string[] | null;
+            /** @description "": any */
+            label_selector?: string;
+            binding: components["schemas"]["CanIBinding"];
+            role: components["schemas"]["CanIRole"];
+        };
+        /** @description RightsAnswer has the rules that count for a user in a namespace. */
+        RightsAnswer: {
+            user: string;
+            groups: string[] | null;
+            /** @description "" for what the user may do in all namespaces at once */
+            namespace: string;
+            rights: components["schemas"]["Right"][] | null;
+        };
         /** @description Role has rules that bindings of its namespace grant there. */
         Role: {
             metadata?: components["schemas"]["ObjectMeta"];
@@ -5632,6 +5668,15 @@ export interface operations {
                 labelSelector?: string;
                 /** @description Which to list, by their fields */
                 fieldSelector?: string;
+                /**
+                 * @description Only events whose state changed since then: RFC 3339, Unix seconds, or how long ago. The answer is one page
+                 * @example 1h
+                 */
+                changed_since?: string;
+                /** @description name (the default), or changed: the newest change of state first, in one page */
+                order?: "name" | "changed";
+                /** @description Only events that a user has acknowledged, or only the others. The answer is one page */
+                acknowledged?: boolean;
             };
             header?: never;
             path?: never;
@@ -6945,6 +6990,15 @@ export interface operations {
                 labelSelector?: string;
                 /** @description Which to list, by their fields */
                 fieldSelector?: string;
+                /**
+                 * @description Only events whose state changed since then: RFC 3339, Unix seconds, or how long ago. The answer is one page
+                 * @example 1h
+                 */
+                changed_since?: string;
+                /** @description name (the default), or changed: the newest change of state first, in one page */
+                order?: "name" | "changed";
+                /** @description Only events that a user has acknowledged, or only the others. The answer is one page */
+                acknowledged?: boolean;
             };
             header?: never;
             path: {
@@ -7060,6 +7114,15 @@ export interface operations {
                 labelSelector?: string;
                 /** @description Which to list, by their fields */
                 fieldSelector?: string;
+                /**
+                 * @description Only events whose state changed since then: RFC 3339, Unix seconds, or how long ago. The answer is one page
+                 * @example 1h
+                 */
+                changed_since?: string;
+                /** @description name (the default), or changed: the newest change of state first, in one page */
+                order?: "name" | "changed";
+                /** @description Only events that a user has acknowledged, or only the others. The answer is one page */
+                acknowledged?: boolean;
             };
             header?: never;
             path: {
@@ -11490,6 +11553,45 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SignInOption"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1AuthRights: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Namespace
+                 * @example default
+                 */
+                namespace?: string;
+                /** @description The user who would do it; default oneself */
+                as?: string;
+                /** @description A group that the user would be in, in place of the user's own; may be given several times */
+                group?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RightsAnswer"];
                 };
             };
             /** @description Why not */
