@@ -21,12 +21,14 @@ type eventOrder struct {
 	changedSince time.Time
 	acknowledged *bool
 	changed      bool // the order: the newest change first
+	given        bool // an order is named: the list is one page
 }
 
 func (a *API) eventOrderOf(q url.Values) (o eventOrder, err error) {
 	if o.changedSince, err = instant(q.Get("changed_since"), a.opts.Now()); err != nil {
 		return o, err
 	}
+	o.given = q.Has("order")
 	switch q.Get("order") {
 	case "", "name":
 	case "changed":
@@ -45,7 +47,7 @@ func (a *API) eventOrderOf(q url.Values) (o eventOrder, err error) {
 }
 
 func (o *eventOrder) plain() bool {
-	return o.changedSince.IsZero() && o.acknowledged == nil && !o.changed
+	return o.changedSince.IsZero() && o.acknowledged == nil && !o.given
 }
 
 // listOrdered answers a list that needs more than a selector. It is one page: limit cuts it.

@@ -357,7 +357,7 @@ var parameters = map[string]object{
 	"callback": {"description": "Where the client waits", "schema": object{"type": "string"}},
 	"changed_since": {"description": "Only events whose state changed since then: RFC 3339, Unix seconds, or how long ago. " +
 		"The answer is one page", "schema": object{"type": "string"}, "example": "1h"},
-	"order": {"description": "name (the default), or changed: the newest change of state first, in one page",
+	"order": {"description": "name (the default), or changed: the newest change of state first. With it, the answer is one page",
 		"schema": object{"type": "string", "enum": []string{"name", "changed"}}},
 	"acknowledged": {"description": "Only events that a user has acknowledged, or only the others. The answer is one page",
 		"schema": object{"type": "boolean"}},

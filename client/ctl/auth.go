@@ -24,6 +24,7 @@ type answer client.CanIAnswer
 func canICommand() *cobra.Command {
 	var (
 		all    bool
+		list   bool
 		as     string
 		groups []string
 	)
@@ -37,15 +38,23 @@ With --as the question is about another user. The groups of --as-group replace t
 role before you bind it.`,
 		Example: `  lapwing auth can-i update checks
   lapwing auth can-i delete events --as alice --namespace production
+  lapwing auth can-i --list --namespace production
   lapwing auth can-i get checks cpu --as nobody --as-group ops --format json`,
 		Args: func(cmd *cobra.Command, words []string) error {
+			if list {
+				return args()(cmd, words)
+			}
 			if len(words) == 3 {
 				return nil
 			}
 			return args("VERB", "RESOURCE")(cmd, words)
 		},
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
-			query := url.Values{"verb": {args[0]}, "resource": {resourceWord(args[1])}, "namespace": {s.namespace}}
+			query := url.Values{"namespace": {s.namespace}}
+			if !list {
+				query.Set("verb", args[0])
+				query.Set("resource", resourceWord(args[1]))
+			}
 			if len(args) > 2 {
 				query.Set("name", args[2])
 			}
@@ -57,6 +66,9 @@ role before you bind it.`,
 			}
 			for _, g := range trimmed(groups) {
 				query.Add("group", g)
+			}
+			if list {
+				return s.showRights(ctx, query)
 			}
 			var raw json.RawMessage
 			if err := s.client.Do(ctx, http.MethodGet, "/api/lapwing/v1/auth/can-i?"+query.Encode(), nil, &raw); err != nil {
@@ -76,6 +88,7 @@ role before you bind it.`,
 		}),
 	}
 	f := cmd.Flags()
+	f.BoolVar(&list, "list", false, "list all that is allowed, and by which binding, in place of a question")
 	f.BoolVar(&all, "all-namespaces", false, "check the permission in all namespaces at once")
 	f.StringVar(&as, "as", "", "user to check instead of yourself")
 	f.StringSliceVar(&groups, "as-group", nil, "ask about members of these groups, comma separated")

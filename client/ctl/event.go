@@ -46,6 +46,7 @@ var eventKind = newKind(client.Events, display[event]{
 	can:      canList | canInfo | canDelete,
 	extra: []func(*kind) *cobra.Command{
 		resolveEventCommand, ackEventCommand, unackEventCommand, dependenciesCommand, traceEventCommand, historyEventCommand,
+		silenceEventsCommand,
 	},
 })
 
@@ -95,7 +96,7 @@ func statusColor(status string) string {
 }
 
 func resolveEventCommand(k *kind) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:     "resolve ENTITY CHECK",
 		Short:   "set an event's status to 0 by hand",
 		Example: `  lapwing event resolve srv1 check-cpu`,
@@ -117,6 +118,7 @@ func resolveEventCommand(k *kind) *cobra.Command {
 			return nil
 		}),
 	}
+	return bySelector(cmd, k, action{name: "resolve", verb: "resolve", done: "Resolved"})
 }
 
 // resolveEvent returns an event as if its check had just passed.

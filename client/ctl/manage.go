@@ -32,6 +32,9 @@ func manageCommand(k *kind) *cobra.Command {
 			commands = append(commands, c.command(k))
 		}
 	}
+	if k.labelled() {
+		commands = append(commands, labelCommand(k))
+	}
 	for _, extra := range k.extra {
 		commands = append(commands, extra(k))
 	}
@@ -80,6 +83,7 @@ func listCommand(k *kind) *cobra.Command {
 	var (
 		all, watch bool
 		opts       client.ListOptions
+		events     eventFilters
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -88,28 +92,43 @@ func listCommand(k *kind) *cobra.Command {
   lapwing %[1]s list --format yaml
   lapwing %[1]s list --label-selector 'region == eu' --chunk-size 500`, k.Command),
 		Args: args(),
-		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
-			namespace := s.namespace
-			if all {
-				namespace = ""
+	}
+	cmd.RunE = run(func(ctx context.Context, s *invocation, _ []string) error {
+		namespace := s.namespace
+		if all {
+			namespace = ""
+		}
+		opts, selected := opts, opts.FieldSelector+opts.LabelSelector+opts.Check+opts.Subscription != ""
+		if k.Type == client.Events.Type {
+			if err := events.apply(cmd, &opts, watch); err != nil {
+				return err
 			}
-			if watch {
-				return watchEvents(ctx, s, k, namespace, opts)
+			selected = selected || events.used(cmd)
+		}
+		if watch {
+			if err := s.knownNamespace(ctx, namespace); err != nil {
+				return err
 			}
-			if both := opts.Subscription + ":" + opts.Check; opts.Subscription != "" && opts.Check != "" {
-				raw, err := s.get(ctx, k, both)
-				if err != nil {
-					return err
-				}
-				return s.printList(k, []json.RawMessage{raw}, false)
-			}
-			list, err := client.List(ctx, s.client, k.Kind, namespace, opts)
+			return watchEvents(ctx, s, k, namespace, opts)
+		}
+		if both := opts.Subscription + ":" + opts.Check; opts.Subscription != "" && opts.Check != "" {
+			raw, err := s.get(ctx, k, both)
 			if err != nil {
 				return err
 			}
-			return s.printList(s.withColumn(ctx, k, namespace, opts), list, all)
-		}),
-	}
+			return s.printList(k, []json.RawMessage{raw}, false)
+		}
+		list, err := client.List(ctx, s.client, k.Kind, namespace, opts)
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			if err := s.nothing(ctx, k, namespace, selected); err != nil {
+				return err
+			}
+		}
+		return s.printList(s.withColumn(ctx, k, namespace, opts), list, all)
+	})
 	f := cmd.Flags()
 	if k.Namespaced {
 		f.BoolVar(&all, "all-namespaces", false, "list the resources of all namespaces")
@@ -117,7 +136,10 @@ func listCommand(k *kind) *cobra.Command {
 	}
 	if k.Type == client.Events.Type {
 		f.BoolVarP(&watch, "watch", "w", false, "keep running, and print a line for every event as it arrives")
+		events.flags(cmd)
 		cmd.Example += `
+  lapwing event list --failing --no-silenced -n 20
+  lapwing event list --state critical,unknown --since 1h --check disk
   lapwing event list --watch
   lapwing event list --watch --field-selector 'event.check.status != "0"'
   lapwing event list --watch --format json | jq .check.status`
@@ -182,7 +204,11 @@ func hintMissing(k *kind, err error) error {
 }
 
 func deleteCommand(k *kind) *cobra.Command {
-	return removalCommand(k, "delete", "delete one "+k.word())
+	cmd := removalCommand(k, "delete", "delete one "+k.word())
+	if !k.labelled() && k.Type != client.Events.Type {
+		return cmd
+	}
+	return bySelector(cmd, k, action{name: "delete", verb: "delete", done: "Deleted", alone: []string{"events", "silences"}})
 }
 
 // removalCommand returns a command that deletes one resource after a question.

@@ -24,9 +24,10 @@ var roleKind = newKind(client.Roles, display[role]{
 		{column{title: "Namespace"}, func(r *role) string { return r.Metadata.Namespace }},
 		{column{title: "Rules", right: true}, func(r *role) string { return number(len(r.Rules)) }},
 	},
-	layout: func(r *role) shown { return ruleTable(&r.Metadata.Namespace, r.Rules) },
-	can:    canList | canInfo | canDelete,
-	extra:  []func(*kind) *cobra.Command{createRoleCommand},
+	addition: roleRules,
+	layout:   func(r *role) shown { return ruleTable(&r.Metadata.Namespace, r.Rules) },
+	can:      canList | canInfo | canDelete,
+	extra:    []func(*kind) *cobra.Command{createRoleCommand},
 })
 
 var clusterRoleKind = newKind(client.ClusterRoles, display[clusterRole]{
@@ -34,9 +35,10 @@ var clusterRoleKind = newKind(client.ClusterRoles, display[clusterRole]{
 		{column{title: "Name"}, func(r *clusterRole) string { return r.Metadata.Name }},
 		{column{title: "Rules", right: true}, func(r *clusterRole) string { return number(len(r.Rules)) }},
 	},
-	layout: func(r *clusterRole) shown { return ruleTable(nil, r.Rules) },
-	can:    canList | canInfo | canDelete,
-	extra:  []func(*kind) *cobra.Command{createRoleCommand},
+	addition: roleRules,
+	layout:   func(r *clusterRole) shown { return ruleTable(nil, r.Rules) },
+	can:      canList | canInfo | canDelete,
+	extra:    []func(*kind) *cobra.Command{createRoleCommand},
 })
 
 var roleBindingKind = newKind(client.RoleBindings, display[roleBinding]{
@@ -48,6 +50,7 @@ var roleBindingKind = newKind(client.RoleBindings, display[roleBinding]{
 		{column{title: "Role"}, func(b *roleBinding) string { return roleOfType(b.RoleRef, "Role") }},
 		{column{title: "Subjects", right: true}, func(b *roleBinding) string { return number(len(b.Subjects)) }},
 	},
+	addition: boundRules,
 	layout: func(b *roleBinding) shown {
 		m := b.Metadata
 		label := "Role"
@@ -67,6 +70,7 @@ var clusterRoleBindingKind = newKind(client.ClusterRoleBindings, display[cluster
 		{column{title: "Cluster Role"}, func(b *clusterRoleBinding) string { return b.RoleRef.Name }},
 		{column{title: "Subjects", right: true}, func(b *clusterRoleBinding) string { return number(len(b.Subjects)) }},
 	},
+	addition: boundRules,
 	layout: func(b *clusterRoleBinding) shown {
 		return bindingInfo(b.Metadata.Name, b.Subjects, infoLine{"Name", b.Metadata.Name}, infoLine{"Cluster Role", b.RoleRef.Name})
 	},

@@ -78,8 +78,16 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 				return err
 			}
 			rep, err := s.client.Report(ctx, s.namespace, kind, f.query(""))
+			if errors.Is(err, client.ErrNotFound) {
+				return cmp.Or(s.knownNamespace(ctx, s.namespace), err)
+			}
 			if err != nil {
 				return err
+			}
+			if rep.Total.Pairs == 0 {
+				if err := s.nothing(ctx, eventKind, s.namespace, f.labelSelector+f.fieldSelector != ""); err != nil {
+					return err
+				}
 			}
 			raw, err := jsonOf(rep)
 			if err != nil {

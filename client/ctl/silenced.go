@@ -135,7 +135,7 @@ func deleteSilencedCommand(k *kind) *cobra.Command {
 	})
 	target.flags(cmd, k)
 	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask for confirmation")
-	return cmd
+	return bySelector(cmd, k, action{name: "delete", verb: "delete", done: "Deleted", alone: []string{"subscription", "check"}})
 }
 
 // silencedAnswers are the values for create and update, as the user writes them.

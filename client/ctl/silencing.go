@@ -264,7 +264,16 @@ the check passes, and that result reaches the handlers. A second acknowledgement
 	_ = cmd.MarkFlagRequired("comment")
 	labelsFlag(cmd, &labels)
 	completeNames(cmd, k)
-	return cmd
+	return bySelector(cmd, k, action{
+		name: "acknowledge", verb: "acknowledge", done: "Acknowledged", alone: []string{"labels"},
+		fill: func(in *client.BulkRequest) (err error) {
+			in.Reason = comment
+			if expire != "" {
+				in.Expire, err = parseLength("expire", expire)
+			}
+			return err
+		},
+	})
 }
 
 func unackEventCommand(k *kind) *cobra.Command {
@@ -282,7 +291,7 @@ func unackEventCommand(k *kind) *cobra.Command {
 		}),
 	}
 	completeNames(cmd, k)
-	return cmd
+	return bySelector(cmd, k, action{name: "unacknowledge", verb: "end the acknowledgements of", done: "Unacknowledged"})
 }
 
 // windowsText returns a silence's windows for people.

@@ -5673,7 +5673,7 @@ export interface operations {
                  * @example 1h
                  */
                 changed_since?: string;
-                /** @description name (the default), or changed: the newest change of state first, in one page */
+                /** @description name (the default), or changed: the newest change of state first. With it, the answer is one page */
                 order?: "name" | "changed";
                 /** @description Only events that a user has acknowledged, or only the others. The answer is one page */
                 acknowledged?: boolean;
@@ -6995,7 +6995,7 @@ export interface operations {
                  * @example 1h
                  */
                 changed_since?: string;
-                /** @description name (the default), or changed: the newest change of state first, in one page */
+                /** @description name (the default), or changed: the newest change of state first. With it, the answer is one page */
                 order?: "name" | "changed";
                 /** @description Only events that a user has acknowledged, or only the others. The answer is one page */
                 acknowledged?: boolean;
@@ -7119,7 +7119,7 @@ export interface operations {
                  * @example 1h
                  */
                 changed_since?: string;
-                /** @description name (the default), or changed: the newest change of state first, in one page */
+                /** @description name (the default), or changed: the newest change of state first. With it, the answer is one page */
                 order?: "name" | "changed";
                 /** @description Only events that a user has acknowledged, or only the others. The answer is one page */
                 acknowledged?: boolean;

@@ -1,0 +1,233 @@
+package ctl
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+// auditCommand has the commands that show who changed what.
+func auditCommand() *cobra.Command {
+	return groupOf("audit", "show who changed what", "list --since 1d", auditListCommand(), auditShowCommand())
+}
+
+// auditEvery is the time between two looks of "audit list --follow".
+const auditEvery = 2 * time.Second
+
+func auditListCommand() *cobra.Command {
+	var (
+		since, until, user, kind, name, action string
+		all, follow                            bool
+		limit                                  int
+	)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list changes, newest first",
+		Long: `List changes, newest first. With --follow, they are listed with the newest last, and further ones are printed as they are
+made, until the command is interrupted (exit code 0).`,
+		Example: `  lapwing audit list --since 1d
+  lapwing audit list --user alice --kind checks --all-namespaces
+  lapwing audit list --kind silenced --follow
+  lapwing audit show 4711`,
+		Args: args(),
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
+			q := url.Values{}
+			for key, value := range map[string]string{
+				"since": since, "until": until, "user": user, "name": name, "action": action, "limit": strconv.Itoa(limit),
+			} {
+				if value != "" {
+					q.Set(key, value)
+				}
+			}
+			if kind != "" {
+				q.Set("resource", resourceWord(kind))
+			}
+			if limit <= 0 {
+				return errors.New("--limit must be more than 0")
+			}
+			path := s.ownPath("audit")
+			if all {
+				path = "/api/lapwing/v1/audit"
+			}
+			list, err := auditEntries(ctx, s, path, q)
+			if err != nil {
+				return err
+			}
+			if follow {
+				return followAudit(ctx, s, path, q, list)
+			}
+			if len(list) == 0 {
+				if !all {
+					if err := s.knownNamespace(ctx, s.namespace); err != nil {
+						return err
+					}
+				}
+				fmt.Fprintln(s.errOut, "no changes match")
+			}
+			raw, err := jsonOf(list)
+			if err != nil {
+				return err
+			}
+			return s.printPlain(raw, func(json.RawMessage) (shown, error) {
+				t := auditTable()
+				for i := range list {
+					t.rows = append(t.rows, auditRow(&list[i]))
+				}
+				return t, nil
+			})
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVar(&since, "since", "", "only changes from then on: how long ago, as in 1d or 2h, or a time in RFC 3339")
+	f.StringVar(&until, "until", "", "only changes up to then, as for --since")
+	f.StringVar(&user, "user", "", "only changes by this user")
+	f.StringVar(&kind, "kind", "", "only changes of this kind, for example checks")
+	f.StringVar(&name, "name", "", "only changes of the object with this name")
+	f.StringVar(&action, "action", "", "only this kind of change: create, update, delete or execute")
+	f.IntVarP(&limit, "limit", "n", 100, "number of changes to list at most")
+	f.BoolVar(&all, "all-namespaces", false, "list the changes of all namespaces, and of what belongs to none")
+	f.BoolVarP(&follow, "follow", "f", false, "keep running, and print each further change")
+	formatFlag(cmd)
+	return cmd
+}
+
+func auditEntries(ctx context.Context, s *invocation, path string, q url.Values) ([]client.AuditEntry, error) {
+	list := []client.AuditEntry{}
+	if err := s.client.Do(ctx, http.MethodGet, path+"?"+q.Encode(), nil, &list); err != nil {
+		return nil, fmt.Errorf("list the audit log: %w", bare(err))
+	}
+	return list, nil
+}
+
+// followAudit prints entries, newest last, and then the further ones.
+func followAudit(ctx context.Context, s *invocation, path string, q url.Values, list []client.AuditEntry) error {
+	t := auditTable()
+	t.color = s.color
+	t.widths = []int{6, 19, 12, 7, 12, 12, 24}
+	w := bufio.NewWriter(s.out)
+	if s.format == formatTabular {
+		t.write(w)
+	}
+	var last uint64
+	for {
+		for _, e := range slices.Backward(list) {
+			if e.ID <= last {
+				continue
+			}
+			last = e.ID
+			if s.format == formatTabular {
+				t.writeRow(w, auditRow(&e))
+				continue
+			}
+			if err := json.NewEncoder(w).Encode(&e); err != nil {
+				return err
+			}
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(auditEvery):
+		}
+		q.Set("limit", "1000")
+		var err error
+		if list, err = auditEntries(ctx, s, path, q); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+func auditTable() *table {
+	return &table{columns: []column{
+		{title: "ID", right: true}, {title: "Time"}, {title: "User"}, {title: "Action"}, {title: "Kind"}, {title: "Namespace"},
+		{title: "Name"},
+	}}
+}
+
+func auditRow(e *client.AuditEntry) []string {
+	return []string{
+		strconv.FormatUint(e.ID, 10), e.Time.Local().Format(time.DateTime), cmp.Or(e.User, "lapwing"), e.Action, e.Resource,
+		e.Namespace, e.Name,
+	}
+}
+
+func auditShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "show ID",
+		Short:   "show one change: who, when, from where, and each changed field",
+		Example: "  lapwing audit show 4711\n  lapwing audit show 4711 --format json",
+		Args:    args("ID"),
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
+			id, err := strconv.ParseUint(args[0], 10, 63)
+			if err != nil {
+				return hint(fmt.Errorf("%q is no ID of a change", args[0]), "See the column ID of 'lapwing audit list'.")
+			}
+			before := base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatUint(id+1, 10)))
+			q := url.Values{"limit": {"1"}, "continue": {before}}
+			list, err := auditEntries(ctx, s, s.ownPath("audit"), q)
+			if hidden(err) || err == nil && !isEntry(list, id) { // of another namespace, or of none
+				if whole, wholeErr := auditEntries(ctx, s, "/api/lapwing/v1/audit", q); wholeErr == nil {
+					list, err = whole, nil
+				}
+			}
+			if err != nil {
+				return err
+			}
+			if !isEntry(list, id) {
+				return hint(fmt.Errorf("no change has the ID %d", id), "See 'lapwing audit list', also with --all-namespaces, for the existing ones.")
+			}
+			raw, err := jsonOf(&list[0])
+			if err != nil {
+				return err
+			}
+			return s.printPlain(raw, func(json.RawMessage) (shown, error) { return auditInfo(&list[0]), nil })
+		}),
+	}
+	formatFlag(cmd)
+	return cmd
+}
+
+func isEntry(list []client.AuditEntry, id uint64) bool { return len(list) > 0 && list[0].ID == id }
+
+// auditInfo shows a change, with a line for each changed field.
+func auditInfo(e *client.AuditEntry) shown {
+	name := e.Name
+	if e.Namespace != "" {
+		name = e.Namespace + "/" + name
+	}
+	block := &infoBlock{title: fmt.Sprintf("%s %s %s", e.Action, e.Resource, name), lines: []infoLine{
+		{"User", cmp.Or(e.User, "lapwing")}, {"Time", e.Time.Local().Format(time.RFC3339)}, {"From", e.Remote}, {"Request", e.Request},
+	}}
+	for _, c := range e.Changes {
+		var text string
+		switch {
+		case len(c.Old) == 0:
+			text = "+ " + string(c.New)
+		case len(c.New) == 0:
+			text = "- " + string(c.Old)
+		default:
+			text = string(c.Old) + " -> " + string(c.New)
+		}
+		block.lines = append(block.lines, infoLine{cmp.Or(strings.TrimPrefix(c.Path, "/"), "object"), text})
+	}
+	return block
+}

@@ -1,0 +1,134 @@
+package ctl
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
+)
+
+// eventFilters are the flags of "event list" for what operators ask most. The server evaluates them.
+type eventFilters struct {
+	failing, silenced, notSilenced, acknowledged bool
+	states                                       []string
+	since, sort                                  string
+	entity, check                                string
+	limit                                        int
+}
+
+func (e *eventFilters) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&e.failing, "failing", false, "only events in any state but passing")
+	f.StringSliceVar(&e.states, "state", nil,
+		"only events of these states, comma separated: ok, warning, critical, unknown, a status like 127, or flapping")
+	f.StringVar(&e.since, "since", "", "only events whose state changed in this time, for example 1h or 2d")
+	f.StringVar(&e.check, "check", "", "only events of this check")
+	f.StringVar(&e.entity, "entity", "", "only events of this entity")
+	f.BoolVar(&e.silenced, "silenced", false, "only silenced events")
+	f.BoolVar(&e.notSilenced, "no-silenced", false, "only events that are not silenced")
+	f.BoolVar(&e.acknowledged, "acknowledged", false, "only acknowledged events; --acknowledged=false: only the others")
+	f.IntVarP(&e.limit, "limit", "n", 0, "show this number of events at most, those with the newest changes of state; 0 for all")
+	f.StringVar(&e.sort, "sort", "", `order: name, or changed (the newest change of state first) (default "name", with --limit "changed")`)
+	cmd.MarkFlagsMutuallyExclusive("silenced", "no-silenced")
+	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions([]string{"name", "changed"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("state",
+		cobra.FixedCompletions([]string{"ok", "warning", "critical", "unknown", "flapping"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// quotedName escapes a name for a selector.
+var quotedName = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+// apply adds the flags to the options of a list, or of a live stream, which takes selectors only.
+func (e *eventFilters) apply(cmd *cobra.Command, opts *client.ListOptions, watch bool) error {
+	var terms []string
+	if e.failing {
+		terms = append(terms, "event.check.state != passing")
+	}
+	if len(e.states) > 0 {
+		term, err := stateTerm(trimmed(e.states))
+		if err != nil {
+			return err
+		}
+		terms = append(terms, term)
+	}
+	for _, name := range []struct{ field, value string }{{"event.entity.name", e.entity}, {"event.check.name", e.check}} {
+		if name.value != "" {
+			terms = append(terms, fmt.Sprintf(`%s == "%s"`, name.field, quotedName.Replace(name.value)))
+		}
+	}
+	if e.silenced || e.notSilenced {
+		terms = append(terms, fmt.Sprintf("event.is_silenced == %t", e.silenced))
+	}
+	if opts.FieldSelector != "" && len(terms) > 0 {
+		terms = append([]string{"(" + opts.FieldSelector + ")"}, terms...)
+	}
+	if len(terms) > 0 {
+		opts.FieldSelector = strings.Join(terms, " && ")
+	}
+	more := url.Values{}
+	if e.since != "" {
+		since, ok := moment(e.since, time.Now())
+		if !ok {
+			return fmt.Errorf("--since %q is neither how long ago, as in 1h or 2d, nor a time in RFC 3339", e.since)
+		}
+		more.Set("changed_since", since.Format(time.RFC3339Nano))
+	}
+	if cmd.Flags().Changed("acknowledged") {
+		more.Set("acknowledged", strconv.FormatBool(e.acknowledged))
+	}
+	switch {
+	case e.limit < 0:
+		return errors.New("--limit must not be negative")
+	case e.sort == "changed", e.sort == "" && e.limit > 0:
+		more.Set("order", "changed")
+	case e.sort != "" && e.sort != "name":
+		return fmt.Errorf("--sort %q: it must be name or changed", e.sort)
+	}
+	if watch && (len(more) > 0 || e.limit > 0) {
+		return errors.New("--watch goes with neither --since, --acknowledged, --limit nor --sort")
+	}
+	if len(more) > 0 || e.limit > 0 {
+		more.Set("order", cmp.Or(more.Get("order"), "name")) // with an order, the list is one page, which the limit cuts
+		opts.More, opts.ChunkSize = more, e.limit
+	}
+	return nil
+}
+
+// used reports whether there are flags that may make a list empty.
+func (e *eventFilters) used(cmd *cobra.Command) bool {
+	return e.failing || len(e.states) > 0 || e.since != "" || e.entity != "" || e.check != "" || e.silenced || e.notSilenced ||
+		cmd.Flags().Changed("acknowledged")
+}
+
+// stateTerm returns the condition for one of some states.
+func stateTerm(states []string) (string, error) {
+	var terms []string
+	for _, name := range states {
+		status, isStatus := map[string]string{"ok": "== 0", "passing": "== 0", "warning": "== 1", "critical": "== 2", "unknown": "> 2"}[strings.ToLower(name)]
+		if _, err := strconv.ParseUint(name, 10, 32); err == nil {
+			status, isStatus = "== "+name, true
+		}
+		switch {
+		case isStatus:
+			terms = append(terms, "event.check.status "+status)
+		case strings.EqualFold(name, "flapping"), strings.EqualFold(name, "failing"):
+			terms = append(terms, "event.check.state == "+strings.ToLower(name))
+		default:
+			known := []string{"ok", "warning", "critical", "unknown", "passing", "failing", "flapping"}
+			err := fmt.Errorf("--state %q: it must be one of %s, or a status like 127", name, strings.Join(known, ", "))
+			if near := optionerr.Nearest(name, known); near != "" {
+				err = fmt.Errorf("%w: did you mean %q?", err, near)
+			}
+			return "", err
+		}
+	}
+	return "(" + strings.Join(terms, " || ") + ")", nil
+}

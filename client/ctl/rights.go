@@ -1,0 +1,118 @@
+package ctl
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// showRights prints all that a user may do, for the question in query.
+func (s *invocation) showRights(ctx context.Context, query url.Values) error {
+	var raw json.RawMessage
+	if err := s.client.Do(ctx, http.MethodGet, "/api/lapwing/v1/auth/rights?"+query.Encode(), nil, &raw); err != nil {
+		return err
+	}
+	got, err := decode[client.RightsAnswer](raw)
+	if err != nil {
+		return err
+	}
+	if len(got.Rights) == 0 {
+		fmt.Fprintf(s.errOut, "%s may do nothing here\n", printable(cmp.Or(got.User, "such a user")))
+	}
+	return s.printPlain(raw, func(json.RawMessage) (shown, error) {
+		t := &table{columns: []column{{title: "Verbs"}, {title: "Resources"}, {title: "Names"}, {title: "Labels"}, {title: "Granted By"}}}
+		for _, r := range got.Rights {
+			by := r.Binding.Name
+			if r.Binding.Namespace != "" {
+				by = r.Binding.Namespace + "/" + by
+			}
+			t.rows = append(t.rows, []string{
+				comma(r.Verbs), comma(r.Resources), comma(r.ResourceNames), r.LabelSelector,
+				fmt.Sprintf("%s %s (%s %s)", r.Binding.Type, by, r.Role.Type, r.Role.Name),
+			})
+		}
+		return t, nil
+	})
+}
+
+// rulesText returns rules in short: get,list checks (name a,b); delete events (region == eu).
+func rulesText(rules []resource.Rule) string {
+	var out []string
+	for _, r := range rules {
+		text := comma(r.Verbs) + " " + comma(r.Resources)
+		var limits []string
+		if len(r.ResourceNames) > 0 {
+			limits = append(limits, "name "+comma(r.ResourceNames))
+		}
+		if r.LabelSelector != "" {
+			limits = append(limits, r.LabelSelector)
+		}
+		if len(limits) > 0 {
+			text += " (" + strings.Join(limits, "; ") + ")"
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, "; ")
+}
+
+// roleRules shows the rules of a list of roles.
+var roleRules = &addition{
+	title: "Allows",
+	list: func(context.Context, *client.Client, string, client.ListOptions) (cells, error) {
+		return func(raw json.RawMessage) string {
+			r, err := decode[role](raw)
+			if err != nil {
+				return ""
+			}
+			return rulesText(r.Rules)
+		}, nil
+	},
+	one: noLine,
+}
+
+// boundRules shows what the roles of a list of bindings allow, as far as the user may list roles.
+var boundRules = &addition{
+	title: "Allows",
+	list: func(ctx context.Context, c *client.Client, namespace string, _ client.ListOptions) (cells, error) {
+		texts := map[string]string{} // by type, namespace and name
+		for r, err := range client.All(ctx, c, client.ClusterRoles, "", client.ListOptions{}) {
+			if errors.Is(err, client.ErrDenied) {
+				break
+			}
+			if err != nil {
+				return nil, err
+			}
+			texts["ClusterRole//"+r.Metadata.Name] = rulesText(r.Rules)
+		}
+		for r, err := range client.All(ctx, c, client.Roles, namespace, client.ListOptions{}) {
+			if errors.Is(err, client.ErrDenied) {
+				break
+			}
+			if err != nil {
+				return nil, err
+			}
+			texts["Role/"+r.Metadata.Namespace+"/"+r.Metadata.Name] = rulesText(r.Rules)
+		}
+		return func(raw json.RawMessage) string {
+			b, err := decode[roleBinding](raw)
+			if err != nil {
+				return ""
+			}
+			if b.RoleRef.Type == "ClusterRole" {
+				return texts["ClusterRole//"+b.RoleRef.Name]
+			}
+			return texts["Role/"+b.Metadata.Namespace+"/"+b.RoleRef.Name]
+		}, nil
+	},
+	one: noLine,
+}
+
+func noLine(context.Context, *client.Client, string, string) (string, error) { return "", nil }

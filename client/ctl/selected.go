@@ -1,0 +1,304 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// selection says which objects an action is on, in place of their names.
+type selection struct {
+	fieldSelector, labelSelector string
+	all, everywhere              bool
+	dryRun, skipConfirm          bool
+}
+
+func (b *selection) flags(cmd *cobra.Command, k *kind) {
+	f := cmd.Flags()
+	f.StringVar(&b.fieldSelector, "field-selector", "", "all "+k.words()+" whose fields match, in place of a name")
+	f.StringVar(&b.labelSelector, "label-selector", "", "all "+k.words()+" whose labels match, in place of a name")
+	f.BoolVar(&b.all, "all", false, "all "+k.words()+" of the namespace")
+	f.BoolVar(&b.everywhere, "all-namespaces", false, "with a selector or --all: in all namespaces")
+	f.BoolVar(&b.dryRun, "dry-run", false, "with a selector or --all: only list what would be done")
+	if f.Lookup("skip-confirm") == nil {
+		f.BoolVar(&b.skipConfirm, "skip-confirm", false, "with a selector or --all: do not ask for confirmation")
+	}
+}
+
+func (b *selection) used() bool {
+	return b.fieldSelector != "" || b.labelSelector != "" || b.all || b.everywhere || b.dryRun
+}
+
+// action is what a bulk request does to each object, in words for people.
+type action struct {
+	name         string // as in the API
+	verb, done   string // resolve, Resolved
+	alone        []string
+	fill         func(*client.BulkRequest) error // the rest of the request; nil for nothing
+	onlySelected bool                            // there is no command for one name
+}
+
+// bySelector lets a command for one object also act on all that a selector selects. Flags in alone are only for one.
+func bySelector(cmd *cobra.Command, k *kind, do action) *cobra.Command {
+	var b selection
+	one, arguments := cmd.RunE, cmd.Args
+	b.flags(cmd, k)
+	cmd.Args = func(cmd *cobra.Command, words []string) error {
+		if b.used() && !do.onlySelected {
+			return args()(cmd, words)
+		}
+		return arguments(cmd, words)
+	}
+	cmd.RunE = func(cmd *cobra.Command, words []string) error {
+		if !b.used() && !do.onlySelected {
+			return one(cmd, words)
+		}
+		if b.fieldSelector == "" && b.labelSelector == "" && !b.all {
+			return hintUsage(cmd, errors.New("set --field-selector, --label-selector or --all"))
+		}
+		for _, name := range do.alone {
+			if cmd.Flags().Changed(name) {
+				return hintUsage(cmd, fmt.Errorf("--%s is only for one %s, not for a selector", name, k.word()))
+			}
+		}
+		if f := cmd.Flags().Lookup("skip-confirm"); f != nil {
+			b.skipConfirm = f.Value.String() == "true"
+		}
+		return run(func(ctx context.Context, s *invocation, _ []string) error {
+			in := &client.BulkRequest{
+				Resource: k.Plural, Action: do.name, FieldSelector: b.fieldSelector, LabelSelector: b.labelSelector, All: b.all,
+			}
+			if do.fill != nil {
+				if err := do.fill(in); err != nil {
+					return err
+				}
+			}
+			return s.bulk(ctx, k, &b, do, in)
+		})(cmd, words)
+	}
+	if !do.onlySelected {
+		cmd.Long += fmt.Sprintf("\n\nWith --field-selector, --label-selector or --all in place of a name, %s all %s that match, after a question "+
+			"with\ntheir number.", do.verb, k.words())
+	}
+	example := k.prefix() + ".labels.region == eu"
+	if k.Type == client.Events.Type {
+		example = "event.check.name == disk"
+	}
+	name, _, _ := strings.Cut(cmd.Use, " ")
+	if !do.onlySelected {
+		cmd.Example += fmt.Sprintf("\n  lapwing %s %s --field-selector '%s' --dry-run", k.Command, name, example)
+	}
+	return cmd
+}
+
+// prefix begins the names of a kind's fields in selectors.
+func (k *kind) prefix() string {
+	if k.Type == client.Silences.Type {
+		return "silenced"
+	}
+	return k.Command
+}
+
+// bulk counts what is selected, asks, and does it.
+func (s *invocation) bulk(ctx context.Context, k *kind, b *selection, do action, in *client.BulkRequest) error {
+	namespace, place := s.namespace, fmt.Sprintf("in namespace %q", s.namespace)
+	if b.everywhere {
+		namespace, place = "", "in all namespaces"
+	}
+	try := *in
+	try.DryRun = true
+	would, err := s.client.Bulk(ctx, namespace, &try, nil)
+	if err != nil {
+		return err
+	}
+	if would.Matched == 0 {
+		return s.nothing(ctx, k, namespace, true)
+	}
+	if b.dryRun {
+		for _, o := range would.Objects {
+			if o.Result == "would" {
+				fmt.Fprintf(s.out, "Would %s %s\n", do.verb, objectName(&o, b.everywhere))
+			}
+		}
+		if more := would.Matched - len(would.Objects); more > 0 {
+			fmt.Fprintf(s.out, "and %d more\n", more)
+		}
+		return s.notDone(do, would, b.everywhere)
+	}
+	if would.Done == 0 {
+		return s.notDone(do, would, b.everywhere)
+	}
+	if !b.skipConfirm {
+		yes, err := s.confirm(fmt.Sprintf("%s %s %s?", sentence(do.verb), k.counted(would.Done), place))
+		if err != nil {
+			return err
+		}
+		if !yes {
+			fmt.Fprintln(s.out, "Canceled")
+			return nil
+		}
+	}
+	shown := false
+	did, err := s.client.Bulk(ctx, namespace, in, func(r *client.BulkReport) {
+		if isTerminal(s.errOut) {
+			fmt.Fprintf(s.errOut, "\r%s %d of %d", do.done, r.Done, would.Done)
+			shown = true
+		}
+	})
+	if shown {
+		fmt.Fprintln(s.errOut)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.out, "%s %s\n", do.done, k.counted(did.Done))
+	return s.notDone(do, did, b.everywhere)
+}
+
+// notDone names the objects on which the action failed, or would fail.
+func (s *invocation) notDone(do action, r *client.BulkReport, everywhere bool) error {
+	for _, o := range r.Objects {
+		if o.Result != "would" {
+			fmt.Fprintf(s.errOut, "%s: %s\n", objectName(&o, everywhere), printable(o.Error))
+		}
+	}
+	if n := r.Denied + r.Failed; n > 0 {
+		return fmt.Errorf("%s: %d of %d refused by your roles, %d failed", do.verb, r.Denied, r.Matched, r.Failed)
+	}
+	return nil
+}
+
+func objectName(o *client.BulkObject, everywhere bool) string {
+	if everywhere {
+		return printable(o.Namespace + "/" + o.Name)
+	}
+	return printable(o.Name)
+}
+
+// counted returns a number with the kind's word: 1 event, 3 events.
+func (k *kind) counted(n int) string {
+	if n == 1 {
+		return "1 " + k.word()
+	}
+	return fmt.Sprint(n, " ", k.words())
+}
+
+func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
+
+func silenceEventsCommand(k *kind) *cobra.Command {
+	var expire, reason string
+	var onResolve bool
+	cmd := &cobra.Command{
+		Use:   "silence",
+		Short: "silence all events that a selector selects",
+		Long: `Silence each event that a selector selects, after a question with their number. Each gets a silence of its own, for this
+check of this entity. To silence also events that come later, use 'lapwing silenced create' with selectors. To end
+silences, use 'lapwing silenced delete' with a selector.`,
+		Example: `  lapwing event silence --field-selector 'event.check.name == disk' --expire 2h --reason 'moving disks'
+  lapwing silenced delete --field-selector 'silenced.reason == "moving disks"'`,
+		Args: args(),
+	}
+	f := cmd.Flags()
+	f.StringVarP(&expire, "expire", "e", "", "duration of the silences in seconds, or with a unit like 2h (default no end)")
+	f.StringVarP(&reason, "reason", "r", "", "reason, for other people to read")
+	f.BoolVarP(&onResolve, "expire-on-resolve", "x", false, "end each silence when its event resolves")
+	return bySelector(cmd, k, action{
+		name: "silence", verb: "silence", done: "Silenced", onlySelected: true,
+		fill: func(in *client.BulkRequest) (err error) {
+			in.Reason, in.ExpireOnResolve = reason, onResolve
+			if expire != "" {
+				in.Expire, err = parseLength("expire", expire)
+			}
+			return err
+		},
+	})
+}
+
+// labelled reports whether the labels of many of a kind's resources can be set at once.
+func (k *kind) labelled() bool {
+	return k.Namespaced && k.Group == resource.CoreV2 && !k.Singleton && k.Type != client.Events.Type && k.Type != client.Silences.Type
+}
+
+func labelCommand(k *kind) *cobra.Command {
+	labels := map[string]*string{}
+	cmd := &cobra.Command{
+		Use:   "label KEY=VALUE… KEY-…",
+		Short: "set or remove labels of all " + k.words() + " that a selector selects",
+		Long: "Set labels (KEY=VALUE) or remove them (KEY-), of all " + k.words() + " that a selector selects, after a question with their\n" +
+			"number.",
+		Example: fmt.Sprintf("  lapwing %s label team=web old- --field-selector '%s.name == %s'", k.Command, k.prefix(), k.example),
+		Args: func(cmd *cobra.Command, words []string) error {
+			if len(words) == 0 {
+				return hintUsage(cmd, errors.New("name labels to set (KEY=VALUE) or to remove (KEY-)"))
+			}
+			for _, word := range words {
+				key, value, set := strings.Cut(word, "=")
+				if set && key != "" {
+					labels[key] = &value
+					continue
+				}
+				if key, remove := strings.CutSuffix(word, "-"); remove && key != "" && !set {
+					labels[key] = nil
+					continue
+				}
+				return hintUsage(cmd, fmt.Errorf("%q is neither KEY=VALUE nor KEY-", word))
+			}
+			return nil
+		},
+	}
+	return bySelector(cmd, k, action{
+		name: "label", verb: "label", done: "Labelled", onlySelected: true,
+		fill: func(in *client.BulkRequest) error {
+			in.Labels = maps.Clone(labels)
+			return nil
+		},
+	})
+}
+
+// nothing says that a list is empty: because its namespace does not exist, which is an error, or because nothing matches.
+func (s *invocation) nothing(ctx context.Context, k *kind, namespace string, selected bool) error {
+	if k.Namespaced {
+		if err := s.knownNamespace(ctx, namespace); err != nil {
+			return err
+		}
+	}
+	if selected {
+		fmt.Fprintf(s.errOut, "no %s match\n", k.words())
+	}
+	return nil
+}
+
+// knownNamespace returns an error if a namespace does not exist and the user may know that. A list of a missing namespace
+// is empty, as in Sensu, and looks like good news.
+func (s *invocation) knownNamespace(ctx context.Context, namespace string) error {
+	if namespace == "" {
+		return nil
+	}
+	if _, err := client.Get(ctx, s.client, client.Namespaces, "", namespace); !errors.Is(err, client.ErrNotFound) {
+		return nil // it is there, or the user may not know
+	}
+	var names []string
+	for one, err := range client.All(ctx, s.client, client.Namespaces, "", client.ListOptions{ChunkSize: defaultChunkSize}) {
+		if err != nil {
+			return nil
+		}
+		names = append(names, one.Name)
+	}
+	if slices.Contains(names, namespace) {
+		return nil // made in between
+	}
+	err := fmt.Errorf("namespace %q not found", namespace)
+	if near := optionerr.Nearest(namespace, names); near != "" {
+		return fmt.Errorf("%w: did you mean %q?", err, near)
+	}
+	return hint(err, "See 'lapwing namespace list' for the existing ones.")
+}
