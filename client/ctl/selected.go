@@ -40,14 +40,15 @@ func (b *selection) used() bool {
 
 // action is what a bulk request does to each object, in words for people.
 type action struct {
-	name         string // as in the API
-	verb, done   string // resolve, Resolved
-	alone        []string
+	name         string                          // as in the API
+	verb, done   string                          // resolve, Resolved
+	alone        []string                        // flags that are only for one object
+	example      string                          // more flags of the example
 	fill         func(*client.BulkRequest) error // the rest of the request; nil for nothing
 	onlySelected bool                            // there is no command for one name
 }
 
-// bySelector lets a command for one object also act on all that a selector selects. Flags in alone are only for one.
+// bySelector lets a command for one object also act on all that a selector selects.
 func bySelector(cmd *cobra.Command, k *kind, do action) *cobra.Command {
 	var b selection
 	one, arguments := cmd.RunE, cmd.Args
@@ -95,7 +96,7 @@ func bySelector(cmd *cobra.Command, k *kind, do action) *cobra.Command {
 	}
 	name, _, _ := strings.Cut(cmd.Use, " ")
 	if !do.onlySelected {
-		cmd.Example += fmt.Sprintf("\n  lapwing %s %s --field-selector '%s' --dry-run", k.Command, name, example)
+		cmd.Example += fmt.Sprintf("\n  lapwing %s %s --field-selector '%s'%s --dry-run", k.Command, name, example, do.example)
 	}
 	return cmd
 }

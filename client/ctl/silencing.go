@@ -266,6 +266,7 @@ the check passes, and that result reaches the handlers. A second acknowledgement
 	completeNames(cmd, k)
 	return bySelector(cmd, k, action{
 		name: "acknowledge", verb: "acknowledge", done: "Acknowledged", alone: []string{"labels"},
+		example: " --comment 'on it'",
 		fill: func(in *client.BulkRequest) (err error) {
 			in.Reason = comment
 			if expire != "" {
