@@ -56,6 +56,10 @@ func TestBulkEvents(t *testing.T) {
 		}
 		return len(events)
 	}
+	s.do(http.MethodPost, bulkPath, `{"resource":"events","action":"resolve","field_selector":"event.check.stat == 2"}`).
+		refuses(400, codeInvalid, `unknown field "event.check.stat" in field selector: did you mean "event.check.state"?`)
+	s.do(http.MethodPost, bulkPath, `{"resource":"checks","action":"delete","field_selector":"event.check.name == x"}`).
+		refuses(400, codeInvalid, `unknown field "event.check.name" in field selector: did you mean "check.name"?`)
 	report := f(`{"resource":"events","action":"resolve","field_selector":"event.check.status == 2","dry_run":true}`, "4 4 0 0")
 	if len(report.Objects) != 4 || report.Objects[0].Result != "would" || failing() != 8 {
 		t.Errorf("dry run: %+v; %d fail", report, failing())

@@ -1,11 +1,11 @@
 // Package selector decides which resources a list contains. A selector is text in Sensu's grammar, extended by or, not,
 // parentheses, regular expressions, and comparison of numbers and times; docs/selectors.md has the grammar.
 //
-// The API parses a request's selectors (Names.Parse, which refuses fields that a kind does not have) and calls Match for each resource, seen through Fields. State
-// evaluates one over hundreds of thousands of events: it computes each term (Terms) once per different value in memory,
-// and combines the answers (Decide). Roles that are limited by labels, silences and aggregates use selectors too. A
-// Selector never changes and is safe for concurrent use; a nil one selects everything. Which resources a reader may see
-// is up to package auth.
+// The API parses a request's selectors (Names.Parse, which refuses fields that a kind does not have) and calls Match for
+// each resource, seen through Fields. State evaluates one over hundreds of thousands of events: it computes each term
+// (Terms) once per different value in memory, and combines the answers (Decide). Roles that are limited by labels,
+// silences and aggregates use selectors too. A Selector never changes and is safe for concurrent use; a nil one selects
+// everything. Which resources a reader may see is up to package auth.
 package selector
 
 import (
