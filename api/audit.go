@@ -4,10 +4,10 @@ import (
 	"context"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/audit"
+	"github.com/lapwing-monitoring/lapwing/internal/duration"
 )
 
 // AuditLog has the recorded changes. *audit.Log implements it.
@@ -99,12 +99,7 @@ func instant(s string, now time.Time) (time.Time, error) {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil && n >= 0 && n < 1<<40 {
 		return time.Unix(n, 0), nil
 	}
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		if n, err := strconv.ParseUint(days, 10, 15); err == nil {
-			return now.Add(-time.Duration(n) * 24 * time.Hour), nil
-		}
-	}
-	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+	if d, err := duration.Parse(s); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
 	return time.Time{}, invalid("%q is no time: it must be in RFC 3339, in Unix seconds, or how long ago, as in 2h or 30d", s)

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/duration"
 )
 
 // configCommand has the commands about the client's own files.
@@ -29,7 +29,7 @@ func configCommand() *cobra.Command {
 			return nil
 		}),
 		setConfigCommand("timeout", "DURATION", "time to wait for an answer", "30s", func(f *files, word string) error {
-			d, err := time.ParseDuration(word)
+			d, err := duration.Parse(word)
 			if err != nil || d <= 0 {
 				return fmt.Errorf("%q is not a duration such as 15s", word)
 			}

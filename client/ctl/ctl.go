@@ -15,12 +15,14 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/duration"
 )
 
 const groupID = "client"
@@ -77,7 +79,7 @@ func globalFlags() *pflag.FlagSet {
 	f.String("api-url", "", "URL of the API, for example http://127.0.0.1:8080; of several backends with commas between")
 	f.String("api-key", "", "API key to use instead of a user's tokens")
 	f.String("namespace", "", `namespace of the command (default "default")`)
-	f.Duration("timeout", client.DefaultTimeout, "time to wait for each answer")
+	f.Var(duration.New(client.DefaultTimeout, new(time.Duration)), "timeout", "time to wait for each answer")
 	f.String("config-dir", "", `directory of the client's files (default "`+defaultDirHelp+`")`)
 	f.String("trusted-ca-file", "", "certificate authorities to trust (PEM file)")
 	f.Bool("insecure-skip-tls-verify", false, "do not verify the server's certificate (dangerous)")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.uber.org/goleak"
 
 	"github.com/lapwing-monitoring/lapwing/client/ctl"
@@ -126,6 +127,30 @@ func TestHelp(t *testing.T) {
 	}
 	if count < 25 {
 		t.Errorf("only %d commands", count)
+	}
+}
+
+// TestDays: each flag that takes a time understands days and weeks.
+func TestDays(t *testing.T) {
+	count := 0
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Value.Type() != "duration" {
+				return
+			}
+			count++
+			if err := f.Value.Set("1d12h"); err != nil || f.Value.String() != "36h0m0s" {
+				t.Errorf("%s --%s=1d12h: %s, %v", cmd.CommandPath(), f.Name, f.Value, err)
+			}
+		})
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRoot())
+	if count < 5 {
+		t.Errorf("only %d flags take a time", count)
 	}
 }
 

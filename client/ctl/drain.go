@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lapwing-monitoring/lapwing/internal/duration"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -51,7 +52,7 @@ at --api-url; all members of a cluster pass the request on to the one that --mem
 			return s.awaitDrain(ctx, member, d)
 		}),
 	}
-	cmd.Flags().DurationVar(&over, "over", 30*time.Second, "time over which the agents leave, in whole seconds; 0 for all at once")
+	cmd.Flags().Var(duration.New(30*time.Second, &over), "over", "time over which the agents leave, in whole seconds; 0 for all at once")
 	cmd.Flags().StringVar(&member, "member", "", "name of the member to drain (default the backend at --api-url)")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until all agents have left")
 	cmd.Flags().BoolVar(&undo, "undo", false, "end the drain: accept agents again")

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/duration"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -121,7 +122,7 @@ begun to fail, and for each entity the changes of its status. Nothing is stored 
 			return s.printPlain(raw, s.showMetricPreview)
 		}),
 	}
-	cmd.Flags().DurationVar(&last, "last", 6*time.Hour, "how far back to look")
+	cmd.Flags().Var(duration.New(6*time.Hour, &last), "last", "how far back to look")
 	completeNames(cmd, k)
 	formatFlag(cmd)
 	return cmd

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/duration"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -34,7 +35,7 @@ type orphanFlags struct {
 func (f *orphanFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.all, "all-namespaces", false, "orphans of all namespaces")
 	cmd.Flags().StringVar(&f.Missing, "missing", "", "only orphans without this definition: entity or check")
-	cmd.Flags().DurationVar(&f.OlderThan, "older-than", time.Minute, "only orphans that have not changed for this time")
+	cmd.Flags().Var(duration.New(time.Minute, &f.OlderThan), "older-than", "only orphans that have not changed for this time")
 }
 
 func (f *orphanFlags) namespace(s *invocation) string {

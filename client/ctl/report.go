@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/duration"
 )
 
 const formatHTML = "html"
@@ -340,11 +341,7 @@ func moment(text string, now time.Time) (time.Time, bool) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, true
 	}
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 15)
-		return now.Add(-time.Duration(n) * 24 * time.Hour), err == nil
-	}
-	d, err := time.ParseDuration(text)
+	d, err := duration.Parse(text)
 	return now.Add(-d), err == nil && d >= 0
 }
 

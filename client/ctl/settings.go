@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/duration"
 )
 
 var errNoURL = errors.New("no API URL is defined")
@@ -96,7 +97,7 @@ func resolve(cmd *cobra.Command) (*settings, error) {
 		}
 	}
 	if v, name := lookup(cmd, "timeout"); v != "" {
-		if s.timeout, err = time.ParseDuration(v); err != nil {
+		if s.timeout, err = duration.Parse(v); err != nil {
 			return nil, fmt.Errorf("%s: %q is not a duration such as 15s", name, v)
 		}
 	}

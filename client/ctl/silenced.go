@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/duration"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -329,9 +330,9 @@ func parseExpire(text string) (int64, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, nil
 	}
-	d, err := time.ParseDuration(text)
+	d, err := duration.Parse(text)
 	if err != nil {
-		return 0, fmt.Errorf("expire %q is neither a number of seconds nor a time such as 2h", text)
+		return 0, fmt.Errorf("expire %q is neither a number of seconds nor a time such as 2h or 1d12h", text)
 	}
 	return int64(d / time.Second), nil
 }

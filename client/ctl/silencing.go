@@ -93,7 +93,7 @@ func (e *silencedExtras) write(body map[string]any) error {
 func parseLength(what, text string) (int64, error) {
 	n, err := parseExpire(text)
 	if err != nil || n <= 0 {
-		return 0, fmt.Errorf("%s %q is neither a number of seconds nor a time such as 2h", what, text)
+		return 0, fmt.Errorf("%s %q is neither a number of seconds nor a time such as 2h or 1d12h", what, text)
 	}
 	return n, nil
 }

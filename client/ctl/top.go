@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/duration"
 )
 
 // incidentField selects the events that top lists.
@@ -78,7 +79,7 @@ the output is not a terminal, one view is printed after one interval.`,
 	f := cmd.Flags()
 	f.BoolVar(&all, "all-namespaces", false, "show incidents of all namespaces")
 	f.BoolVar(&once, "once", false, "print one view and exit")
-	f.DurationVar(&every, "interval", 2*time.Second, "time between two updates")
+	f.Var(duration.New(2*time.Second, &every), "interval", "time between two updates")
 	f.StringVar(&opts.FieldSelector, "field-selector", "", "only incidents whose fields match, for example 'event.check.name == disk'")
 	f.StringVar(&opts.LabelSelector, "label-selector", "", "only incidents whose labels match, for example 'region == eu'")
 	return cmd

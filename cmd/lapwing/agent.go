@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lapwing-monitoring/lapwing/agent"
+	"github.com/lapwing-monitoring/lapwing/internal/duration"
 	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
@@ -179,8 +180,8 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 		"seconds between pings of the backend; 0 for the default")
 	p.IntVar(&f.heartbeatTimeout, "backend-heartbeat-timeout", seconds(o.HeartbeatTimeout),
 		"seconds without an answer until the connection is given up; 0 for the default")
-	p.DurationVar(&o.RetryMin, "retry-min", o.RetryMin, "first pause before connecting again; 0 for the default")
-	p.DurationVar(&o.RetryMax, "retry-max", o.RetryMax, "longest pause before connecting again; 0 for the default")
+	p.Var(duration.New(o.RetryMin, &o.RetryMin), "retry-min", "first pause before connecting again; 0 for the default")
+	p.Var(duration.New(o.RetryMax, &o.RetryMax), "retry-max", "longest pause before connecting again; 0 for the default")
 	p.Float64Var(&o.RetryMultiplier, "retry-multiplier", o.RetryMultiplier,
 		"factor by which the pause before connecting again grows, 1 or more; 0 for the default")
 	p.IntVar(&o.MaxConcurrency, "max-concurrent-checks", o.MaxConcurrency, "checks running at the same time; more wait")
@@ -188,11 +189,11 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 		"events kept while no backend acknowledges them; then the oldest of the same check go first")
 	p.IntVar(&o.BufferBytes, "buffer-bytes", 256<<20,
 		"bytes of events kept while no backend acknowledges them; in memory alone 64 MiB at most")
-	p.DurationVar(&o.BufferAge, "buffer-age", 24*time.Hour,
+	p.Var(duration.New(24*time.Hour, &o.BufferAge), "buffer-age",
 		"how old events may become that no backend acknowledges; 0 for no bound")
 	p.BoolVar(&f.noSpool, "disable-spool", false,
 		"keep events that wait for a backend, and the schedule, in memory only instead of --cache-dir")
-	p.DurationVar(&o.BatchDelay, "batch-delay", o.BatchDelay, "how long the result of a check that stays OK may wait "+
+	p.Var(duration.New(o.BatchDelay, &o.BatchDelay), "batch-delay", "how long the result of a check that stays OK may wait "+
 		"for others to travel with; 0 for not at all")
 	p.StringVar(&o.CacheDir, "cache-dir", defaultAgentCache, "directory for assets and what built-in collectors remember")
 	p.BoolVar(&o.DisableAssets, "disable-assets", false, "refuse checks that need runtime assets")
@@ -227,7 +228,7 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	p.StringToStringVar(&o.KeepaliveAnnotations, "keepalive-check-annotations", nil, "annotations of keepalive events")
 	p.BoolVar(&o.DetectCloud, "detect-cloud-provider", false,
 		"report the cloud provider this host is in (EC2, GCP or Azure)")
-	p.DurationVar(&o.MaxSession, "max-session-length", 0, "connect anew after half to the whole of this time; 0 for never")
+	p.Var(duration.New(0, &o.MaxSession), "max-session-length", "connect anew after half to the whole of this time; 0 for never")
 	p.BoolVar(&o.InOrder, "backend-in-order", false, "prefer the backends named first, instead of spreading over all")
 	p.StringVar(&f.id, "id", "", "old name of --name")
 	p.Uint32Var(&f.oldTimeout, "keepalive-timeout", 0, "old name of --keepalive-warning-timeout; 0 for that")

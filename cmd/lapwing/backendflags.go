@@ -8,6 +8,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/backend"
 	"github.com/lapwing-monitoring/lapwing/eventfile"
 	"github.com/lapwing-monitoring/lapwing/intake"
+	"github.com/lapwing-monitoring/lapwing/internal/duration"
 )
 
 const (
@@ -57,17 +58,17 @@ func postgresFlags(f *pflag.FlagSet, o *backend.Postgres) {
 	f.StringVar(&o.DSN, "postgres-dsn", o.DSN,
 		"PostgreSQL database that gets a copy of events for history and reports: a URL, or keywords with values; without it "+
 			"the definition PostgresConfig names one, if there is one")
-	f.DurationVar(&o.Events, "postgres-events-retention", o.Events, "how long PostgreSQL keeps events; 0 for ever")
-	f.DurationVar(&o.Changes, "postgres-changes-retention", o.Changes, "how long PostgreSQL keeps changes of state; 0 for ever")
-	f.DurationVar(&o.Notifications, "postgres-notifications-retention", o.Notifications,
+	f.Var(duration.New(o.Events, &o.Events), "postgres-events-retention", "how long PostgreSQL keeps events; 0 for ever")
+	f.Var(duration.New(o.Changes, &o.Changes), "postgres-changes-retention", "how long PostgreSQL keeps changes of state; 0 for ever")
+	f.Var(duration.New(o.Notifications, &o.Notifications), "postgres-notifications-retention",
 		"how long PostgreSQL keeps notifications; 0 for ever")
 	f.IntVar(&o.PoolSize, "postgres-pool-size", o.PoolSize,
 		"connections to PostgreSQL for reports, at most; pool_size of a definition PostgresConfig has priority unless it is 0")
 	f.Int64Var(&o.Journal.MaxBytes, "postgres-journal-bytes", o.Journal.MaxBytes,
 		"disk for changes that PostgreSQL does not have yet, in bytes; above it the oldest are given up")
-	f.DurationVar(&o.Journal.Keep, "postgres-journal-keep", o.Journal.Keep,
+	f.Var(duration.New(o.Journal.Keep, &o.Journal.Keep), "postgres-journal-keep",
 		"how long changes stay on disk that PostgreSQL has: after a fail-over to a standby it may have less")
-	f.DurationVar(&o.Writer.Interval, "postgres-write-interval", o.Writer.Interval, "least time between two transactions in PostgreSQL")
+	f.Var(duration.New(o.Writer.Interval, &o.Writer.Interval), "postgres-write-interval", "least time between two transactions in PostgreSQL")
 	f.IntVar(&o.Writer.Share, "postgres-catch-up-share", o.Writer.Share,
 		"part of its time that the writer of PostgreSQL works while it catches up, in percent")
 }
@@ -115,7 +116,7 @@ func apiFlags(f *pflag.FlagSet, o *backend.Options) {
 		"address of the HTTP API and the web page")
 	f.Int64Var(&o.API.RequestLimit, "api-request-limit", o.API.RequestLimit,
 		"largest body of an API request, in bytes; 0 for the default")
-	f.DurationVar(&o.APIWriteTimeout, "api-write-timeout", o.APIWriteTimeout,
+	f.Var(duration.New(o.APIWriteTimeout, &o.APIWriteTimeout), "api-write-timeout",
 		"longest time to answer an API request; 0 for the default")
 	f.IntVar(&o.APIConns.Max, "api-max-connections", o.APIConns.Max,
 		"connections to the HTTP API; 0 for what the limit of open files allows")
@@ -123,13 +124,13 @@ func apiFlags(f *pflag.FlagSet, o *backend.Options) {
 		"connections to the HTTP API from one address; 0 for half of --api-max-connections")
 	f.BoolVar(&o.API.MetricsAuth, "metrics-auth", o.API.MetricsAuth,
 		"refuse /metrics without a token or API key that may get the resource metrics")
-	f.DurationVar(&o.API.DefaultSilence, "default-silenced-expiry-time", o.API.DefaultSilence,
+	f.Var(duration.New(o.API.DefaultSilence, &o.API.DefaultSilence), "default-silenced-expiry-time",
 		"how long a silence without an end lasts; 0 for until it is deleted")
-	f.DurationVar(&o.API.MaxSilence, "max-silenced-expiry-time-allowed", o.API.MaxSilence,
+	f.Var(duration.New(o.API.MaxSilence, &o.API.MaxSilence), "max-silenced-expiry-time-allowed",
 		"longest time from a silence's making to its end; 0 for any")
 	f.StringVar(&o.Audit.File, "audit-log-file", o.Audit.File,
 		"file for a line of JSON for each change that a user makes through the API; none if empty")
-	f.DurationVar(&o.Audit.MaxAge, "audit-log-age", o.Audit.MaxAge, "how long the audit log keeps entries")
+	f.Var(duration.New(o.Audit.MaxAge, &o.Audit.MaxAge), "audit-log-age", "how long the audit log keeps entries")
 }
 
 // agentPortFlags are about agents' connections and what agents may do.
@@ -142,20 +143,20 @@ func agentPortFlags(f *pflag.FlagSet, o *backend.Options) {
 	f.IntVar(&s.MaxPerAddress, "agent-max-connections-per-address", s.MaxPerAddress,
 		"connections of agents from one address; 0 for seven eighths of --agent-max-connections: a fleet may be behind "+
 			"one address")
-	f.DurationVar(&s.IdleTimeout, "agent-idle-timeout", s.IdleTimeout,
+	f.Var(duration.New(s.IdleTimeout, &s.IdleTimeout), "agent-idle-timeout",
 		"time without a byte from an agent after which its connection is closed; the agent is pinged after half of this "+
 			"time")
-	f.DurationVar(&s.MessageTimeout, "agent-message-timeout", s.MessageTimeout,
+	f.Var(duration.New(s.MessageTimeout, &s.MessageTimeout), "agent-message-timeout",
 		"longest time for a message of an agent to arrive")
 	f.Int64Var(&s.PartialBytes, "agent-partial-bytes", s.PartialBytes,
 		"bytes of agents' messages that have not arrived in whole or have to wait; at this bound the backend reads no "+
 			"more of messages of 64 KiB and more until there is room; 0 for 256 MiB, or an eighth of --memory-limit if "+
 			"that is less")
 	f.Int64Var(&s.MaxMessage, "agent-max-message", s.MaxMessage, "largest message of an agent, in bytes")
-	f.DurationVar(&s.Spread, "agent-spread", s.Spread,
+	f.Var(duration.New(s.Spread, &s.Spread), "agent-spread",
 		"time over which requests and acknowledgements to all agents are spread, up to 1m: longer costs less CPU and more "+
 			"latency; 0 for all at once")
-	f.DurationVar(&s.ReadDelay, "agent-read-delay", s.ReadDelay,
+	f.Var(duration.New(s.ReadDelay, &s.ReadDelay), "agent-read-delay",
 		"how long bytes of agents may wait in their sockets so that many sockets are read together, up to 100ms: longer "+
 			"costs less CPU and more latency; 0 for no delay")
 	f.IntVar(&s.SendQueue, "agent-queue", s.SendQueue,
@@ -171,10 +172,10 @@ func agentPortFlags(f *pflag.FlagSet, o *backend.Options) {
 		"let agents have the subscriptions of other entities (entity:NAME), and *, as Sensu does")
 	f.BoolVar(&o.API.AgentAccess, "agent-api-access", o.API.AgentAccess,
 		"let users of the group system:agents use the API as the group's roles say, as Sensu does")
-	f.DurationVar(&o.Intake.ProxyTTL, "proxy-entity-ttl", o.Intake.ProxyTTL,
+	f.Var(duration.New(o.Intake.ProxyTTL, &o.Intake.ProxyTTL), "proxy-entity-ttl",
 		"time without a result after which entities without an agent are removed, with their events, unless they have a "+
 			"ttl of their own; 0 for never")
-	f.DurationVar(&o.Housekeeper.OrphanTTL, "orphan-ttl", o.Housekeeper.OrphanTTL,
+	f.Var(duration.New(o.Housekeeper.OrphanTTL, &o.Housekeeper.OrphanTTL), "orphan-ttl",
 		"time without a result after which events are removed whose entity or check is no longer defined; 0 for never")
 }
 
@@ -206,9 +207,9 @@ func accessFlags(f *pflag.FlagSet, o *backend.Options) {
 		"password of the administrator to make at the first start; if empty, one is generated and printed once")
 	f.StringVar(&o.Admin.APIKey, "cluster-admin-api-key", o.Admin.APIKey,
 		"API key of the administrator to make at the first start, a UUID; none if empty")
-	f.DurationVar(&o.Auth.AccessLifetime, "access-token-lifetime", o.Auth.AccessLifetime,
+	f.Var(duration.New(o.Auth.AccessLifetime, &o.Auth.AccessLifetime), "access-token-lifetime",
 		"how long an access token is valid")
-	f.DurationVar(&o.Auth.RefreshLifetime, "refresh-token-lifetime", o.Auth.RefreshLifetime,
+	f.Var(duration.New(o.Auth.RefreshLifetime, &o.Auth.RefreshLifetime), "refresh-token-lifetime",
 		"how long an unused sign-in lasts")
 	f.StringVar(&o.JWTPrivateKeyFile, "jwt-private-key-file", o.JWTPrivateKeyFile,
 		"elliptic curve key (PEM) to sign access tokens with; the cluster's secret if empty")
@@ -217,7 +218,7 @@ func accessFlags(f *pflag.FlagSet, o *backend.Options) {
 	f.IntVar(&o.Auth.DirectoryGuesses, "directory-max-wrong-passwords", o.Auth.DirectoryGuesses,
 		"wrong passwords of one user in half an hour, 1 to 1000, that a directory (LDAP, AD) is asked about; keep it "+
 			"below the number that locks accounts there")
-	f.DurationVar(&o.Auth.GroupsAge, "provider-groups-age", o.Auth.GroupsAge,
+	f.Var(duration.New(o.Auth.GroupsAge, &o.Auth.GroupsAge), "provider-groups-age",
 		"how long groups from a directory or OpenID Connect provider count for the definitions of a user who does not "+
 			"sign in; at least 1h")
 	f.StringVar(&o.Auth.Hash, "password-hash", o.Auth.Hash,
@@ -228,28 +229,28 @@ func accessFlags(f *pflag.FlagSet, o *backend.Options) {
 func storageFlags(f *pflag.FlagSet, o *backend.Options) {
 	f.IntVar(&o.Log.Partitions, "event-log-partitions", o.Log.Partitions,
 		"partitions of the event log, 1 to 64, decided at the first start; 0 for one per two processors, at most 8")
-	f.DurationVar(&o.Log.FlushInterval, "event-log-flush-interval", o.Log.FlushInterval,
+	f.Var(duration.New(o.Log.FlushInterval, &o.Log.FlushInterval), "event-log-flush-interval",
 		"how long events gather before a commit: longer costs less CPU and more latency; 0 for 20ms, in a cluster or on NATS servers 50ms")
 	f.Uint64Var(&o.State.KeepLog, "event-log-keep-bytes", o.State.KeepLog,
 		"bytes of the event log to keep after their state is stored")
 	eventFileFlags(f, &o.EventFile)
 	f.Uint64Var(&o.Log.MinFree, "min-free-disk", o.Log.MinFree,
 		"free bytes on the disk below which the backend takes no events")
-	f.DurationVar(&o.State.WriteDelay, "state-write-delay", o.State.WriteDelay,
+	f.Var(duration.New(o.State.WriteDelay, &o.State.WriteDelay), "state-write-delay",
 		"how long a check's state waits for more results before it is written")
 	f.Uint64Var(&o.State.MaxDirty, "state-dirty-bytes", o.State.MaxDirty,
 		"bytes of events that may wait to be written; at this bound the oldest are written")
 	f.Uint64Var(&o.State.MaxReplay, "state-replay-bytes", o.State.MaxReplay,
 		"bytes of the event log that a restart may have to replay; at this bound the oldest waiting events are written")
-	f.DurationVar(&o.State.HistoryAge, "state-history-age", o.State.HistoryAge,
+	f.Var(duration.New(o.State.HistoryAge, &o.State.HistoryAge), "state-history-age",
 		"how long to keep the changes of each check's state; 0 for none")
-	f.DurationVar(&o.Trace.MaxAge, "trace-age", o.Trace.MaxAge,
+	f.Var(duration.New(o.Trace.MaxAge, &o.Trace.MaxAge), "trace-age",
 		"how long to keep traces, which say what happened to events")
 	f.Int64Var(&o.Trace.MaxBytes, "trace-bytes", o.Trace.MaxBytes,
 		"largest size of traces, in bytes before compression; at this bound the oldest are removed")
 	f.IntVar(&o.Trace.Sample, "trace-sample", o.Trace.Sample,
 		"trace one of this many events that are neither incident nor resolution; 0 for none of them")
-	f.DurationVar(&o.Notification.MaxAge, "notification-age", o.Notification.MaxAge,
+	f.Var(duration.New(o.Notification.MaxAge, &o.Notification.MaxAge), "notification-age",
 		"how long to keep the history of notifications: whom handlers told what, and with which result")
 	f.Int64Var(&o.Notification.MaxBytes, "notification-bytes", o.Notification.MaxBytes,
 		"largest size of the history of notifications, in bytes before compression; at this bound the oldest are removed")
@@ -265,7 +266,7 @@ func eventFileFlags(f *pflag.FlagSet, o *eventfile.Options) {
 		"encode the events for --event-log-file on half of the processors, and on two at least, instead of one")
 	f.Int64Var(&o.MaxBytes, "event-log-max-bytes", o.MaxBytes,
 		"size of --event-log-file, in bytes, at which it is renamed and another one begun; 0 for any size")
-	f.DurationVar(&o.MaxAge, "event-log-max-age", o.MaxAge,
+	f.Var(duration.New(o.MaxAge, &o.MaxAge), "event-log-max-age",
 		"age of --event-log-file at which it is renamed and another one begun; 0 for any age")
 	f.IntVar(&o.Keep, "event-log-keep", o.Keep, "renamed files of --event-log-file to keep")
 }
@@ -291,7 +292,7 @@ func handlerFlags(f *pflag.FlagSet, o *backend.Options) {
 		"assets fetched at once before --assets-rate-limit counts; 0 for the default")
 	f.Int64Var(&o.Mirror.MaxBytes, "assets-mirror-bytes", o.Mirror.MaxBytes,
 		"bytes of archives to keep for agents at most; 0 for none: agents fetch all from the origin")
-	f.DurationVar(&o.Mirror.MaxAge, "assets-mirror-age", o.Mirror.MaxAge,
+	f.Var(duration.New(o.Mirror.MaxAge, &o.Mirror.MaxAge), "assets-mirror-age",
 		"how long to keep an archive that no agent asks for")
 }
 

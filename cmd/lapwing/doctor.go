@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/client/doctor"
+	"github.com/lapwing-monitoring/lapwing/internal/duration"
 )
 
 // exitUnknown is the doctor's exit status when it could not look, as monitoring plugins have it.
@@ -89,7 +90,7 @@ of a check.`,
 	f.StringVar(&o.apiURL, "api-url", "", "URL of the backend's API (default http://127.0.0.1:8080)")
 	f.StringVar(&o.metricsURL, "metrics-url", "", "URL of its metrics, if they are not at /metrics there")
 	f.StringVar(&o.apiKey, "api-key", "", "API key for the metrics, if they are not public")
-	f.DurationVar(&o.interval, "interval", doctor.Interval, "time between two looks")
+	f.Var(duration.New(doctor.Interval, &o.interval), "interval", "time between two looks")
 	f.StringVar(&o.format, "format", "text", "text or json")
 	f.IntVarP(&o.count, "count", "n", 1, "reports to make; 0 goes on until Ctrl-C")
 	f.StringVar(&o.caFile, "trusted-ca-file", "", "PEM file of certificate authorities to trust")

@@ -166,7 +166,7 @@ func forgiving(f *pflag.Flag, bad *optionerr.List) pflag.Value {
 // aSize is a size in bytes with a unit of 1024, as other programs take it.
 var aSize = regexp.MustCompile(`^(\d{1,6})([KMG])i?B?$`)
 
-var aDuration = regexp.MustCompile(`^[-+]?(\d+(\.\d*)?(ns|us|µs|ms|s|m|h))+$`)
+var aDuration = regexp.MustCompile(`^[-+]?(\d+(\.\d*)?(ns|us|µs|ms|s|m|h|d|w))+$`)
 
 // plain says in plain words why a flag cannot have a value. Go's own words are for programmers.
 func plain(f *pflag.Flag, text string, err error) error {
@@ -185,7 +185,7 @@ func plain(f *pflag.Flag, text string, err error) error {
 	case "bool":
 		want = "true or false"
 	case "duration":
-		want = "a time such as 500ms, 15s, 5m or 12h"
+		want = "a time such as 500ms, 15s, 5m, 12h or 7d"
 		if aDuration.MatchString(text) {
 			return fmt.Errorf("%s is too long: the longest time is 100 years, 876000h", text)
 		}

@@ -93,6 +93,27 @@ func TestEachFlagRefusesBadValues(t *testing.T) {
 	}
 }
 
+// TestDays: each flag that takes a time understands days and weeks.
+func TestDays(t *testing.T) {
+	for _, p := range programs {
+		all := pflag.NewFlagSet("", pflag.ContinueOnError)
+		p.fresh().register(all)
+		count := 0
+		all.VisitAll(func(f *pflag.Flag) {
+			if f.Value.Type() != "duration" {
+				return
+			}
+			count++
+			if err := f.Value.Set("1w1d12h"); err != nil || f.Value.String() != "204h0m0s" {
+				t.Errorf("%s --%s=1w1d12h: %s, %v", p.name, f.Name, f.Value, err)
+			}
+		})
+		if count == 0 {
+			t.Errorf("%s: no flag takes a time", p.name)
+		}
+	}
+}
+
 var aboutZero = regexp.MustCompile(`\b0 for `)
 
 func TestHelpExplainsZero(t *testing.T) {

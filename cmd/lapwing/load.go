@@ -17,6 +17,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client/load"
 	"github.com/lapwing-monitoring/lapwing/client/load/report"
 	"github.com/lapwing-monitoring/lapwing/client/load/scenario"
+	"github.com/lapwing-monitoring/lapwing/internal/duration"
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
 
@@ -89,25 +90,25 @@ func (o *loadOptions) flags(f *pflag.FlagSet) {
 		"how many of the subscriptions each agent has; 0 is all")
 	f.IntVar(&o.cut, "scenario-subscriptions", 0,
 		"number of the scenario's subscriptions to use; there are more round-robin checks instead; 0 is all")
-	f.DurationVar(&o.group.Keepalive.Interval, "keepalive-interval", 20*time.Second, "time between keepalives")
-	f.DurationVar(&o.group.Keepalive.Warning, "keepalive-timeout", 120*time.Second,
+	f.Var(duration.New(20*time.Second, &o.group.Keepalive.Interval), "keepalive-interval", "time between keepalives")
+	f.Var(duration.New(120*time.Second, &o.group.Keepalive.Warning), "keepalive-timeout",
 		"silence after which the backend warns")
 	f.StringVar(&o.settings.Protocol, "protocol", load.ProtocolSensu, "sensu or lapwing")
 	f.IntVar(&o.checks.Count, "checks", 10,
 		"checks to create for the agents; 0 to use the existing ones; of a scenario, those with a number in their name")
-	f.DurationVar(&o.checks.Interval, "check-interval", 10*time.Second, "interval of these checks")
-	f.DurationVar(&o.settings.Duration, "duration", 0, "how long to measure; 0 is until Ctrl-C")
-	f.DurationVar(&o.settings.WarmUp, "warm-up", 15*time.Second, "time with all agents connected before measuring")
+	f.Var(duration.New(10*time.Second, &o.checks.Interval), "check-interval", "interval of these checks")
+	f.Var(duration.New(0, &o.settings.Duration), "duration", "how long to measure; 0 is until Ctrl-C")
+	f.Var(duration.New(15*time.Second, &o.settings.WarmUp), "warm-up", "time with all agents connected before measuring")
 	f.Float64Var(&o.settings.ConnectRate, "connect-rate", 1000, "agents to connect per second; 0 is no limit")
 	f.StringSliceVar(&o.sources, "source-addresses", nil, "addresses of this machine to connect from, in turn")
-	f.DurationVar(&o.settings.BatchDelay, "batch-delay", 0,
+	f.Var(duration.New(0, &o.settings.BatchDelay), "batch-delay",
 		"how long lapwing agents hold back the result of a check that stays OK, in whole seconds; real ones do so for 1s")
 	f.IntVar(&o.settings.EventBytes, "event-bytes", 799, "length of a check's output")
 	f.StringVar(&o.statuses, "statuses", "0", "how often a check has which status: 0=95,1=3,2=2")
 	f.Float64Var(&o.settings.FlapRate, "flap-rate", 0, "chance that a check's status is drawn anew, per result")
 	f.IntVar(&o.settings.MetricsPerEvent, "metrics", 0, "metric points in each event")
 	f.Float64Var(&o.settings.Churn, "churn", 0, "connections to end per second")
-	f.DurationVar(&o.settings.AckDelay, "ack-delay", 0,
+	f.Var(duration.New(0, &o.settings.AckDelay), "ack-delay",
 		"time from the arrival of a round-robin check's turn at an agent to the answer, to a precision of 10ms")
 	f.BoolVar(&o.settings.Receipts, "receipts", false,
 		"answer turns of round-robin checks with receipts instead of results (lapwing protocol only)")
@@ -122,8 +123,8 @@ func (o *loadOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.settings.Probes, "probes", 10, "additional agents, whose events are followed to the API and to a handler")
 	f.IntVar(&o.settings.Processes, "processes", 1, "processes to divide the agents among")
 	f.Uint64Var(&o.settings.Seed, "seed", 1, "the same seed gives the same results in the same order")
-	f.DurationVar(&o.retryMin, "retry-min", time.Second, "wait before connecting again; doubled up to --retry-max")
-	f.DurationVar(&o.retryMax, "retry-max", 4*time.Second, "longest wait before connecting again")
+	f.Var(duration.New(time.Second, &o.retryMin), "retry-min", "wait before connecting again; doubled up to --retry-max")
+	f.Var(duration.New(4*time.Second, &o.retryMax), "retry-max", "longest wait before connecting again")
 	f.BoolVar(&o.keep, "keep", false, "leave what the run has created, for a backend that is thrown away")
 	f.BoolVar(&o.noVerify, "no-verify", false, "do not compare, at the end, what the backend knows with what was sent")
 	f.StringVar(&o.logLevel, "log-level", "warn", "trace, debug, info, warn, error or fatal")

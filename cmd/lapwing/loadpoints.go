@@ -18,6 +18,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/client/load"
 	"github.com/lapwing-monitoring/lapwing/client/load/points"
+	"github.com/lapwing-monitoring/lapwing/internal/duration"
 )
 
 // loadPointsCommand sends Graphite points as a fleet does.
@@ -89,17 +90,17 @@ With --metrics-url the server's CPU time and memory are read from its Prometheus
 	f.StringVar(&o.Address, "address", "127.0.0.1:2003", "carbon's plaintext listener, HOST:PORT")
 	f.IntVar(&o.Hosts, "hosts", 1000, "number of hosts, each with one connection")
 	f.IntVar(&o.Metrics, "metrics", 250, "metrics of each host")
-	f.DurationVar(&o.Interval, "interval", 10*time.Second, "time between two values of a metric")
-	f.DurationVar(&o.Duration, "duration", time.Minute, "how long to send")
+	f.Var(duration.New(10*time.Second, &o.Interval), "interval", "time between two values of a metric")
+	f.Var(duration.New(time.Minute, &o.Duration), "duration", "how long to send")
 	f.BoolVar(&o.Unpaced, "unpaced", false, "send as fast as the server takes points; timestamps begin --ago and stay --interval apart, until they reach the present")
-	f.DurationVar(&o.Ago, "ago", time.Hour, "how long before now the timestamps of an --unpaced run begin")
+	f.Var(duration.New(time.Hour, &o.Ago), "ago", "how long before now the timestamps of an --unpaced run begin")
 	f.IntVar(&o.Senders, "senders", 8, "goroutines that send with --unpaced")
 	f.StringVar(&o.Prefix, "prefix", "load", "first node of the names")
 	f.IntVar(&o.Aggregates, "aggregates", 0, "sums over all hosts that the server computes, of the first metrics")
 	f.StringVar(&rules, "write-aggregation-rules", "",
 		"write the aggregation rules for --aggregates to this file, and end")
 	f.StringVar(&verify, "verify", "", "URL of the server's Graphite API: read all values back and compare them")
-	f.DurationVar(&settle, "settle", time.Second,
+	f.Var(duration.New(time.Second, &settle), "settle",
 		"time between the last point and --verify; with --aggregates two intervals and 5s by default")
 	f.StringVar(&metrics, "metrics-url", "", "URL of the server's Prometheus metrics, for its CPU and memory")
 	return cmd

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/client/load/queries"
+	"github.com/lapwing-monitoring/lapwing/internal/duration"
 	"github.com/lapwing-monitoring/lapwing/internal/plainfile"
 )
 
@@ -62,8 +63,8 @@ the time beside them. The exit status is 1 if a request has no good answer.`,
 	f.StringVar(&file, "file", "bench/dashboards/fleet.yaml", "file with the dashboards")
 	f.StringVar(&o.URL, "url", "http://127.0.0.1:8888", "URL of the server's Graphite API")
 	f.IntVar(&o.Viewers, "viewers", 10, "dashboards that are open")
-	f.DurationVar(&o.Every, "every", 5*time.Second, "time between two loads of a dashboard")
+	f.Var(duration.New(5*time.Second, &o.Every), "every", "time between two loads of a dashboard")
 	f.IntVar(&o.Heavy, "heavy", 0, "heavy queries that run at a time")
-	f.DurationVar(&o.Duration, "duration", time.Minute, "how long to ask")
+	f.Var(duration.New(time.Minute, &o.Duration), "duration", "how long to ask")
 	return cmd
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"github.com/spf13/pflag"
 
+	"github.com/lapwing-monitoring/lapwing/internal/duration"
 	"github.com/lapwing-monitoring/lapwing/metric"
 )
 
@@ -37,13 +38,13 @@ func metricFlags(f *pflag.FlagSet, o *metric.Options) {
 		"TCP address for carbon's protobuf protocol; none if empty")
 	f.IntVar(&o.Listen.MaxConnections, "carbon-max-connections", o.Listen.MaxConnections,
 		"connections to one carbon listener; more wait; 0 for 15,000")
-	f.DurationVar(&o.Listen.IdleTimeout, "carbon-idle-timeout", o.Listen.IdleTimeout,
+	f.Var(duration.New(o.Listen.IdleTimeout, &o.Listen.IdleTimeout), "carbon-idle-timeout",
 		"time without a byte after which a carbon connection is closed; 0 for 10m")
 	f.StringVar(&o.QueryAddress, "graphite-listen-address", o.QueryAddress,
 		"address for the HTTP APIs of Graphite (/render, /metrics/find) and Prometheus (/api/v1/query), without sign-in; none if empty")
 	f.BoolVar(&o.RemoteWriteIn, "graphite-remote-write", o.RemoteWriteIn,
 		"take Prometheus remote write (/api/v1/write) at --graphite-listen-address, without sign-in")
-	f.DurationVar(&o.QueryTimeout, "graphite-query-timeout", o.QueryTimeout, "longest time for a query of metrics")
+	f.Var(duration.New(o.QueryTimeout, &o.QueryTimeout), "graphite-query-timeout", "longest time for a query of metrics")
 	f.StringVar(&o.SchemasFile, "storage-schemas-file", o.SchemasFile,
 		"carbon's storage-schemas.conf; without it 10s:1d,1m:30d,10m:1y")
 	f.StringVar(&o.AggregationFile, "storage-aggregation-file", o.AggregationFile, "carbon's storage-aggregation.conf")
@@ -62,9 +63,9 @@ func metricFlags(f *pflag.FlagSet, o *metric.Options) {
 		"series with recent points; points of further series are refused; 0 for 10,000,000")
 	f.IntVar(&o.Store.CreatesPerMinute, "metric-new-series-per-minute", o.Store.CreatesPerMinute,
 		"new series a minute; points of further new series are refused; 0 for no bound")
-	f.DurationVar(&o.Store.LateWindow, "metric-late-window", o.Store.LateWindow,
+	f.Var(duration.New(o.Store.LateWindow, &o.Store.LateWindow), "metric-late-window",
 		"how much older than the newest point a point may be; 0 for 24h")
-	f.DurationVar(&o.Store.SyncInterval, "metric-sync-interval", o.Store.SyncInterval,
+	f.Var(duration.New(o.Store.SyncInterval, &o.Store.SyncInterval), "metric-sync-interval",
 		"time between two syncs of points to the disk; 0 for 1s")
 	f.Int64Var(&o.Store.MinFreeBytes, "metric-min-free-disk", o.Store.MinFreeBytes,
 		"bytes of free disk below which points are dropped until there is room again; 0 for 512 MiB")

@@ -19,6 +19,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/client/ctl"
 	"github.com/lapwing-monitoring/lapwing/client/migrate"
+	"github.com/lapwing-monitoring/lapwing/internal/duration"
 )
 
 // exitIncomplete is the exit status of a copy that is not complete.
@@ -101,7 +102,7 @@ carried out, 2 something was refused or is not equal after the copy: see the rep
 	f.StringVar(&o.from.CAFile, "from-trusted-ca-file", "", "PEM file of certificate authorities to trust for the source")
 	f.BoolVar(&o.from.Insecure, "from-insecure-skip-tls-verify", false,
 		"do not verify the source's certificate (dangerous)")
-	f.DurationVar(&o.from.Timeout, "from-timeout", time.Minute, "how long to wait for an answer of the source")
+	f.Var(duration.New(time.Minute, &o.from.Timeout), "from-timeout", "how long to wait for an answer of the source")
 	f.BoolVar(&o.migration.DryRun, "dry-run", false, "compare and report, send nothing")
 	f.BoolVar(&o.migration.Keep, "keep", false, "leave what lapwing has as it is, also where it differs")
 	f.BoolVar(&o.noVerify, "no-verify", false, "do not compare again after the copy")
