@@ -108,11 +108,16 @@ func (e *eventFilters) used(cmd *cobra.Command) bool {
 		cmd.Flags().Changed("acknowledged")
 }
 
+// statusTerms are the conditions for a check's status, by the words for it.
+var statusTerms = map[string]string{
+	"ok": "== 0", "passing": "== 0", "warning": "== 1", "critical": "== 2", "unknown": "> 2",
+}
+
 // stateTerm returns the condition for one of some states.
 func stateTerm(states []string) (string, error) {
 	var terms []string
 	for _, name := range states {
-		status, isStatus := map[string]string{"ok": "== 0", "passing": "== 0", "warning": "== 1", "critical": "== 2", "unknown": "> 2"}[strings.ToLower(name)]
+		status, isStatus := statusTerms[strings.ToLower(name)]
 		if _, err := strconv.ParseUint(name, 10, 32); err == nil {
 			status, isStatus = "== "+name, true
 		}

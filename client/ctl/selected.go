@@ -87,8 +87,8 @@ func bySelector(cmd *cobra.Command, k *kind, do action) *cobra.Command {
 		})(cmd, words)
 	}
 	if !do.onlySelected {
-		cmd.Long += fmt.Sprintf("\n\nWith --field-selector, --label-selector or --all in place of a name, %s all %s that match, after a question "+
-			"with\ntheir number.", do.verb, k.words())
+		cmd.Long += fmt.Sprintf("\n\nWith --field-selector, --label-selector or --all in place of a name, %s all %s that match, "+
+			"after a question with\ntheir number.", do.verb, k.words())
 	}
 	example := k.prefix() + ".labels.region == eu"
 	if k.Type == client.Events.Type {

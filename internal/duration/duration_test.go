@@ -39,7 +39,7 @@ func TestValue(t *testing.T) {
 	}
 }
 
-// FuzzParse: what Go reads means the same here, and what is printed is read again.
+// FuzzParse: Parse agrees with time.ParseDuration on all that Go accepts, and reads the text of a Value again.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{"1d12h", "2w", "1.5d", "-1w2d", "1h", "+5m", "0", "9e9d"} {
 		f.Add(text)
