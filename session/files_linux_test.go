@@ -100,6 +100,9 @@ func attackFiles(t *testing.T, api, agents string) {
 				t.Errorf("sign-in %d: %s", i, resp.Status)
 			}
 		}
+	}
+	// Each in turn needs descriptors, and no sign-in in between gives one back.
+	for i := range 20 {
 		conn, _, err := testbackend.DialAgentAt("ws://"+agents, fmt.Sprint("agent-", i), nil)
 		if err != nil {
 			t.Errorf("agent %d: %v", i, err)

@@ -30,6 +30,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -449,6 +450,12 @@ func hasToken(h http.Header, name, token string) bool {
 	return false
 }
 
+// adoptTries and adoptPause bound how long an agent that has signed in waits for a descriptor.
+const (
+	adoptTries = 50
+	adoptPause = 2 * time.Millisecond
+)
+
 // upgrade answers the handshake and starts the session on a new goroutine: the HTTP server's has grown a stack and
 // buffers that a session does not need. The new goroutine ends as well once the agent has nothing to send; see
 // session.run.
@@ -486,7 +493,13 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 	}
 	one := s.newSession(nil, namespace, name)
 	if n := uint32(len(s.pollers)); n > 0 {
-		adopted, err := s.pollers[s.next.Add(1)%n].Adopt(conn, one)
+		poller := s.pollers[s.next.Add(1)%n]
+		adopted, err := poller.Adopt(conn, one)
+		// For a moment the agent needs a second descriptor. A closed connection's is free once its reader has noticed.
+		for try := 0; errors.Is(err, syscall.EMFILE) && try < adoptTries && slot.MakeRoom(); try++ {
+			time.Sleep(adoptPause)
+			adopted, err = poller.Adopt(conn, one)
+		}
 		if err != nil {
 			s.rare.Warn("agent could not be connected", clientaddr.Host(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "err", err)
 			conn.Close()

@@ -404,6 +404,22 @@ func (s *Slot) Release() {
 	s.listener.release(s)
 }
 
+// MakeRoom closes the oldest connection whose client has not signed in, for a client that has and needs one more file
+// descriptor. It returns false if there is none.
+func (s *Slot) MakeRoom() bool {
+	if s == nil {
+		return false
+	}
+	s.listener.mu.Lock()
+	defer s.listener.mu.Unlock()
+	oldest := s.listener.unproven.first
+	if oldest == nil {
+		return false
+	}
+	s.listener.evict(oldest)
+	return true
+}
+
 type slotKey struct{}
 
 // Context is for http.Server.ConnContext: it lets requests call Prove when their client has signed in.

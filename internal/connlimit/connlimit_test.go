@@ -225,6 +225,26 @@ func TestOutOfFiles(t *testing.T) {
 	}
 }
 
+// TestMakeRoom: a client that has signed in gets the place of the oldest that has not, and of no other.
+func TestMakeRoom(t *testing.T) {
+	l := listen(t, Options{Max: 10})
+	oldest := dial(t, l, "127.0.0.1")
+	accept(t, l)
+	agent := dial(t, l, "127.0.0.2")
+	c := accept(t, l)
+	c.slot.Prove()
+	if !c.slot.MakeRoom() || !closed(t, oldest) {
+		t.Error("the oldest was not closed")
+	}
+	if c.slot.MakeRoom() {
+		t.Error("room was made of a client that has signed in")
+	}
+	alive(t, c, agent)
+	if open, unproven, _ := l.counts(); open != 1 || unproven != 0 {
+		t.Errorf("%d are open, %d unproven", open, unproven)
+	}
+}
+
 // TestHostIsCountedWhileItWaits: while a connection waits for a place, its host's only other one closes. The host is
 // still counted afterwards.
 func TestHostIsCountedWhileItWaits(t *testing.T) {
