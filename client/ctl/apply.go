@@ -58,10 +58,10 @@ type applier struct {
 
 func applyCommand() *cobra.Command {
 	var (
-		targets           []string
-		recursive, dryRun bool
-		prune, showDiff   bool
-		output            string
+		in              inputFiles
+		dryRun          bool
+		prune, showDiff bool
+		output          string
 	)
 	cmd := &cobra.Command{
 		Use:   "apply",
@@ -96,13 +96,13 @@ resource that fails does not stop the others; the exit code is then 1.`,
 			return fmt.Errorf("--output: %q is not json", output)
 		}
 		a := &applier{invocation: s, dryRun: dryRun}
-		if err := a.run(ctx, targets, recursive, prune); err != nil {
+		if err := a.run(ctx, &in, prune); err != nil {
 			return err
 		}
 		return a.report(output == formatJSON, showDiff || dryRun)
 	})
 	f := cmd.Flags()
-	fileFlags(cmd, &targets, &recursive)
+	in.flags(cmd)
 	f.BoolVar(&dryRun, "dry-run", false, "show what apply would do, and change nothing")
 	f.BoolVar(&prune, "prune", false, "delete resources that an earlier apply made and that are no longer in the files")
 	f.BoolVar(&showDiff, "diff", false, "show each changed field (always on with --dry-run)")
@@ -113,9 +113,9 @@ resource that fails does not stop the others; the exit code is then 1.`,
 
 func diffCommand() *cobra.Command {
 	var (
-		targets          []string
-		recursive, prune bool
-		output           string
+		in     inputFiles
+		prune  bool
+		output string
 	)
 	cmd := &cobra.Command{
 		Use:   "diff",
@@ -132,7 +132,7 @@ func diffCommand() *cobra.Command {
 			return fmt.Errorf("--output: %q is not json", output)
 		}
 		a := &applier{invocation: s, dryRun: true}
-		if err := a.run(ctx, targets, recursive, prune); err != nil {
+		if err := a.run(ctx, &in, prune); err != nil {
 			return err
 		}
 		a.results = slices.DeleteFunc(a.results, func(r *applied) bool { return r.Action == actionUnchanged })
@@ -147,15 +147,15 @@ func diffCommand() *cobra.Command {
 		}
 		return nil
 	})
-	fileFlags(cmd, &targets, &recursive)
+	in.flags(cmd)
 	cmd.Flags().BoolVar(&prune, "prune", false, "also show what 'apply --prune' would delete")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "output format for programs: json")
 	return cmd
 }
 
 // run applies all objects of the files, and then prunes.
-func (a *applier) run(ctx context.Context, targets []string, recursive, prune bool) error {
-	objects, err := readObjects(ctx, a.invocation, targets, recursive)
+func (a *applier) run(ctx context.Context, in *inputFiles, prune bool) error {
+	objects, err := readObjects(ctx, a.invocation, in)
 	if err != nil {
 		return err
 	}
@@ -164,9 +164,6 @@ func (a *applier) run(ctx context.Context, targets []string, recursive, prune bo
 		// The record would show the secrets of sign-in providers, and the dsn of PostgreSQL.
 		if o.kind == eventKind || o.kind == apiKeyKind || o.kind == postgresKind || o.kind.Group == resource.AuthAPIVersion {
 			return hint(fmt.Errorf("%s %s: apply cannot write this type", o.kind.Type, o.name), "Use 'lapwing create' for it.")
-		}
-		if seen[o.path()] {
-			return fmt.Errorf("%s %s is in the files twice", o.kind.Type, o.name)
 		}
 		seen[o.path()] = true
 	}

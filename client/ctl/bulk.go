@@ -13,8 +13,12 @@ import (
 )
 
 const filesHelp = `A file holds resources as "--format yaml" prints them: several YAML documents separated by lines of ---, or JSON
-objects one after the other. For a directory, the files in it are read, with --recursive also those in subdirectories;
-hidden files are skipped. A resource without a namespace gets the current one.`
+objects one after the other. Of a directory, files that end in .yaml, .yml or .json are read, with --recursive also those
+in subdirectories; hidden files are skipped. A resource without a namespace gets the current one.
+
+All files are read before anything is sent. Unknown fields, wrong types, keys that are there twice and two definitions of one
+name are mistakes: each is printed with its file and line, nothing is sent, and the exit code is 2. With --lenient, an
+unknown field is only a warning. Of events it always is.`
 
 func createFilesCommand() *cobra.Command {
 	cmd := bulkCommand("create", "create or replace resources from files, directories, URLs or standard input",
@@ -31,7 +35,7 @@ func createFilesCommand() *cobra.Command {
 ` + filesHelp + `
 The label ` + managedBy + `: sensuctl is added to each.
 
-All files are read before anything is sent. The first error of the server stops; what was sent before it stays.`
+The first error of the server stops; what was sent before it stays.`
 	cmd.Example = `  lapwing create -f checks.yaml
   lapwing create -r -f config/ --namespace staging
   lapwing create -f https://config.example/handlers.json
@@ -59,16 +63,13 @@ The first error stops, also that a resource is not there.`
 
 // bulkCommand returns a command that calls each for every object in files, in order.
 func bulkCommand(use, short string, each func(ctx context.Context, s *invocation, i int, o *object) error) *cobra.Command {
-	var (
-		targets   []string
-		recursive bool
-	)
+	var in inputFiles
 	cmd := &cobra.Command{
 		Use:   use,
 		Short: short,
 		Args:  args(),
 		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
-			objects, err := readObjects(ctx, s, targets, recursive)
+			objects, err := readObjects(ctx, s, &in)
 			if err != nil {
 				return err
 			}
@@ -80,55 +81,87 @@ func bulkCommand(use, short string, each func(ctx context.Context, s *invocation
 			return nil
 		}),
 	}
-	fileFlags(cmd, &targets, &recursive)
+	in.flags(cmd)
 	return cmd
 }
 
-// fileFlags adds the flags of commands that read resources from files.
-func fileFlags(cmd *cobra.Command, targets *[]string, recursive *bool) {
-	cmd.Flags().StringSliceVarP(targets, "file", "f", nil, "file, directory, URL, or - for standard input (the default); can be repeated")
-	cmd.Flags().BoolVarP(recursive, "recursive", "r", false, "also read files in subdirectories")
+// inputFiles says which files a command reads resources from, and how.
+type inputFiles struct {
+	targets            []string
+	recursive, lenient bool
 }
 
-// readObjects reads and parses all objects. It reports every object that it cannot parse before it fails.
-func readObjects(ctx context.Context, s *invocation, targets []string, recursive bool) ([]*object, error) {
+func (in *inputFiles) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringSliceVarP(&in.targets, "file", "f", nil, "file, directory, URL, or - for standard input (the default); can be repeated")
+	f.BoolVarP(&in.recursive, "recursive", "r", false, "also read files in subdirectories")
+	f.BoolVar(&in.lenient, "lenient", false, "warn about unknown fields, and ignore them")
+}
+
+// mistakesError reports mistakes in files, which are already printed.
+type mistakesError struct{ count, files int }
+
+func (e *mistakesError) Error() string {
+	return fmt.Sprintf("%s in %s; nothing was sent", plural(e.count, "mistake"), plural(e.files, "file"))
+}
+
+func plural(n int, word string) string {
+	if n != 1 {
+		word += "s"
+	}
+	return fmt.Sprint(n, " ", word)
+}
+
+// readObjects reads and parses all objects. It reports all mistakes in all files before it fails.
+func readObjects(ctx context.Context, s *invocation, in *inputFiles) ([]*object, error) {
 	s.many = true
-	sources, err := readSources(ctx, s, targets, recursive)
+	sources, err := readSources(ctx, s, in.targets, in.recursive)
 	if err != nil {
 		return nil, err
 	}
 	var objects []*object
-	var failed error
+	var wrong []mistake
+	places := map[string]string{}
 	for _, src := range sources {
-		documents, err := splitDocuments(src.data)
-		if err != nil {
-			return nil, fmt.Errorf("in %s: error parsing resources: %w", src.name, err)
-		}
-		bad := false
-		for i, document := range documents {
-			o, warnings, err := parseObject(document, s.namespace, asManaged)
-			for _, w := range warnings {
-				fmt.Fprintf(s.errOut, "resource %d: warning: %s\n", i, w)
-			}
-			s.told = append(s.told, warnings...)
-			if err != nil {
-				fmt.Fprintf(s.errOut, "resource %d: %v\n", i, err)
-				bad = true
+		documents, bad := splitDocuments(src.name, src.data)
+		wrong = append(wrong, bad...)
+		for i := range documents {
+			d := &documents[i]
+			p := parseObject(d, s.namespace, asManaged, in.lenient)
+			s.warnAbout(p.warnings)
+			wrong = append(wrong, p.wrong...)
+			o := p.object
+			if o == nil {
 				continue
 			}
 			objects = append(objects, o)
-		}
-		if bad && failed == nil {
-			failed = fmt.Errorf("in %s: some resources couldn't be parsed", src.name)
+			here := fmt.Sprintf("%s:%d", d.source, d.at.line)
+			if there, twice := places[o.path()]; twice && o.kind != eventKind {
+				wrong = append(wrong, mistake{d.source, d.at.line, o.kind.Type + " " + o.name, "it is defined twice, also at " + there})
+			}
+			places[o.path()] = here
 		}
 	}
-	if failed != nil {
-		return nil, hint(failed, "Nothing was sent. Correct them and try again.")
+	if len(wrong) > 0 {
+		files := map[string]bool{}
+		for _, m := range wrong {
+			fmt.Fprintln(s.errOut, printable(m.String()))
+			files[m.source] = true
+		}
+		return nil, &mistakesError{len(wrong), len(files)}
 	}
 	if len(objects) == 0 {
 		return nil, errors.New("the input has no resources")
 	}
 	return objects, nil
+}
+
+// warnAbout prints warnings about files.
+func (s *invocation) warnAbout(list []mistake) {
+	for _, m := range list {
+		fmt.Fprintln(s.errOut, "Warning:", printable(m.String()))
+		s.told = append(s.told, m.String())
+	}
 }
 
 // bare returns the cause of a client function's error, without the request: the caller names it better.

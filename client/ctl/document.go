@@ -8,11 +8,16 @@ import (
 	"io"
 	"maps"
 	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/substitute"
 )
@@ -56,29 +61,76 @@ const (
 	asManaged labelling = true
 )
 
-// splitDocuments returns the documents of a text as JSON. YAML is split at lines of ---; each part may be several JSON
-// objects, one after the other.
-func splitDocuments(text []byte) ([]json.RawMessage, error) {
-	var out []json.RawMessage
+// document is one resource in a text.
+type document struct {
+	source string // of the text
+	json   json.RawMessage
+	at     *place
+}
+
+// mistake is something in a file that is wrong, or a warning about it.
+type mistake struct {
+	source string
+	line   int
+	what   string // type and name of the resource; "" if they are not known
+	text   string
+}
+
+func (m *mistake) String() string {
+	if m.what == "" {
+		return fmt.Sprintf("%s:%d: %s", m.source, m.line, m.text)
+	}
+	return fmt.Sprintf("%s:%d: %s: %s", m.source, m.line, m.what, m.text)
+}
+
+// asError returns an error with a line for each mistake, or nil.
+func asError(wrong []mistake) error {
+	var lines []string
+	for i := range wrong {
+		lines = append(lines, wrong[i].String())
+	}
+	if lines == nil {
+		return nil
+	}
+	return errors.New(strings.Join(lines, "\n"))
+}
+
+// splitDocuments returns the documents of a text, and what cannot be read. YAML is split at lines of ---; each part may
+// be several JSON objects, one after the other.
+func splitDocuments(source string, text []byte) (documents []document, wrong []mistake) {
+	before := 0
 	for _, part := range splitYAML(text) {
 		if bytes.HasPrefix(bytes.TrimSpace(part), []byte("{")) {
-			if objects, err := splitJSON(part); err == nil {
-				out = append(out, objects...)
+			objects, err := splitJSON(source, part, before)
+			if err == nil {
+				documents = append(documents, objects...)
+				before += bytes.Count(part, []byte("\n"))
 				continue
-			} else if !errors.As(err, new(*json.SyntaxError)) {
-				return nil, err
 			}
 			// It may still be YAML: {type: CheckConfig} is an object too.
 		}
-		document, err := yaml.YAMLToJSON(part)
+		object, err := yaml.YAMLToJSON(part)
 		if err != nil {
-			return nil, err
+			wrong = append(wrong, syntaxMistake(source, before, err))
+		} else if string(object) != "null" { // null: only comments
+			documents = append(documents, document{source, object, yamlPlaces(part, before)})
 		}
-		if string(document) != "null" { // only comments
-			out = append(out, document)
-		}
+		before += bytes.Count(part, []byte("\n"))
 	}
-	return out, nil
+	return documents, wrong
+}
+
+// yamlLine is how the reader of YAML names the line of an error.
+var yamlLine = regexp.MustCompile(`^(?:error converting YAML to JSON: )?(?:yaml: )?(?:unmarshal errors:\s+)?(?:line (\d+): )?`)
+
+func syntaxMistake(source string, before int, err error) mistake {
+	text := err.Error()
+	found := yamlLine.FindStringSubmatch(text)
+	line := 1
+	if found[1] != "" {
+		line, _ = strconv.Atoi(found[1])
+	}
+	return mistake{source: source, line: before + line, text: "it is neither YAML nor JSON: " + text[len(found[0]):]}
 }
 
 // splitYAML splits at document markers: lines that begin with ---, alone or before a blank and the document's
@@ -97,9 +149,9 @@ func splitYAML(text []byte) [][]byte {
 	return append(out, part)
 }
 
-func splitJSON(text []byte) ([]json.RawMessage, error) {
+func splitJSON(source string, text []byte, before int) ([]document, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
-	var out []json.RawMessage
+	var out []document
 	for {
 		var object json.RawMessage
 		switch err := dec.Decode(&object); {
@@ -108,7 +160,8 @@ func splitJSON(text []byte) ([]json.RawMessage, error) {
 		case err != nil:
 			return nil, err
 		}
-		out = append(out, object)
+		start := int(dec.InputOffset()) - len(object)
+		out = append(out, document{source, object, jsonPlaces(object, before+bytes.Count(text[:start], []byte("\n")))})
 	}
 }
 
@@ -120,52 +173,102 @@ type wrapper struct {
 	Spec       map[string]any `json:"spec"`
 }
 
-// parseObject makes an object of a wrapped resource. It warns about fields that will be ignored, and about tokens
-// without quotes.
-func parseObject(document json.RawMessage, namespace string, label labelling) (o *object, warnings []string, err error) {
+// reading is what parseObject makes of a document. There is an object if nothing is wrong.
+type reading struct {
+	*object
+	warnings, wrong []mistake
+}
+
+// parseObject makes an object of a wrapped resource.
+func parseObject(d *document, namespace string, label labelling, lenient bool) reading {
+	var out reading
+	what := ""
+	fail := func(line int, format string, args ...any) reading {
+		out.wrong = append(out.wrong, mistake{d.source, line, what, fmt.Sprintf(format, args...)})
+		return out
+	}
+	d.at.eachTwice("", func(path string, twice repeated) {
+		fail(twice.line, "field %q is there twice, also in line %d", strings.TrimPrefix(path, "spec."), twice.first)
+	})
 	var in wrapper
-	dec := json.NewDecoder(bytes.NewReader(document))
+	dec := json.NewDecoder(bytes.NewReader(d.json))
 	dec.UseNumber()
 	if err := dec.Decode(&in); err != nil {
-		return nil, nil, fmt.Errorf("error parsing data as wrapped-json: %w", err)
+		if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) && wrong.Field != "" {
+			return fail(d.at.find([]any{wrong.Field}).line, "%s must be %s, not %s", wrong.Field, goWord(wrong.Type), wrong.Value)
+		}
+		return fail(d.at.line, "it is not a resource: a resource is an object with type, api_version, metadata and spec")
 	}
 	if in.Type == "" {
-		return nil, nil, errors.New("no type provided")
+		return fail(d.at.line, "no type: a resource has type, api_version, metadata and spec")
 	}
 	k, ok := kindByType(in.APIVersion, in.Type)
 	if !ok {
-		return nil, nil, fmt.Errorf("unsupported type %q%s: it must be one of %s", in.Type, ofVersion(in.APIVersion), typeList())
+		return fail(d.at.find([]any{"type"}).line, "unsupported type %q%s%s", in.Type, ofVersion(in.APIVersion), typeHint(in.Type))
+	}
+	what = k.Type
+	if name, _ := in.Metadata["name"].(string); name != "" {
+		what += " " + name
 	}
 	if in.Spec == nil {
-		return nil, nil, errors.New("no spec provided")
+		return fail(d.at.line, "no spec")
 	}
-	o = &object{kind: k, body: in.Spec}
+	for _, key := range slices.Sorted(maps.Keys(d.at.fields)) {
+		if !slices.Contains(wrapperFields, key) {
+			out.unknown(d, what, []any{key}, key, wrapperFields, lenient || k == eventKind)
+		}
+	}
+	w := &fieldWalk{out: &out, d: d, what: what, lenient: lenient || k == eventKind}
+	w.walk(k.goType, map[string]any(in.Spec), "", []any{"spec"})
+	if in.Metadata != nil && k.NameField == "" && !k.Singleton {
+		w.walk(reflect.TypeFor[resource.ObjectMeta](), in.Metadata, "metadata.", []any{"metadata"})
+	}
+	o := &object{kind: k, body: in.Spec}
 	if err := o.setMetadata(in.Metadata, label); err != nil {
-		return nil, nil, err
+		return fail(d.at.line, "%v", err)
 	}
 	if k.Namespaced {
 		o.setNamespace(namespace)
 	}
 	if o.name = o.findName(); o.name == "" && !k.Singleton {
-		return nil, nil, fmt.Errorf("no name provided: %s needs %s", k.Type, k.nameHelp())
+		return fail(d.at.line, "no name: it needs %s", k.nameHelp())
 	}
-	for _, field := range unknownFields(k.goType, o.body, "") {
-		warnings = append(warnings, fmt.Sprintf("json: unknown field %q", field))
+	what = k.Type + " " + o.name
+	for _, list := range [][]mistake{out.warnings, out.wrong} {
+		for i := range list {
+			list[i].what = what
+		}
+	}
+	if len(out.wrong) > 0 {
+		return out
 	}
 	data, err := json.Marshal(o.body)
 	if err != nil {
-		return nil, nil, fmt.Errorf("encode %s: %w", k.Type, err)
+		return fail(d.at.line, "encode: %v", err)
 	}
 	spec := reflect.New(k.goType).Interface()
 	if err := json.Unmarshal(data, spec); err != nil {
-		return nil, nil, fmt.Errorf("error parsing spec: %w", err)
+		return fail(d.at.line, "spec: %s", plainJSONError(err))
 	}
 	if check, ok := spec.(*resource.CheckConfig); ok {
 		if text := substitute.Warning(check); text != "" {
-			warnings = append(warnings, fmt.Sprintf("check %s: %s", o.name, text))
+			line := d.at.find([]any{"spec", "command"}).line
+			out.warnings = append(out.warnings, mistake{d.source, line, what, text})
 		}
 	}
-	return o, warnings, nil
+	out.object = o
+	return out
+}
+
+// wrapperFields are the fields of a resource in a file.
+var wrapperFields = []string{"type", "api_version", "metadata", "spec"}
+
+// plainJSONError puts an error of the decoder in words for people.
+func plainJSONError(err error) string {
+	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
+		return fmt.Sprintf("%s must be %s, not %s", wrong.Field, goWord(wrong.Type), wrong.Value)
+	}
+	return err.Error()
 }
 
 func ofVersion(apiVersion string) string {
@@ -173,6 +276,18 @@ func ofVersion(apiVersion string) string {
 		return ""
 	}
 	return " of " + apiVersion
+}
+
+// typeHint names the type that is probably meant, or all.
+func typeHint(typ string) string {
+	var types []string
+	for _, k := range kinds {
+		types = append(types, k.Type)
+	}
+	if near := optionerr.Nearest(resource.Short(typ), types); near != "" {
+		return fmt.Sprintf(" (%s?)", near)
+	}
+	return ": it must be one of " + typeList()
 }
 
 func typeList() string {
@@ -305,35 +420,157 @@ func subMap(m map[string]any, field string) (map[string]any, error) {
 	return nil, fmt.Errorf("%s must be an object", field)
 }
 
-// unknownFields returns the fields in v that Go type t does not have. The decoder of encoding/json cannot: it stops at
-// the first, and it does not see the fields of types with their own decoders.
-func unknownFields(t reflect.Type, v any, path string) []string {
-	var out []string
-	switch t.Kind() {
-	case reflect.Pointer:
-		return unknownFields(t.Elem(), v, path)
-	case reflect.Slice:
-		list, _ := v.([]any)
-		for _, item := range list {
-			out = append(out, unknownFields(t.Elem(), item, path)...)
+// unknown notes a field that does not exist.
+func (p *reading) unknown(d *document, what string, steps []any, path string, known []string, lenient bool) {
+	m := mistake{d.source, d.at.find(steps).line, what, fmt.Sprintf("unknown field %q", path)}
+	key, _ := steps[len(steps)-1].(string)
+	if near := optionerr.Nearest(key, known); near != "" {
+		m.text += fmt.Sprintf(" (%s?)", near)
+	}
+	if lenient {
+		m.text += "; it has no effect"
+		p.warnings = append(p.warnings, m)
+		return
+	}
+	p.wrong = append(p.wrong, m)
+}
+
+// fieldWalk compares a value with a Go type. The decoder of encoding/json cannot do that: it stops at the first mistake,
+// and does not see unknown fields of types with their own decoders.
+type fieldWalk struct {
+	out     *reading
+	d       *document
+	what    string
+	lenient bool
+}
+
+var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+
+func (w *fieldWalk) walk(t reflect.Type, v any, path string, steps []any) {
+	if v == nil {
+		return
+	}
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct && reflect.PointerTo(t).Implements(unmarshaler) || t.Kind() == reflect.Interface {
+		return
+	}
+	if want := wordFor(t); want != "" && !isA(t, v) {
+		text := fmt.Sprintf("%s must be %s, not %s", strings.TrimSuffix(path, "."), want, valueWord(v))
+		if t.Kind() == reflect.String && scalar(v) {
+			text += fmt.Sprintf(": write it in quotes, %q", fmt.Sprint(v))
 		}
-	case reflect.Struct:
-		object, ok := v.(map[string]any)
-		if !ok || t == reflect.TypeFor[resource.HookList]() { // an object whose only key is data
-			return nil
+		w.out.wrong = append(w.out.wrong, mistake{w.d.source, w.d.at.find(steps).line, w.what, text})
+		return
+	}
+	deeper := func(step any) []any { return append(slices.Clip(steps), step) }
+	switch v := v.(type) {
+	case []any:
+		if t.Kind() != reflect.Slice {
+			return
 		}
-		for _, key := range sortedKeys(object) {
-			if path+key == "metadata" && !hasMetadata(t) {
-				continue // of wrapped kinds: their metadata is beside the spec
+		for i, item := range v {
+			w.walk(t.Elem(), item, fmt.Sprintf("%s[%d].", strings.TrimSuffix(path, "."), i), deeper(i))
+		}
+	case map[string]any:
+		switch {
+		case t == reflect.TypeFor[resource.HookList](): // an object whose only key is data
+		case t.Kind() == reflect.Map:
+			for _, key := range sortedKeys(v) {
+				w.walk(t.Elem(), v[key], fieldPath(strings.TrimSuffix(path, "."), key)+".", deeper(key))
 			}
-			if field, ok := jsonField(t, key); ok {
-				out = append(out, unknownFields(field.Type, object[key], path+key+".")...)
-			} else {
-				out = append(out, path+key)
-			}
+		case t.Kind() == reflect.Struct:
+			w.fields(t, v, path, deeper)
 		}
 	}
-	return out
+}
+
+func (w *fieldWalk) fields(t reflect.Type, v map[string]any, path string, deeper func(any) []any) {
+	for _, key := range sortedKeys(v) {
+		if path+key == "metadata" && !hasMetadata(t) {
+			continue // of wrapped kinds: their metadata is beside the spec
+		}
+		if field, ok := jsonField(t, key); ok {
+			w.walk(field.Type, v[key], path+key+".", deeper(key))
+			continue
+		}
+		w.out.unknown(w.d, w.what, deeper(key), path+key, jsonNames(t), w.lenient)
+	}
+}
+
+// wordFor returns what a field of type t takes, in words, or "" if the decoder decides.
+func wordFor(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Struct:
+		if t == reflect.TypeFor[time.Time]() {
+			return ""
+		}
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return ""
+		}
+	}
+	return goWord(t)
+}
+
+func goWord(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.String:
+		return "text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a whole number, not negative"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return "a whole number"
+	}
+	return t.String()
+}
+
+// isA reports whether a value of JSON can be one of type t.
+func isA(t reflect.Type, v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		return t.Kind() == reflect.Struct || t.Kind() == reflect.Map
+	case []any:
+		return t.Kind() == reflect.Slice || t.Kind() == reflect.Array
+	case string:
+		return t.Kind() == reflect.String
+	case bool:
+		return t.Kind() == reflect.Bool
+	case json.Number:
+		to := reflect.New(t)
+		return t.Kind() != reflect.String && json.Unmarshal([]byte(v), to.Interface()) == nil
+	}
+	return false
+}
+
+func scalar(v any) bool {
+	switch v.(type) {
+	case bool, json.Number:
+		return true
+	}
+	return false
+}
+
+// valueWord describes a value of JSON.
+func valueWord(v any) string {
+	switch v := v.(type) {
+	case map[string]any:
+		return "an object"
+	case []any:
+		return "a list"
+	case string:
+		return fmt.Sprintf("the text %q", resource.Short(v))
+	}
+	return resource.Short(fmt.Sprint(v))
 }
 
 func hasMetadata(t reflect.Type) bool {
@@ -350,4 +587,14 @@ func jsonField(t reflect.Type, key string) (reflect.StructField, bool) {
 		}
 	}
 	return reflect.StructField{}, false
+}
+
+// jsonNames returns the names of all fields of a struct.
+func jsonNames(t reflect.Type) (names []string) {
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" && name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }

@@ -11,12 +11,13 @@ import (
 func TestSplitDocuments(t *testing.T) {
 	f := func(in string, want ...string) {
 		t.Helper()
-		documents, err := splitDocuments([]byte(in))
+		documents, wrong := splitDocuments("x", []byte(in))
+		err := asError(wrong)
 		var got []string
 		for _, d := range documents {
 			var compact bytes.Buffer
-			if err := json.Compact(&compact, d); err != nil {
-				t.Errorf("%q: document %q: %v", in, d, err)
+			if err := json.Compact(&compact, d.json); err != nil {
+				t.Errorf("%q: document %q: %v", in, d.json, err)
 			}
 			got = append(got, compact.String())
 		}
@@ -37,18 +38,23 @@ func TestSplitDocuments(t *testing.T) {
 	f("a: 9007199254740993\nb: 18446744073709551615\nc: 0.5\n", `{"a":9007199254740993,"b":18446744073709551615,"c":0.5}`)
 
 	for _, in := range []string{"a: [", `{"a": 1`, "\ta: 1", "a: 1\n---\nb: {"} {
-		if got, err := splitDocuments([]byte(in)); err == nil {
-			t.Errorf("%q: got %q", in, got)
+		if got, wrong := splitDocuments("x", []byte(in)); len(wrong) != 1 {
+			t.Errorf("%q: got %v, %v", in, got, wrong)
 		}
 	}
+}
+
+// read parses a resource in JSON.
+func read(in string, lenient bool) reading {
+	return parseObject(&document{"x", json.RawMessage(in), jsonPlaces([]byte(in), 0)}, "here", asManaged, lenient)
 }
 
 func TestParseObject(t *testing.T) {
 	f := func(in, wantPath, wantBody string) {
 		t.Helper()
-		o, warnings, err := parseObject(json.RawMessage(in), "here", asManaged)
-		if err != nil || len(warnings) > 0 {
-			t.Errorf("%s: error %v, warnings %q", in, err, warnings)
+		o := read(in, false)
+		if len(o.wrong) > 0 || len(o.warnings) > 0 {
+			t.Errorf("%s: %v, warnings %v", in, o.wrong, o.warnings)
 			return
 		}
 		body, _ := json.Marshal(o.body)
@@ -77,43 +83,83 @@ func TestParseObject(t *testing.T) {
 
 	bad := func(in, want string) {
 		t.Helper()
-		if _, _, err := parseObject(json.RawMessage(in), "here", asManaged); err == nil || !strings.Contains(err.Error(), want) {
+		if err := asError(read(in, false).wrong); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %s", in, err, want)
 		}
 	}
 	bad(`{"type":"CheckConfig","api_version":"core/v9","spec":{}}`, `unsupported type "CheckConfig" of core/v9`)
-	bad(`{"type":"CheckConfig","spec":{"metadata":"a"}}`, "metadata must be an object")
-	bad(`{"type":"CheckConfig","metadata":{"labels":[]},"spec":{}}`, "labels must be an object")
-	bad(`{"type":"Event","spec":{"entity":"e","check":"c"}}`, "no name provided: Event needs")
-	bad(`null`, "no type provided")
+	bad(`{"type":"CheckConfig","spec":{"metadata":"a"}}`, "metadata must be an object, not the text \"a\"")
+	bad(`{"type":"CheckConfig","metadata":{"labels":[]},"spec":{}}`, "labels must be an object, not a list")
+	bad(`{"type":"Event","spec":{"entity":"e","check":"c"}}`, `x:1: Event: entity must be an object, not the text "e"`)
+	bad(`null`, "x:1: no type")
+	bad("[]", "x:1: it is not a resource")
 }
 
-func TestUnknownFields(t *testing.T) {
+func TestUnknownFieldsOfEvents(t *testing.T) {
 	in := `{"type":"Event","spec":{"sequenze":1,"METADATA":{},"entity":{"metadata":{"name":"e","x":1},"system":{"network":{"interfaces":[{"nam":1}]}}},
 		"check":{"metadata":{"name":"c"},"hooks":[{"command":"c","config":{}}],"check_hooks":[{"critical":["a"]}],"history":[{"state":1}]}}}`
-	_, warnings, err := parseObject(json.RawMessage(in), "here", asManaged)
-	if err != nil {
-		t.Fatal(err)
+	o := read(in, false) // programs make events, so their unknown fields are no typing errors
+	var got []string
+	for _, m := range o.warnings {
+		got = append(got, m.text)
 	}
 	want := []string{
-		`json: unknown field "check.history.state"`,
-		`json: unknown field "check.hooks.config"`,
-		`json: unknown field "entity.metadata.x"`,
-		`json: unknown field "entity.system.network.interfaces.nam"`,
-		`json: unknown field "sequenze"`,
+		`unknown field "check.history[0].state" (status?); it has no effect`,
+		`unknown field "check.hooks[0].config"; it has no effect`,
+		`unknown field "entity.metadata.x"; it has no effect`,
+		`unknown field "entity.system.network.interfaces[0].nam" (name?); it has no effect`,
+		`unknown field "sequenze" (sequence?); it has no effect`,
 	}
-	if !reflect.DeepEqual(warnings, want) {
-		t.Errorf("got %q", warnings)
+	if !reflect.DeepEqual(got, want) || len(o.wrong) > 0 {
+		t.Errorf("got %q, %v", got, o.wrong)
 	}
+}
+
+// TestMistakes has the line and the words of each mistake.
+func TestMistakes(t *testing.T) {
+	f := func(in string, want ...string) {
+		t.Helper()
+		documents, wrong := splitDocuments("b.yaml", []byte(in))
+		for i := range documents {
+			wrong = append(wrong, parseObject(&documents[i], "here", asManaged, false).wrong...)
+		}
+		var got []string
+		for i := range wrong {
+			got = append(got, wrong[i].String())
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s\n got %s\nwant %s", in, strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+		}
+	}
+	const head = "type: Handler\nmetadata: {name: h}\nspec: {type: pipe, command: c}\n---\n"
+	f(head+"type: CheckConfig\nmetadata:\n  name: b1\nspec:\n  subscriptons: [a]\n  interval: ten\n  publish: \"yes\"\n",
+		`b.yaml:10: CheckConfig b1: interval must be a whole number, not negative, not the text "ten"`,
+		`b.yaml:11: CheckConfig b1: publish must be true or false, not the text "yes"`,
+		`b.yaml:9: CheckConfig b1: unknown field "subscriptons" (subscriptions?)`)
+	f("type: CheckConfig\nmetadata:\n  name: a\n  labels:\n    rack: 5\n    up: yes\nspec:\n  handlers: slack\n  timeout: -1\n",
+		`b.yaml:8: CheckConfig a: handlers must be a list, not the text "slack"`,
+		`b.yaml:9: CheckConfig a: timeout must be a whole number, not negative, not -1`,
+		`b.yaml:5: CheckConfig a: metadata.labels.rack must be text, not 5: write it in quotes, "5"`,
+		`b.yaml:6: CheckConfig a: metadata.labels.up must be text, not true: write it in quotes, "true"`)
+	f("type: CheckConfig\nmetadata: {name: a}\nspec:\n  interval: 5\n  proxy_requests:\n    splay: 1\n  interval: 6\n",
+		`b.yaml:7: CheckConfig a: field "interval" is there twice, also in line 4`,
+		`b.yaml:6: CheckConfig a: proxy_requests.splay must be true or false, not 1`)
+	f("{\n \"type\": \"Handler\",\n \"metadata\": {\"name\": \"h\"},\n \"spec\": {\"type\": \"pipe\",\n  \"comand\": \"x\"}\n}\n{\"type\":\"Handler\",\n\"spek\":{}}",
+		`b.yaml:5: Handler h: unknown field "comand" (command?)`, `b.yaml:7: Handler: no spec`)
+	f("a: 1\n b: 2\n", "b.yaml:2: it is neither YAML nor JSON: mapping values are not allowed in this context")
+	f(head+"\n\nkind: Check\n", `b.yaml:7: no type: a resource has type, api_version, metadata and spec`)
+	f("\ntype: CheckConfg\nspec: {}\n", `b.yaml:2: unsupported type "CheckConfg" (CheckConfig?)`)
+	f("type: Role\nmetadata: {name: r}\nspec:\n  rules:\n  - verbs: [get]\n    resources: [checks]\n    resource_name: [x]\n",
+		`b.yaml:7: Role r: unknown field "rules[0].resource_name" (resource_names?)`)
 }
 
 func TestUnquotedTokens(t *testing.T) {
 	for more, want := range map[string]int{`,"proxy_requests":{"entity_attributes":["true"]}`: 1, "": 0} {
 		in := `{"type":"CheckConfig","metadata":{"name":"c"},"spec":{"interval":5,"command":"curl {{ .labels.url }}"` + more + `}}`
-		_, warnings, err := parseObject(json.RawMessage(in), "here", asManaged)
-		if err != nil || len(warnings) != want || want > 0 && !(strings.HasPrefix(warnings[0], "check c: ") &&
-			strings.Contains(warnings[0], "shellquote")) {
-			t.Errorf("%s: warnings %q, %v", in, warnings, err)
+		o := read(in, false)
+		if len(o.wrong) > 0 || len(o.warnings) != want || want > 0 && !(o.warnings[0].what == "CheckConfig c" &&
+			strings.Contains(o.warnings[0].text, "shellquote")) {
+			t.Errorf("%s: warnings %v, %v", in, o.warnings, o.wrong)
 		}
 	}
 }
@@ -129,17 +175,15 @@ func FuzzDocuments(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		documents, err := splitDocuments(in)
-		if err != nil {
-			return
-		}
-		for _, d := range documents {
-			o, _, err := parseObject(d, "default", asManaged)
-			if err != nil {
+		documents, _ := splitDocuments("x", in)
+		for i := range documents {
+			d := &documents[i]
+			o := parseObject(d, "default", asManaged, true)
+			if len(o.wrong) > 0 {
 				continue
 			}
 			if o.name == "" || (o.kind.Namespaced && o.namespace == "") {
-				t.Fatalf("%q: %q in %q", d, o.name, o.namespace)
+				t.Fatalf("%q: %q in %q", d.json, o.name, o.namespace)
 			}
 			body, err := json.Marshal(o.body)
 			if err != nil {
@@ -153,9 +197,9 @@ func FuzzDocuments(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			second, _, err := parseObject(again, "elsewhere", asManaged)
-			if err != nil {
-				t.Fatalf("%s: %v", again, err)
+			second := parseObject(&document{"x", again, jsonPlaces(again, 0)}, "elsewhere", asManaged, true)
+			if len(second.wrong) > 0 {
+				t.Fatalf("%s: %v", again, second.wrong)
 			}
 			if second.path() != o.path() {
 				t.Fatalf("%s became %s", o.path(), second.path())

@@ -200,19 +200,17 @@ func (s *invocation) openEditor(ctx context.Context, k *kind, text []byte) (edit
 
 // parseEdited returns the one resource in the saved text.
 func (s *invocation) parseEdited(k *kind, text []byte) (*object, error) {
-	documents, err := splitDocuments(text)
-	if err != nil {
-		return nil, fmt.Errorf("error parsing resources: %w", err)
-	}
-	if len(documents) != 1 {
+	documents, wrong := splitDocuments("text", text)
+	if len(wrong) == 0 && len(documents) != 1 {
 		return nil, fmt.Errorf("there are %d resources in the file, not one", len(documents))
 	}
-	o, warnings, err := parseObject(documents[0], s.namespace, asWritten)
-	for _, w := range warnings {
-		fmt.Fprintln(s.errOut, "warning:", w)
+	var o *object
+	if len(wrong) == 0 {
+		p := parseObject(&documents[0], s.namespace, asWritten, false)
+		s.warnAbout(p.warnings)
+		o, wrong = p.object, p.wrong
 	}
-	s.told = append(s.told, warnings...)
-	if err != nil {
+	if err := asError(wrong); err != nil {
 		return nil, err
 	}
 	if o.kind != k {

@@ -21,7 +21,7 @@ func ExitCode(err error) int {
 		return 0
 	case errors.As(err, new(*subcommandError)):
 		return 64
-	case errors.Is(err, errNo):
+	case errors.Is(err, errNo), errors.As(err, new(*mistakesError)):
 		return 2
 	}
 	return 1

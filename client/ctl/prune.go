@@ -17,9 +17,10 @@ import (
 
 func pruneCommand() *cobra.Command {
 	var (
-		targets, users, omit           []string
-		recursive, allUsers, wide, dry bool
-		labelSelector                  string
+		in                  inputFiles
+		users, omit         []string
+		allUsers, wide, dry bool
+		labelSelector       string
 	)
 	cmd := &cobra.Command{
 		Use:   "prune TYPE,...",
@@ -50,7 +51,7 @@ that apply has made, and needs no support by the server.`,
 				}
 				list = slices.DeleteFunc(list, func(k *kind) bool { return slices.Contains(omitted, k) })
 			}
-			objects, err := readObjects(ctx, s, targets, recursive)
+			objects, err := readObjects(ctx, s, &in)
 			if err != nil {
 				return err
 			}
@@ -88,7 +89,7 @@ that apply has made, and needs no support by the server.`,
 		}),
 	}
 	f := cmd.Flags()
-	fileFlags(cmd, &targets, &recursive)
+	in.flags(cmd)
 	f.BoolVarP(&allUsers, "all-users", "a", false, "also delete resources that other users created")
 	f.StringSliceVarP(&users, "users", "u", nil, "those that these users created, comma separated")
 	f.BoolVarP(&wide, "cluster-wide", "c", false, "also delete resources without a namespace")

@@ -22,9 +22,8 @@ const replayedDetails = 20
 
 func replayCommand() *cobra.Command {
 	var (
-		files     []string
-		recursive bool
-		in        client.ReplayRequest
+		files inputFiles
+		in    client.ReplayRequest
 	)
 	cmd := &cobra.Command{
 		Use:   "replay",
@@ -46,11 +45,11 @@ json format is one object: summary, and all events with their deliveries.`,
 		Args: args(),
 	}
 	cmd.RunE = run(func(ctx context.Context, s *invocation, _ []string) error {
-		if in.Pipeline == "" && len(files) == 0 {
+		if in.Pipeline == "" && len(files.targets) == 0 {
 			return hintUsage(cmd, fmt.Errorf("--pipeline or --file is required"))
 		}
-		if len(files) > 0 {
-			objects, err := readObjects(ctx, s, files, recursive)
+		if len(files.targets) > 0 {
+			objects, err := readObjects(ctx, s, &files)
 			if err != nil {
 				return err
 			}
@@ -77,7 +76,7 @@ json format is one object: summary, and all events with their deliveries.`,
 		}
 		return s.printPlain(raw, func(json.RawMessage) (shown, error) { return r, nil })
 	})
-	fileFlags(cmd, &files, &recursive)
+	files.flags(cmd)
 	f := cmd.Flags()
 	f.Lookup("file").Usage = "file, directory, URL, or - for standard input, with drafts; can be repeated"
 	f.StringVar(&in.Pipeline, "pipeline", "", "pipeline to use, a defined one or one of the drafts (default all drafts)")

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -57,8 +58,11 @@ func readSources(ctx context.Context, s *invocation, targets []string, recursive
 	return out, nil
 }
 
-// readFileOrDir reads a file, the files in a directory or, with recursive, also in its subdirectories. Hidden ones, for
-// example .git, are skipped.
+// resourceFiles are the endings of files that are read from directories, which have others too, such as README.md.
+var resourceFiles = []string{".yaml", ".yml", ".json"}
+
+// readFileOrDir reads a file, the YAML and JSON files in a directory or, with recursive, also in its subdirectories.
+// Hidden ones, for example .git, are skipped.
 func readFileOrDir(path string, recursive bool) ([]source, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -87,7 +91,8 @@ func readFileOrDir(path string, recursive bool) ([]source, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read resources: %w", err)
 		}
-		if info.Mode().IsRegular() || (entry.IsDir() && recursive) {
+		isResource := info.Mode().IsRegular() && slices.Contains(resourceFiles, strings.ToLower(filepath.Ext(name)))
+		if isResource || (entry.IsDir() && recursive) {
 			found, err := readFileOrDir(name, recursive)
 			if err != nil {
 				return nil, err

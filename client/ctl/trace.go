@@ -108,8 +108,7 @@ func undefinedHandlers(ctx context.Context, s *invocation, names []string) (unde
 
 func simulateCommand() *cobra.Command {
 	var (
-		files       []string
-		recursive   bool
+		files       inputFiles
 		what        string
 		runCommands bool
 	)
@@ -131,8 +130,8 @@ create mutators. Each draft needs the right to create and update it.`,
 	}
 	cmd.RunE = run(func(ctx context.Context, s *invocation, _ []string) error {
 		sim := &client.Simulation{RunCommands: runCommands}
-		if len(files) > 0 {
-			objects, err := readObjects(ctx, s, files, recursive)
+		if len(files.targets) > 0 {
+			objects, err := readObjects(ctx, s, &files)
 			if err != nil {
 				return err
 			}
@@ -167,7 +166,7 @@ create mutators. Each draft needs the right to create and update it.`,
 		(&tracePrinter{account: a, w: w, color: s.color, dry: true}).deliveries(deliveries)
 		return w.Flush()
 	})
-	fileFlags(cmd, &files, &recursive)
+	files.flags(cmd)
 	cmd.Flags().StringVar(&what, "event", "", "event to simulate: ENTITY/CHECK of one that the backend has, or a file with one")
 	_ = cmd.MarkFlagRequired("event")
 	cmd.Flags().BoolVar(&runCommands, "run-commands", false, "also run mutators that are commands, on the backend")
@@ -209,20 +208,23 @@ func simulatedEvent(sim *client.Simulation, what, namespace string) error {
 	if err != nil {
 		return err
 	}
-	documents, err := splitDocuments(text)
-	if err != nil || len(documents) != 1 {
-		return errors.Join(fmt.Errorf("%s must hold one event", what), err)
+	documents, wrong := splitDocuments(what, text)
+	if err := asError(wrong); err != nil {
+		return err
+	}
+	if len(documents) != 1 {
+		return fmt.Errorf("%s must hold one event, and has %d resources", what, len(documents))
 	}
 	var wrapped struct {
 		Type string `json:"type"`
 	}
-	if err := json.Unmarshal(documents[0], &wrapped); err != nil || wrapped.Type == "" {
-		sim.Event = documents[0] // as the API has it
+	if err := json.Unmarshal(documents[0].json, &wrapped); err != nil || wrapped.Type == "" {
+		sim.Event = documents[0].json // as the API has it
 		return nil
 	}
-	o, _, err := parseObject(documents[0], namespace, asWritten)
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+	o := parseObject(&documents[0], namespace, asWritten, true)
+	if err := asError(o.wrong); err != nil {
+		return err
 	}
 	if o.kind.Type != client.Events.Type {
 		return fmt.Errorf("%s holds a %s and not an event", what, o.kind.Type)
