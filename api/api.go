@@ -287,6 +287,7 @@ func New(opts Options) (*API, error) {
 	a.unlisten = opts.Config.OnChange(a.recent.add)
 	a.recent.floor = opts.Config.Snapshot().Revision()
 	a.mux.HandleFunc("/", a.fallback)
+	a.serveDryRun()
 	a.serveStatus()
 	a.serveAuth()
 	a.serveSignIn()

@@ -71,8 +71,8 @@ func (k *kind[T]) serveRoutes(collection, item methods) {
 	if !k.Cluster() {
 		k.api.route(k.root()+k.String(), access{resource: k.String(), labels: true}, methods{http.MethodGet: collection[http.MethodGet]})
 	}
-	k.api.route(k.collection(), access{resource: k.String(), labels: true}, collection)
-	k.api.route(k.collection()+"/{name}", access{resource: k.String(), name: namePath, labels: true}, item)
+	k.api.route(k.collection(), access{resource: k.String(), labels: true, dryRun: true}, collection)
+	k.api.route(k.collection()+"/{name}", access{resource: k.String(), name: namePath, labels: true, dryRun: true}, item)
 }
 
 func (k *kind[T]) show(obj *T) any {

@@ -186,6 +186,9 @@ func (e *entities) guard(ent *resource.Entity, old *resource.EntityConfig) error
 
 // putState writes the half of an entity that agents report, if it has changed.
 func (e *entities) putState(ctx context.Context, ent *resource.Entity) error {
+	if config.IsDryRun(ctx) {
+		return nil
+	}
 	st := resource.EntityStateOf(ent)
 	st.Metadata = resource.ObjectMeta{Namespace: ent.Metadata.Namespace, Name: ent.Metadata.Name}
 	known, ok := e.api.opts.State.EntityState(st.Metadata.Namespace, st.Metadata.Name)

@@ -1,14 +1,17 @@
 package api
 
 import (
+	"fmt"
+
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 func (a *API) serveMutators() {
 	k := &kind[resource.Mutator]{
 		api: a, Kind: config.Mutators,
-		accept: a.opts.MutatorAllowed,
+		accept: a.acceptMutator,
 		reason: resourceInvalid,
 		hide:   (*resource.Mutator).Redacted,
 		view: func(m *resource.Mutator) any {
@@ -26,4 +29,14 @@ func (a *API) serveMutators() {
 		return author(t, m, old)
 	}
 	k.serve()
+}
+
+// acceptMutator refuses JavaScript that cannot be parsed: otherwise the first event would fail.
+func (a *API) acceptMutator(m *resource.Mutator) error {
+	if m.Type == "javascript" {
+		if err := filter.CheckMutatorSyntax(m.Eval); err != nil {
+			return fmt.Errorf("syntax error in eval: %w", err)
+		}
+	}
+	return a.opts.MutatorAllowed(m)
 }

@@ -36,6 +36,7 @@ type access struct {
 	labels   bool                    // the handler keeps roles that are limited by labels to their objects
 	long     bool                    // a write has no time limit while its client waits
 	reads    bool                    // POST changes nothing
+	dryRun   bool                    // POST, PUT and PATCH only write definitions, which a dry run leaves out
 }
 
 // route is one path of the API.
@@ -82,6 +83,10 @@ func (a *API) route(pattern string, who access, m methods) {
 		if !ok {
 			w.Header().Set("Allow", allow)
 			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		if err := dryRunnable(hr.Context(), hr.Method, &who); err != nil {
+			a.fail(w, r, err)
 			return
 		}
 		if r.writes(&who) && !who.long { // waiting for the cluster counts, too

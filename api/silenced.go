@@ -25,7 +25,8 @@ func (a *API) serveSilenced() {
 	s := &silences{kind[resource.Silenced]{
 		api: a, Kind: config.Silences,
 	}}
-	all, item := access{resource: "silenced", labels: true}, access{resource: "silenced", name: namePath, labels: true}
+	all := access{resource: "silenced", labels: true, dryRun: true}
+	item := access{resource: "silenced", name: namePath, labels: true, dryRun: true}
 	checks := access{resource: "silenced", list: true, labels: true, name: func(r *request) string {
 		return "checks/" + r.PathValue("check")
 	}}

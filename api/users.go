@@ -19,12 +19,12 @@ type users struct {
 
 func (a *API) serveUsers() {
 	u := &users{kind[resource.User]{api: a, Kind: config.Users, view: userView}}
-	collection, item := access{resource: "users"}, access{resource: "users", name: namePath}
+	collection, item := access{resource: "users", dryRun: true}, access{resource: "users", name: namePath}
 	own := item
 	own.self = true
 	const one = core + "users/{name}"
 	a.route(core+"users", collection, methods{http.MethodGet: u.list, http.MethodPost: u.create})
-	a.route(one, access{open: true}, methods{
+	a.route(one, access{open: true, dryRun: true}, methods{
 		http.MethodGet:    a.authorized(own, u.get),
 		http.MethodPut:    a.authorized(item, u.put),
 		http.MethodDelete: a.authorized(item, u.disable),

@@ -137,11 +137,23 @@ type request struct {
 	public bool        // needs no credentials
 }
 
+type dryRunKey struct{}
+
+// WithDryRun returns a context whose writes the server checks and does not do. Other servers than lapwing do not know the
+// path of such a request: their error is ErrNotFound without a code of Sensu's.
+func WithDryRun(ctx context.Context) context.Context {
+	return context.WithValue(ctx, dryRunKey{}, true)
+}
+
 // do sends a request and decodes its answer. It returns the answer's header.
 func (c *Client) do(ctx context.Context, r request) (http.Header, error) {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
-	resp, err := c.send(ctx, r)
+	sent := r
+	if r.method != http.MethodGet && ctx.Value(dryRunKey{}) != nil {
+		sent.path = "/api/lapwing/v1/dry-run" + r.path
+	}
+	resp, err := c.send(ctx, sent)
 	if err != nil {
 		return nil, because(ctx, err)
 	}

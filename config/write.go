@@ -32,6 +32,12 @@ func Create[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
 	if err != nil {
 		return err
 	}
+	if IsDryRun(ctx) {
+		if was, known := s.present(key); known && !was.deleted {
+			return fmt.Errorf("create %s: %w", key, ErrExists)
+		}
+		return nil
+	}
 	rev, err := s.create(ctx, key, value)
 	if err != nil {
 		return err
@@ -69,6 +75,9 @@ func Put[T any](ctx context.Context, s *Store, k Kind[T], obj *T) error {
 	key, value, err := encode(s, k, obj)
 	if err != nil {
 		return err
+	}
+	if IsDryRun(ctx) {
+		return nil
 	}
 	namespace, name := k.Key(obj)
 	var rev uint64
@@ -161,6 +170,9 @@ func (s *Store) delete(
 				return fmt.Errorf("delete %s: %w", key, ErrNotFound)
 			}
 		}
+		if IsDryRun(ctx) {
+			return nil
+		}
 		tombstone := &nats.Msg{Subject: subjectPrefix + key, Header: nats.Header{operationHeader: {deletion}}}
 		rev, err := s.opts.Broker.WriteIf(ctx, streamName, tombstone, was)
 		if s.outrun(ctx, err) {
@@ -206,6 +218,9 @@ func Update[T any](
 		}
 		if newKey != key {
 			return nil, fmt.Errorf("update %s: the change renames it to %s", key, newKey)
+		}
+		if IsDryRun(ctx) {
+			return obj, nil
 		}
 		rev, err := s.swapIn(ctx, key, value, was)
 		if s.outrun(ctx, err) {

@@ -127,7 +127,7 @@ func (p *program) compile() {
 		for i, source := range p.sources {
 			switch p.kind {
 			case kindMutator:
-				p.scripts = append(p.scripts, compile(p.name, "(function () {"+source+"\n})()", maxMutator))
+				p.scripts = append(p.scripts, compile(p.name, asFunction(source), maxMutator))
 			default:
 				p.scripts = append(p.scripts, compile(fmt.Sprintf("%s[%d]", p.name, i), source, MaxExpression))
 			}

@@ -25,12 +25,27 @@ func CheckSyntax(expression string) error {
 	if len(expression) > MaxExpression {
 		return fmt.Errorf("it is longer than %d bytes", MaxExpression)
 	}
-	if err := scan(expression); err != nil {
+	return checkScript(expression)
+}
+
+// CheckMutatorSyntax is CheckSyntax for a mutator's JavaScript, which may return.
+func CheckMutatorSyntax(source string) error {
+	if len(source) > maxMutator {
+		return fmt.Errorf("it is longer than %d bytes", maxMutator)
+	}
+	return checkScript(asFunction(source))
+}
+
+func checkScript(script string) error {
+	if err := scan(script); err != nil {
 		return err
 	}
-	_, err := parser.ParseFile(nil, "", expression, 0, parser.WithDisableSourceMaps)
+	_, err := parser.ParseFile(nil, "", script, 0, parser.WithDisableSourceMaps)
 	return err
 }
+
+// asFunction returns the script that runs a mutator's JavaScript. Its lines keep their numbers.
+func asFunction(source string) string { return "(function () {" + source + "\n})()" }
 
 // scan refuses sources that would overflow the parser's stack, which would end the process. It reads the source once
 // and keeps a few bytes for each open bracket. It distinguishes a regular expression from a division by the token

@@ -64,6 +64,10 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.stream(w, r)
 		return
 	}
+	if strings.HasPrefix(r.URL.Path, "/api/lapwing/v1/dry-run/") { // as Sensu, which does not know it
+		http.NotFound(w, r)
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.log != nil {

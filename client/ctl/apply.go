@@ -53,6 +53,8 @@ type report struct {
 type applier struct {
 	*invocation
 	dryRun  bool
+	makes   map[string]bool // the namespaces in the files
+	untried bool            // the server has no dry run
 	results []*applied
 }
 
@@ -160,12 +162,16 @@ func (a *applier) run(ctx context.Context, in *inputFiles, prune bool) error {
 		return err
 	}
 	seen := map[string]bool{}
+	a.makes = map[string]bool{}
 	for _, o := range objects {
 		// The record would show the secrets of sign-in providers, and the dsn of PostgreSQL.
 		if o.kind == eventKind || o.kind == apiKeyKind || o.kind == postgresKind || o.kind.Group == resource.AuthAPIVersion {
 			return hint(fmt.Errorf("%s %s: apply cannot write this type", o.kind.Type, o.name), "Use 'lapwing create' for it.")
 		}
 		seen[o.path()] = true
+		if o.kind == namespaceKind {
+			a.makes[o.name] = true
+		}
 	}
 	for _, o := range objects {
 		r := &applied{Type: o.kind.Type, APIVersion: o.kind.Group, Namespace: o.namespace, Name: o.name}
@@ -218,9 +224,10 @@ func (a *applier) apply(ctx context.Context, o *object, r *applied) error {
 			}
 		}
 		if a.dryRun {
-			return nil
+			err = a.try(ctx, o, live, tag, after)
+		} else {
+			err = a.write(ctx, o, live, tag, after)
 		}
-		err = a.write(ctx, o, live, tag, after)
 		if errors.Is(err, client.ErrPrecondition) && attempt < attempts {
 			continue
 		}
@@ -254,6 +261,26 @@ func (a *applier) write(ctx context.Context, o *object, live map[string]any, tag
 	}
 	sent := (&object{kind: o.kind, body: after}).sent()
 	return client.PutIf(ctx, a.client, client.Kind[map[string]any](o.kind.Kind), o.namespace, o.name, tag, &sent)
+}
+
+// try asks the server whether it would take the merged resource.
+func (a *applier) try(ctx context.Context, o *object, live map[string]any, tag string, after map[string]any) error {
+	if a.untried {
+		return nil
+	}
+	err := a.write(client.WithDryRun(ctx), o, live, tag, after)
+	var refused *client.Error
+	if !errors.Is(err, client.ErrNotFound) || !errors.As(err, &refused) {
+		return err
+	}
+	if refused.Code == 0 {
+		a.untried = true
+		return nil
+	}
+	if a.makes[o.namespace] { // its namespace does not exist yet
+		return nil
+	}
+	return err
 }
 
 // merge returns the resource to write: the live one, without the fields of the last apply, and with the object's
@@ -527,7 +554,10 @@ func (a *applier) print(changes bool, counts map[string]int) {
 	}
 	text := commaSpace(summary)
 	if a.dryRun {
-		text += " (dry run: nothing was sent)"
+		text += " (dry run: nothing was written)"
 	}
 	fmt.Fprintln(a.out, text)
+	if a.untried {
+		fmt.Fprintln(a.errOut, "The server has no dry run, so its own rules are not checked.")
+	}
 }

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,8 +122,9 @@ func readObjects(ctx context.Context, s *invocation, in *inputFiles) ([]*object,
 	}
 	var objects []*object
 	var wrong []mistake
-	places := map[string]string{}
-	for _, src := range sources {
+	seen, place := map[string]string{}, map[string]int{} // of names, and of files in their order
+	for i, src := range sources {
+		place[src.name] = i
 		documents, bad := splitDocuments(src.name, src.data)
 		wrong = append(wrong, bad...)
 		for i := range documents {
@@ -136,14 +138,17 @@ func readObjects(ctx context.Context, s *invocation, in *inputFiles) ([]*object,
 			}
 			objects = append(objects, o)
 			here := fmt.Sprintf("%s:%d", d.source, d.at.line)
-			if there, twice := places[o.path()]; twice && o.kind != eventKind {
+			if there, twice := seen[o.path()]; twice && o.kind != eventKind {
 				wrong = append(wrong, mistake{d.source, d.at.line, o.kind.Type + " " + o.name, "it is defined twice, also at " + there})
 			}
-			places[o.path()] = here
+			seen[o.path()] = here
 		}
 	}
 	if len(wrong) > 0 {
 		files := map[string]bool{}
+		slices.SortStableFunc(wrong, func(a, b mistake) int {
+			return cmp.Or(place[a.source]-place[b.source], a.line-b.line)
+		})
 		for _, m := range wrong {
 			fmt.Fprintln(s.errOut, printable(m.String()))
 			files[m.source] = true

@@ -204,7 +204,7 @@ func parseObject(d *document, namespace string, label labelling, lenient bool) r
 	}
 	k, ok := kindByType(in.APIVersion, in.Type)
 	if !ok {
-		return fail(d.at.find([]any{"type"}).line, "unsupported type %q%s%s", in.Type, ofVersion(in.APIVersion), typeHint(in.Type))
+		return fail(d.at.find([]any{"type"}).line, "unsupported type %q%s%s", in.Type, ofVersion(in.APIVersion), typeHint(in.APIVersion, in.Type))
 	}
 	what = k.Type
 	if name, _ := in.Metadata["name"].(string); name != "" {
@@ -279,9 +279,12 @@ func ofVersion(apiVersion string) string {
 }
 
 // typeHint names the type that is probably meant, or all.
-func typeHint(typ string) string {
+func typeHint(apiVersion, typ string) string {
 	var types []string
 	for _, k := range kinds {
+		if k.Type == typ && apiVersion != "" {
+			return fmt.Sprintf(" (%s?)", k.Group)
+		}
 		types = append(types, k.Type)
 	}
 	if near := optionerr.Nearest(resource.Short(typ), types); near != "" {

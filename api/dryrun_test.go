@@ -1,0 +1,70 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// TestDryRun: a write under the path of dry runs is answered as the write itself, and nothing changes.
+func TestDryRun(t *testing.T) {
+	s := newServer(t, nil)
+	s.do("PUT", "/api/core/v2/namespaces/default/handlers/there", `{"metadata":{"name":"there","namespace":"default"},"type":"pipe","command":"c"}`).is(201)
+	for _, tc := range []struct {
+		method, path, body string
+		status             int
+		message            string
+	}{
+		{"PUT", "/namespaces/default/checks/a", `{"metadata":{"name":"a","namespace":"default"},"command":"c","interval":5}`, 201, ""},
+		{"POST", "/namespaces/default/checks", `{"metadata":{"name":"a","namespace":"default"},"command":"c","interval":5}`, 201, ""},
+		{"POST", "/namespaces/default/handlers", `{"metadata":{"name":"there","namespace":"default"},"type":"pipe","command":"c"}`, 409, ""},
+		{"PATCH", "/namespaces/default/handlers/there", `{"command":"other"}`, 200, ""},
+		{"PATCH", "/namespaces/default/handlers/there", `{"type":"fax"}`, 400, "unknown handler type"},
+		{"PUT", "/namespaces/default/checks/a", `{"metadata":{"name":"a","namespace":"default"},"command":"c"}`, 400, "interval"},
+		{"PUT", "/namespaces/default/checks/a", `{"metadata":{"name":"a","namespace":"default"},"command":"c","cron":"61 * * * *"}`, 400, "cron"},
+		{"PUT", "/namespaces/nowhere/checks/a", `{"metadata":{"name":"a","namespace":"nowhere"},"command":"c","interval":5}`, 404, ""},
+		{"PUT", "/namespaces/default/filters/f", `{"metadata":{"name":"f","namespace":"default"},"action":"allow","expressions":["a ==="]}`, 400, "syntax error"},
+		{"PUT", "/namespaces/default/entities/e", `{"metadata":{"name":"e","namespace":"default"},"entity_class":"proxy"}`, 200, ""},
+		{"PUT", "/namespaces/default/silenced/linux:*", `{"metadata":{"name":"linux:*","namespace":"default"},"subscription":"linux"}`, 201, ""},
+		{"PUT", "/namespaces/new", `{"name":"new"}`, 201, ""},
+		{"PUT", "/users/ann", `{"username":"ann","password":"long enough"}`, 201, ""},
+		{"PUT", "/users/ann", `{"username":"ann","password":"x"}`, 400, "password"},
+		// What does more than write a definition has no dry run, and is not done.
+		{"DELETE", "/namespaces/default/handlers/there", "", 400, "no dry run"},
+		{"POST", "/namespaces/default/events", `{}`, 400, "no dry run"},
+		{"PUT", "/users/admin/reset_password", `{}`, 400, "no dry run"},
+		{"GET", "/namespaces/default/handlers", "", 400, "no dry run"},
+	} {
+		header := []string{}
+		if tc.method == "PATCH" {
+			header = []string{"Content-Type", mergePatchType}
+		}
+		a := s.do(tc.method, dryRunPath+"/api/core/v2"+tc.path, tc.body, header...)
+		if a.status != tc.status || !strings.Contains(a.body, tc.message) {
+			t.Errorf("%s %s %s: %d %s, want %d %s", tc.method, tc.path, tc.body, a.status, a.body, tc.status, tc.message)
+		}
+	}
+	for _, path := range []string{
+		"namespaces/default/checks/a", "namespaces/default/filters/f", "namespaces/default/entities/e", "namespaces/default/silenced/linux:*",
+		"namespaces/new", "users/ann",
+	} {
+		s.do("GET", "/api/core/v2/"+path, "").is(404)
+	}
+	if a := s.do("GET", "/api/core/v2/namespaces/default/handlers/there", "").is(200); !strings.Contains(a.body, `"command":"c"`) {
+		t.Error("a dry run changed it: ", a.body)
+	}
+	if entries := s.audit("/api/lapwing/v1/audit"); len(entries) != 1 {
+		t.Errorf("a dry run is in the audit log: %v", entries)
+	}
+
+	// Rights are those of the write.
+	bob := s.user("bob", "ops")
+	s.grant("ops", "default", resource.Rule{Verbs: []string{"get"}, Resources: []string{"checks"}})
+	s.do("PUT", dryRunPath+"/api/core/v2/namespaces/default/checks/a",
+		`{"metadata":{"name":"a","namespace":"default"},"command":"c","interval":5}`, "Authorization", "Bearer "+bob).is(http.StatusForbidden)
+	s.do("PUT", dryRunPath+"/api/core/v2/namespaces/default/checks/a", "{}", "Authorization", "Bearer x").is(http.StatusUnauthorized)
+	s.do("PUT", dryRunPath+dryRunPath+"/api/core/v2/namespaces/new", `{"name":"new"}`).is(201)
+	s.do("GET", "/api/core/v2/namespaces/new", "").is(404)
+}
