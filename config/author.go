@@ -55,7 +55,9 @@ func (s *Store) written(ctx context.Context, kind, namespace, name string, old, 
 type dryRunKey struct{}
 
 // WithDryRun returns a context whose writes are checked as far as they can be, and not done.
-func WithDryRun(ctx context.Context) context.Context { return context.WithValue(ctx, dryRunKey{}, true) }
+func WithDryRun(ctx context.Context) context.Context {
+	return context.WithValue(ctx, dryRunKey{}, true)
+}
 
 // IsDryRun reports whether writes with ctx are not done.
 func IsDryRun(ctx context.Context) bool { return ctx.Value(dryRunKey{}) != nil }
