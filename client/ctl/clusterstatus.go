@@ -70,13 +70,8 @@ had the name, NAME may also be what the broker calls the member, as the status s
 		Args:    args("NAME"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			if !skipConfirm {
-				yes, err := s.confirm(fmt.Sprintf("Is %s gone for good? Its state directory must never be used again.", args[0]))
-				if err != nil {
+				if err := s.confirm(fmt.Sprintf("Is %s gone for good? Its state directory must never be used again.", args[0])); err != nil {
 					return err
-				}
-				if !yes {
-					fmt.Fprintln(s.out, "Canceled")
-					return nil
 				}
 			}
 			err := s.client.RemoveMember(ctx, args[0])
@@ -91,7 +86,7 @@ had the name, NAME may also be what the broker calls the member, as the status s
 			return nil
 		}),
 	}
-	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask for confirmation")
+	skipConfirmFlag(cmd, &skipConfirm)
 	return cmd
 }
 

@@ -192,13 +192,8 @@ func deleteDeadLettersCommand() *cobra.Command {
   lapwing deadletter delete --all`,
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			if !skipConfirm {
-				yes, err := s.confirm("Are you sure you would like to delete " + which.which(args) + "?")
-				if err != nil {
+				if err := s.confirm("Are you sure you would like to delete " + which.which(args) + "?"); err != nil {
 					return err
-				}
-				if !yes {
-					fmt.Fprintln(s.out, "Canceled")
-					return nil
 				}
 			}
 			n, err := s.client.DeleteDeadLetters(ctx, s.namespace, which.choice(args))
@@ -214,7 +209,7 @@ func deleteDeadLettersCommand() *cobra.Command {
 		}),
 	}
 	which.add(cmd, "delete")
-	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask for confirmation")
+	skipConfirmFlag(cmd, &skipConfirm)
 	return cmd
 }
 

@@ -23,13 +23,19 @@ func ExitCode(err error) int {
 		return 64
 	case errors.Is(err, errNo), errors.As(err, new(*mistakesError)):
 		return 2
+	case errors.Is(err, errDeclined):
+		return exitDeclined
 	}
 	return 1
 }
 
 // Report prints the error of a command, if it has a text, and returns the exit status.
 func Report(w io.Writer, err error) int {
-	if err != nil && !errors.Is(err, errNo) {
+	switch {
+	case err == nil, errors.Is(err, errNo):
+	case errors.Is(err, errDeclined):
+		fmt.Fprintln(w, err) // it is no failure
+	default:
 		fmt.Fprintln(w, "Error:", err)
 	}
 	return ExitCode(err)

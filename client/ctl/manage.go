@@ -1,12 +1,10 @@
 package ctl
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -224,7 +222,7 @@ func removalCommand(k *kind, name, short string) *cobra.Command {
 			return s.remove(ctx, k, strings.Join(args, "/"), skipConfirm, along.query())
 		}),
 	}
-	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask for confirmation")
+	skipConfirmFlag(cmd, &skipConfirm)
 	along.flags(cmd, k, name)
 	completeNames(cmd, k)
 	return cmd
@@ -233,13 +231,8 @@ func removalCommand(k *kind, name, short string) *cobra.Command {
 // remove deletes a resource, after a question unless it is skipped.
 func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfirm bool, query url.Values) error {
 	if !skipConfirm {
-		yes, err := s.confirm(fmt.Sprintf("Are you sure you would like to delete %s resource '%s'?", k.Command, name))
-		if err != nil {
+		if err := s.confirm(fmt.Sprintf("Are you sure you would like to delete %s resource '%s'?", k.Command, name)); err != nil {
 			return err
-		}
-		if !yes {
-			fmt.Fprintln(s.out, "Canceled")
-			return nil
 		}
 	}
 	if err := client.DeleteWith(ctx, s.client, k.Kind, s.namespace, name, query); err != nil {
@@ -247,21 +240,4 @@ func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfi
 	}
 	fmt.Fprintln(s.out, "Deleted")
 	return nil
-}
-
-// confirm asks a question. Any answer except yes means no, and so does the end of the input.
-func (s *invocation) confirm(question string) (bool, error) {
-	fmt.Fprint(s.errOut, question+" (y/N) ")
-	line, err := bufio.NewReader(s.in).ReadString('\n')
-	if err != nil && err != io.EOF {
-		return false, fmt.Errorf("read answer: %w", err)
-	}
-	if err == io.EOF {
-		fmt.Fprintln(s.errOut)
-	}
-	switch strings.ToLower(strings.TrimSpace(line)) {
-	case "y", "yes":
-		return true, nil
-	}
-	return false, nil
 }

@@ -89,13 +89,8 @@ func deleteOrphansCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				yes, err := s.confirm(fmt.Sprintf("Are you sure you would like to delete %d orphaned events?", len(found)))
-				if err != nil {
+				if err := s.confirm(fmt.Sprintf("Are you sure you would like to delete %d orphaned events?", len(found))); err != nil {
 					return err
-				}
-				if !yes {
-					fmt.Fprintln(s.out, "Canceled")
-					return nil
 				}
 			}
 			n, err := s.client.DeleteOrphans(ctx, which.namespace(s), which.OrphanOptions, resolve)
@@ -108,6 +103,6 @@ func deleteOrphansCommand() *cobra.Command {
 	}
 	which.add(cmd)
 	cmd.Flags().BoolVar(&resolve, "resolve", false, "resolve failing events first, so that their handlers get the resolution")
-	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask for confirmation")
+	skipConfirmFlag(cmd, &skipConfirm)
 	return cmd
 }

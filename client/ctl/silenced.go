@@ -135,7 +135,7 @@ func deleteSilencedCommand(k *kind) *cobra.Command {
 		return s.remove(ctx, k, name, skipConfirm, nil)
 	})
 	target.flags(cmd, k)
-	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask for confirmation")
+	skipConfirmFlag(cmd, &skipConfirm)
 	return bySelector(cmd, k, action{name: "delete", verb: "delete", done: "Deleted", alone: []string{"subscription", "check"}})
 }
 

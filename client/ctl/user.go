@@ -125,18 +125,13 @@ func disableUserCommand(k *kind) *cobra.Command {
 	cmd := userCommand(k, "disable", "disable a user: the user cannot sign in", "disable alice", nil,
 		func(ctx context.Context, s *invocation, args []string) error {
 			if !skipConfirm {
-				yes, err := s.confirm(fmt.Sprintf("Are you sure you would like to disable user resource '%s'?", args[0]))
-				if err != nil {
+				if err := s.confirm(fmt.Sprintf("Are you sure you would like to disable user resource '%s'?", args[0])); err != nil {
 					return err
-				}
-				if !yes {
-					fmt.Fprintln(s.out, "Canceled")
-					return nil
 				}
 			}
 			return s.userCall(ctx, k, http.MethodDelete, args[0], "", nil, "Disabled")
 		})
-	cmd.Flags().BoolVar(&skipConfirm, "skip-confirm", false, "do not ask for confirmation")
+	skipConfirmFlag(cmd, &skipConfirm)
 	return cmd
 }
 
