@@ -231,32 +231,59 @@ var shells = map[string]shellSyntax{
 
 func versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "version",
-		Short:   "show the versions of this program and of the server, if one is configured",
+		Use:   "version",
+		Short: "show the versions of this program and of the server, if one is configured",
+		Long: `Show the versions of this program and of the server, if one is configured. If the server does not answer within five seconds
+(--timeout), standard error says why in a line; the exit code is 0 all the same.`,
 		Example: "  lapwing version",
 		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			set, err := resolve(cmd)
-			if err != nil {
-				return err
-			}
 			fmt.Fprintf(cmd.OutOrStdout(), "lapwing version %s\n", cmd.Root().Version)
-			opts, err := set.options(userAgent(cmd))
-			if err != nil {
-				return nil // there is no client that could renew it
+			server, err := serverVersion(cmd)
+			switch {
+			case err == errNoURL:
+			case err != nil:
+				fmt.Fprintln(cmd.ErrOrStderr(), "server  version unknown:", firstLine(err))
+			default:
+				fmt.Fprintln(cmd.OutOrStdout(), "server  version", server)
 			}
-			c, err := client.New(opts)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			v, err := c.Version(cmd.Context())
-			if err != nil {
-				return explain(err, set)
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "server  version %s at %s\n", v.SensuBackend, set.url)
 			return nil
 		},
 	}
 	return cmd
+}
+
+// versionTimeout bounds the wait for a server's version unless --timeout is given.
+const versionTimeout = 5 * time.Second
+
+// serverVersion returns the version of the configured server, and its URL. It is errNoURL if there is none.
+func serverVersion(cmd *cobra.Command) (string, error) {
+	set, err := resolve(cmd)
+	if err != nil {
+		return "", err
+	}
+	if given, _ := lookup(cmd, "timeout"); given == "" {
+		set.timeout = min(set.timeout, versionTimeout)
+	}
+	opts, err := set.options(userAgent(cmd))
+	if err != nil {
+		return "", err
+	}
+	c, err := client.New(opts)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), set.timeout) // for all of several URLs
+	defer cancel()
+	v, err := c.Version(ctx)
+	if err != nil {
+		return "", err
+	}
+	return v.SensuBackend + " at " + set.url, nil
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
 }
