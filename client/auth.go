@@ -86,6 +86,13 @@ func (c *Client) Logout(ctx context.Context) error {
 	return nil
 }
 
+// Authorization returns what requests send as their header Authorization, for one that the caller makes itself. It renews
+// tokens that are about to expire.
+func (c *Client) Authorization(ctx context.Context) (string, error) {
+	cred, err := c.credential(ctx)
+	return cred.header, err
+}
+
 // credential returns the credential for a request. It renews tokens that are about to expire.
 func (c *Client) credential(ctx context.Context) (credential, error) {
 	if c.opts.APIKey != "" {

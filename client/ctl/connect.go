@@ -2,9 +2,11 @@ package ctl
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -44,6 +46,42 @@ func Connect(cmd *cobra.Command) (*Connection, error) {
 		return nil, err
 	}
 	return &Connection{Client: c, URL: set.url, Namespace: set.namespace, set: set}, nil
+}
+
+// Target is an API for a command that makes its own requests.
+type Target struct {
+	URL string // "" if none is configured; of several backends with commas between
+	TLS *tls.Config
+	// Authorization is the header for requests; "" for none.
+	Authorization string
+}
+
+// Reach returns the API for a command's flags, the environment and the client's files. Credentials that cannot be renewed
+// are left out with a warning: what the command asks for may be public.
+func Reach(cmd *cobra.Command) (*Target, error) {
+	set, err := resolve(cmd)
+	if err != nil {
+		return nil, err
+	}
+	url := set.url
+	if url == "" {
+		set.url = "http://127.0.0.1" // the rest is wanted all the same
+	}
+	opts, err := set.options(userAgent(cmd))
+	if err != nil {
+		return nil, err
+	}
+	t := &Target{URL: url, TLS: opts.TLSConfig}
+	c, err := set.connect(userAgent(cmd), cmd.ErrOrStderr())
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	t.Authorization, err = c.Authorization(cmd.Context())
+	if err != nil && !errors.Is(err, client.ErrNoCredentials) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "Warning: going on without credentials: %s\n", firstLine(err))
+	}
+	return t, nil
 }
 
 // Explain adds the next step to an error of the client.

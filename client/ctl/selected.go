@@ -30,7 +30,7 @@ func (b *selection) flags(cmd *cobra.Command, k *kind) {
 	f.BoolVar(&b.everywhere, "all-namespaces", false, "with a selector or --all: in all namespaces")
 	f.BoolVar(&b.dryRun, "dry-run", false, "with a selector or --all: only list what would be done")
 	if f.Lookup("skip-confirm") == nil {
-		f.BoolVar(&b.skipConfirm, "skip-confirm", false, "with a selector or --all: do not ask for confirmation")
+		skipConfirmFlag(cmd, &b.skipConfirm)
 	}
 }
 
@@ -71,8 +71,8 @@ func bySelector(cmd *cobra.Command, k *kind, do action) *cobra.Command {
 				return hintUsage(cmd, fmt.Errorf("--%s is only for one %s, not for a selector", name, k.word()))
 			}
 		}
-		if f := cmd.Flags().Lookup("skip-confirm"); f != nil {
-			b.skipConfirm = f.Value.String() == "true"
+		for _, name := range []string{"skip-confirm", "yes"} {
+			b.skipConfirm = b.skipConfirm || cmd.Flags().Lookup(name).Value.String() == "true"
 		}
 		return run(func(ctx context.Context, s *invocation, _ []string) error {
 			in := &client.BulkRequest{
@@ -139,13 +139,8 @@ func (s *invocation) bulk(ctx context.Context, k *kind, b *selection, do action,
 		return s.notDone(do, would, b.everywhere)
 	}
 	if !b.skipConfirm {
-		yes, err := s.confirm(fmt.Sprintf("%s %s %s?", sentence(do.verb), k.counted(would.Done), place))
-		if err != nil {
+		if err := s.confirm(fmt.Sprintf("%s %s %s?", sentence(do.verb), k.counted(would.Done), place)); err != nil {
 			return err
-		}
-		if !yes {
-			fmt.Fprintln(s.out, "Canceled")
-			return nil
 		}
 	}
 	shown := false

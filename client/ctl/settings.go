@@ -41,6 +41,11 @@ type settings struct {
 // shadows is an annotation of a command's own flag that hides the global one of the same name.
 const shadows = "shadows-global"
 
+// OwnFlag says that a command's flag is not the client's setting of that name.
+func OwnFlag(cmd *cobra.Command, flag string) {
+	_ = cmd.Flags().SetAnnotation(flag, shadows, []string{"true"}) // the flag exists
+}
+
 // lookup returns the value of a flag, LAPWING_<FLAG> or SENSU_<FLAG>. Its name is for errors.
 func lookup(cmd *cobra.Command, flag string) (value, name string) {
 	if f := cmd.Flags().Lookup(flag); f != nil && f.Changed && f.Annotations[shadows] == nil {

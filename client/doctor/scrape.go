@@ -59,15 +59,15 @@ func parse(r io.Reader) (families map[string]*dto.MetricFamily, err error) {
 	return parser.TextToMetricFamilies(r)
 }
 
-// Fetch reads a backend's metrics, with an API key unless that is "".
-func Fetch(ctx context.Context, client *http.Client, url, apiKey string) (*Scrape, error) {
+// Fetch reads a backend's metrics, with a header Authorization unless that is "".
+func Fetch(ctx context.Context, client *http.Client, url, authorization string) (*Scrape, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", url, err)
 	}
 	req.Header.Set("Accept", "text/plain")
-	if apiKey != "" {
-		req.Header.Set("Authorization", "Key "+apiKey)
+	if authorization != "" {
+		req.Header.Set("Authorization", authorization)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
@@ -77,7 +77,8 @@ func Fetch(ctx context.Context, client *http.Client, url, apiKey string) (*Scrap
 	at := time.Now()
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
-		return nil, fmt.Errorf("read %s: status %s: the metrics are not public there, give an API key of a user who may get them",
+		return nil, fmt.Errorf("read %s: status %s: the metrics are not public there; sign in with lapwing configure, "+
+			"or give --api-key, as a user who may get them",
 			url, resp.Status)
 	case resp.StatusCode == http.StatusServiceUnavailable: // a starting backend says what it waits for
 		return nil, fmt.Errorf("read %s: status %s%s", url, resp.Status, saidIn(resp.Body))

@@ -18,7 +18,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
+	"github.com/lapwing-monitoring/lapwing/client/ctl"
 	"github.com/lapwing-monitoring/lapwing/client/doctor"
 	"github.com/lapwing-monitoring/lapwing/internal/duration"
 )
@@ -35,6 +37,30 @@ type doctorOptions struct {
 	caFile             string
 	insecure           bool
 	postgresDSN        string
+
+	authorization string      // header for the requests
+	tls           *tls.Config // default: as caFile and insecure say
+	notes         io.Writer   // where it says what it waits for; nil for nowhere
+}
+
+// complete takes from the client's profile what the flags leave open. A --metrics-url is another server: it gets no
+// credentials but those given for it.
+func (o *doctorOptions) complete(cmd *cobra.Command) error {
+	if f, ok := cmd.ErrOrStderr().(*os.File); ok && o.format == "text" && term.IsTerminal(int(f.Fd())) {
+		o.notes = f
+	}
+	if o.metricsURL != "" || o.postgresDSN != "" {
+		if key := o.key(); key != "" {
+			o.authorization = "Key " + key
+		}
+		return nil
+	}
+	target, err := ctl.Reach(cmd)
+	if err != nil {
+		return err
+	}
+	o.apiURL, o.tls, o.authorization = target.URL, target.TLS, target.Authorization
+	return nil
 }
 
 func doctorCommand() *cobra.Command {
@@ -53,8 +79,9 @@ With --postgres-dsn it examines the PostgreSQL server that a backend writes to, 
 statistics, with the SQL to change what should change. It changes nothing itself. A user with the role pg_monitor sees all; an
 ordinary one is enough for the rest. Leave the password to PGPASSWORD or ~/.pgpass: other users can read a process's arguments.
 
-The metrics need no credentials unless the backend runs with --metrics-auth; then --api-key is that of a user who may get
-the resource metrics. LAPWING_API_URL and SENSU_API_URL are read like --api-url, LAPWING_API_KEY and SENSU_API_KEY like --api-key.
+What the flags leave open comes from the environment (LAPWING_API_URL, SENSU_API_URL, …) and from the profile that "lapwing
+configure" wrote: the URL, the certificate authorities and the credentials. The metrics need no credentials unless the backend
+runs with --metrics-auth; then the user must have the right to get the resource metrics.
 
 Exit status: 0 nothing to report, 1 warnings, 2 something is critical, 3 nothing could be read. So it can be the command
 of a check.`,
@@ -76,6 +103,9 @@ of a check.`,
 					}
 				}
 			}
+			if err := o.complete(cmd); err != nil {
+				return exitStatus{exitUnknown, err}
+			}
 			severity, err := examine(cmd.Context(), o, cmd.OutOrStdout())
 			switch {
 			case err != nil:
@@ -87,14 +117,16 @@ of a check.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.apiURL, "api-url", "", "URL of the backend's API (default http://127.0.0.1:8080)")
+	f.StringVar(&o.apiURL, "api-url", "", "URL of the backend's API (default the profile's, or http://127.0.0.1:8080)")
 	f.StringVar(&o.metricsURL, "metrics-url", "", "URL of its metrics, if they are not at /metrics there")
-	f.StringVar(&o.apiKey, "api-key", "", "API key for the metrics, if they are not public")
+	f.StringVar(&o.apiKey, "api-key", "", "API key for the metrics, if they are not public (default the profile's credentials)")
 	f.Var(duration.New(doctor.Interval, &o.interval), "interval", "time between two looks")
 	f.StringVar(&o.format, "format", "text", "text or json")
+	ctl.OwnFlag(cmd, "format") // the client knows no text
 	f.IntVarP(&o.count, "count", "n", 1, "reports to make; 0 goes on until Ctrl-C")
 	f.StringVar(&o.caFile, "trusted-ca-file", "", "PEM file of certificate authorities to trust")
 	f.BoolVar(&o.insecure, "insecure-skip-tls-verify", false, "do not verify the server's certificate (dangerous)")
+	f.String("config-dir", "", "directory of the client's files")
 	f.StringVar(&o.postgresDSN, "postgres-dsn", "", "examine this PostgreSQL server instead (URL or keywords and values)")
 	return cmd
 }
@@ -135,9 +167,12 @@ func runDoctor(ctx context.Context, o doctorOptions, out io.Writer) (doctor.Seve
 		return 0, err
 	}
 	defer client.CloseIdleConnections()
-	before, err := doctor.Fetch(ctx, client, metrics, o.key())
+	before, err := doctor.Fetch(ctx, client, metrics, o.authorization)
 	if err != nil {
 		return 0, err
+	}
+	if o.notes != nil {
+		fmt.Fprintf(o.notes, "Read %s; comparing with a second look in %s …\n", metrics, o.interval)
 	}
 	severity := doctor.Fine
 	for n := 1; ; n++ {
@@ -149,14 +184,17 @@ func runDoctor(ctx context.Context, o doctorOptions, out io.Writer) (doctor.Seve
 			}
 			return 0, errors.New("interrupted before there was something to compare")
 		}
-		after, err := doctor.Fetch(ctx, client, metrics, o.key())
+		after, err := doctor.Fetch(ctx, client, metrics, o.authorization)
 		if err != nil {
 			return 0, err
 		}
 		report := doctor.Examine(before, after)
 		severity = report.Severity
-		if n > 1 && o.format == "text" {
+		switch {
+		case o.format == "text" && n > 1:
 			fmt.Fprintln(out)
+		case o.format == "text":
+			fmt.Fprintf(out, "this program: lapwing %s; the backend:\n", version)
 		}
 		if err := o.write(out, report); err != nil {
 			return 0, err
@@ -200,15 +238,7 @@ func (o doctorOptions) url() (string, error) {
 		}
 		return o.metricsURL, nil
 	}
-	api := o.apiURL
-	for _, name := range []string{"LAPWING_API_URL", "SENSU_API_URL"} {
-		if api == "" {
-			api = os.Getenv(name)
-		}
-	}
-	if api == "" {
-		api = "http://127.0.0.1:8080"
-	}
+	api := cmp.Or(o.apiURL, "http://127.0.0.1:8080")
 	api, _, _ = strings.Cut(api, ",") // one backend is examined
 	u, err := url.Parse(api)
 	if err != nil || u.Host == "" {
@@ -223,8 +253,8 @@ func (o doctorOptions) key() string {
 }
 
 func (o doctorOptions) client() (*http.Client, error) {
-	config := &tls.Config{InsecureSkipVerify: o.insecure}
-	if o.caFile != "" {
+	config := cmp.Or(o.tls, &tls.Config{InsecureSkipVerify: o.insecure})
+	if o.tls == nil && o.caFile != "" {
 		pem, err := os.ReadFile(o.caFile)
 		if err != nil {
 			return nil, fmt.Errorf("read trusted CA file: %w", err)

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,5 +123,62 @@ func TestDoctorOfACluster(t *testing.T) {
 		if got, err := (doctorOptions{apiURL: urls}).url(); err != nil || got != want {
 			t.Errorf("of %s it reads %s, %v, want %s", urls, got, err, want)
 		}
+	}
+}
+
+// TestDoctorOfTheProfile: what the flags leave open is the profile's, but another server gets none of its credentials.
+func TestDoctorOfTheProfile(t *testing.T) {
+	text, err := os.ReadFile("../../client/doctor/testdata/healthy-after.prom")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = append(got, r.URL.Path+" "+r.Header.Get("Authorization"))
+		_, _ = w.Write(text)
+	}))
+	t.Cleanup(srv.Close)
+	for _, c := range []struct {
+		profile string // more of the file
+		args    []string
+		want    string
+	}{
+		{`"access_token":"a.b.c"`, nil, "/metrics Bearer a.b.c"},
+		{`"APIKey":"k1"`, nil, "/metrics Key k1"},
+		{`"APIKey":"k1"`, []string{"--api-key", "k2"}, "/metrics Key k2"},
+		{`"access_token":""`, nil, "/metrics "},
+		{`"APIKey":"k1"`, []string{"--metrics-url", srv.URL + "/other"}, "/other "},
+		{`"APIKey":"k1"`, []string{"--metrics-url", srv.URL + "/other", "--api-key", "k2"}, "/other Key k2"},
+	} {
+		dir := t.TempDir()
+		file := `{"api-url":"` + srv.URL + `",` + c.profile + `}`
+		if err := os.WriteFile(filepath.Join(dir, "cluster"), []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got = nil
+		args := append([]string{"doctor", "--interval", "1ms", "--config-dir", dir}, c.args...)
+		if code := run(t.Context(), args); code != 0 {
+			t.Errorf("%s %q: exit status %d", c.profile, c.args, code)
+		}
+		if want := []string{c.want, c.want}; !slices.Equal(got, want) {
+			t.Errorf("%s %q: it sent %q, want %q", c.profile, c.args, got, want)
+		}
+	}
+}
+
+// TestDoctorSaysWhatItWaitsFor, and whose versions it shows.
+func TestDoctorSaysWhatItWaitsFor(t *testing.T) {
+	srv := serveScrape(t, "healthy-after")
+	var out, notes bytes.Buffer
+	o := doctorOptions{apiURL: srv.URL, interval: time.Millisecond, format: "text", count: 2, notes: &notes}
+	if _, err := runDoctor(t.Context(), o, &out); err != nil {
+		t.Fatal(err)
+	}
+	if want := "Read " + srv.URL + "/metrics; comparing with a second look in 1ms …\n"; notes.String() != want {
+		t.Errorf("it says %q, want %q", &notes, want)
+	}
+	own := "this program: lapwing " + version + "; the backend:\nlapwing "
+	if !strings.HasPrefix(out.String(), own) || strings.Count(out.String(), "this program") != 1 {
+		t.Errorf("it begins with %.80q, want %q once", out.String(), own)
 	}
 }
