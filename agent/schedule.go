@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"log/slog"
+	"sort"
 	"sync"
 	"time"
 
@@ -228,13 +229,20 @@ func (s *schedule) due() (runs []*resource.CheckRequest, wait time.Duration) {
 	return runs, min(maxWait, time.Duration(s.queue[0].due-s.last))
 }
 
-// fire returns the newest due run of a job, unless it is subdued, and queues the job's next run. The caller holds s.mu.
+// paused reports whether calendars keep a check from running at a time. Behind the last pause that the backend knew, it runs.
+func paused(pauses []resource.CheckPause, t int64) bool {
+	i := sort.Search(len(pauses), func(i int) bool { return pauses[i].End > t })
+	return i < len(pauses) && pauses[i].Begin <= t
+}
+
+// fire returns the newest due run of a job, unless it is subdued or paused, and queues the job's next run. The caller holds s.mu.
 func (s *schedule) fire(j *job) *resource.CheckRequest {
 	due, missed := j.latest(s.last)
 	j.due = j.next(s.last)
 	heap.Fix(&s.queue, j.place)
 	s.metrics.ticks.WithLabelValues(tickMissed).Add(float64(missed))
-	if timetable.Subdued(j.subdues, time.Unix(0, due-j.shift)) {
+	tick := time.Unix(0, due-j.shift)
+	if timetable.Subdued(j.subdues, tick) || paused(j.request.Pauses, tick.Unix()) {
 		s.metrics.ticks.WithLabelValues(tickSubdued).Inc()
 		return nil
 	}
@@ -243,7 +251,7 @@ func (s *schedule) fire(j *job) *resource.CheckRequest {
 	// stay distinct. It grows even when the wall clock is set back.
 	j.issued = max(due/int64(time.Second), j.issued+1)
 	req := *j.request
-	req.Issued = j.issued
+	req.Issued, req.Pauses = j.issued, nil
 	return &req
 }
 

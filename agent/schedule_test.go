@@ -272,6 +272,32 @@ func TestSchedule(t *testing.T) {
 }
 
 // TestScheduleNeverDrifts replaces a schedule at odd moments for an hour, with the same checks and other phases: each
+// TestSchedulePauses: a check does not run in a pause of its calendars, also after a restart, and does behind the last.
+func TestSchedulePauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlan(t)
+		began := p.began.Unix()
+		request := &resource.CheckRequest{
+			Config: &resource.CheckConfig{Metadata: resource.ObjectMeta{Namespace: "default", Name: "a"}, Interval: 10},
+			Pauses: []resource.CheckPause{{Begin: began + 10, End: began + 20}, {Begin: began + 30, End: began + 41}},
+		}
+		p.apply(true, []wire.ScheduleEntry{{Request: request.AppendProto(nil)}})
+		p.want(60, "a@20/20", "a@50/50", "a@60/60")
+		if n := p.ticks(tickSubdued); n != 3 {
+			t.Errorf("%v ticks were left out", n)
+		}
+		for _, run := range p.runs {
+			if run.Pauses != nil {
+				t.Error("a run carries the pauses")
+			}
+		}
+		kept := new(resource.CheckRequest)
+		if err := kept.UnmarshalProto(p.remembered()[0].Request); err != nil || len(kept.Pauses) != 2 {
+			t.Errorf("a restart knows %d pauses, %v", len(kept.Pauses), err)
+		}
+	})
+}
+
 // check runs once for each of its ticks.
 func TestScheduleNeverDrifts(t *testing.T) {
 	t.Parallel()

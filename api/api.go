@@ -34,6 +34,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
@@ -152,6 +153,8 @@ type Options struct {
 	Health func(context.Context) Health
 	// Metrics is the store of metrics. Default: none.
 	Metrics StoredMetrics
+	// Calendars has the calendars of the snapshot. Default: the API's own.
+	Calendars *calendar.Calendars
 	// ParseMetricCheck checks a metric check's expression, and PreviewMetricCheck returns what a metric check would have
 	// done between two times, in Unix seconds, with the rights of its author. Default: expressions are not checked, and there is no preview.
 	ParseMetricCheck   func(def *resource.MetricCheck) error
@@ -257,6 +260,9 @@ func New(opts Options) (*API, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opts.Calendars == nil {
+		opts.Calendars = calendar.New(opts.Logger)
+	}
 	a := &API{
 		opts:   opts,
 		log:    opts.Logger.With("component", "api"),
@@ -303,6 +309,7 @@ func New(opts Options) (*API, error) {
 	a.servePipelines()
 	a.serveFallbackPipelines()
 	a.serveAggregates()
+	a.serveCalendars()
 	a.serveMetricChecks()
 	a.serveEntities()
 	a.serveEntityConfigs()

@@ -139,7 +139,7 @@ func newServer(t testing.TB, change func(*Options)) *server {
 	t.Cleanup(func() { _ = db.Close() })
 	events, err := state.New(state.Options{
 		Log: log, DB: db, HistoryAge: state.DefaultOptions().HistoryAge,
-		Silences: silence.NewMatcher(nil).Present(store), EntityChanges: entityChanges(store),
+		Silences: silence.NewMatcher(nil, nil).Present(store), EntityChanges: entityChanges(store),
 		Entity: func(namespace, name string) (*resource.EntityConfig, bool) {
 			return config.Get(store.Snapshot(), config.Entities, namespace, name)
 		},

@@ -25,7 +25,7 @@ type checks struct {
 func (a *API) serveChecks() {
 	c := &checks{kind[resource.CheckConfig]{
 		api: a, Kind: config.Checks,
-		reason: resourceInvalid, warning: substitute.Warning,
+		reason: resourceInvalid, warning: a.checkWarning,
 		hide: (*resource.CheckConfig).Redacted,
 	}}
 	c.finish = c.finishCheck
@@ -42,6 +42,18 @@ func (a *API) serveChecks() {
 	a.route(item+"/execute", who, methods{http.MethodPost: c.execute})
 	c.serveLateness()
 	c.serveQueue()
+}
+
+// checkWarning warns the author of a check about its tokens, and about calendars that are missing.
+func (a *API) checkWarning(check *resource.CheckConfig) string {
+	text := substitute.Warning(check)
+	if c := check.Calendars; !c.Empty() {
+		const means = "the check runs without regard to it"
+		if missing := a.missingCalendars(check.Metadata.Namespace, means, slices.Concat(c.RunWithin, c.NotWithin)...); missing != "" {
+			text = strings.TrimPrefix(text+"; "+missing, "; ")
+		}
+	}
+	return text
 }
 
 // delete deletes a check. Its events stay, as in Sensu, unless the query says otherwise. They are deleted last: by then

@@ -40,6 +40,7 @@ type object = map[string]any
 var kinds = map[string]any{
 	"aggregates":          resource.Aggregate{},
 	"metricchecks":        resource.MetricCheck{},
+	"calendars":           resource.Calendar{},
 	"apikeys":             resource.APIKey{},
 	"assets":              resource.Asset{},
 	"authproviders":       resource.AuthProvider{},
@@ -77,6 +78,8 @@ var examples = map[string]string{
 	"filters":  `{` + exampleMeta + `,"action":"allow","expressions":["event.check.status == 1"],"when":{"days":{"monday":[{"begin":"1:00 PM","end":"2:00 PM"}]}}}`,
 	"mutators": `{` + exampleMeta + `,"command":"cat","timeout":1}`,
 	"hooks":    `{` + exampleMeta + `,"command":"ps","timeout":1}`,
+	"calendars": `{` + exampleMeta + `,"description":"nights","time_zone":"Europe/Berlin","windows":[{"rrule":"FREQ=DAILY","begin":"22:00","end":"06:00"}],
+		"except":[{"dates":["12-31 New Year's Eve"]}]}`,
 	"metricchecks": `{` + exampleMeta + `,"source":"graphite","expr":"servers.*.cpu.total.idle","interval":60,"window":300,"reduce":"average","warning":{"below":20},"critical":{"above":1e9,"below":10},
 		"for":120,"keep_firing_for":60,"absent_status":1,"absent_for":3600,"entity_node":1,"result":{"check":"cpu","labels":{"team":"ops"},"handlers":["example"]}}`,
 	"aggregates": `{` + exampleMeta + `,"field_selector":"event.check.name == example","group_by":"entity.labels.region","critical":{"percent":30,"count":5},"min_members":2,"few_status":0,"interval":60,
@@ -160,6 +163,8 @@ var described = map[string]operation{
 	"GET " + ours + "namespaces/{namespace}/metricchecks/{name}/preview": {
 		summary: "What a metric check would have done between two times", query: []string{"since", "until"}, status: 200,
 		answer: resource.MetricPreview{}},
+	"GET " + ours + "namespaces/{namespace}/calendars/{name}/preview": {
+		summary: "When a calendar is active", query: []string{"since", "until"}, status: 200, answer: resource.CalendarPreview{}},
 	"POST " + ours + "namespaces/{namespace}/metricchecks/preview": {
 		summary: "What a draft of a metric check would have done between two times; nothing is stored", query: []string{"since", "until"},
 		body: resource.MetricCheck{}, status: 200, answer: resource.MetricPreview{}},
@@ -597,7 +602,7 @@ func (s *server) putExamples() {
 	for plural, body := range examples {
 		path := core + "namespaces/default/" + plural + "/example"
 		switch plural {
-		case "aggregates", "metricchecks":
+		case "aggregates", "calendars", "metricchecks":
 			path = strings.Replace(path, core, ours, 1)
 		case "events":
 			path += "/example"

@@ -118,6 +118,9 @@ func (s *silences) complete(t *act, one *resource.Silenced, name string) error {
 	if _, err := s.compile(one); err != nil {
 		return err
 	}
+	if text := s.api.missingCalendars(t.namespace, "the silence does not act by it", one.Calendars...); text != "" {
+		t.warning = strings.TrimPrefix(t.warning+"; "+text, "; ")
+	}
 	return s.api.needNamespace(t.namespace)
 }
 
@@ -145,7 +148,8 @@ func (s *silences) schedule(one, old *resource.Silenced) error {
 	}
 	limits := s.api.limits.Load()
 	most := limits.MaxSilence
-	if len(one.Windows) > 0 {
+	// How long a calendar is active may change, so a silence with calendars needs an end like any other.
+	if len(one.Windows) > 0 && len(one.Calendars) == 0 {
 		if one.Begin < now.AddDate(-10, 0, 0).Unix() { // rules start there
 			return invalid("a silence with windows cannot have begun more than ten years ago")
 		}
@@ -175,7 +179,7 @@ func (s *silences) schedule(one, old *resource.Silenced) error {
 
 // compile compiles the fields that Sensu does not have, and returns what is wrong in them.
 func (s *silences) compile(one *resource.Silenced) (*silence.Rule, error) {
-	rule, err := silence.Compile(one)
+	rule, err := silence.Compile(one, s.api.opts.Calendars.In(s.api.opts.Config.Snapshot(), one.Metadata.Namespace))
 	if err == nil {
 		err = rule.CheckValues()
 	}
@@ -186,7 +190,7 @@ func (s *silences) compile(one *resource.Silenced) (*silence.Rule, error) {
 		return rule, nil
 	}
 	lasts := one.ExpireAt - one.Begin
-	if one.ExpireAt == 0 && len(one.Windows) == 0 {
+	if one.ExpireAt == 0 && len(one.Windows)+len(one.Calendars) == 0 {
 		return nil, invalid("remind needs a silence that ends by itself")
 	}
 	for i := range one.Windows {
@@ -195,7 +199,7 @@ func (s *silences) compile(one *resource.Silenced) (*silence.Rule, error) {
 			break
 		}
 	}
-	if one.Remind >= lasts {
+	if one.Remind >= lasts && len(one.Calendars) == 0 {
 		return nil, invalid("remind must be less than the time that the silence or its window lasts")
 	}
 	return rule, nil

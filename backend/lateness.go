@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/cluster"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/lateness"
@@ -20,6 +21,9 @@ func (b *Backend) newLateness(p *parts) (*lateness.Watcher, error) {
 		return config.Written(p.config, config.Checks, namespace, check)
 	}
 	o.HeardFor, o.Agents, o.Proxies, o.Report = p.heardFor, p.agents, p.scheduler.Proxies, p.intake.Report
+	o.Calendar = func(namespace, name string) *calendar.Calendar {
+		return p.calendars.Find(p.config.Snapshot(), namespace, name)
+	}
 	o.Queued = queue.Deadline
 	o.Acts = p.members.acts(cluster.LatenessLane)
 	o.Logger, o.Registerer = b.log, b.opts.Registry

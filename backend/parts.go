@@ -9,6 +9,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/aggregate"
 	"github.com/lapwing-monitoring/lapwing/api"
 	"github.com/lapwing-monitoring/lapwing/asset"
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/cluster"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventfile"
@@ -41,6 +42,7 @@ type parts struct {
 
 	journal   *journal.Journal
 	matcher   *silence.Matcher
+	calendars *calendar.Calendars
 	deadlines *deadlines
 	state     *state.State
 	loaded    *loadedState // state, for parts that ask before it is live
@@ -111,7 +113,8 @@ func (b *Backend) build(s *storage) (*parts, error) {
 
 // buildState makes the state, and the wheel that it arms.
 func (b *Backend) buildState(p *parts) (err error) {
-	p.matcher = silence.NewMatcher(b.log)
+	p.calendars = calendar.New(b.log)
+	p.matcher = silence.NewMatcher(p.calendars, b.log)
 	if p.deadlines, err = newDeadlines(b.log, b.opts.Registry); err != nil {
 		return err
 	}
@@ -175,6 +178,9 @@ func (b *Backend) buildHandlers(p *parts) (err error) {
 	p.workflows, err = workflow.New(workflow.Options{
 		Config: p.config.Snapshot, Assets: p.assets.set, PassEnv: b.opts.Send.PassEnv,
 		NoCommands: p.sender.TypeAllowed("pipe"), Inhibited: p.inhibitor.Inhibited, Present: p.loaded, Events: p.loaded,
+		InCalendar: func(namespace, name string, at time.Time) bool {
+			return p.calendars.Active(p.config.Snapshot(), namespace, name, at)
+		},
 		Permit: permitLookups(p.auth, b.opts.API.AgentAccess), Expressions: p.expressions,
 		Logger: b.log, Registerer: b.opts.Registry,
 	})
@@ -229,7 +235,7 @@ func (b *Backend) buildFold(p *parts) (err error) {
 func (b *Backend) buildIntake(p *parts) (err error) {
 	o := b.opts.Intake
 	o.Config, o.Log, o.State, o.Silences, o.Watches = p.config, p.log, p.state, p.matcher, p.members.Watches
-	o.TurnAt = p.queue.Received
+	o.Calendars, o.TurnAt = p.calendars, p.queue.Received
 	if b.opts.EventMetrics {
 		o.Metrics = p.metrics.Events()
 	}
@@ -277,7 +283,7 @@ func (b *Backend) buildServers(p *parts) (err error) {
 		return err
 	}
 	p.scheduler, err = schedule.New(schedule.Options{
-		Config: p.config, Publish: p.publish, Assign: p.sessions.Assign, Compile: compileFor(p.expressions),
+		Config: p.config, Calendars: p.calendars, Publish: p.publish, Assign: p.sessions.Assign, Compile: compileFor(p.expressions),
 		Recall: queue.Deadline, PhaseHash: b.phases, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
@@ -325,7 +331,7 @@ func (b *Backend) apiOptions(p *parts) api.Options {
 	o.LongHistory = p.postgresReader
 	o.Execute, o.Drain, o.Cluster, o.Health = p.view.Execute, p.sessions, p.view, p.view.health
 	o.Ready, o.Serves = func() error { return b.ready(p) }, func() error { return b.serves(p) }
-	o.Lateness, o.Backup = p.lateness, newBackups(b, p).Write
+	o.Calendars, o.Lateness, o.Backup = p.calendars, p.lateness, newBackups(b, p).Write
 	o.Metrics, o.ParseMetricCheck, o.PreviewMetricCheck = storedMetrics{p.metrics.Server}, parseMetricCheck, p.metricChecks.Preview
 	o.Impaired, o.Web, o.Version = p.expressions.Err, web.Handler(), b.opts.Version
 	o.Logger, o.Gatherer, o.Registerer = b.log, b.opts.Registry, b.opts.Registry

@@ -41,6 +41,7 @@ var (
 	RoleBindings        = kindOf[resource.RoleBinding]()
 	Silences            = kindOf[resource.Silenced]()
 	Aggregates          = kindOf[resource.Aggregate]()
+	Calendars           = kindOf[resource.Calendar]()
 	MetricChecks        = kindOf[resource.MetricCheck]()
 	EntityConfigs       = kindOf[resource.EntityConfig]()
 	AuthProviders       = kindOf[resource.AuthProvider]()

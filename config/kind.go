@@ -42,6 +42,7 @@ var (
 	Assets              = kindOf[resource.Asset]()
 	Pipelines           = kindOf[resource.Pipeline]()
 	Aggregates          = kindOf[resource.Aggregate]()
+	Calendars           = kindOf[resource.Calendar]()
 	MetricChecks        = kindOf[resource.MetricCheck]()
 	FallbackPipelines   = kindOf[resource.FallbackPipeline]()
 	Tessen              = kindOf[resource.TessenConfig]() // one object, resource.TessenName

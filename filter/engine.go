@@ -28,6 +28,8 @@ type Options struct {
 	Pool *Pool
 	// Events answers the look-ups of scripts (sensu.FetchEvent and others). If nil, they throw.
 	Events Events
+	// InCalendar reports whether a calendar of a namespace is active at a time. If nil, none is.
+	InCalendar func(namespace, name string, at time.Time) bool
 	// Permit limits Events to what the author of a definition may read. The author is nil for definitions without one.
 	// Default: no limit.
 	Permit func(author *resource.Author, events Events) Events
@@ -274,7 +276,7 @@ func (e *Engine) evaluate(ctx context.Context, c *compiled, ev *resource.Event) 
 			}
 			body := make([]byte, 0, len(encoded)+64)
 			body = appendQuestion(body, b.def, e.opts.Now().Unix(), e.opts.Budget, total, only, e.opts.Events != nil)
-			return &asked{body: append(body, encoded...), look: lookIn(e.events(c.def.Author), ev), patience: longest(total) + grace}
+			return &asked{body: append(body, encoded...), look: lookIn(e.events(c.def.Author), e.opts.InCalendar, ev), patience: longest(total) + grace}
 		},
 	}
 	j.got = func(only []int, body []byte, err error) (left []int, more bool) {

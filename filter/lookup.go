@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/dop251/goja"
 
@@ -95,6 +96,33 @@ func (s *sandbox) functions() *goja.Object {
 	return o
 }
 
+// calendars answers whether a calendar is active. The worker does.
+type calendars interface {
+	InCalendar(name string, at int64) (bool, error)
+}
+
+// inCalendar is in_calendar(name, t): whether a calendar of the event's namespace is active at t in Unix seconds, by default
+// now. Where calendars cannot be looked up, none is active.
+func (s *sandbox) inCalendar(call goja.FunctionCall) goja.Value {
+	name, at := text(call.Argument(0)), s.now
+	if t := call.Argument(1); !goja.IsUndefined(t) {
+		at = t.ToInteger()
+	}
+	asker, ok := s.events.(calendars)
+	if !ok || s.current == nil {
+		return s.vm.ToValue(false)
+	}
+	if s.asked++; s.asked > maxAsked {
+		panic(s.vm.NewTypeError("in_calendar: more than %d events and calendars are asked for", maxAsked))
+	}
+	active, err := asker.InCalendar(name, at)
+	if err != nil {
+		panic(s.vm.NewTypeError("in_calendar: %s", err))
+	}
+	s.answer(fmt.Sprintf("in_calendar(%q)", name), strconv.FormatBool(active))
+	return s.vm.ToValue(active)
+}
+
 func (s *sandbox) namespace() string {
 	if s.current.Entity != nil && s.current.Entity.Metadata.Namespace != "" {
 		return s.current.Entity.Metadata.Namespace
@@ -170,12 +198,18 @@ func text(v goja.Value) string {
 }
 
 // lookIn answers the look-ups of scripts, from the namespace of their event.
-func lookIn(events Events, about *resource.Event) func(body []byte) []byte {
+func lookIn(events Events, inCalendar func(namespace, name string, at time.Time) bool, about *resource.Event) func(body []byte) []byte {
 	if events == nil {
 		return nil
 	}
 	namespace := (&sandbox{current: about}).namespace()
 	return func(body []byte) []byte {
+		if len(body) > 0 && body[0] == lookCalendar {
+			r := readFields(body[1:])
+			name, at := r.Text(), r.Int()
+			active := r.Err() == nil && inCalendar != nil && inCalendar(namespace, name, time.Unix(at, 0))
+			return binary.AppendUvarint(fields.AppendBool(fields.AppendBytes(nil, ""), active), 0)
+		}
 		list, more, err := lookUp(events, namespace, body)
 		if err != nil {
 			return fields.AppendBytes(nil, cmp.Or(cutError(err.Error()), "it cannot be read"))

@@ -96,7 +96,7 @@ func (e *Engine) Mutate(
 			body := make([]byte, 0, 2*len(shown))
 			body = appendQuestion(body, b.def, e.opts.Now().Unix(), m.budget, total, only, e.opts.Events != nil)
 			return &asked{
-				body: fields.AppendBytes(appendEvent(body, ev), shown), look: lookIn(e.events(def.Author), ev), patience: longest(total) + grace,
+				body: fields.AppendBytes(appendEvent(body, ev), shown), look: lookIn(e.events(def.Author), e.opts.InCalendar, ev), patience: longest(total) + grace,
 			}
 		},
 	}

@@ -136,6 +136,7 @@ func newSandbox() *sandbox {
 		}
 		return vm.ToValue(box.now - call.Arguments[0].ToInteger())
 	}))
+	set("in_calendar", function(vm, "in_calendar", box.inCalendar))
 	set("sensu", box.functions())
 	set("console", vm.ToValue(map[string]any{
 		"log": function(vm, "log", func(goja.FunctionCall) goja.Value { return goja.Undefined() }),

@@ -2,6 +2,7 @@ package filter
 
 import (
 	"bufio"
+	"encoding/binary"
 	"errors"
 	"io"
 	"os"
@@ -205,6 +206,7 @@ func (w *worker) begin(at *int) {
 const (
 	lookEvent byte = iota
 	lookEvents
+	lookCalendar
 )
 
 // Event asks the backend for an event.
@@ -228,6 +230,14 @@ func (w *worker) Events(_, _, _ string, limit int) ([]*resource.Event, string, e
 		return list, "more", err
 	}
 	return list, "", err
+}
+
+// InCalendar asks the backend whether a calendar of the namespace is active at a time.
+func (w *worker) InCalendar(name string, at int64) (bool, error) {
+	_, active, err := w.look(func(b []byte) []byte {
+		return binary.AppendVarint(fields.AppendBytes(append(b, lookCalendar), name), at)
+	})
+	return active, err
 }
 
 func (w *worker) look(what func([]byte) []byte) (list []*resource.Event, more bool, err error) {

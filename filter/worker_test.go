@@ -24,7 +24,7 @@ func TestFramesAreNumbered(t *testing.T) {
 	serve := func(events uint64, second int) (frames []string, err error) {
 		in := endFrame(append(append(frame(nil, frameDefine), d.hash[:]...), d.body...), 0)
 		in = ask(ask(in, 7, 0), 8, second)
-		answer := lookIn(onlyEvent{ev}, ev)(fields.AppendBytes(fields.AppendBytes([]byte{lookEvent}, "e"), "c"))
+		answer := lookIn(onlyEvent{ev}, nil, ev)(fields.AppendBytes(fields.AppendBytes([]byte{lookEvent}, "e"), "c"))
 		for range 2 - second { // the second question may look something up too
 			in = append(in, endFrame(append(numbered(nil, frameEvents, events), answer...), 0)...)
 			events++

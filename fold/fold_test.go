@@ -358,7 +358,7 @@ func TestStartFails(t *testing.T) {
 func TestQuietEventsSetOffNothing(t *testing.T) {
 	b := newBench(t)
 	handled, handlers, router := b.handlers()
-	matcher := silence.NewMatcher(nil)
+	matcher := silence.NewMatcher(nil, nil)
 	silences, err := silence.New(silence.Options{Config: b.config, Matcher: matcher})
 	b.check(err)
 	all := &follower{name: "all"}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -202,6 +203,11 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 	if o.KeepaliveFailing && (!defined || !def.TTLWithoutKeepalive) {
 		return 0, nil // a dead agent is one incident, not one for each of its checks
 	}
+	if defined && !def.Calendars.Empty() {
+		if again := i.outside(def, periodOf(&o), now); again != 0 {
+			return again, nil
+		}
+	}
 	if o.Rebuilt && defined {
 		define(o.Event.Check, def)
 	}
@@ -216,6 +222,18 @@ func (i *Intake) Expire(ctx context.Context, id uint64) (again int64, err error)
 		status = def.TTLStatus
 	}
 	return 0, i.ttlExpired(ctx, &o, cfg, status, now)
+}
+
+// outside returns when a deadline may count, in Unix milliseconds, of a check whose calendars did not let it run at some
+// moment of its last period; else 0. After such a time a whole period must pass.
+func (i *Intake) outside(def *resource.CheckConfig, period int64, now time.Time) (again int64) {
+	gate, _ := calendar.NewGate(def.Calendars, i.opts.Calendars.In(i.opts.Config.Snapshot(), def.Metadata.Namespace))
+	until := gate.ClosedUntil(now.Add(-time.Duration(min(period, maxStoredTTL*1000))*time.Millisecond), now)
+	if until.IsZero() {
+		return 0
+	}
+	// A definition may change before: the deadline asks again every hour.
+	return min(max(until.UnixMilli()+period, now.UnixMilli()+askAgain), now.Add(time.Hour).UnixMilli())
 }
 
 // takesTurns reports whether agents take turns with a check. The results of a proxy entity are its own, from any agent.

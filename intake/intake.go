@@ -20,6 +20,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
@@ -46,6 +47,8 @@ type Options struct {
 	// Silences finds the silences that apply to an event. Default: a matcher of its own. One matcher for all parts
 	// costs less.
 	Silences *silence.Matcher
+	// Calendars has the calendars of checks. Default: the intake's own.
+	Calendars *calendar.Calendars
 	// Quotas bound what events may make and store.
 	Quotas Quotas
 	// Watches reports whether this backend watches deadlines of a partition whose pairs were last heard through an
@@ -103,8 +106,11 @@ func New(opts Options) (*Intake, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opts.Calendars == nil {
+		opts.Calendars = calendar.New(opts.Logger)
+	}
 	if opts.Silences == nil {
-		opts.Silences = silence.NewMatcher(opts.Logger)
+		opts.Silences = silence.NewMatcher(opts.Calendars, opts.Logger)
 	}
 	if opts.Watches == nil {
 		opts.Watches = func(int, string) (bool, time.Time) { return true, time.Time{} }

@@ -16,7 +16,7 @@ import (
 func silencing(t testing.TB, entities int) (*Intake, []eventlog.Record, [][]byte) {
 	t.Helper()
 	store := testconfig.Store(t)
-	i := &Intake{opts: Options{Config: store, Silences: silence.NewMatcher(nil)}, metrics: newMetrics(nil)}
+	i := &Intake{opts: Options{Config: store, Silences: silence.NewMatcher(nil, nil)}, metrics: newMetrics(nil)}
 	var records []eventlog.Record
 	var bodies [][]byte
 	for n := range entities {

@@ -27,6 +27,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -55,6 +56,8 @@ type Options struct {
 	Written  func(namespace, check string) time.Time
 	Runs     *Runs
 	State    State
+	// Calendar returns a calendar of the present definitions. Default: none is defined.
+	Calendar func(namespace, name string) *calendar.Calendar
 	// HeardFor returns how long this backend has heard all its agents, and sent them all requests, without a break.
 	HeardFor func(now time.Time) time.Duration
 	// Agents asks all members which of some subscriptions no connected agent has.
@@ -94,6 +97,7 @@ type Watcher struct {
 	mu          sync.Mutex // guards the fields below
 	checks      map[resource.Name]*check
 	version     any                    // of the definitions in checks; nil before the first
+	calendars   any                    // the version of the calendars
 	began       time.Time              // when agents could first connect
 	othersSince time.Time              // since when all members hear, as they last answered
 	without     map[resource.Name]bool // subscriptions that no connected agent has, as the members last answered
@@ -142,6 +146,9 @@ func New(opts Options) (*Watcher, error) {
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Calendar == nil {
+		opts.Calendar = func(_, name string) *calendar.Calendar { return &calendar.Calendar{Problem: name} }
 	}
 	log := opts.Logger.With("component", "lateness")
 	w := &Watcher{
@@ -226,10 +233,11 @@ func (w *Watcher) look(ctx context.Context) {
 // refresh reads the definitions if they have changed. The caller holds mu.
 func (w *Watcher) refresh(now time.Time) {
 	sn := w.opts.Snapshot()
-	version := config.Version(sn, config.Checks)
-	if version == w.version {
+	version, calendars := config.Version(sn, config.Checks), config.Version(sn, config.Calendars)
+	if version == w.version && calendars == w.calendars {
 		return
 	}
+	moved := calendars != w.calendars
 	before, runs := w.checks, table{}
 	w.checks = make(map[resource.Name]*check, config.Len(sn, config.Checks))
 	for def := range config.List(sn, config.Checks, "") {
@@ -238,7 +246,7 @@ func (w *Watcher) refresh(now time.Time) {
 		if c == nil {
 			c = &check{run: new(run)}
 		}
-		if c.config != def {
+		if c.config != def || moved && !def.Calendars.Empty() {
 			c.define(def, &w.opts, now)
 		}
 		if w.checks[k] = c; runs[k.Namespace] == nil {
@@ -247,13 +255,20 @@ func (w *Watcher) refresh(now time.Time) {
 		runs[k.Namespace][k.Name] = c.run
 	}
 	w.opts.Runs.checks.Store(&runs)
-	w.version = version
+	w.version, w.calendars = version, calendars
 }
 
 // define sets the definition of a check. If the schedule has changed, runs are due from then on.
 func (c *check) define(def *resource.CheckConfig, opts *Options, now time.Time) {
 	old := c.config
 	c.config = def
+	if old == def { // only calendars have changed: what they excused before, they may not excuse any more
+		c.since, c.overdue = now.UnixNano(), overdue{}
+		if def.Publish {
+			c.plan = newPlan(def, opts)
+		}
+		return
+	}
 	if old != nil && sameSchedule(old, def) {
 		return
 	}
@@ -271,12 +286,19 @@ func (c *check) define(def *resource.CheckConfig, opts *Options, now time.Time) 
 func sameSchedule(a, b *resource.CheckConfig) bool {
 	var none resource.ProxyRequests
 	return a.Publish == b.Publish && a.Interval == b.Interval && a.Cron == b.Cron && a.Timeout == b.Timeout &&
-		a.RoundRobin == b.RoundRobin && slices.Equal(a.Subscriptions, b.Subscriptions) &&
+		a.RoundRobin == b.RoundRobin && sameCalendars(a.Calendars, b.Calendars) && slices.Equal(a.Subscriptions, b.Subscriptions) &&
 		(a.ProxyRequests == nil) == (b.ProxyRequests == nil) &&
 		slices.Equal(cmp.Or(a.ProxyRequests, &none).EntityAttributes, cmp.Or(b.ProxyRequests, &none).EntityAttributes) &&
 		slices.EqualFunc(a.Subdues, b.Subdues, func(a, b resource.TimeWindowRepeated) bool {
 			return a.Begin == b.Begin && a.End == b.End && slices.Equal(a.Repeat, b.Repeat)
 		})
+}
+
+func sameCalendars(a, b *resource.CheckCalendars) bool {
+	if a.Empty() || b.Empty() {
+		return a.Empty() && b.Empty()
+	}
+	return slices.Equal(a.RunWithin, b.RunWithin) && slices.Equal(a.NotWithin, b.NotWithin)
 }
 
 // lastRun returns when the check last ran, Unix nanoseconds; 0 if no run is known.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
 )
@@ -21,14 +22,15 @@ const (
 //
 // Even ticks count from the last run and not from the phase of the check: each lapwing agent has a phase of its own,
 // and a check for proxy entities may spread its runs over the whole distance. So the true tick is at most one distance
-// before the counted one, and the counted tick is excused if a subdue was active at any moment in between.
+// before the counted one, and the counted tick is excused if a subdue was active, or a calendar did not let the check run, at any moment in between.
 type plan struct {
 	every   time.Duration       // distance of even ticks; 0 for another cron
 	cron    timetable.Timetable // nil if ticks are even
 	subdues []timetable.Subdue
-	edges   []int64       // the times of day in UTC at which a subdue may begin or end
-	timeout time.Duration // of a run; 0 if it has none
-	least   time.Duration // the shortest grace
+	gate    *calendar.Gate // nil if the check has no calendars
+	edges   []int64        // the times of day in UTC at which a subdue may begin or end
+	timeout time.Duration  // of a run; 0 if it has none
+	least   time.Duration  // the shortest grace
 	queued  func(time.Duration) time.Duration
 }
 
@@ -44,6 +46,7 @@ func newPlan(c *resource.CheckConfig, opts *Options) *plan {
 	if c.RoundRobin {
 		p.queued = opts.Queued
 	}
+	p.gate, _ = calendar.NewGate(c.Calendars, func(name string) *calendar.Calendar { return opts.Calendar(c.Metadata.Namespace, name) })
 	p.subdues, _ = timetable.Subdues(c.Subdues) // package schedule logs invalid ones
 	for i := range c.Subdues {
 		p.addEdges(&c.Subdues[i])
@@ -76,15 +79,19 @@ func (p *plan) nextEdge(t int64) int64 {
 			wait = min(wait, w+day)
 		}
 	}
-	return t + wait
+	next := t + wait
+	if change := p.gate.Next(time.Unix(0, t)); !change.IsZero() {
+		next = min(next, change.UnixNano())
+	}
+	return next
 }
 
-// subduedUntil returns when the subdue ends that excuses a tick; 0 if none does. If the steps run out, it returns the
+// subduedUntil returns when the subdue ends, or a calendar lets the check run again, that excuses a tick; 0 if none does. If the steps run out, it returns the
 // time up to which it has looked.
 func (p *plan) subduedUntil(tick int64, steps *int) int64 {
 	excused := false
 	for t := min(tick, tick-int64(p.every)+1); t <= tick || excused; t = p.nextEdge(t) {
-		active := timetable.Subdued(p.subdues, time.Unix(0, t))
+		active := timetable.Subdued(p.subdues, time.Unix(0, t)) || !p.gate.Open(time.Unix(0, t))
 		if *steps--; *steps < 0 || excused && !active {
 			return t
 		}
@@ -138,7 +145,7 @@ func (p *plan) overdueSince(from int64) overdue {
 // count adds the ticks whose results are missing now, up to a number of them.
 func (o *overdue) count(p *plan, now int64, most int) {
 	end := now - int64(o.grace)
-	if p.cron == nil && len(p.subdues) == 0 {
+	if p.cron == nil && len(p.subdues) == 0 && p.gate == nil {
 		if n := (end - o.from) / int64(p.every); n > 0 && end > o.from {
 			o.runs, o.first = int(min(n, int64(most))), o.from+int64(p.every)
 		}

@@ -45,6 +45,8 @@ type CheckConfig struct {
 	TTLWithoutKeepalive bool `json:"ttl_without_keepalive,omitempty"`
 	// FallbackPipeline names pipelines for the check's events: the next is tried when the one before fails.
 	FallbackPipeline *ResourceReference `json:"fallback_pipeline,omitempty"`
+	// Calendars is lapwing's own: the check runs only at the times of calendars, or not at them.
+	Calendars *CheckCalendars `json:"calendars,omitempty"`
 }
 
 // Check is a check inside an event: its configuration at the time, its result, and the state that the fold added.
@@ -149,6 +151,15 @@ type CheckRequest struct {
 	Issued     int64                `json:"issued" pb:"4"` // Unix seconds
 	HookAssets map[string]AssetList `json:"hook_assets" pb:"5"`
 	Secrets    []string             `json:"secrets,omitempty" pb:"6"`
+	// Pauses is lapwing's own, and only in the schedules of agents: times at which the check does not run, because of its
+	// calendars. They are in order and apart.
+	Pauses []CheckPause `json:"pauses,omitempty" pb:"100"`
+}
+
+// CheckPause is a time in Unix seconds. Begin belongs to it, End does not.
+type CheckPause struct {
+	Begin int64 `json:"begin" pb:"1"`
+	End   int64 `json:"end" pb:"2"`
 }
 
 // AssetList lists the assets of one hook.

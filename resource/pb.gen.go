@@ -828,6 +828,11 @@ func (m *CheckRequest) AppendProto(b []byte) []byte {
 	for _, s := range m.Secrets {
 		b = protowire.AppendString(append(b, 0x32), s)
 	}
+	for i := range m.Pauses {
+		b = append(b, 0xa2, 0x06, 0)
+		start := len(b)
+		b = closeMessage(m.Pauses[i].AppendProto(b), start)
+	}
 	return b
 }
 
@@ -894,11 +899,65 @@ func (m *CheckRequest) mergeProto(b []byte) error {
 				}
 				m.Secrets = append(m.Secrets, string(v))
 			}
+		case 0x322: // field 100
+			if v, n = protowire.ConsumeBytes(b); n >= 0 {
+				if m.Pauses == nil {
+					m.Pauses = make([]CheckPause, 0, repeats(tag, b))
+				}
+				m.Pauses = append(m.Pauses, CheckPause{})
+				err = m.Pauses[len(m.Pauses)-1].mergeProto(v)
+			}
 		default:
 			n = skipField(tag, b)
 		}
 		if n < 0 || err != nil {
 			return fieldError("CheckRequest", tag, n, err)
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// AppendProto appends the protobuf encoding of m to b.
+func (m *CheckPause) AppendProto(b []byte) []byte {
+	if m.Begin != 0 {
+		b = protowire.AppendVarint(append(b, 0x08), uint64(m.Begin))
+	}
+	if m.End != 0 {
+		b = protowire.AppendVarint(append(b, 0x10), uint64(m.End))
+	}
+	return b
+}
+
+// UnmarshalProto sets m from its protobuf encoding b and keeps nothing of b. Unknown fields are left out.
+func (m *CheckPause) UnmarshalProto(b []byte) error {
+	*m = CheckPause{}
+	return m.mergeProto(b)
+}
+
+func (m *CheckPause) mergeProto(b []byte) error {
+	var err error
+	var x uint64
+	for len(b) > 0 {
+		tag, n := protowire.ConsumeVarint(b)
+		if n < 0 {
+			return fieldError("CheckPause", 0, n, nil)
+		}
+		b = b[n:]
+		switch tag {
+		case 0x8: // field 1
+			if x, n = protowire.ConsumeVarint(b); n >= 0 {
+				m.Begin = int64(x)
+			}
+		case 0x10: // field 2
+			if x, n = protowire.ConsumeVarint(b); n >= 0 {
+				m.End = int64(x)
+			}
+		default:
+			n = skipField(tag, b)
+		}
+		if n < 0 || err != nil {
+			return fieldError("CheckPause", tag, n, err)
 		}
 		b = b[n:]
 	}

@@ -15,7 +15,7 @@ var messages = []protoMessage{new(Event), new(CheckRequest), new(EntityConfig), 
 
 // jsonOnly are lapwing's own fields of Sensu's messages. They never travel as protobuf.
 var jsonOnly = map[string]bool{
-	"CheckConfig.DependsOn": true, "CheckConfig.FallbackPipeline": true, "CheckConfig.TTLStatus": true,
+	"CheckConfig.DependsOn": true, "CheckConfig.Calendars": true, "CheckConfig.FallbackPipeline": true, "CheckConfig.TTLStatus": true,
 	"CheckConfig.TTLWithoutKeepalive": true,
 	"Entity.DependsOn":                true, "Entity.TTL": true, "EntityConfig.DependsOn": true, "EntityConfig.TTL": true,
 }

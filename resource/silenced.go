@@ -30,6 +30,8 @@ type Silenced struct {
 	LimitedTo []string `json:"limited_to,omitempty"`
 	// Windows, if set, are the only times between Begin and ExpireAt at which the silence applies.
 	Windows []SilenceWindow `json:"windows,omitempty"`
+	// Calendars, if set, names calendars: the silence also applies while one of them is active, and otherwise only in Windows.
+	Calendars []string `json:"calendars,omitempty"`
 	// PassResolve lets resolutions through.
 	PassResolve bool `json:"pass_resolve,omitempty"`
 	// Remind is how many seconds before the end RemindHandlers get an event about it. 0 means not at all.
@@ -171,6 +173,9 @@ func (s *Silenced) validateOwn() error {
 	}
 	if len(s.LimitedTo) > maxLimitedTo {
 		return fmt.Errorf("limited_to has %d label selectors, more than %d", len(s.LimitedTo), maxLimitedTo)
+	}
+	if err := checkCalendarNames("calendars", s.Calendars); err != nil {
+		return err
 	}
 	if len(s.Windows) > maxWindows {
 		return fmt.Errorf("there are more than %d windows", maxWindows)

@@ -268,6 +268,9 @@ func (c *CheckConfig) Validate() error {
 	if err := checkFallback(c.FallbackPipeline, c.Pipelines); err != nil {
 		return err
 	}
+	if err := c.Calendars.validate(); err != nil {
+		return err
+	}
 	return (&checkRules{
 		interval:         c.Interval,
 		timeout:          c.Timeout,

@@ -22,12 +22,31 @@ func (s *Scheduler) assign(k resource.Name) (Assignment, bool) {
 			if a.Every = timetable.Every(c); a.Every > 0 {
 				a.Phase = s.opts.PhaseHash.Phase(c.Metadata.Name, a.Every)
 			}
+			a.Request.Pauses = s.pauses(j)
 			return a, true
 		}
 	}
 	_, was := s.assigned[k]
 	delete(s.assigned, k)
 	return a, was
+}
+
+const (
+	// pausesAhead is how far ahead agents know when the calendars of a check let it not run, and pausesEvery how often they
+	// learn more. An agent without a backend for longer than that runs the check.
+	pausesAhead, pausesEvery = 14 * 24 * time.Hour, 24 * time.Hour
+	// maxPauses bounds the pauses of one check.
+	maxPauses = 400
+)
+
+// pauses returns the next times at which a check does not run because of its calendars. They begin a moment ago, since the
+// runs of agents may be late.
+func (s *Scheduler) pauses(j *job) (pauses []resource.CheckPause) {
+	now := time.Unix(0, s.last)
+	for _, w := range j.gate.Closed(now.Add(-time.Hour), now.Add(pausesAhead), maxPauses) {
+		pauses = append(pauses, resource.CheckPause{Begin: w.Begin.Unix(), End: w.End.Unix()})
+	}
+	return pauses
 }
 
 // assignable returns a check in the form in which an agent may run it by itself; false if it may not. Round robin needs

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
 )
@@ -16,9 +17,10 @@ type job struct {
 	run     *run                  // the last tick's, for proxy entities
 	times   timetable.Timetable
 	subdues []timetable.Subdue
-	due     int64 // Unix nanoseconds
-	issued  int64 // of the last request, Unix seconds
-	place   int   // in the queue
+	gate    *calendar.Gate // nil if the check has no calendars
+	due     int64          // Unix nanoseconds
+	issued  int64          // of the last request, Unix seconds
+	place   int            // in the queue
 }
 
 // distance is the time from a tick to the next one; 0 if there is none.

@@ -13,7 +13,7 @@ func newMetrics(r prometheus.Registerer) metrics {
 	m := metrics{
 		requests: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_schedule_requests_total", Help: "Requests published, each for one tick of one check."}),
 		missed:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_schedule_missed_total", Help: "Ticks skipped because the next one was due before they could be handled."}),
-		subdued:  prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_schedule_subdued_total", Help: "Ticks skipped because a subdue was active."}),
+		subdued:  prometheus.NewCounter(prometheus.CounterOpts{Name: "lapwing_schedule_subdued_total", Help: "Ticks skipped because a subdue was active, or a calendar did not let the check run."}),
 		checks:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapwing_schedule_checks", Help: "Checks that are scheduled."}),
 		proxyErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lapwing_schedule_proxy_errors_total",

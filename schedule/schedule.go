@@ -26,6 +26,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
@@ -48,6 +49,8 @@ type Options struct {
 	Recall func(every time.Duration) time.Duration
 	// Compile compiles an expression of a check's proxy requests. Default: all are invalid.
 	Compile func(namespace, check, expression string) (*filter.EntityExpression, error)
+	// Calendars has the calendars of checks. Default: the scheduler's own.
+	Calendars *calendar.Calendars
 	// PhaseHash derives the phases of checks from their names. Default timetable.MD5.
 	PhaseHash timetable.Hash
 	// Logger; default none.
@@ -79,8 +82,8 @@ type Request struct {
 // Assignment is a check that agents may run by themselves, or no longer may.
 type Assignment struct {
 	Namespace, Check string
-	// Request is the check to run, not issued; its cron, if any, names its time zone. It is nil for a check that is no
-	// longer assigned.
+	// Request is the check to run, not issued, with its pauses; its cron, if any, names its time zone. It is nil for a
+	// check that is no longer assigned.
 	Request *resource.CheckRequest
 	// Every is the distance between ticks, and Phase their offset in it; 0 for a cron without a fixed distance.
 	Every, Phase time.Duration
@@ -98,10 +101,19 @@ type definitions interface {
 	asset(namespace, name string) (*resource.Asset, bool)
 	// entities returns a namespace's entities, in the order of their names, and a value that changes with them.
 	entities(namespace string) (all iter.Seq[*resource.EntityConfig], version any)
+	// calendar returns a calendar, which has a problem if it is missing.
+	calendar(namespace, name string) *calendar.Calendar
 	OnChange(f func(config.Change)) (cancel func())
 }
 
-type store struct{ *config.Store }
+type store struct {
+	*config.Store
+	calendars *calendar.Calendars
+}
+
+func (s store) calendar(namespace, name string) *calendar.Calendar {
+	return s.calendars.Find(s.Snapshot(), namespace, name)
+}
 
 func (s store) check(namespace, name string) (*resource.CheckConfig, bool) {
 	return config.Get(s.Snapshot(), config.Checks, namespace, name)
@@ -143,6 +155,7 @@ type Scheduler struct {
 	mu      sync.Mutex                 // guards the fields below
 	dirty   map[resource.Name]struct{} // checks to update
 	renewed map[part]struct{}          // changed hooks and assets
+	closed  bool                       // calendars have changed
 	asked   map[resource.Name]*run     // requested runs for proxy entities, by check
 
 	ctx     context.Context // for the runs for proxy entities; ends at Stop
@@ -155,6 +168,8 @@ type Scheduler struct {
 	jobs  map[resource.Name]*job
 	queue queue
 	last  int64 // the clock when it was last read, Unix nanoseconds
+	// pausesUntil is when agents must learn further pauses of checks with calendars, Unix nanoseconds.
+	pausesUntil int64
 	// begins says that the first look at the definitions is not over.
 	begins bool
 	// assigned are the checks that agents may run by themselves.
@@ -167,7 +182,10 @@ func New(opts Options) (*Scheduler, error) {
 	if opts.Config == nil {
 		return nil, errors.New("scheduler: Config is required")
 	}
-	return newScheduler(opts, store{opts.Config})
+	if opts.Calendars == nil {
+		opts.Calendars = calendar.New(opts.Logger)
+	}
+	return newScheduler(opts, store{opts.Config, opts.Calendars})
 }
 
 func newScheduler(opts Options, defs definitions) (*Scheduler, error) {
@@ -260,6 +278,10 @@ func (s *Scheduler) changed(c config.Change) {
 		s.mu.Lock()
 		s.renewed[part{c.Kind, resource.Name{Namespace: c.Namespace, Name: c.Name}}] = struct{}{}
 		s.mu.Unlock()
+	case config.Calendars.String():
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
 	default:
 		return
 	}
@@ -330,13 +352,22 @@ func (s *Scheduler) untilNext() time.Duration {
 // applyChanges updates the jobs of changed checks.
 func (s *Scheduler) applyChanges() {
 	s.mu.Lock()
-	if len(s.dirty) == 0 && len(s.renewed) == 0 {
+	closed := s.closed || s.last >= s.pausesUntil
+	if len(s.dirty) == 0 && len(s.renewed) == 0 && !closed {
 		s.mu.Unlock()
 		return
 	}
 	dirty, renewed := s.dirty, s.renewed
-	s.dirty, s.renewed = map[resource.Name]struct{}{}, map[part]struct{}{}
+	s.dirty, s.renewed, s.closed = map[resource.Name]struct{}{}, map[part]struct{}{}, false
 	s.mu.Unlock()
+	if closed {
+		s.pausesUntil = s.last + int64(pausesEvery)
+		for k, j := range s.jobs {
+			if j.gate != nil {
+				dirty[k] = struct{}{}
+			}
+		}
+	}
 	if len(renewed) > 0 {
 		for k, j := range s.jobs {
 			if needsAny(j, k.Namespace, renewed) {
@@ -418,6 +449,13 @@ func (s *Scheduler) define(j *job, c *resource.CheckConfig) {
 		s.rare.Warn("check names assets that are not defined, it is run without them", c.Metadata.Namespace+"/"+c.Metadata.Name,
 			"namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "assets", unknown)
 	}
+	find := func(name string) *calendar.Calendar { return s.defs.calendar(c.Metadata.Namespace, name) }
+	var missing []string
+	j.gate, missing = calendar.NewGate(c.Calendars, find)
+	for _, problem := range missing {
+		s.rare.Warn("check runs without regard to a calendar", resource.NameOf(&c.Metadata).String()+" "+problem,
+			"namespace", c.Metadata.Namespace, "check", c.Metadata.Name, "err", problem)
+	}
 	old := j.matches
 	if j.matches = nil; c.ProxyRequests != nil {
 		j.matches = s.proxiesOf(c)
@@ -456,7 +494,7 @@ func recalled(c *resource.CheckConfig) bool { return c.RoundRobin && c.ProxyRequ
 
 // publish publishes a tick of a job; next is the one behind it.
 func (s *Scheduler) publish(j *job, tick, next, now int64) {
-	if timetable.Subdued(j.subdues, time.Unix(0, tick)) {
+	if at := time.Unix(0, tick); timetable.Subdued(j.subdues, at) || !j.gate.Open(at) {
 		s.metrics.subdued.Inc()
 		return
 	}
@@ -483,7 +521,7 @@ func (s *Scheduler) publish(j *job, tick, next, now int64) {
 // askedEvery is the time until a run that a user asked for is old, for a check without an interval.
 const askedEvery = time.Minute
 
-// Execute runs a check once, now, regardless of publishing and subdues in its definition: on every agent with one of the
+// Execute runs a check once, now, regardless of publishing, subdues and calendars in its definition: on every agent with one of the
 // subscriptions, or if it is round robin on one of each, unless all is set. A check with proxy requests runs for each
 // matching entity, over the time that its ticks take; an unfinished requested run begins again. issued is when the request
 // was made, in Unix seconds: it is the same on all backends that ask their agents. An agent drops a check that it has run

@@ -21,6 +21,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -34,6 +35,8 @@ type memory struct {
 	mu   sync.Mutex
 	defs map[resource.Name]*resource.CheckConfig
 	tell func(config.Change)
+	// calendars by name; others are not defined
+	calendars map[string]*calendar.Calendar
 
 	hooks    map[resource.Name]*resource.HookConfig
 	archives map[resource.Name]*resource.Asset
@@ -80,6 +83,15 @@ func (m *memory) checks() iter.Seq[*resource.CheckConfig] {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Values(maps.Clone(m.defs))
+}
+
+func (m *memory) calendar(_, name string) *calendar.Calendar {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.calendars[name]; c != nil {
+		return c
+	}
+	return &calendar.Calendar{Problem: "the calendar " + name + " is not defined"}
 }
 
 func (m *memory) OnChange(f func(config.Change)) func() {

@@ -68,7 +68,7 @@ func New(opts Options) (*Keeper, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	if opts.Matcher == nil {
-		opts.Matcher = NewMatcher(opts.Logger)
+		opts.Matcher = NewMatcher(nil, opts.Logger)
 	}
 	return &Keeper{
 		opts: opts, rare: rarelog.New(opts.Logger.With("component", "silence")), metrics: newMetrics(opts.Registerer),

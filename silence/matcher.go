@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
@@ -19,6 +20,8 @@ import (
 // selectors must be evaluated; their answer for a check of an entity is cached until a silence, the entity, or the
 // check's definition changes. Use NewMatcher.
 type Matcher struct {
+	calendars *calendar.Calendars
+
 	log     *slog.Logger
 	seed    maphash.Seed
 	current atomic.Pointer[index]
@@ -29,12 +32,15 @@ type Matcher struct {
 	ending map[resource.Name]int64
 }
 
-// NewMatcher makes a Matcher. It logs invalid silences, which apply to nothing; logger may be nil.
-func NewMatcher(logger *slog.Logger) *Matcher {
+// NewMatcher makes a Matcher. It logs invalid silences, which apply to nothing; both arguments may be nil.
+func NewMatcher(calendars *calendar.Calendars, logger *slog.Logger) *Matcher {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return &Matcher{log: logger.With("component", "silence"), seed: maphash.MakeSeed(), ending: map[resource.Name]int64{}}
+	if calendars == nil {
+		calendars = calendar.New(logger)
+	}
+	return &Matcher{calendars: calendars, log: logger.With("component", "silence"), seed: maphash.MakeSeed(), ending: map[resource.Name]int64{}}
 }
 
 // Subject is a result of a check of an entity that may be silenced.
@@ -48,6 +54,7 @@ type Subject struct {
 type index struct {
 	snapshot  *config.Snapshot
 	special   map[*resource.Silenced]*Rule
+	calendars bool               // silences name calendars
 	selecting map[string][]*Rule // by namespace, in the order of their names
 	memory    memory
 }
@@ -110,15 +117,16 @@ func (m *Matcher) Present(store *config.Store) func() func(*resource.Silenceable
 
 // index returns the index of a snapshot. It is the same until a silence changes.
 func (m *Matcher) index(sn *config.Snapshot) *index {
-	if ix := m.current.Load(); ix != nil && config.Same(ix.snapshot, sn, config.Silences) {
+	if ix := m.current.Load(); ix.is(sn) {
 		return ix
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	before := m.current.Load()
-	if before != nil && config.Same(before.snapshot, sn, config.Silences) {
+	if before.is(sn) {
 		return before
 	}
+	moved := before != nil && !config.Same(before.snapshot, sn, config.Calendars)
 	ix := &index{snapshot: sn, special: map[*resource.Silenced]*Rule{}, selecting: map[string][]*Rule{}}
 	ix.memory.clear()
 	for one := range config.List(sn, config.Silences, "") {
@@ -126,12 +134,13 @@ func (m *Matcher) index(sn *config.Snapshot) *index {
 			continue
 		}
 		var r *Rule
-		if before != nil {
+		ix.calendars = ix.calendars || len(one.Calendars) > 0
+		if before != nil && (!moved || len(one.Calendars) == 0) {
 			r = before.special[one]
 		}
 		if r == nil {
 			var err error
-			if r, err = Compile(one); err != nil { // the API refuses such a silence
+			if r, err = Compile(one, m.find(sn, one)); err != nil { // the API refuses such a silence
 				m.log.Error("silence cannot be read and applies to nothing", "namespace", one.Metadata.Namespace, "silence", one.Metadata.Name, "err", err)
 				continue
 			}
@@ -147,6 +156,24 @@ func (m *Matcher) index(sn *config.Snapshot) *index {
 	}
 	m.current.Store(ix)
 	return ix
+}
+
+// is reports whether the index is the one of a snapshot.
+func (ix *index) is(sn *config.Snapshot) bool {
+	return ix != nil && config.Same(ix.snapshot, sn, config.Silences) &&
+		(!ix.calendars || config.Same(ix.snapshot, sn, config.Calendars))
+}
+
+// find returns the function that finds the calendars of a silence. It logs those that are missing.
+func (m *Matcher) find(sn *config.Snapshot, one *resource.Silenced) func(string) *calendar.Calendar {
+	return func(name string) *calendar.Calendar {
+		c := m.calendars.Find(sn, one.Metadata.Namespace, name)
+		if c.Problem != "" {
+			m.log.Warn("silence does not act by a calendar", "namespace", one.Metadata.Namespace, "silence", one.Metadata.Name,
+				"calendar", name, "err", c.Problem)
+		}
+		return c
+	}
 }
 
 // Match returns the silences that apply to a subject, in the order of their names. They belong to the snapshot.
@@ -207,7 +234,7 @@ func (m *Matcher) Match(sn *config.Snapshot, now time.Time, s *Subject, subscrip
 
 // special reports whether a silence has conditions beyond its name: there is a Rule for it.
 func special(one *resource.Silenced) bool {
-	return one.Selects() || len(one.Windows) > 0 || len(one.LimitedTo) > 0
+	return one.Selects() || timed(one) || len(one.LimitedTo) > 0
 }
 
 // within reports whether a subject is within a silence's limits. Only then the event is decoded, and the subject goes
@@ -225,9 +252,9 @@ func (m *Matcher) within(ix *index, one *resource.Silenced, s *Subject, now time
 	return r.within(&own.Silenceable, now)
 }
 
-// open reports whether a silence that is looked up by name is in one of its windows, or has none.
+// open reports whether a silence that is looked up by name is at one of its times, or has none.
 func (ix *index) open(one *resource.Silenced, now time.Time) bool {
-	if len(one.Windows) == 0 {
+	if !timed(one) {
 		return true
 	}
 	r := ix.special[one]

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
@@ -21,8 +22,10 @@ type Rule struct {
 	passing  []bool             // by term: its answer differs between events or over time
 	varies   bool               // there are such terms
 	windows  []window
-	phase    atomic.Pointer[phase]
-	asking   sync.Mutex // one caller at a time computes the windows, which may take a while
+	// calendars are those that the silence names, without missing ones.
+	calendars []*calendar.Calendar
+	phase     atomic.Pointer[phase]
+	asking    sync.Mutex // one caller at a time computes the windows, which may take a while
 }
 
 // phase is a time over which the windows have one answer.
@@ -33,8 +36,9 @@ type phase struct {
 
 func (p *phase) has(t int64) bool { return p != nil && p.from <= t && t < p.until }
 
-// Compile parses a silence's selectors and windows. Its errors are for the author of the silence.
-func Compile(s *resource.Silenced) (*Rule, error) {
+// Compile parses a silence's selectors and windows. Its errors are for the author of the silence. find returns a calendar
+// of the silence's namespace.
+func Compile(s *resource.Silenced, find func(name string) *calendar.Calendar) (*Rule, error) {
 	r := &Rule{silence: s}
 	if s.Selects() {
 		sel, err := selector.Parse(s.LabelSelector, s.FieldSelector)
@@ -80,6 +84,11 @@ func Compile(s *resource.Silenced) (*Rule, error) {
 		}
 		r.windows = append(r.windows, w)
 	}
+	for _, name := range s.Calendars {
+		if c := find(name); c.Problem == "" {
+			r.calendars = append(r.calendars, c)
+		}
+	}
 	return r, nil
 }
 
@@ -88,10 +97,13 @@ func (r *Rule) Holds(now time.Time) bool {
 	if r.silence.Begin > now.Unix() || r.silence.Expired(now) {
 		return false
 	}
-	return len(r.windows) == 0 || r.open(now)
+	return !timed(r.silence) || r.open(now)
 }
 
-// open reports whether a time is in one of the windows.
+// timed reports whether a silence acts only in windows and calendars.
+func timed(s *resource.Silenced) bool { return len(s.Windows)+len(s.Calendars) > 0 }
+
+// open reports whether a time is in one of the windows or calendars.
 func (r *Rule) open(now time.Time) bool {
 	t := now.Unix()
 	p := r.phase.Load()
@@ -105,7 +117,7 @@ func (r *Rule) open(now time.Time) bool {
 	}
 	defer r.asking.Unlock()
 	if p = r.phase.Load(); !p.has(t) {
-		open, until := at(r.windows, time.Unix(t, 0))
+		open, until := r.at(time.Unix(t, 0))
 		p = &phase{from: t, until: until.Unix(), open: open}
 		r.phase.Store(p)
 	}
@@ -115,8 +127,8 @@ func (r *Rule) open(now time.Time) bool {
 // Period returns when a silence that counts at a time ends: the silence or its window. It is the zero time if it does
 // not end by itself, or not for long.
 func (r *Rule) Period(now time.Time) (ends time.Time) {
-	if len(r.windows) > 0 {
-		ends = end(r.windows, now.Truncate(time.Second))
+	if timed(r.silence) {
+		ends = r.end(now.Truncate(time.Second))
 	}
 	if at := r.silence.ExpireAt; at != 0 && (ends.IsZero() || at < ends.Unix()) {
 		ends = time.Unix(at, 0)
@@ -135,8 +147,8 @@ func (r *Rule) Spans(now time.Time, n int) (spans []Span) {
 	}
 	limit := t.Add(horizon)
 	for len(spans) < n && !r.silence.Expired(t) && t.Before(limit) {
-		if len(r.windows) > 0 {
-			if open, until := at(r.windows, t); !open {
+		if timed(r.silence) {
+			if open, until := r.at(t); !open {
 				t = until
 				continue
 			}
@@ -164,7 +176,7 @@ func (r *Rule) Changes(now time.Time) time.Time {
 	if r.silence.ExpireAt != 0 {
 		sooner(time.Unix(r.silence.ExpireAt, 0))
 	}
-	if len(r.windows) > 0 && !r.silence.Expired(now) {
+	if timed(r.silence) && !r.silence.Expired(now) {
 		r.open(now)
 		sooner(time.Unix(r.phase.Load().until, 0))
 	}

@@ -66,7 +66,7 @@ func TestSelectsAsSelectorsDo(t *testing.T) {
 		if got := sel.MatchAt(selector.Event(ev), now); got != tc.want {
 			t.Errorf("%s; %s: a list would show it: %v", tc.label, tc.field, got)
 		}
-		r, err := Compile(&resource.Silenced{LabelSelector: tc.label, FieldSelector: tc.field})
+		r, err := Compile(&resource.Silenced{LabelSelector: tc.label, FieldSelector: tc.field}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestCoversByName(t *testing.T) {
 			ev.Check.ProxyEntityName = "web1"
 		}
 		s := &resource.Silenced{Subscription: tc.subscription, Check: tc.check}
-		r, err := Compile(s)
+		r, err := Compile(s, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func TestCoversByName(t *testing.T) {
 		// The search by name finds the same.
 		store := testconfig.Store(t)
 		put(t, store, tc.subscription, tc.check, nil)
-		if got := len(NewMatcher(nil).Match(store.Snapshot(), now, &Subject{Silenceable: *resource.SilenceableOf(ev, cfg)}, nil)) > 0; got != tc.want {
+		if got := len(NewMatcher(nil, nil).Match(store.Snapshot(), now, &Subject{Silenceable: *resource.SilenceableOf(ev, cfg)}, nil)) > 0; got != tc.want {
 			t.Errorf("%s, named %v: found %v", s.DerivedName(), tc.named, got)
 		}
 	}
@@ -123,7 +123,7 @@ func selecting(t testing.TB, s *config.Store, name, label, field string, change 
 // TestMatchSelecting asks everything twice, since the second answer is cached, with a body and with traits.
 func TestMatchSelecting(t *testing.T) {
 	s := testconfig.Store(t)
-	m := NewMatcher(nil)
+	m := NewMatcher(nil, nil)
 	now := time.Unix(1_700_000_000, 0)
 	match := func(entity, region string, status uint32, cfg *resource.EntityConfig, at time.Time) string {
 		t.Helper()
@@ -245,7 +245,7 @@ func BenchmarkMatchSelecting(b *testing.B) {
 				}
 			}
 			const entities = 40_000
-			sn, now, m := s.Snapshot(), time.Now(), NewMatcher(nil)
+			sn, now, m := s.Snapshot(), time.Now(), NewMatcher(nil, nil)
 			subjects := make([]Subject, entities)
 			for i := range subjects {
 				ev, cfg := labelled(fmt.Sprint("web", i), fmt.Sprint("r", i%1000), 2)

@@ -25,7 +25,7 @@ func plain(namespace, entity, check string) *Subject {
 // names returns the silences that apply to a check of the default namespace.
 func names(s *config.Store, now time.Time, entity, check, subscriptions string) string {
 	var out []string
-	for _, one := range NewMatcher(nil).Match(s.Snapshot(), now, plain("default", entity, check), bytesOf(subscriptions)) {
+	for _, one := range NewMatcher(nil, nil).Match(s.Snapshot(), now, plain("default", entity, check), bytesOf(subscriptions)) {
 		out = append(out, one.Metadata.Name)
 	}
 	return strings.Join(out, " ")
@@ -76,7 +76,7 @@ func TestMatch(t *testing.T) {
 			t.Errorf("%s/%s with %q: %q, want %q", tc.entity, tc.check, tc.subscriptions, got, tc.want)
 		}
 	}
-	if got := NewMatcher(nil).Match(s.Snapshot(), now, plain("other", "web1", "elsewhere"), bytesOf("linux")); len(got) != 1 {
+	if got := NewMatcher(nil, nil).Match(s.Snapshot(), now, plain("other", "web1", "elsewhere"), bytesOf("linux")); len(got) != 1 {
 		t.Errorf("in another namespace: %v", got)
 	}
 	long := strings.Repeat("x", 300)
@@ -112,7 +112,7 @@ func TestMatchIsCheap(t *testing.T) {
 		put(t, s, fmt.Sprint("entity:host", i), "", nil)
 	}
 	sn, now := s.Snapshot(), time.Unix(1_700_000_000, 0)
-	m, subject, subscriptions := NewMatcher(nil), plain("default", "web1", "disk"), bytesOf("linux unix")
+	m, subject, subscriptions := NewMatcher(nil, nil), plain("default", "web1", "disk"), bytesOf("linux unix")
 	if n := testing.AllocsPerRun(100, func() {
 		if m.Match(sn, now, subject, subscriptions) != nil {
 			t.Error("matched")
@@ -129,7 +129,7 @@ func BenchmarkMatch(b *testing.B) {
 		put(b, s, fmt.Sprint("entity:host", i), "", nil)
 	}
 	sn, now := s.Snapshot(), time.Unix(1_700_000_000, 0)
-	m, subject, subscriptions := NewMatcher(nil), plain("default", "web1", "disk"), bytesOf("linux unix")
+	m, subject, subscriptions := NewMatcher(nil, nil), plain("default", "web1", "disk"), bytesOf("linux unix")
 	b.ReportAllocs()
 	for b.Loop() {
 		m.Match(sn, now, subject, subscriptions)

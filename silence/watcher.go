@@ -111,7 +111,7 @@ func (w *Watcher) Start(ctx context.Context) error {
 	ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
 	w.done = make(chan struct{})
 	cancel := w.opts.Config.OnChange(func(c config.Change) {
-		if c.Kind == config.Silences.String() {
+		if c.Kind == config.Silences.String() || c.Kind == config.Calendars.String() {
 			select {
 			case w.wake <- struct{}{}:
 			default:

@@ -20,7 +20,7 @@ import (
 func watching(t *testing.T, s *config.Store, change func(*WatcherOptions)) *Watcher {
 	t.Helper()
 	opts := WatcherOptions{
-		Config: s, Matcher: NewMatcher(nil), Announce: func(context.Context, string, Covers) error { return nil },
+		Config: s, Matcher: NewMatcher(nil, nil), Announce: func(context.Context, string, Covers) error { return nil },
 		Count:   func(context.Context, string, Covers) (int, int, error) { return 3, 2, nil },
 		Remind:  func(context.Context, *Reminder) error { return nil },
 		Failing: func(string, string, string) bool { return true },
@@ -94,7 +94,7 @@ func TestReminders(t *testing.T) {
 		put(t, s, name, "", change)
 	}
 	w, err := NewWatcher(WatcherOptions{
-		Config: s, Matcher: NewMatcher(nil), Announce: func(context.Context, string, Covers) error { return nil },
+		Config: s, Matcher: NewMatcher(nil, nil), Announce: func(context.Context, string, Covers) error { return nil },
 		Count: func(context.Context, string, Covers) (int, int, error) { return 3, 2, nil }, Failing: func(string, string, string) bool { return true },
 		Remind: func(context.Context, *Reminder) error { return errors.New("full") },
 	})
@@ -137,7 +137,7 @@ func TestAnnouncements(t *testing.T) {
 	var mu sync.Mutex
 	var got []string
 	w, err := NewWatcher(WatcherOptions{
-		Config: s, Matcher: NewMatcher(nil), Count: func(context.Context, string, Covers) (int, int, error) { return 0, 0, nil },
+		Config: s, Matcher: NewMatcher(nil, nil), Count: func(context.Context, string, Covers) (int, int, error) { return 0, 0, nil },
 		Failing: func(string, string, string) bool { return true }, Remind: func(context.Context, *Reminder) error { return nil },
 		Announce: func(_ context.Context, namespace string, covers Covers) error {
 			mu.Lock()
@@ -200,7 +200,7 @@ func TestWatcherHears(t *testing.T) {
 // TestEndedDoNotApply while they wait to be deleted.
 func TestEndedDoNotApply(t *testing.T) {
 	s := testconfig.Store(t)
-	m := NewMatcher(nil)
+	m := NewMatcher(nil, nil)
 	now := time.Unix(1_700_000_000, 0)
 	name := put(t, s, "", "disk", func(one *resource.Silenced) { one.ExpireOnResolve, one.Begin = true, now.Unix() })
 	match := func() int { return len(m.Match(s.Snapshot(), now, plain("default", "web1", "disk"), nil)) }

@@ -20,7 +20,7 @@ func instant(t *testing.T, text string) time.Time {
 // compile reads a silence of the check c that begins at a time.
 func compile(t *testing.T, begin string, windows ...resource.SilenceWindow) *Rule {
 	t.Helper()
-	r, err := Compile(&resource.Silenced{Check: "c", Begin: instant(t, begin).Unix(), Windows: windows})
+	r, err := Compile(&resource.Silenced{Check: "c", Begin: instant(t, begin).Unix(), Windows: windows}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func FuzzWindow(f *testing.F) {
 		if s.Validate() != nil {
 			return
 		}
-		r, err := Compile(s)
+		r, err := Compile(s, nil)
 		if err != nil {
 			return
 		}

@@ -29,7 +29,7 @@ var layers = []layer{
 	{"wire", "", "the frames of the connection between agent and session; knows neither end"},
 	{"session", "wire intake eventlog config auth state schedule",
 		"agents' connections: events go in through intake, schedule.Request comes out; nothing behind the fold"},
-	{"intake", "eventlog config state silence", "the way into the log; knows no connections and nothing behind the fold"},
+	{"intake", "calendar eventlog config state silence", "the way into the log; knows no connections and nothing behind the fold"},
 	{"eventlog", "broker broker/blocks", "records in, records out; does not know what is in them"},
 	{"state", "eventlog report selector",
 		"a fold of the log and of nothing else, so that all backends agree; searched with selectors, and a source of reports"},
@@ -50,7 +50,8 @@ var layers = []layer{
 	{"resource", "", "the nouns: any package may import them, so they import none"},
 	{"config", "broker broker/blocks", "the snapshot of definitions"},
 	{"selector", "", "a condition on labels and fields; asked by api, auth and state"},
-	{"silence", "config selector", "which events are silenced, and the end of silences"},
+	{"calendar", "config", "named times; asked by schedule, silence, intake, lateness, filters and api, knows none of them"},
+	{"silence", "calendar config selector", "which events are silenced, and the end of silences"},
 	{"inhibit", "config selector state", "which incidents are only consequences; asked by pipeline and api"},
 	{"filter", "config", "an expression and an event to yes or no"},
 
@@ -60,12 +61,12 @@ var layers = []layer{
 	{"asset", "filter", "archives of plugins, for the agent and the backend alike"},
 	{"agent/collect", "", "what an agent measures by itself; knows neither checks nor events"},
 	{"agent/extract", "", "a check's output to metric points"},
-	{"schedule", "config filter schedule/timetable substitute", "due checks; the session finds the agents for a request"},
+	{"schedule", "calendar config filter schedule/timetable substitute", "due checks; the session finds the agents for a request"},
 	{"queue", "wire eventlog schedule/timetable state",
 		"what round-robin checks owe, and who gets it; told by schedule, session and fold, and knows only the log's results"},
 	{"schedule/timetable", "", "due times, the same in backend and agent"},
 	{"substitute", "", "tokens in definitions, the same in backend and agent"},
-	{"lateness", "config schedule/timetable state", "which checks are late; asks about agents, and makes events, through functions"},
+	{"lateness", "calendar config schedule/timetable state", "which checks are late; asks about agents, and makes events, through functions"},
 	{"computed", "selector state", "definitions in their intervals, and the events that they make; knows no kind of them"},
 	{"aggregate", "computed config selector state", "checks of other checks' results; events go in through an interface"},
 
@@ -99,7 +100,7 @@ var layers = []layer{
 	{"metric/alert", "computed config selector state metric/rulefile", "checks on metrics; events go in through an interface"},
 
 	// What people use.
-	{"api", "aggregate api/openapi audit auth backup config delivery filter inhibit metric/series notification postgres queue report " +
+	{"api", "aggregate api/openapi audit auth backup calendar config delivery filter inhibit metric/series notification postgres queue report " +
 		"report/page selector silence state substitute trace",
 		"HTTP in front of snapshot and state; events go in through an interface"},
 	{"postgres", "config notification postgres/journal report resource state",

@@ -47,6 +47,8 @@ type Options struct {
 	}
 	// Events is where scripts look up other events. Default: such scripts throw.
 	Events filter.Events
+	// InCalendar reports whether a calendar of a namespace is active at a time. Default: none is.
+	InCalendar func(namespace, name string, at time.Time) bool
 	// Permit limits Events to what the author of a filter or mutator may read. Default: no limit.
 	Permit func(author *resource.Author, events filter.Events) filter.Events
 	// Assets returns the contents of the named assets of a namespace. Default: filters and mutators run without
@@ -164,7 +166,8 @@ func New(opts Options) (*Workflows, error) {
 	}
 	filters := filter.Options{
 		Budget: opts.FilterBudget, Pool: opts.Expressions, Events: opts.Events, Permit: opts.Permit,
-		Logger: opts.Logger, Registerer: opts.Registerer,
+		InCalendar: opts.InCalendar,
+		Logger:     opts.Logger, Registerer: opts.Registerer,
 	}
 	if opts.Assets != nil {
 		filters.Scripts = func(ctx context.Context, namespace string, names []string) ([]string, error) {

@@ -1497,6 +1497,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/calendars": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List calendars */
+        get: operations["getLapwingV1Calendars"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/cluster": {
         parameters: {
             query?: never;
@@ -1668,6 +1685,61 @@ export interface paths {
         put?: never;
         /** Delete, label, resolve, silence or acknowledge all that a selector selects */
         post: operations["postLapwingV1NamespacesNamespaceBulk"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/calendars": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List calendars */
+        get: operations["getLapwingV1NamespacesNamespaceCalendars"];
+        put?: never;
+        /** Create one of the calendars */
+        post: operations["postLapwingV1NamespacesNamespaceCalendars"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/calendars/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get one of the calendars */
+        get: operations["getLapwingV1NamespacesNamespaceCalendarsName"];
+        /** Create or replace one of the calendars */
+        put: operations["putLapwingV1NamespacesNamespaceCalendarsName"];
+        post?: never;
+        /** Delete one of the calendars */
+        delete: operations["deleteLapwingV1NamespacesNamespaceCalendarsName"];
+        options?: never;
+        head?: never;
+        /** Change one of the calendars (RFC 7386) */
+        patch: operations["patchLapwingV1NamespacesNamespaceCalendarsName"];
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/calendars/{name}/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** When a calendar is active */
+        get: operations["getLapwingV1NamespacesNamespaceCalendarsNamePreview"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2580,6 +2652,63 @@ export interface components {
             expire_on_resolve?: boolean;
             reason?: string;
         };
+        /** @description Calendar is a set of times with a name. Checks run in it, silences act in it, and filters ask for it. Package calendar compiles it. */
+        Calendar: {
+            metadata?: components["schemas"]["ObjectMeta"];
+            description?: string;
+            /** @description TimeZone is where days and times of day are, for example Europe/Berlin. Default UTC. */
+            time_zone?: string;
+            /** @description Windows are the calendar's own times, and Include names calendars of the namespace whose times belong to it too. */
+            windows?: components["schemas"]["CalendarWindow"][] | null;
+            include?: string[] | null;
+            /** @description Except are times that do not belong to the calendar, whatever Windows and Include say. */
+            except?: components["schemas"]["CalendarWindow"][] | null;
+        };
+        /** @description CalendarActiveTime is a time in which a calendar is active, in Unix seconds. Begin belongs to it, End does not. */
+        CalendarActiveTime: {
+            /** Format: int64 */
+            begin: number;
+            /** Format: int64 */
+            end: number;
+            name?: string;
+        };
+        /** @description CalendarPreview is what a calendar says about a range of time. */
+        CalendarPreview: {
+            /** @description Active says that the calendar is active at From, and Next when that changes, in Unix seconds; 0 for not in the next five years. */
+            active: boolean;
+            /** Format: int64 */
+            from: number;
+            /** Format: int64 */
+            to: number;
+            /** Format: int64 */
+            next?: number;
+            /** @description Problem says why the calendar counts as missing. It then has no windows. */
+            problem?: string;
+            windows: components["schemas"]["CalendarActiveTime"][] | null;
+            /** @description More says that there are further windows before To. */
+            more?: boolean;
+        };
+        /** @description CalendarWindow describes times with exactly one of RRule, Cron, Dates, ICS and, in Except only, Calendar. */
+        CalendarWindow: {
+            /** @description RFC 5545 */
+            rrule?: string;
+            /** @description five fields, or @daily and the like */
+            cron?: string;
+            /** @description Dates are days: 2026-12-25, ranges: 2026-12-24/2026-12-26, or days of every year: 12-25. A name may follow after a space. */
+            dates?: string[] | null;
+            /** @description the text of an iCalendar file */
+            ics?: string;
+            /** @description Calendar names a calendar of the namespace. */
+            calendar?: string;
+            /** @description Begin and End are times of day, as 08:00. Dates without them cover whole days. For an RRule, Begin may also be the first begin of all, as 2026-11-02T08:00. */
+            begin?: string;
+            end?: string;
+            /**
+             * Format: int64
+             * @description Duration is the length of a window of an RRule or Cron, in seconds.
+             */
+            duration?: number;
+        };
         /** @description CanIAnswer says whether a user may do something, and which binding and role allow it. */
         CanIAnswer: {
             allowed: boolean;
@@ -2679,6 +2808,13 @@ export interface components {
             output_metric_thresholds?: components["schemas"]["MetricThreshold"][] | null;
             subdues?: components["schemas"]["TimeWindowRepeated"][] | null;
         };
+        /** @description CheckCalendars says when a check runs. */
+        CheckCalendars: {
+            /** @description RunWithin names calendars: the check runs only while one of them is active. */
+            run_within?: string[] | null;
+            /** @description NotWithin names calendars: the check does not run while one of them is active. */
+            not_within?: string[] | null;
+        };
         /** @description CheckConfig is a check as users define it and as check requests carry it. */
         CheckConfig: {
             command?: string;
@@ -2746,6 +2882,8 @@ export interface components {
             ttl_without_keepalive?: boolean;
             /** @description FallbackPipeline names pipelines for the check's events: the next is tried when the one before fails. */
             fallback_pipeline?: components["schemas"]["ResourceReference"] | null;
+            /** @description Calendars is lapwing's own: the check runs only at the times of calendars, or not at them. */
+            calendars?: components["schemas"]["CheckCalendars"] | null;
         };
         /** @description CheckHistory is one past result of a check. */
         CheckHistory: {
@@ -4330,6 +4468,8 @@ export interface components {
             limited_to?: string[] | null;
             /** @description Windows, if set, are the only times between Begin and ExpireAt at which the silence applies. */
             windows?: components["schemas"]["SilenceWindow"][] | null;
+            /** @description Calendars, if set, names calendars: the silence also applies while one of them is active, and otherwise only in Windows. */
+            calendars?: string[] | null;
             /** @description PassResolve lets resolutions through. */
             pass_resolve?: boolean;
             /**
@@ -11634,6 +11774,49 @@ export interface operations {
             };
         };
     };
+    getLapwingV1Calendars: {
+        parameters: {
+            query?: {
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /** @description Where to go on: the Sensu-Continue of the page before */
+                continue?: string;
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Where the next page begins; absent on the last */
+                    "Sensu-Continue"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Calendar"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     getLapwingV1Cluster: {
         parameters: {
             query?: never;
@@ -12318,6 +12501,334 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["BulkReport"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceCalendars: {
+        parameters: {
+            query?: {
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /** @description Where to go on: the Sensu-Continue of the page before */
+                continue?: string;
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Where the next page begins; absent on the last */
+                    "Sensu-Continue"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Calendar"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    postLapwingV1NamespacesNamespaceCalendars: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "metadata": {
+                 *         "name": "example",
+                 *         "namespace": "default",
+                 *         "labels": {
+                 *           "region": "eu"
+                 *         }
+                 *       },
+                 *       "description": "nights",
+                 *       "time_zone": "Europe/Berlin",
+                 *       "windows": [
+                 *         {
+                 *           "rrule": "FREQ=DAILY",
+                 *           "begin": "22:00",
+                 *           "end": "06:00"
+                 *         }
+                 *       ],
+                 *       "except": [
+                 *         {
+                 *           "dates": [
+                 *             "12-31 New Year's Eve"
+                 *           ]
+                 *         }
+                 *       ]
+                 *     }
+                 */
+                "application/json": components["schemas"]["Calendar"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceCalendarsName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Calendar"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    putLapwingV1NamespacesNamespaceCalendarsName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "metadata": {
+                 *         "name": "example",
+                 *         "namespace": "default",
+                 *         "labels": {
+                 *           "region": "eu"
+                 *         }
+                 *       },
+                 *       "description": "nights",
+                 *       "time_zone": "Europe/Berlin",
+                 *       "windows": [
+                 *         {
+                 *           "rrule": "FREQ=DAILY",
+                 *           "begin": "22:00",
+                 *           "end": "06:00"
+                 *         }
+                 *       ],
+                 *       "except": [
+                 *         {
+                 *           "dates": [
+                 *             "12-31 New Year's Eve"
+                 *           ]
+                 *         }
+                 *       ]
+                 *     }
+                 */
+                "application/json": components["schemas"]["Calendar"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    deleteLapwingV1NamespacesNamespaceCalendarsName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    patchLapwingV1NamespacesNamespaceCalendarsName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "metadata": {
+                 *         "annotations": {
+                 *           "note": "changed"
+                 *         }
+                 *       }
+                 *     }
+                 */
+                "application/merge-patch+json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Calendar"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceCalendarsNamePreview: {
+        parameters: {
+            query?: {
+                /**
+                 * @description From when on: RFC 3339, Unix seconds, or how long ago
+                 * @example 24h
+                 */
+                since?: string;
+                /**
+                 * @description Until when, in the same forms
+                 * @example 1h
+                 */
+                until?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CalendarPreview"];
                 };
             };
             /** @description Why not */

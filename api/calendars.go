@@ -1,0 +1,103 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/calendar"
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// calendars serves calendars. They are lapwing's own, and so are their paths.
+type calendars struct {
+	kind[resource.Calendar]
+}
+
+func (a *API) serveCalendars() {
+	c := &calendars{kind[resource.Calendar]{
+		api: a, Kind: config.Calendars, base: ours, accept: a.acceptCalendar, warning: a.calendarWarning, reason: resourceInvalid,
+	}}
+	c.serve()
+	a.route(c.collection()+"/{name}/preview", access{resource: c.String(), name: namePath, labels: true},
+		methods{http.MethodGet: c.preview})
+}
+
+// acceptCalendar checks the windows of a calendar, and that it does not include itself.
+func (a *API) acceptCalendar(def *resource.Calendar) error {
+	draft, err := a.opts.Calendars.Draft(a.opts.Config.Snapshot(), def)
+	if err == nil && draft.Circular {
+		return invalid("%s", draft.Problem)
+	}
+	return err
+}
+
+func (a *API) calendarWarning(def *resource.Calendar) string {
+	draft, err := a.opts.Calendars.Draft(a.opts.Config.Snapshot(), def)
+	if err != nil {
+		return ""
+	}
+	return draft.Problem
+}
+
+// missingCalendars says which of some calendars count as missing, and what that means.
+func (a *API) missingCalendars(namespace, means string, names ...string) string {
+	var problems []string
+	for _, name := range names {
+		if p := a.opts.Calendars.Find(a.opts.Config.Snapshot(), namespace, name).Problem; p != "" {
+			problems = append(problems, p)
+		}
+	}
+	if len(problems) == 0 {
+		return ""
+	}
+	return strings.Join(problems, "; ") + ": " + means
+}
+
+// calendarPreviewed is how far ahead a preview looks if the request does not say, and maxCalendarPreview how many windows
+// it has. mostPreviewed bounds the range.
+const (
+	calendarPreviewed  = 30 * 24 * time.Hour
+	maxCalendarPreview = 1000
+	mostPreviewed      = calendar.Horizon
+)
+
+// preview answers with the times of a calendar in a range.
+func (c *calendars) preview(w *response, r *request) error {
+	def, err := c.find(r.act)
+	if err != nil {
+		return err
+	}
+	now, q := c.api.opts.Now(), r.URL.Query()
+	from, err := instant(q.Get("since"), now)
+	if err != nil {
+		return err
+	}
+	if from.IsZero() {
+		from = now
+	}
+	to, err := instant(q.Get("until"), now)
+	if err != nil {
+		return err
+	}
+	if to.IsZero() {
+		to = from.Add(calendarPreviewed)
+	}
+	if !from.Before(to) || to.Sub(from) > mostPreviewed {
+		return invalid("since must be before until, by five years at most")
+	}
+	found := c.api.opts.Calendars.Find(c.api.opts.Config.Snapshot(), def.Metadata.Namespace, def.Metadata.Name)
+	out := resource.CalendarPreview{
+		Active: found.Active(from), From: from.Unix(), To: to.Unix(), Problem: found.Problem, Windows: []resource.CalendarActiveTime{},
+	}
+	if next := found.Next(from); !next.IsZero() {
+		out.Next = next.Unix()
+	}
+	windows, more := found.Windows(from, to, maxCalendarPreview)
+	for _, one := range windows {
+		out.Windows = append(out.Windows, resource.CalendarActiveTime{Begin: one.Begin.Unix(), End: one.End.Unix(), Name: one.Name})
+	}
+	out.More = more
+	return w.object(&out)
+}

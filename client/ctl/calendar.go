@@ -1,0 +1,191 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+var calendarKind = newKind(client.Calendars, display[resource.Calendar]{
+	namespace: func(c *resource.Calendar) string { return c.Metadata.Namespace },
+	columns: []cellOf[resource.Calendar]{
+		{column{title: "Name"}, func(c *resource.Calendar) string { return c.Metadata.Name }},
+		{column{title: "Time Zone"}, calendarZone},
+		{column{title: "Windows", right: true}, func(c *resource.Calendar) string { return number(len(c.Windows)) }},
+		{column{title: "Include"}, func(c *resource.Calendar) string { return commaSpace(c.Include) }},
+		{column{title: "Except", right: true}, func(c *resource.Calendar) string { return number(len(c.Except)) }},
+		{column{title: "Description"}, func(c *resource.Calendar) string { return c.Description }},
+	},
+	title: func(c *resource.Calendar) string { return c.Metadata.Name },
+	fields: []fieldOf[resource.Calendar]{
+		{label: "Name", text: func(c *resource.Calendar) string { return c.Metadata.Name }},
+		{label: "Description", text: func(c *resource.Calendar) string { return c.Description }},
+		{label: "Time Zone", text: calendarZone},
+		{label: "Windows", text: func(c *resource.Calendar) string { return describeWindows(c.Windows) }},
+		{label: "Include", text: func(c *resource.Calendar) string { return commaSpace(c.Include) }},
+		{label: "Except", text: func(c *resource.Calendar) string { return describeWindows(c.Except) }},
+		{label: "Namespace", text: func(c *resource.Calendar) string { return c.Metadata.Namespace }},
+	},
+	can:   canList | canInfo | canDelete,
+	extra: []func(*kind) *cobra.Command{showCalendarCommand, importCalendarCommand},
+})
+
+func calendarZone(c *resource.Calendar) string {
+	if c.TimeZone == "" {
+		return "UTC"
+	}
+	return c.TimeZone
+}
+
+// describeWindows says in a few words what kinds of windows there are.
+func describeWindows(windows []resource.CalendarWindow) string {
+	var parts []string
+	for i := range windows {
+		w := &windows[i]
+		switch {
+		case w.RRule != "":
+			parts = append(parts, w.RRule)
+		case w.Cron != "":
+			parts = append(parts, "cron "+w.Cron)
+		case w.Calendar != "":
+			parts = append(parts, "calendar "+w.Calendar)
+		case w.ICS != "":
+			parts = append(parts, fmt.Sprintf("iCalendar file of %d bytes", len(w.ICS)))
+		default:
+			parts = append(parts, fmt.Sprintf("%d dates", len(w.Dates)))
+		}
+	}
+	return commaSpace(parts)
+}
+
+// showCalendarCommand shows the next times of a calendar.
+func showCalendarCommand(k *kind) *cobra.Command {
+	var from, to string
+	cmd := &cobra.Command{
+		Use:   "show NAME",
+		Short: "show when one calendar is active",
+		Long: `Show when a calendar is active, in the time zone of this computer. The first line says whether it is active at --from,
+and when that changes. If the calendar counts as missing, the reason is shown.`,
+		Example: "  lapwing calendar show holidays --to 2027-12-31\n  lapwing calendar show working-hours --from 2026-12-20 --to 2027-01-05",
+		Args:    args("NAME"),
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
+			query := url.Values{}
+			for _, one := range []struct{ name, text string }{{"since", from}, {"until", to}} {
+				if one.text == "" {
+					continue
+				}
+				at, err := dayOrTime(one.text)
+				if err != nil {
+					return fmt.Errorf("read the range: %w", err)
+				}
+				query.Set(one.name, fmt.Sprint(at.Unix()))
+			}
+			path := k.Path(s.namespace, args[0]) + "/preview"
+			if len(query) > 0 {
+				path += "?" + query.Encode()
+			}
+			var raw json.RawMessage
+			if err := s.client.Do(ctx, http.MethodGet, path, nil, &raw); err != nil {
+				return hintMissing(k, err)
+			}
+			return s.printPlain(raw, s.showCalendar)
+		}),
+	}
+	cmd.Flags().StringVar(&from, "from", "", "first day, or time as 2026-12-24T08:00 (default now)")
+	cmd.Flags().StringVar(&to, "to", "", "last day, or time as 2026-12-24T08:00 (default 30 days after --from)")
+	completeNames(cmd, k)
+	formatFlag(cmd)
+	return cmd
+}
+
+// dayOrTime reads a day or a time in the local time zone.
+func dayOrTime(text string) (time.Time, error) {
+	for _, layout := range []string{time.DateOnly, "2006-01-02T15:04", time.RFC3339} {
+		if at, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%q is no day or time: write one such as 2026-12-24 or 2026-12-24T08:00", text)
+}
+
+func (s *invocation) showCalendar(raw json.RawMessage) (shown, error) {
+	p, err := decode[resource.CalendarPreview](raw)
+	if err != nil {
+		return nil, err
+	}
+	const layout = "Mon 2006-01-02 15:04 MST"
+	clock := func(unix int64) string { return time.Unix(unix, 0).Format(layout) }
+	state := "not active"
+	if p.Active {
+		state = "active"
+	}
+	switch {
+	case p.Problem != "":
+		fmt.Fprintf(s.out, "counts as missing: %s\n", p.Problem)
+	case p.Next == 0:
+		fmt.Fprintf(s.out, "%s at %s, and for the next five years\n", state, clock(p.From))
+	default:
+		fmt.Fprintf(s.out, "%s at %s, until %s\n", state, clock(p.From), clock(p.Next))
+	}
+	t := &table{color: s.color, columns: []column{{title: "Begin"}, {title: "End"}, {title: "Name"}}}
+	for _, w := range p.Windows {
+		t.rows = append(t.rows, []string{clock(w.Begin), clock(w.End), w.Name})
+	}
+	if p.More {
+		t.rows = append(t.rows, []string{"… more", "", ""})
+	}
+	return t, nil
+}
+
+// importCalendarCommand stores an iCalendar file in a calendar.
+func importCalendarCommand(k *kind) *cobra.Command {
+	var zone string
+	cmd := &cobra.Command{
+		Use:   "import FILE NAME",
+		Short: "store the events of an iCalendar file in a calendar",
+		Long: `Store the events of an iCalendar file (.ics) in a calendar. A new calendar is made if there is none of the name. In an
+existing one the file replaces the files of before, and everything else stays.`,
+		Example: "  lapwing calendar import holidays-de.ics holidays --time-zone Europe/Berlin",
+		Args:    args("FILE", "NAME"),
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
+			text, err := os.ReadFile(args[0])
+			if err != nil {
+				return err
+			}
+			if len(text) > resource.MaxCalendarICS {
+				return fmt.Errorf("%s has %d bytes: a calendar takes %d at most; remove events of the past", args[0], len(text),
+					resource.MaxCalendarICS)
+			}
+			def, tag, err := client.GetTagged(ctx, s.client, client.Calendars, s.namespace, args[1])
+			switch {
+			case errors.Is(err, client.ErrNotFound):
+				def = &resource.Calendar{Metadata: resource.ObjectMeta{Namespace: s.namespace, Name: args[1]}}
+			case err != nil:
+				return err
+			}
+			def.Windows = slices.DeleteFunc(def.Windows, func(w resource.CalendarWindow) bool { return w.ICS != "" })
+			def.Windows = append(def.Windows, resource.CalendarWindow{ICS: string(text)})
+			if zone != "" {
+				def.TimeZone = zone
+			}
+			if err := client.PutIf(ctx, s.client, client.Calendars, s.namespace, args[1], tag, def); err != nil {
+				return err
+			}
+			fmt.Fprintf(s.out, "imported %s into calendar %s\nshow its times with: lapwing calendar show %s\n", args[0], args[1], args[1])
+			return nil
+		}),
+	}
+	cmd.Flags().StringVar(&zone, "time-zone", "", "time zone of the calendar, for whole days and times without a zone (default as before, or UTC)")
+	return cmd
+}
