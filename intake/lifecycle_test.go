@@ -47,7 +47,14 @@ func TestTTL(t *testing.T) {
 		}
 		return ev
 	}
+	past := &resource.Calendar{Metadata: resource.ObjectMeta{Name: "past", Namespace: "default"},
+		Windows: []resource.CalendarWindow{{Dates: []string{"2001-01-01"}}}}
+	if err := client.Put(t.Context(), b.Client, client.Calendars, "default", "past", past); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []*resource.CheckConfig{
+		{Metadata: resource.ObjectMeta{Name: "outside"}, Calendars: &resource.CheckCalendars{RunWithin: []string{"past"}}},
+		{Metadata: resource.ObjectMeta{Name: "inside"}, Calendars: &resource.CheckCalendars{NotWithin: []string{"past", "gone"}}},
 		{Metadata: resource.ObjectMeta{Name: "always"}, TTLWithoutKeepalive: true, TTLStatus: 2},
 		{Metadata: resource.ObjectMeta{Name: "plain"}},
 		{Metadata: resource.ObjectMeta{Name: "turns"}, RoundRobin: true},
@@ -72,6 +79,8 @@ func TestTTL(t *testing.T) {
 		post(t, b, entity, "agent", "plain", ttl5)
 		post(t, b, entity, "agent", "undefined", ttl5)
 	}
+	post(t, b, "alive", "agent", "outside", ttl5)
+	post(t, b, "alive", "agent", "inside", ttl5)
 	post(t, b, "turn1", "agent", "turns", turns)
 	post(t, b, "router", "proxy", "ping", ttl5)
 	post(t, b, "stays", "proxy", "ping", nil)
@@ -86,6 +95,7 @@ func TestTTL(t *testing.T) {
 	}
 	eventually(t, b, "alive/always", missing(2))
 	eventually(t, b, "alive/plain", missing(1))
+	eventually(t, b, "alive/inside", missing(1))
 	eventually(t, b, "alive/undefined", missing(1))
 	eventually(t, b, "dead/always", missing(2))
 	router := eventually(t, b, "router/ping", missing(1))
@@ -97,7 +107,7 @@ func TestTTL(t *testing.T) {
 	eventually(t, b, "turn2/turns", func(ev *resource.Event) bool {
 		return ev.Check.Status == 0 && ev.Check.Output == "Another agent has run the check since"
 	})
-	for _, name := range []string{"dead/plain", "dead/undefined", "turn1/turns"} {
+	for _, name := range []string{"alive/outside", "dead/plain", "dead/undefined", "turn1/turns"} {
 		entity, check, _ := strings.Cut(name, "/")
 		if ev := get(entity, check); ev == nil || ev.Check.Status != 0 {
 			t.Errorf("%s is %+v", name, ev)

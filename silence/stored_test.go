@@ -9,7 +9,7 @@ import (
 
 // TestStoredSelector has a selector that the API refuses, and with which a stored silence still loads.
 func TestStoredSelector(t *testing.T) {
-	rule, err := Compile(&resource.Silenced{FieldSelector: "event.check.status == failing"})
+	rule, err := Compile(&resource.Silenced{FieldSelector: "event.check.status == failing"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,6 +50,8 @@ var silencedKind = newKind(client.Silences, display[silenced]{
 			unset: func(s *silenced) bool { return len(s.LimitedTo) == 0 },
 		},
 		{label: "Windows", text: windowsText, unset: func(s *silenced) bool { return len(s.Windows) == 0 }},
+		{label: "Calendars", text: func(s *silenced) string { return commaSpace(s.Calendars) },
+			unset: func(s *silenced) bool { return len(s.Calendars) == 0 }},
 		{label: "PassResolve", text: func(s *silenced) string { return yesNo(s.PassResolve) },
 			unset: func(s *silenced) bool { return !s.PassResolve }},
 		{label: "Acknowledgement", text: func(s *silenced) string { return yesNo(s.Acknowledgement) },
