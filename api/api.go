@@ -38,6 +38,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
+	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/report"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
@@ -153,6 +154,13 @@ type Options struct {
 	Health func(context.Context) Health
 	// Metrics is the store of metrics. Default: none.
 	Metrics StoredMetrics
+	// OnCall says who is on call, and Links reads the links that acknowledge. Default: the API has no paths for them.
+	OnCall *oncall.Directory
+	Links  *oncall.Links
+	// Escalations lists the escalations of a namespace that are going on. Default: the API has no path for them.
+	Escalations func(namespace string, limit int) (list []resource.Escalation, more bool, err error)
+	// PublicURL is the URL under which people reach the API. Links in notifications begin with it.
+	PublicURL string
 	// Calendars has the calendars of the snapshot. Default: the API's own.
 	Calendars *calendar.Calendars
 	// ParseMetricCheck checks a metric check's expression, and PreviewMetricCheck returns what a metric check would have
@@ -310,6 +318,8 @@ func New(opts Options) (*API, error) {
 	a.serveFallbackPipelines()
 	a.serveAggregates()
 	a.serveCalendars()
+	a.serveOnCall()
+	a.serveLinks()
 	a.serveMetricChecks()
 	a.serveEntities()
 	a.serveEntityConfigs()

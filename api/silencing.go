@@ -161,48 +161,69 @@ func (s *silences) ack(ctx context.Context, t *act, key state.Key, said *acknowl
 	if err := s.failing(t.user, key); err != nil {
 		return err
 	}
-	name := ackName(key)
-	one := &resource.Silenced{
-		Metadata:     resource.ObjectMeta{Namespace: key.Namespace, Name: name, Labels: said.Labels, CreatedBy: t.user.User},
-		Subscription: resource.EntitySubscription(key.Entity), Check: key.Check,
-		Reason: said.Comment, Creator: t.user.User, Expire: cmp.Or(said.Expire, -1),
-		ExpireOnResolve: true, PassResolve: true, Acknowledgement: true,
-	}
-	if err := s.schedule(one, nil); err != nil {
+	one, err := s.newAck(t.user.User, key, said)
+	if err != nil {
 		return err
 	}
 	s.limit(t, one)
 	if !s.mine(t, one) {
 		return s.outOfReach(t, one)
 	}
-	if err := s.putAck(ctx, t, one); err != nil {
-		return err
-	}
-	// A result may have resolved the event before the acknowledgement existed.
-	if err := s.failing(t.user, key); err != nil {
-		mine := func(there *resource.Silenced) bool { return there.Acknowledgement && there.Begin == one.Begin }
-		gone := config.DeleteIf(ctx, s.api.opts.Config, s.Kind, key.Namespace, name, mine)
-		if gone != nil && !errors.Is(gone, config.ErrNotFound) {
-			return gone
+	failing := func() error { return s.failing(t.user, key) }
+	return s.keepAck(ctx, one, failing, func(old *resource.Silenced) error {
+		if !s.mine(t, old) {
+			return taken(t)
 		}
+		return nil
+	})
+}
+
+// newAck makes the silence of an acknowledgement.
+func (s *silences) newAck(user string, key state.Key, said *acknowledgement) (*resource.Silenced, error) {
+	one := &resource.Silenced{
+		Metadata:     resource.ObjectMeta{Namespace: key.Namespace, Name: ackName(key), Labels: said.Labels, CreatedBy: user},
+		Subscription: resource.EntitySubscription(key.Entity), Check: key.Check,
+		Reason: said.Comment, Creator: user, Expire: cmp.Or(said.Expire, -1),
+		ExpireOnResolve: true, PassResolve: true, Acknowledgement: true,
+	}
+	return one, s.schedule(one, nil)
+}
+
+// keepAck writes an acknowledgement, and takes it back if the event does not fail any more: a result may have resolved it
+// before the acknowledgement existed. mine returns why the user may not replace another acknowledgement, or nil.
+func (s *silences) keepAck(
+	ctx context.Context, one *resource.Silenced, failing func() error, mine func(old *resource.Silenced) error,
+) error {
+	if err := s.putAck(ctx, one, mine); err != nil {
 		return err
 	}
-	return nil
+	err := failing()
+	if err == nil {
+		return nil
+	}
+	same := func(there *resource.Silenced) bool { return there.Acknowledgement && there.Begin == one.Begin }
+	gone := config.DeleteIf(ctx, s.api.opts.Config, s.Kind, one.Metadata.Namespace, one.Metadata.Name, same)
+	if gone != nil && !errors.Is(gone, config.ErrNotFound) {
+		return gone
+	}
+	return err
 }
 
 // putAck writes an acknowledgement, unless another silence has its name.
-func (s *silences) putAck(ctx context.Context, t *act, one *resource.Silenced) error {
+func (s *silences) putAck(ctx context.Context, one *resource.Silenced, mine func(old *resource.Silenced) error) error {
 	err := config.Create(ctx, s.api.opts.Config, s.Kind, one)
 	if !errors.Is(err, config.ErrExists) {
 		return err
 	}
 	name := one.Metadata.Name
 	replace := func(old *resource.Silenced) (*resource.Silenced, error) {
-		switch {
-		case old.Expired(s.api.opts.Now()):
-		case !s.mine(t, old):
-			return nil, taken(t)
-		case !old.Acknowledgement:
+		if old.Expired(s.api.opts.Now()) {
+			return one, nil
+		}
+		if err := mine(old); err != nil {
+			return nil, err
+		}
+		if !old.Acknowledgement {
 			return nil, &apiError{status: http.StatusConflict, code: codeExists,
 				message: fmt.Sprintf("it is silenced already, by %s", name)}
 		}

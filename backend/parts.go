@@ -12,6 +12,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/cluster"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/eventfile"
 	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/fold"
@@ -22,6 +23,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/lateness"
 	"github.com/lapwing-monitoring/lapwing/metric/alert"
 	"github.com/lapwing-monitoring/lapwing/notification"
+	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/postgres"
@@ -43,6 +45,8 @@ type parts struct {
 	journal   *journal.Journal
 	matcher   *silence.Matcher
 	calendars *calendar.Calendars
+	onCall    *oncall.Directory
+	links     *oncall.Links
 	deadlines *deadlines
 	state     *state.State
 	loaded    *loadedState // state, for parts that ask before it is live
@@ -114,6 +118,10 @@ func (b *Backend) build(s *storage) (*parts, error) {
 // buildState makes the state, and the wheel that it arms.
 func (b *Backend) buildState(p *parts) (err error) {
 	p.calendars = calendar.New(b.log)
+	p.onCall = oncall.New(p.config.Snapshot, p.calendars)
+	p.links = oncall.NewLinks(b.opts.API.PublicURL, func(ctx context.Context) ([]byte, error) {
+		return p.config.Secret(ctx, "acknowledge", 32)
+	})
 	p.matcher = silence.NewMatcher(p.calendars, b.log)
 	if p.deadlines, err = newDeadlines(b.log, b.opts.Registry); err != nil {
 		return err
@@ -190,9 +198,17 @@ func (b *Backend) buildHandlers(p *parts) (err error) {
 	o := b.opts.Handler
 	o.DB, o.Log, o.Origin, o.MayRun = p.db, p.log, p.id.Cluster, p.members.MayAct
 	o.Config, o.Workflows, o.Sender, o.Trace = p.config.Snapshot, p.workflows, p.sender, p.traces.Record
+	o.Present, o.OnCall, o.AcknowledgeURL = p.state.Event, p.onCall, p.acknowledgeURL
 	o.Notify, o.Logger, o.Registerer = p.sent.Record, b.log, b.opts.Registry
 	p.handlers, err = handler.New(o)
 	return err
+}
+
+// acknowledgeURL returns the link that a contact gets with an incident.
+func (p *parts) acknowledgeURL(dl *delivery.Delivery, ev *resource.Event) (string, error) {
+	return p.links.URL(oncall.Link{
+		Namespace: dl.Namespace, Entity: dl.Entity, Check: dl.Check, Contact: dl.Contact, LastOK: ev.Check.LastOK,
+	}, time.Now())
 }
 
 // buildFold makes the loop over the log, and what it hands events in their new state to.
@@ -331,6 +347,7 @@ func (b *Backend) apiOptions(p *parts) api.Options {
 	o.LongHistory = p.postgresReader
 	o.Execute, o.Drain, o.Cluster, o.Health = p.view.Execute, p.sessions, p.view, p.view.health
 	o.Ready, o.Serves = func() error { return b.ready(p) }, func() error { return b.serves(p) }
+	o.OnCall, o.Links, o.Escalations = p.onCall, p.links, p.handlers.Escalations
 	o.Calendars, o.Lateness, o.Backup = p.calendars, p.lateness, newBackups(b, p).Write
 	o.Metrics, o.ParseMetricCheck, o.PreviewMetricCheck = storedMetrics{p.metrics.Server}, parseMetricCheck, p.metricChecks.Preview
 	o.Impaired, o.Web, o.Version = p.expressions.Err, web.Handler(), b.opts.Version

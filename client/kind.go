@@ -42,6 +42,8 @@ var (
 	Silences            = kindOf[resource.Silenced]()
 	Aggregates          = kindOf[resource.Aggregate]()
 	Calendars           = kindOf[resource.Calendar]()
+	Contacts            = kindOf[resource.Contact]()
+	Rotas               = kindOf[resource.Rota]()
 	MetricChecks        = kindOf[resource.MetricCheck]()
 	EntityConfigs       = kindOf[resource.EntityConfig]()
 	AuthProviders       = kindOf[resource.AuthProvider]()

@@ -43,6 +43,8 @@ var (
 	Pipelines           = kindOf[resource.Pipeline]()
 	Aggregates          = kindOf[resource.Aggregate]()
 	Calendars           = kindOf[resource.Calendar]()
+	Contacts            = kindOf[resource.Contact]()
+	Rotas               = kindOf[resource.Rota]()
 	MetricChecks        = kindOf[resource.MetricCheck]()
 	FallbackPipelines   = kindOf[resource.FallbackPipeline]()
 	Tessen              = kindOf[resource.TessenConfig]() // one object, resource.TessenName

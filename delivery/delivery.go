@@ -32,6 +32,11 @@ type Header struct {
 	Pipeline string `json:"pipeline,omitempty"`
 	Workflow string `json:"workflow,omitempty"`
 	Handler  string `json:"handler,omitempty"`
+	// Escalation is the escalation handler that a delivery is a step of, and Step its number among all steps that the
+	// incident has taken, from 1; 0 for its resolution. Contact is whom it notifies, "" for no one in particular.
+	Escalation string `json:"escalation,omitempty"`
+	Step       int    `json:"step,omitempty"`
+	Contact    string `json:"contact,omitempty"`
 }
 
 // EventIDOf returns the part of a delivery's ID that identifies the event.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/broker/blocks"
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/fold"
@@ -26,6 +27,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/internal/testconfig"
+	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -214,6 +216,7 @@ func (b *bench) handlers() (handled chan string, handlers *handler.Dispatcher, r
 	b.check(err)
 	handlers, err = handler.New(handler.Options{
 		DB: b.db, Log: b.log, Origin: "here", Config: b.config.Snapshot, Workflows: workflows, Sender: sender,
+		Present: func(_, _, _ string) (*resource.Event, error) { return nil, nil }, OnCall: oncall.New(b.config.Snapshot, calendar.New(nil)),
 	})
 	b.check(err)
 	router, err = pipeline.New(pipeline.Options{Config: b.config.Snapshot, Workflows: workflows, Handlers: handlers})

@@ -16,9 +16,11 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -101,6 +103,7 @@ func (m *model) open() {
 	d, err := New(Options{
 		DB: m.db, Config: h.snapshot, QueueSize: 4, Workers: 2, Workflows: newWorkflows(m.t, h), Sender: sender,
 		Backoff: time.Millisecond, ParkSize: 6, Log: &modelLog{m, incarnation},
+		Present: new(present).Event, OnCall: oncall.New(h.snapshot, calendar.New(nil)),
 	})
 	if err != nil {
 		m.t.Fatal(err)

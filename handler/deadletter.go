@@ -45,11 +45,18 @@ func letterKey(namespace, id string) []byte {
 	return append(b, id...)
 }
 
-// letterVersion begins a stored dead letter. A new version of the delivery in it needs a new one of this, too.
-const letterVersion = 1
+// letterVersion begins a stored dead letter. A new version of the delivery in it needs a new one of this, too:
+// escalatedLetter is that of escalatedVersion.
+const (
+	letterVersion   = 1
+	escalatedLetter = 2
+)
 
 func encodeLetter(dl *delivery.Delivery, p progress, last int64, reason, output string) []byte {
 	b := []byte{letterVersion}
+	if dl.Escalation != "" {
+		b[0] = escalatedLetter
+	}
 	b = binary.AppendUvarint(b, uint64(p.attempts))
 	b = binary.AppendVarint(b, p.first)
 	b = binary.AppendVarint(b, last)
@@ -64,7 +71,7 @@ func encodeLetter(dl *delivery.Delivery, p progress, last int64, reason, output 
 
 func decodeLetter(key, value []byte) (*letter, error) {
 	namespace, id, ok := bytes.Cut(bytes.TrimPrefix(key, []byte("dx")), []byte{0})
-	if !ok || len(value) == 0 || value[0] != letterVersion {
+	if !ok || len(value) == 0 || value[0] != letterVersion && value[0] != escalatedLetter {
 		return nil, errMalformed
 	}
 	dead := &letter{DeadLetter: delivery.DeadLetter{ID: string(id), Namespace: string(namespace)}}

@@ -133,10 +133,10 @@ func (f *folding) apply(o op) error {
 // version: their formats do not change.
 func checkValue(key, value []byte) error {
 	switch {
-	case key[1] == 'q' && len(value) > 0 && value[0] > version:
-		return &fields.NewerError{What: "version of a stored delivery", Got: uint64(value[0]), Known: version}
-	case key[1] == 'x' && len(value) > 0 && value[0] > letterVersion:
-		return &fields.NewerError{What: "version of a dead letter", Got: uint64(value[0]), Known: letterVersion}
+	case key[1] == 'q' && len(value) > 0 && value[0] > escalatedVersion:
+		return &fields.NewerError{What: "version of a stored delivery", Got: uint64(value[0]), Known: escalatedVersion}
+	case key[1] == 'x' && len(value) > 0 && value[0] > escalatedLetter:
+		return &fields.NewerError{What: "version of a dead letter", Got: uint64(value[0]), Known: escalatedLetter}
 	}
 	return nil
 }

@@ -36,6 +36,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/notification"
+	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -57,6 +58,14 @@ type Options struct {
 	Workflows *workflow.Workflows
 	// Sender makes the attempts. Required.
 	Sender *send.Sender
+	// Present returns a check's event as it is now, with the silences that apply to it; nil if there is none. Escalations
+	// ask it. Required.
+	Present func(namespace, entity, check string) (*resource.Event, error)
+	// OnCall says whom the steps of escalations notify. Required.
+	OnCall *oncall.Directory
+	// AcknowledgeURL returns the link with which the contact of a step's delivery acknowledges its event, or "". Default:
+	// there are none.
+	AcknowledgeURL func(*delivery.Delivery, *resource.Event) (string, error)
 	// Trace receives what becomes of deliveries. It must not block. Default none.
 	Trace func(*trace.Delivery)
 	// Notify receives each attempt that was made, except those that count for nothing and are made again. It must not
@@ -153,8 +162,9 @@ func DefaultOptions() Options {
 // New reads how far the log has the deliveries. Fold works from now on, so it must be called before the event log is
 // replayed. Own begins to take the deliveries of a partition, and nothing runs before Start.
 func New(opts Options) (*Dispatcher, error) {
-	if opts.DB == nil || opts.Log == nil || opts.Config == nil || opts.Workflows == nil || opts.Sender == nil {
-		return nil, errors.New("handler: database, log, configuration, workflows and sender are required")
+	if opts.DB == nil || opts.Log == nil || opts.Config == nil || opts.Workflows == nil || opts.Sender == nil ||
+		opts.Present == nil || opts.OnCall == nil {
+		return nil, errors.New("handler: database, log, configuration, workflows, sender, events and contacts are required")
 	}
 	if opts.QueueSize < 0 || opts.QueueBytes < 0 || opts.Workers < 0 || opts.ParkSize < 0 || opts.DeadLetters < 0 {
 		return nil, errors.New("handler: QueueSize, QueueBytes, ParkSize, Workers and DeadLetters must not be negative")

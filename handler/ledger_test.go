@@ -308,14 +308,14 @@ func TestNewerRecords(t *testing.T) {
 	it := item{Delivery: incident("a", 1, "e"), pos: position{1, 1}}
 	head := appendReportHeader(nil, &report{term: 1 << 62, upto: 9})
 	value := it.value()
-	value[0] = version + 1
+	value[0] = escalatedVersion + 1
 	for name, body := range map[string][]byte{
 		"kind":     {kindHandOver + 1},
 		"op":       appendOp(bytes.Clone(head), op{it.key(), opLastPart + 1, 0, nil}),
 		"delivery": appendOp(bytes.Clone(head), op{it.key(), opSet, 0, value}),
 		"handed": appendHanded(appendHandOver(nil, resource.Name{Namespace: "default", Name: "a"}, nil),
 			handed{lane: 1, seq: 1, id: "1", value: value}),
-		"letter": appendOp(bytes.Clone(head), op{letterKey("default", "1"), opSet, 0, []byte{letterVersion + 1}}),
+		"letter": appendOp(bytes.Clone(head), op{letterKey("default", "1"), opSet, 0, []byte{escalatedLetter + 1}}),
 	} {
 		newer := (*fields.NewerError)(nil)
 		if known, err := b.Fold(0, 1, 1, body, nil); known != 0 || !errors.As(err, &newer) {

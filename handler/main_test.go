@@ -14,10 +14,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -276,6 +278,9 @@ func setup(t testing.TB, opts Options, defs ...*resource.Handler) *bundle {
 		newest: map[int]uint64{},
 	}
 	opts.Config, opts.Workflows = b.handlers.snapshot, newWorkflows(t, b.handlers)
+	if opts.OnCall == nil {
+		opts.Present, opts.OnCall = new(present).Event, oncall.New(b.handlers.snapshot, calendar.New(nil))
+	}
 	if opts.Sender == nil {
 		opts.Sender = newSender(t, func(
 			ctx context.Context, h *resource.Handler, dl *delivery.Delivery, job send.Job,

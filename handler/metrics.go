@@ -18,6 +18,7 @@ type metrics struct {
 	deadDropped  prometheus.Counter
 	dropped      prometheus.Counter
 	recalled     prometheus.Counter
+	escalated    *prometheus.CounterVec
 	storeErrors  prometheus.Counter
 }
 
@@ -54,6 +55,10 @@ func newMetrics(r prometheus.Registerer, d *Dispatcher) metrics {
 			Name: "lapwing_handler_recalled_total",
 			Help: "Attempts that ended because this member of the cluster had to stop acting. They are made again, by it or another one.",
 		}),
+		escalated: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lapwing_handler_escalation_steps_total",
+			Help: "Steps of escalations that were taken, by handler and result: notified, or no_one.",
+		}, []string{"handler", "result"}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lapwing_handler_dropped_total", Help: "Deliveries dropped because their handler was deleted.",
 		}),
@@ -63,7 +68,7 @@ func newMetrics(r prometheus.Registerer, d *Dispatcher) metrics {
 	}
 	if r != nil {
 		r.MustRegister(
-			m.runs, m.seconds, m.startSeconds, m.retries, m.handed, m.dead, m.deadDropped, m.dropped, m.recalled, m.storeErrors,
+			m.runs, m.seconds, m.startSeconds, m.retries, m.handed, m.dead, m.deadDropped, m.dropped, m.recalled, m.escalated, m.storeErrors,
 			queueCollector{d},
 		)
 	}

@@ -15,9 +15,11 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -95,6 +97,7 @@ func newCluster(t *testing.T, seed uint64, n, partitions int) *cluster {
 		m.d, err = New(Options{
 			DB: m.db, Config: h.snapshot, QueueSize: 4, ParkSize: 6, Workers: 2, Workflows: newWorkflows(t, h), Sender: sender,
 			Backoff: time.Millisecond, Log: m, Origin: fmt.Sprint("b", i), StopTimeout: time.Millisecond,
+			Present: new(present).Event, OnCall: oncall.New(h.snapshot, calendar.New(nil)),
 		})
 		if err != nil {
 			t.Fatal(err)

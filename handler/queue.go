@@ -63,6 +63,7 @@ type item struct {
 	behind  *group    // has deliveries of its pair
 	revoked bool      // a resolution that an incident has followed
 	stays   bool      // it cannot be handed over
+	climber           // of an escalation
 	progress
 
 	// Guarded by ledger.mu.
@@ -217,6 +218,9 @@ func (q *queue) put(it *item) {
 		c.tail.next = it
 		c.tail = it
 		switch {
+		case c.index > 0 && c.head.climb != nil: // the escalation looks at it
+			q.unwait(c)
+			q.turn(c)
 		case c.resolving && it.Incident:
 			q.unwait(c)
 			q.turn(c)
@@ -265,6 +269,18 @@ func (q *queue) drop(c *chain) {
 	q.forget(it)
 	c.head, it.next = it.next, nil // the ledger may keep it for a while, but must not keep those behind it
 	q.advance(c)
+}
+
+// dropSecond removes the delivery behind the first one of a detached chain, unless Disown did. The caller holds mu.
+func (q *queue) dropSecond(c *chain, it *item) {
+	if c.head == nil || c.head.next != it {
+		return
+	}
+	q.forget(it)
+	c.head.next, it.next = it.next, nil
+	if c.tail == it {
+		c.tail = c.head
+	}
 }
 
 // advance moves a detached chain on to ready, or removes it if it is empty. The caller holds mu.
@@ -367,6 +383,7 @@ func (q *queue) work() {
 		it := c.head
 		it.begin, it.behind = time.Now(), c.group
 		it.revoked = it.Resolution && c.incidentFollows()
+		it.follower = it.next
 		q.mu.Unlock()
 		out := q.d.run(permit.ctx, h, it)
 		q.mu.Lock()
@@ -397,6 +414,9 @@ func (q *queue) configure(h *resource.Handler) {
 
 // afterTurn moves a chain on, by the outcome of its first delivery's turn. The caller holds mu.
 func (q *queue) afterTurn(h *resource.Handler, c *chain, it *item, out outcome) {
+	if out.absorbed {
+		q.dropSecond(c, it.follower)
+	}
 	switch {
 	case out.finished || it.ledger.isOver():
 		q.drop(c)
@@ -404,7 +424,7 @@ func (q *queue) afterTurn(h *resource.Handler, c *chain, it *item, out outcome) 
 		q.stop(c)
 	case out.group != "":
 		q.join(h.Group, c, it, out.group)
-	case out.resolving && c.incidentFollows():
+	case out.absorbed, out.resolving && c.incidentFollows():
 		q.turn(c)
 	default:
 		q.wait(c, out.due, out.resolving)

@@ -13,8 +13,10 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
@@ -269,7 +271,8 @@ func TestLifecycle(t *testing.T) {
 		t.Error("made without a database")
 	}
 	if _, err := New(Options{
-		DB: b.db, Log: b.opts.Log, Config: b.opts.Config, Workflows: b.opts.Workflows, Sender: b.opts.Sender, Workers: -1,
+		DB: b.db, Log: b.opts.Log, Config: b.opts.Config, Workflows: b.opts.Workflows, Sender: b.opts.Sender,
+		Present: b.opts.Present, OnCall: b.opts.OnCall, Workers: -1,
 	}); err == nil || !strings.Contains(err.Error(), "Workers") {
 		t.Errorf("made with -1 workers: %v", err)
 	}
@@ -466,6 +469,7 @@ func TestSpillFails(t *testing.T) {
 	h, log := newHandlers(pipe("a", "true")), new(loopback)
 	d, err := New(Options{
 		DB: db, Log: log, Config: h.snapshot, QueueSize: 2, Workflows: newWorkflows(t, h), Sender: newSender(t, noSend),
+		Present: new(present).Event, OnCall: oncall.New(h.snapshot, calendar.New(nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -63,17 +63,22 @@ func (p policy) next(done *progress, received int64, res send.Result, now time.T
 	return max(wait, min(res.RetryAfter, p.maxBackoff)), true, reason
 }
 
-// progress counts the attempts of a delivery, or of a group.
+// progress counts the attempts of a delivery, or of a group. climb is that of an escalation, nil for other deliveries.
 type progress struct {
 	attempts int
 	first    int64 // time of the first one, Unix milliseconds
 	due      int64 // when the next one is, Unix milliseconds; 0 if none has failed
+	climb    *climb
 }
 
 func (p progress) encode() []byte {
 	b := binary.AppendUvarint(nil, uint64(p.attempts))
 	b = binary.AppendVarint(b, p.first)
-	return binary.AppendVarint(b, p.due)
+	b = binary.AppendVarint(b, p.due)
+	if p.climb != nil {
+		b = p.climb.append(b)
+	}
+	return b
 }
 
 func decodeProgress(b []byte) (p progress, err error) {
@@ -82,5 +87,9 @@ func decodeProgress(b []byte) (p progress, err error) {
 	if r.Err() != nil || attempts > 1<<31 {
 		return progress{}, errMalformed
 	}
-	return progress{int(attempts), first, due}, nil
+	p = progress{attempts: int(attempts), first: first, due: due}
+	if len(r.Rest) > 0 {
+		p.climb, err = readClimb(r)
+	}
+	return p, err
 }

@@ -25,6 +25,7 @@ type outcome struct {
 	resolving bool      // it may be taken back until then
 	group     string    // that it is to join
 	behind    bool      // it must not overtake the group of its pair
+	absorbed  bool      // the delivery behind it is finished
 }
 
 // run gives a delivery its turn: package workflow decides, and an attempt is made. h is nil if the handler was
@@ -36,12 +37,12 @@ func (d *Dispatcher) run(ctx context.Context, h *resource.Handler, it *item) out
 		d.finish(it, d.verdict(it, trace.Dropped, "the handler was deleted"))
 		return outcome{finished: true}
 	}
+	if h.Type == resource.EscalationType {
+		return d.escalate(h, it)
+	}
 	dl, ev, err := d.open(it)
 	if err != nil {
-		d.metrics.storeErrors.Inc()
-		d.rare.Error("delivery cannot be read and is dropped", it.Namespace+"/"+it.Handler, "namespace", it.Namespace,
-			"handler", it.Handler, "delivery", it.ID, "err", err)
-		d.finish(it, d.verdict(it, trace.Dropped, "it cannot be read: "+err.Error()))
+		d.dropUnread(it, err)
 		return outcome{finished: true}
 	}
 	var steps []trace.Step
@@ -92,6 +93,14 @@ func (d *Dispatcher) run(ctx context.Context, h *resource.Handler, it *item) out
 	return outcome{finished: true, sent: at.sent}
 }
 
+// dropUnread ends a delivery that cannot be read.
+func (d *Dispatcher) dropUnread(it *item, err error) {
+	d.metrics.storeErrors.Inc()
+	d.rare.Error("delivery cannot be read and is dropped", it.Namespace+"/"+it.Handler, "namespace", it.Namespace,
+		"handler", it.Handler, "delivery", it.ID, "err", err)
+	d.finish(it, d.verdict(it, trace.Dropped, "it cannot be read: "+err.Error()))
+}
+
 // decide asks package workflow. It returns the steps of a delivery that goes on, or the end of one that does not.
 func (d *Dispatcher) decide(h *resource.Handler, it *item, dl *delivery.Delivery, ev *resource.Event) (*outcome, []trace.Step) {
 	dec := d.opts.Workflows.Decide(d.ctx, dl, ev)
@@ -118,7 +127,11 @@ func (d *Dispatcher) decide(h *resource.Handler, it *item, dl *delivery.Delivery
 			return &outcome{due: due, resolving: true}, nil
 		}
 	}
-	switch key := dec.GroupKey; {
+	key := dec.GroupKey
+	if key != "" && dl.Contact != "" { // each contact has groups of its own
+		key += ", contact=" + dl.Contact
+	}
+	switch {
 	case h.Group != nil && key != "" && (it.behind == nil || it.behind.key == key):
 		d.report(told(trace.Grouped, "group "+key, trace.Step{Kind: trace.StepGroup, Name: key}))
 		return &outcome{group: key}, nil
@@ -174,7 +187,8 @@ func (at *attempt) kind() string {
 func (d *Dispatcher) attempt(
 	ctx context.Context, h *resource.Handler, dl *delivery.Delivery, ev *resource.Event, p *progress,
 ) (at attempt) {
-	job := send.Job{ID: dl.ID, Event: ev, Attempt: p.attempts + 1}
+	ev, contact := d.address(dl, ev)
+	job := send.Job{ID: dl.ID, Event: ev, Attempt: p.attempts + 1, Contact: contact}
 	if ev == nil {
 		job.Data, job.Mutated = dl.Data, true
 	} else {

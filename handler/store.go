@@ -33,8 +33,10 @@ import (
 const (
 	positionLen = 8 + 4
 	// version begins a stored delivery. Before 2 it had no receipt time; before 3 it had the handler's input instead
-	// of the event.
-	version = 3
+	// of the event. escalatedVersion has the fields of an escalation too, and only their deliveries are stored in it, so
+	// that members of an earlier release read all others.
+	version          = 3
+	escalatedVersion = 4
 )
 
 // Flags of a stored delivery; its hops are above them.
@@ -104,6 +106,9 @@ func appendDelivery(b []byte, dl *delivery.Delivery) []byte {
 	if dl.Event == nil && dl.Data != nil {
 		stored, data = 2, dl.Data
 	}
+	if dl.Escalation != "" {
+		stored = escalatedVersion
+	}
 	b = slices.Grow(b, 64+len(dl.ID)+len(dl.Entity)+len(dl.Check)+len(dl.Pipeline)+len(dl.Workflow)+len(data))
 	b = append(b, stored)
 	b = binary.AppendVarint(b, dl.Received)
@@ -114,6 +119,10 @@ func appendDelivery(b []byte, dl *delivery.Delivery) []byte {
 		b = fields.AppendBytes(fields.AppendBytes(b, dl.Pipeline), dl.Workflow)
 		b = binary.AppendUvarint(b, uint64(dl.Status))
 		b = append(b, flagsOf(dl))
+	}
+	if stored == escalatedVersion {
+		b = fields.AppendBytes(fields.AppendBytes(b, dl.Escalation), dl.Contact)
+		b = binary.AppendUvarint(b, uint64(dl.Step))
 	}
 	return append(b, data...)
 }
@@ -130,7 +139,7 @@ func flagsOf(dl *delivery.Delivery) (flags byte) {
 
 // decodeDelivery makes a delivery of a value and the parts of its key. It copies all that it keeps.
 func decodeDelivery(name resource.Name, partition int, pos position, value []byte) (*delivery.Delivery, error) {
-	if len(value) == 0 || value[0] == 0 || value[0] > version {
+	if len(value) == 0 || value[0] == 0 || value[0] > escalatedVersion {
 		return nil, errMalformed
 	}
 	stored, value := value[0], value[1:]
@@ -151,10 +160,14 @@ func decodeDelivery(name resource.Name, partition int, pos position, value []byt
 	}
 	dl.Pipeline, dl.Workflow = r.Text(), r.Text()
 	status, flags := r.Uint(), r.Byte()
-	if r.Err() != nil || status > math.MaxUint32 {
+	var step uint64
+	if stored == escalatedVersion {
+		dl.Escalation, dl.Contact, step = r.Text(), r.Text(), r.Uint()
+	}
+	if r.Err() != nil || status > math.MaxUint32 || step > math.MaxInt32 {
 		return nil, errMalformed
 	}
-	dl.Status = uint32(status)
+	dl.Status, dl.Step = uint32(status), int(step)
 	dl.Incident, dl.Resolution, dl.Hops = flags&flagIncident != 0, flags&flagResolution != 0, int(flags>>flagBits)
 	dl.Event = append([]byte{}, r.Rest...)
 	return dl, nil

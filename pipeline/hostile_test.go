@@ -14,10 +14,12 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/internal/testpool"
+	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -84,6 +86,7 @@ func TestHostileFilters(t *testing.T) {
 	workflows := b.newWorkflows(workflow.Options{Expressions: testpool.Pool(t)})
 	handlers, err := handler.New(handler.Options{
 		DB: db, Log: b.log, Config: b.config.Snapshot, QueueSize: 100_000, Workflows: workflows, Sender: sender,
+		Present: func(_, _, _ string) (*resource.Event, error) { return nil, nil }, OnCall: oncall.New(b.config.Snapshot, calendar.New(nil)),
 	})
 	check(t, err)
 	router := b.newRouter(pipeline.Options{Workflows: workflows, Handlers: handlers})

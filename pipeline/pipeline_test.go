@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/lapwing-monitoring/lapwing/broker"
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
@@ -23,6 +24,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/internal/testpool"
+	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/pipeline"
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -76,7 +78,10 @@ func newBench(t testing.TB) *bench {
 	b.workflows = b.newWorkflows(workflow.Options{Expressions: testpool.Pool(t), Registerer: b.registry})
 	sender, err := send.New(send.Options{})
 	check(t, err)
-	b.handlers, err = handler.New(handler.Options{DB: db, Log: b.log, Config: b.config.Snapshot, Workflows: b.workflows, Sender: sender})
+	b.handlers, err = handler.New(handler.Options{
+		DB: db, Log: b.log, Config: b.config.Snapshot, Workflows: b.workflows, Sender: sender,
+		Present: func(_, _, _ string) (*resource.Event, error) { return nil, nil }, OnCall: oncall.New(b.config.Snapshot, calendar.New(nil)),
+	})
 	check(t, err)
 	b.router = b.newRouter(pipeline.Options{Registerer: b.registry, Trace: func(d *trace.Delivery) {
 		b.mu.Lock()

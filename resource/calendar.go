@@ -162,15 +162,7 @@ func (w *CalendarWindow) validate() error {
 }
 
 func checkCalendarNames(field string, names []string) error {
-	if len(names) > maxCalendarNames {
-		return fmt.Errorf("%s has %d entries, it must have %d at most", field, len(names), maxCalendarNames)
-	}
-	for _, name := range names {
-		if err := checkName(name); err != nil {
-			return fmt.Errorf("%s: name %w", field, err)
-		}
-	}
-	return nil
+	return checkNameList(field, names, maxCalendarNames)
 }
 
 func (c *CheckCalendars) validate() error {

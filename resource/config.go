@@ -23,6 +23,8 @@ type Handler struct {
 	Alertmanager *HandlerAlertmanager `json:"alertmanager,omitempty"`
 	Graphite     *HandlerGraphite     `json:"graphite,omitempty"`
 	Influx       *HandlerInflux       `json:"influx,omitempty"`
+	// Escalation belongs to the type of its name.
+	Escalation *HandlerEscalation `json:"escalation,omitempty"`
 
 	// These are lapwing's own too: when and how often the handler is tried, and which events go out together.
 	Retry       *HandlerRetry   `json:"retry,omitempty"`

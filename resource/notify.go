@@ -129,6 +129,7 @@ type HandlerInflux struct {
 // HandlerTypes are the types of handlers. The first four are Sensu's.
 var HandlerTypes = []string{
 	"pipe", "tcp", "udp", "set", "tcp_stream", "webhook", "slack", "pagerduty", "email", "alertmanager", "graphite", "influx",
+	EscalationType,
 }
 
 // validateKind is Validate for the types that Sensu does not have.
@@ -159,6 +160,8 @@ func (h *Handler) validateKind() error {
 		return h.Graphite.validate()
 	case "influx":
 		return h.Influx.validate()
+	case EscalationType:
+		return h.validateEscalation()
 	}
 	return fmt.Errorf("unknown handler type: %s", h.Type)
 }

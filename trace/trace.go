@@ -43,6 +43,8 @@ const (
 	StepInhibit = "inhibit"
 	StepGroup   = "group"
 	StepResolve = "resolve"
+	// StepEscalate is a step of an escalation.
+	StepEscalate = "escalate"
 )
 
 // The results of a step.

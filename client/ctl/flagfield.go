@@ -28,6 +28,7 @@ type fieldKind uint8
 const (
 	textField fieldKind = iota
 	numberField
+	secondsField // a number of seconds, or a time such as 1d12h
 	decimalField
 	yesNoField
 	listField       // comma separated
@@ -41,6 +42,12 @@ func (f *flagField) parse(word string) (any, error) {
 		n, err := strconv.ParseInt(strings.TrimSpace(word), 10, 64)
 		if err != nil {
 			return nil, fmt.Errorf("%q is not a whole number", word)
+		}
+		return json.Number(strconv.FormatInt(n, 10)), nil
+	case secondsField:
+		n, err := parseExpire(strings.TrimSpace(word))
+		if err != nil || n <= 0 {
+			return nil, fmt.Errorf("%q is neither a number of seconds nor a time such as 2h or 1d12h", word)
 		}
 		return json.Number(strconv.FormatInt(n, 10)), nil
 	case decimalField:

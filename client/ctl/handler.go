@@ -93,6 +93,8 @@ func execute(h *handler) string {
 		return "RUN:  " + h.Command
 	case (h.Type == "tcp" || h.Type == "udp" || h.Type == "tcp_stream") && h.Socket != nil:
 		return fmt.Sprintf("PUSH: %s://%s:%d", h.Type, h.Socket.Host, h.Socket.Port)
+	case h.Type == resource.EscalationType && h.Escalation != nil:
+		return fmt.Sprintf("NOTIFY: %d steps", len(h.Escalation.Steps))
 	case h.Type == "set":
 		return "CALL: " + comma(h.Handlers)
 	case h.Type == "slack" && h.Slack != nil:

@@ -21,7 +21,7 @@ var kinds = inTableOrder(
 	namespaceKind, clusterRoleKind, clusterRoleBindingKind, userKind, apiKeyKind, tessenKind,
 	assetKind, checkKind, entityKind, eventKind, filterKind, handlerKind, hookKind, mutatorKind, pipelineKind,
 	fallbackKind, roleKind, roleBindingKind, silencedKind,
-	aggregateKind, metricCheckKind, calendarKind, entityConfigKind, ldapKind, adKind, oidcKind, postgresKind,
+	aggregateKind, metricCheckKind, calendarKind, contactKind, rotaKind, entityConfigKind, ldapKind, adKind, oidcKind, postgresKind,
 )
 
 func inTableOrder(list ...*kind) []*kind {

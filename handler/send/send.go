@@ -91,6 +91,18 @@ type Job struct {
 	Event *resource.Event
 	// Attempt counts from 1.
 	Attempt int
+	// Contact is whom an escalation notifies; the zero value if the job is of none.
+	Contact Contact
+}
+
+// Contact is whom an escalation notifies with a job, as templates know it.
+type Contact struct {
+	Name, FullName, Email, User string
+	// Escalation is the escalation's handler, and Step the number of the step from 1; 0 for a resolution.
+	Escalation string
+	Step       int
+	// AcknowledgeURL is the link that acknowledges the event, or "".
+	AcknowledgeURL string
 }
 
 // The kinds of results, as the metrics name them.

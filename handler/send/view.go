@@ -31,6 +31,8 @@ type view struct {
 	// Delivery is the same at each attempt.
 	Delivery string
 	Attempt  int
+	// Contact is whom an escalation notifies. Its fields are empty if there is none.
+	Contact Contact
 }
 
 type entityView struct {
@@ -48,7 +50,7 @@ func newView(ev *resource.Event, job Job) *view {
 		Timestamp: ev.Timestamp, ID: ev.ID, Sequence: ev.Sequence, Namespace: ev.Entity.Metadata.Namespace,
 		Entity: &entityView{Entity: *ev.Entity, ObjectMeta: ev.Entity.Metadata}, Pipelines: ev.Pipelines,
 		Name: ev.Entity.Metadata.Name, Severity: "ok", State: "OK", Incident: ev.IsIncident(), Resolution: ev.IsResolution(),
-		Data: string(job.Data), Delivery: job.ID, Attempt: max(1, job.Attempt),
+		Data: string(job.Data), Delivery: job.ID, Attempt: max(1, job.Attempt), Contact: job.Contact,
 	}
 	if ev.Metrics != nil {
 		m := *ev.Metrics

@@ -37,7 +37,7 @@ var layers = []layer{
 	{"fold", "eventlog state pipeline handler silence cluster", "the loop from the log to the router; nothing imports it but backend"},
 	{"pipeline", "state delivery handler pipeline/workflow config filter trace", "hands folded events to handlers"},
 	{"pipeline/workflow", "state delivery config filter selector trace", "decides and shapes; knows no queue and no sender"},
-	{"handler", "eventlog config delivery notification pipeline/workflow handler/send trace",
+	{"handler", "eventlog config delivery notification oncall pipeline/workflow handler/send trace",
 		"runs deliveries, and reports to the log what became of them"},
 	{"handler/send", "", "one attempt: knows protocols and receivers, not queues or definitions"},
 
@@ -51,6 +51,7 @@ var layers = []layer{
 	{"config", "broker broker/blocks", "the snapshot of definitions"},
 	{"selector", "", "a condition on labels and fields; asked by api, auth and state"},
 	{"calendar", "config", "named times; asked by schedule, silence, intake, lateness, filters and api, knows none of them"},
+	{"oncall", "calendar config", "who is on call, and whom a step notifies; sends and stores nothing"},
 	{"silence", "calendar config selector", "which events are silenced, and the end of silences"},
 	{"inhibit", "config selector state", "which incidents are only consequences; asked by pipeline and api"},
 	{"filter", "config", "an expression and an event to yes or no"},
@@ -100,7 +101,7 @@ var layers = []layer{
 	{"metric/alert", "computed config selector state metric/rulefile", "checks on metrics; events go in through an interface"},
 
 	// What people use.
-	{"api", "aggregate api/openapi audit auth backup calendar config delivery filter inhibit metric/series notification postgres queue report " +
+	{"api", "aggregate api/openapi audit auth backup calendar config delivery filter inhibit metric/series notification oncall postgres queue report " +
 		"report/page selector silence state substitute trace",
 		"HTTP in front of snapshot and state; events go in through an interface"},
 	{"postgres", "config notification postgres/journal report resource state",

@@ -1,0 +1,352 @@
+package ctl
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+var contactKind = newKind(client.Contacts, display[resource.Contact]{
+	namespace: func(c *resource.Contact) string { return c.Metadata.Namespace },
+	columns: []cellOf[resource.Contact]{
+		{column{title: "Name"}, func(c *resource.Contact) string { return c.Metadata.Name }},
+		{column{title: "Full Name"}, func(c *resource.Contact) string { return c.FullName }},
+		{column{title: "Email"}, func(c *resource.Contact) string { return c.Email }},
+		{column{title: "Handlers"}, func(c *resource.Contact) string { return comma(c.Handlers) }},
+		{column{title: "User"}, func(c *resource.Contact) string { return c.User }},
+	},
+	title: func(c *resource.Contact) string { return c.Metadata.Name },
+	fields: []fieldOf[resource.Contact]{
+		{label: "Name", text: func(c *resource.Contact) string { return c.Metadata.Name }},
+		{label: "Full Name", text: func(c *resource.Contact) string { return c.FullName }},
+		{label: "Email", text: func(c *resource.Contact) string { return c.Email }},
+		{label: "Handlers", text: func(c *resource.Contact) string { return commaSpace(c.Handlers) }},
+		{label: "User", text: func(c *resource.Contact) string { return c.User }},
+		{label: "Namespace", text: func(c *resource.Contact) string { return c.Metadata.Namespace }},
+	},
+	create: []flagField{
+		{flag: "full-name", field: "full_name", usage: "name of the person or team"},
+		{flag: "email", field: "email", usage: "mail address, which handlers use as {{.Contact.Email}}"},
+		{flag: "handlers", field: "handlers", kind: listField, usage: "handlers that notify the contact, comma separated"},
+		{flag: "user", field: "user", usage: "account of the contact: acknowledgements by link are in its name"},
+	},
+	createExamples: "  lapwing contact create alice --full-name 'Alice Example' --email alice@example.org --handlers mail --user alice",
+	can:            canList | canInfo | canDelete | canCreate | canUpdate,
+})
+
+var rotaKind = newKind(client.Rotas, display[resource.Rota]{
+	namespace: func(r *resource.Rota) string { return r.Metadata.Namespace },
+	columns: []cellOf[resource.Rota]{
+		{column{title: "Name"}, func(r *resource.Rota) string { return r.Metadata.Name }},
+		{column{title: "Contacts"}, func(r *resource.Rota) string { return comma(r.Contacts) }},
+		{column{title: "Shift"}, shiftOf},
+		{column{title: "Start"}, startOf},
+		{column{title: "Within"}, func(r *resource.Rota) string { return comma(r.Within) }},
+		{column{title: "Overrides", right: true}, func(r *resource.Rota) string { return number(len(r.Overrides)) }},
+		{column{title: "Description"}, func(r *resource.Rota) string { return r.Description }},
+	},
+	title: func(r *resource.Rota) string { return r.Metadata.Name },
+	fields: []fieldOf[resource.Rota]{
+		{label: "Name", text: func(r *resource.Rota) string { return r.Metadata.Name }},
+		{label: "Description", text: func(r *resource.Rota) string { return r.Description }},
+		{label: "Contacts", text: func(r *resource.Rota) string { return commaSpace(r.Contacts) }},
+		{label: "Shift", text: shiftOf},
+		{label: "Start", text: startOf},
+		{label: "Within", text: func(r *resource.Rota) string { return commaSpace(r.Within) }},
+		{label: "Overrides", text: func(r *resource.Rota) string { return number(len(r.Overrides)) }},
+		{label: "Namespace", text: func(r *resource.Rota) string { return r.Metadata.Namespace }},
+	},
+	create: []flagField{
+		{flag: "contacts", field: "contacts", kind: listField, usage: "contacts who are on call one after the other, comma separated"},
+		{flag: "start", field: "start", usage: "time at which the first contact's first turn begins, as 2026-11-02T09:00"},
+		{flag: "shift", field: "shift", kind: secondsField, initial: "1w", usage: "length of a turn, as 1w, 1d or 12h"},
+		{flag: "time-zone", field: "time_zone", unasked: true, usage: "time zone of --start, as Europe/Berlin (default UTC)"},
+		{flag: "within", field: "within", kind: listField, unasked: true,
+			usage: "calendars outside of which the rota has no one on call, comma separated"},
+		{flag: "description", field: "description", unasked: true, usage: "what the rota is for"},
+	},
+	createExamples: "  lapwing rota create primary --contacts alice,bob --start 2026-11-02T09:00 --shift 1w --time-zone Europe/Berlin",
+	can:            canList | canInfo | canDelete | canCreate | canUpdate,
+	extra:          []func(*kind) *cobra.Command{showRotaCommand, overrideRotaCommand},
+})
+
+func shiftOf(r *resource.Rota) string { return lengthOf(time.Duration(r.Shift) * time.Second) }
+
+// lengthOf writes whole weeks, days and hours: 1w, 1d, 12h.
+func lengthOf(d time.Duration) string {
+	const day, week = 24 * time.Hour, 7 * 24 * time.Hour
+	switch {
+	case d%week == 0:
+		return fmt.Sprintf("%dw", d/week)
+	case d%day == 0:
+		return fmt.Sprintf("%dd", d/day)
+	}
+	return fmt.Sprintf("%dh", d/time.Hour)
+}
+
+func startOf(r *resource.Rota) string { return r.Start + " " + cmp.Or(r.TimeZone, "UTC") }
+
+// onCallRange has the flags of the time that a question about rotas is about.
+type onCallRange struct{ from, to string }
+
+func (o *onCallRange) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.from, "from", "", "first day, or time as 2026-12-24T08:00 (default now)")
+	cmd.Flags().StringVar(&o.to, "to", "", "last day, or time as 2026-12-24T08:00 (default 7 days after --from)")
+}
+
+func (o *onCallRange) query() (string, error) {
+	query := url.Values{}
+	for _, one := range []struct{ name, text string }{{"since", o.from}, {"until", o.to}} {
+		if one.text == "" {
+			continue
+		}
+		at, err := dayOrTime(one.text)
+		if err != nil {
+			return "", fmt.Errorf("read the range: %w", err)
+		}
+		query.Set(one.name, fmt.Sprint(at.Unix()))
+	}
+	if len(query) == 0 {
+		return "", nil
+	}
+	return "?" + query.Encode(), nil
+}
+
+// onCallCommand shows who is on call in all rotas.
+func onCallCommand() *cobra.Command {
+	var when onCallRange
+	cmd := &cobra.Command{
+		Use:     "oncall",
+		Short:   "show who is on call",
+		Long:    `Show who is on call in each rota of the namespace, until when, and who is next, in the time zone of this computer.`,
+		Example: "  lapwing oncall\n  lapwing oncall --from 2026-12-24T20:00\n  lapwing oncall --format json --to 2026-12-31",
+		Args:    args(),
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
+			query, err := when.query()
+			if err != nil {
+				return err
+			}
+			var raw json.RawMessage
+			if err := s.client.Do(ctx, http.MethodGet, s.ownPath("oncall")+query, nil, &raw); err != nil {
+				return err
+			}
+			return s.printPlain(raw, s.showOnCall)
+		}),
+	}
+	when.flags(cmd)
+	formatFlag(cmd)
+	return cmd
+}
+
+const shiftLayout = "Mon 2006-01-02 15:04 MST"
+
+func shiftTime(unix int64) string { return time.Unix(unix, 0).Format(shiftLayout) }
+
+func (s *invocation) showOnCall(raw json.RawMessage) (shown, error) {
+	rotas, err := decode[[]resource.OnCall](raw)
+	if err != nil {
+		return nil, err
+	}
+	if len(*rotas) == 0 {
+		fmt.Fprintf(s.errOut, "there are no rotas in namespace %s; make one with: lapwing rota create NAME --contacts …\n", s.namespace)
+	}
+	t := &table{color: s.color, columns: []column{{title: "Rota"}, {title: "On Call"}, {title: "Until"}, {title: "Next"}, {title: "Note"}}}
+	for i := range *rotas {
+		one := &(*rotas)[i]
+		row := []string{one.Rota, "no one", "", "", one.Problem}
+		shifts := one.Shifts
+		if len(shifts) > 0 && shifts[0].Begin == one.From {
+			row[1], row[2] = shifts[0].Contact, shiftTime(shifts[0].End)
+			row[4] = strings.Trim(overrideOf(&shifts[0])+"; "+one.Problem, "; ")
+			shifts = shifts[1:]
+		}
+		if len(shifts) > 0 {
+			row[3] = shifts[0].Contact + " from " + shiftTime(shifts[0].Begin)
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t, nil
+}
+
+func overrideOf(shift *resource.OnCallShift) string {
+	if !shift.Override {
+		return ""
+	}
+	return strings.TrimSuffix("override: "+shift.Reason, ": ")
+}
+
+// showRotaCommand shows the turns of a rota.
+func showRotaCommand(k *kind) *cobra.Command {
+	var when onCallRange
+	cmd := &cobra.Command{
+		Use:     "show NAME",
+		Short:   "show the turns of a rota",
+		Long:    `Show who is on call in a rota, turn by turn, in the time zone of this computer.`,
+		Example: "  lapwing rota show primary\n  lapwing rota show primary --from 2026-12-01 --to 2027-01-15",
+		Args:    args("NAME"),
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
+			query, err := when.query()
+			if err != nil {
+				return err
+			}
+			var raw json.RawMessage
+			if err := s.client.Do(ctx, http.MethodGet, k.Path(s.namespace, args[0])+"/oncall"+query, nil, &raw); err != nil {
+				return hintMissing(k, err)
+			}
+			return s.printPlain(raw, s.showTurns)
+		}),
+	}
+	when.flags(cmd)
+	completeNames(cmd, k)
+	formatFlag(cmd)
+	return cmd
+}
+
+func (s *invocation) showTurns(raw json.RawMessage) (shown, error) {
+	one, err := decode[resource.OnCall](raw)
+	if err != nil {
+		return nil, err
+	}
+	if one.Problem != "" {
+		fmt.Fprintln(s.errOut, "Warning: "+one.Problem)
+	}
+	t := &table{color: s.color, columns: []column{{title: "Begin"}, {title: "End"}, {title: "Contact"}, {title: "Note"}}}
+	for i := range one.Shifts {
+		shift := &one.Shifts[i]
+		t.rows = append(t.rows, []string{shiftTime(shift.Begin), shiftTime(shift.End), shift.Contact, overrideOf(shift)})
+	}
+	if one.More {
+		t.rows = append(t.rows, []string{"… more", "", "", ""})
+	}
+	return t, nil
+}
+
+// overrideRotaCommand puts a contact on call for some time.
+func overrideRotaCommand(k *kind) *cobra.Command {
+	var from, to, reason string
+	var remove bool
+	cmd := &cobra.Command{
+		Use:   "override NAME CONTACT",
+		Short: "put a contact on call for some time, whatever the turns say",
+		Long: `Put a contact on call for some time, whatever the turns say: somebody is ill, or two people swap. Overrides that are over
+are removed from the rota. With --remove, the contact's overrides that end after --from are removed.`,
+		Example: `  lapwing rota override primary bob --from 2026-12-24 --to 2026-12-26 --reason 'swapped with alice'
+  lapwing rota override primary bob --remove`,
+		Args: args("NAME", "CONTACT"),
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
+			begin, end, now := time.Now(), time.Time{}, time.Now()
+			var err error
+			if from != "" {
+				if begin, err = dayOrTime(from); err != nil {
+					return fmt.Errorf("read --from: %w", err)
+				}
+			}
+			switch {
+			case to != "":
+				if end, err = dayOrTime(to); err != nil {
+					return fmt.Errorf("read --to: %w", err)
+				}
+			case !remove:
+				return errors.New("--to is missing: say when the override ends, as 2026-12-26 or 2026-12-26T08:00")
+			}
+			def, tag, err := client.GetTagged(ctx, s.client, client.Rotas, s.namespace, args[0])
+			if err != nil {
+				return hintMissing(k, err)
+			}
+			def.Overrides = slices.DeleteFunc(def.Overrides, func(o resource.RotaOverride) bool {
+				return o.End <= now.Unix() || remove && o.Contact == args[1] && o.End > begin.Unix()
+			})
+			said := "removed the overrides of " + args[1] + " from rota " + args[0]
+			if !remove {
+				def.Overrides = append(def.Overrides, resource.RotaOverride{
+					Contact: args[1], Begin: begin.Unix(), End: end.Unix(), Reason: reason,
+				})
+				said = fmt.Sprintf("%s is on call in rota %s from %s to %s; undo: lapwing rota override %s %s --remove",
+					args[1], args[0], shiftTime(begin.Unix()), shiftTime(end.Unix()), args[0], args[1])
+			}
+			if err := client.PutIf(ctx, s.client, client.Rotas, s.namespace, args[0], tag, def); err != nil {
+				return err
+			}
+			fmt.Fprintln(s.out, said)
+			return nil
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVar(&from, "from", "", "day or time as 2026-12-24T08:00 at which the override begins (default now)")
+	f.StringVar(&to, "to", "", "day or time at which it ends; the day itself does not belong to it")
+	f.StringVar(&reason, "reason", "", "why")
+	f.BoolVar(&remove, "remove", false, "remove the contact's overrides")
+	completeNames(cmd, k)
+	return cmd
+}
+
+// escalationCommand has the commands about escalations that are going on.
+func escalationCommand() *cobra.Command {
+	return groupOf("escalation", "show the escalations that are going on", "list", listEscalationsCommand())
+}
+
+func listEscalationsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list the escalations that are going on",
+		Long: `List the incidents that an escalation handler is at: whom it has notified, and when the next step is due unless somebody
+acknowledges. 'event trace' tells each step of one incident, and 'event ack' ends it.`,
+		Example: "  lapwing escalation list\n  lapwing escalation list --all-namespaces --format json",
+		Args:    args(),
+	}
+	var all bool
+	cmd.RunE = run(func(ctx context.Context, s *invocation, _ []string) error {
+		path := s.ownPath("escalations")
+		if all {
+			path = "/api/lapwing/v1/namespaces/-/escalations"
+		}
+		var raw json.RawMessage
+		if err := s.client.Do(ctx, http.MethodGet, path, nil, &raw); err != nil {
+			return err
+		}
+		return s.printPlain(raw, func(raw json.RawMessage) (shown, error) { return s.showEscalations(raw, all) })
+	})
+	cmd.Flags().BoolVar(&all, "all-namespaces", false, "list the escalations of all namespaces")
+	formatFlag(cmd)
+	return cmd
+}
+
+func (s *invocation) showEscalations(raw json.RawMessage, namespaces bool) (shown, error) {
+	list, err := decode[resource.EscalationList](raw)
+	if err != nil {
+		return nil, err
+	}
+	if len(list.Escalations) == 0 {
+		fmt.Fprintln(s.errOut, "no escalations are going on")
+	}
+	t := &table{color: s.color, columns: []column{
+		{title: "Entity"}, {title: "Check"}, {title: "Handler"}, {title: "Began"}, {title: "Steps", right: true}, {title: "Notified"}, {title: "Next Step"},
+	}}
+	if namespaces {
+		t.columns = append(t.columns, column{title: "Namespace"})
+	}
+	for i := range list.Escalations {
+		e := &list.Escalations[i]
+		row := []string{e.Entity, e.Check, e.Handler, millisTime(e.Began), number(e.Steps), comma(e.Notified), millisTime(e.Next)}
+		if namespaces {
+			row = append(row, e.Namespace)
+		}
+		t.rows = append(t.rows, row)
+	}
+	if list.More {
+		t.rows = append(t.rows, slices.Concat([]string{"… more"}, make([]string, len(t.columns)-1)))
+	}
+	return t, nil
+}

@@ -1,0 +1,453 @@
+package handler
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
+	"github.com/lapwing-monitoring/lapwing/oncall"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/trace"
+)
+
+// This file has the handlers of type escalation. The first delivery of an incident stays first in its pair's chain until the
+// incident is over, and waits for its steps. At each step it adds local deliveries, one for each handler of each contact;
+// they are sent, tried again and recorded like any others. What was done is the delivery's progress (climb), which the log
+// has like that of other deliveries, in the report of the step's deliveries: so a restart, and the next owner of the
+// partition, go on with the step that is due. Deliveries behind the first one are looked at when they come: a resolution
+// ends the escalation, and other incidents of the pair are part of it.
+
+const (
+	// lookAgain is how long an escalation that is not waiting for a step goes without a look at its event.
+	lookAgain = time.Minute
+	// defaultRepeatAfter is the wait before all steps are taken again.
+	defaultRepeatAfter = 30 * time.Minute
+)
+
+// climb is how far an escalation is.
+type climb struct {
+	next     int      // the step to take
+	round    int      // how often all steps were taken
+	taken    int      // how many steps were taken in all
+	notified []string // contact, a slash, and handler, each once
+}
+
+func (c *climb) append(b []byte) []byte {
+	for _, n := range [...]int{c.next, c.round, c.taken, len(c.notified)} {
+		b = binary.AppendUvarint(b, uint64(n))
+	}
+	for _, one := range c.notified {
+		b = fields.AppendBytes(b, one)
+	}
+	return b
+}
+
+func readClimb(r fields.Reader) (*climb, error) {
+	next, round, taken, n := r.Uint(), r.Uint(), r.Uint(), r.Count()
+	c := &climb{next: int(next), round: int(round), taken: int(taken)}
+	for range n {
+		c.notified = append(c.notified, r.Text())
+	}
+	if r.Err() != nil || max(next, round, taken) > 1<<31 {
+		return nil, errMalformed
+	}
+	return c, nil
+}
+
+// clone returns a copy, because progress that is being reported must not change.
+func (c *climb) clone() *climb {
+	copied := *c
+	copied.notified = slices.Clone(c.notified)
+	return &copied
+}
+
+// names returns the contacts that were notified, and the handlers that have none.
+func (c *climb) names() (names []string) {
+	for _, one := range c.notified {
+		contact, handler, _ := strings.Cut(one, "/")
+		if name := cmp.Or(contact, handler); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// climber is what a worker knows of an escalation besides.
+type climber struct {
+	follower *item     // behind it in the chain
+	told     string    // the last reason in the trace
+	passing  time.Time // when its event was first seen to pass
+}
+
+// escalate gives the first delivery of an escalation's chain its turn.
+func (d *Dispatcher) escalate(h *resource.Handler, it *item) outcome {
+	if it.climb == nil {
+		if out := d.beginEscalation(h, it); out != nil {
+			return *out
+		}
+	}
+	if it.follower != nil {
+		return d.absorb(h, it, it.follower)
+	}
+	ev, err := d.opts.Present(it.Namespace, it.Entity, it.Check)
+	if err != nil {
+		d.rare.Error("event of an escalation cannot be read, trying again", it.Namespace+"/"+it.Handler,
+			"namespace", it.Namespace, "handler", it.Handler, "entity", it.Entity, "check", it.Check, "err", err)
+		return outcome{due: time.Now().Add(lookAgain)}
+	}
+	switch {
+	case ev == nil || ev.Check == nil:
+		d.finish(it, d.climbed(it, trace.Filtered, "the event was deleted"))
+		return outcome{finished: true}
+	case ev.Check.Status == 0:
+		return d.passes(it)
+	}
+	it.passing = time.Time{}
+	if held := d.heldBy(ev); held != "" {
+		if it.climb.next > 0 || it.climb.round > 0 { // when the silence ends, it begins again
+			it.climb = it.climb.clone()
+			it.climb.next, it.climb.round, it.due = 0, 0, 0
+			it.ledger.progress(it)
+		}
+		return d.hold(it, held, time.Now().Add(lookAgain))
+	}
+	return d.takeStep(h, it, ev)
+}
+
+// beginEscalation decides whether a delivery begins an escalation. It returns the end of one that does not.
+func (d *Dispatcher) beginEscalation(h *resource.Handler, it *item) *outcome {
+	dl, ev, err := d.open(it)
+	if err == nil && ev == nil {
+		err = errMalformed
+	}
+	if err != nil {
+		d.dropUnread(it, err)
+		return &outcome{finished: true}
+	}
+	out, steps := d.decide(h, it, dl, ev)
+	if out != nil {
+		return out
+	}
+	reason := ""
+	switch {
+	case it.Resolution:
+		reason = "there is no escalation that it would end"
+	case !it.Incident || it.Check == "":
+		reason = "only incidents escalate"
+	}
+	if reason != "" {
+		tr := d.verdict(it, trace.Filtered, reason)
+		tr.Steps = append(steps, trace.Step{Kind: trace.StepEscalate, Verdict: trace.Deny})
+		d.finish(it, tr)
+		return &outcome{finished: true}
+	}
+	it.climb = new(climb)
+	if after := h.Escalation.Steps[0].After; after > 0 {
+		it.due = cmp.Or(it.Received, time.Now().UnixMilli()) + after*1000
+	}
+	it.ledger.progress(it)
+	tr := d.verdict(it, trace.Held, "the escalation begins")
+	tr.Steps = steps
+	d.report(tr)
+	return nil
+}
+
+// absorb looks at the delivery behind an escalation. A resolution ends both; another incident of the pair is part of it.
+func (d *Dispatcher) absorb(h *resource.Handler, it, next *item) outcome {
+	dl, ev, err := d.open(next)
+	if err == nil && ev == nil {
+		err = errMalformed
+	}
+	if err != nil {
+		d.dropUnread(next, err)
+		return outcome{absorbed: true}
+	}
+	out, steps := d.decide(h, next, dl, ev)
+	switch {
+	case out != nil && out.finished: // a filter denies it
+		return outcome{absorbed: true}
+	case out != nil:
+		return *out
+	}
+	told := func(v trace.Verdict, reason string) *trace.Delivery {
+		tr := d.verdict(next, v, reason)
+		tr.Steps = steps
+		return tr
+	}
+	if !next.Resolution {
+		tr := told(trace.Merged, "the escalation that began before goes on")
+		tr.Into = it.ID
+		d.finish(next, tr)
+		return outcome{absorbed: true}
+	}
+	var list []*delivery.Delivery
+	for _, one := range it.climb.notified {
+		contact, handler, _ := strings.Cut(one, "/")
+		list = append(list, stepDelivery(dl, it.Handler, 0, oncall.Recipient{Contact: contact, Handler: handler}))
+	}
+	it.ledger.addLocal(list)
+	over := "resolved before anyone was notified"
+	if len(list) > 0 {
+		over = "resolved; told " + strings.Join(it.climb.names(), ", ")
+	}
+	d.finish(it, d.climbed(it, trace.Delivered, over))
+	d.finish(next, told(trace.Delivered, "it ends the escalation of "+it.ID+": "+over))
+	return outcome{absorbed: true, finished: true}
+}
+
+// stepDelivery makes the delivery of an escalation's event to a recipient. Its ID is the same if it is made again.
+func stepDelivery(of *delivery.Delivery, escalation string, step int, to oncall.Recipient) *delivery.Delivery {
+	dl := *of
+	part := "resolved"
+	if step > 0 {
+		part = strconv.Itoa(step)
+	}
+	dl.ID = strings.Join([]string{of.ID, part, to.Contact, to.Handler}, "/")
+	dl.Handler, dl.Pipeline, dl.Workflow = to.Handler, "", ""
+	dl.Escalation, dl.Step, dl.Contact = escalation, step, to.Contact
+	return &dl
+}
+
+// passes ends an escalation whose event passes although no resolution came: filters have denied it. One that is on its way
+// has a minute.
+func (d *Dispatcher) passes(it *item) outcome {
+	now := time.Now()
+	if it.passing.IsZero() {
+		it.passing = now
+	}
+	if now.Sub(it.passing) < lookAgain {
+		return outcome{due: it.passing.Add(lookAgain)}
+	}
+	d.finish(it, d.climbed(it, trace.Delivered, "the check passes, and no resolution came to the handler: its filters denied it"))
+	return outcome{finished: true}
+}
+
+// heldBy returns why an event takes no steps now: an acknowledgement or a silence; "" if it does.
+func (d *Dispatcher) heldBy(ev *resource.Event) string {
+	if len(ev.Check.Silenced) == 0 {
+		return ""
+	}
+	sn := d.opts.Config()
+	for _, name := range ev.Check.Silenced {
+		s, ok := config.Get(sn, config.Silences, ev.Entity.Metadata.Namespace, name)
+		if ok && s.Acknowledgement {
+			return "acknowledged by " + cmp.Or(s.Creator, "a user") + reasonOf(s)
+		}
+	}
+	name := ev.Check.Silenced[0]
+	if s, ok := config.Get(sn, config.Silences, ev.Entity.Metadata.Namespace, name); ok {
+		return "silenced by " + name + " of " + cmp.Or(s.Creator, "a user") + reasonOf(s)
+	}
+	return "silenced by " + name
+}
+
+func reasonOf(s *resource.Silenced) string {
+	if s.Reason == "" {
+		return ""
+	}
+	return ": " + s.Reason
+}
+
+// hold reports why an escalation waits, unless that was said, and when it looks again.
+func (d *Dispatcher) hold(it *item, reason string, due time.Time) outcome {
+	if it.told != reason {
+		it.told = reason
+		d.report(d.climbed(it, trace.Held, reason))
+	}
+	return outcome{due: due}
+}
+
+// climbed begins a report on an escalation.
+func (d *Dispatcher) climbed(it *item, v trace.Verdict, reason string) *trace.Delivery {
+	if it.climb.taken > 0 && v.Final() {
+		reason = fmt.Sprintf("after %d steps: %s", it.climb.taken, reason)
+	}
+	return d.verdict(it, v, reason)
+}
+
+// takeStep takes the step that is due, if one is.
+func (d *Dispatcher) takeStep(h *resource.Handler, it *item, ev *resource.Event) outcome {
+	now, e := time.Now(), h.Escalation
+	if it.climb.next >= len(e.Steps) {
+		return d.hold(it, "all steps were taken; "+strings.Join(it.climb.names(), ", ")+" know of it", now.Add(lookAgain))
+	}
+	if due := time.UnixMilli(it.due); due.After(now) {
+		return outcome{due: due}
+	}
+	if name, until, quiet := d.opts.OnCall.Quiet(it.Namespace, e, ev.Check.Status, now); quiet {
+		look := now.Add(lookAgain)
+		if !until.IsZero() && until.Before(look) {
+			look = until
+		}
+		return d.hold(it, fmt.Sprintf("step %d is due, but it is quiet for severity %s: calendar %s",
+			it.climb.next+1, resource.SeverityOf(ev.Check.Status), name), look)
+	}
+	step := &e.Steps[it.climb.next]
+	recipients, problems := d.opts.OnCall.Recipients(it.Namespace, step, ev, now)
+	c := it.climb.clone()
+	c.taken++
+	number := c.next + 1
+	c.next++
+	wait := time.Duration(0)
+	switch {
+	case c.next < len(e.Steps):
+		wait = time.Duration(e.Steps[c.next].After) * time.Second
+	case c.round < int(e.Repeat):
+		c.next, c.round = 0, c.round+1
+		wait = cmp.Or(time.Duration(e.RepeatAfter)*time.Second, defaultRepeatAfter)
+	}
+	if len(recipients) == 0 && c.next > 0 {
+		wait = 0 // the next step must not wait for an answer
+	}
+	made := d.stepDeliveries(it, ev, c, recipients)
+	it.climb, it.due = c, now.Add(wait).UnixMilli()
+	it.ledger.addLocal(made)
+	it.ledger.progress(it)
+	d.metrics.escalated.WithLabelValues(it.Handler, result(len(made) > 0)).Inc()
+	d.reportStep(it, h, number, recipients, problems)
+	if c.next >= len(e.Steps) {
+		return outcome{due: now.Add(lookAgain)}
+	}
+	return outcome{due: now.Add(wait)}
+}
+
+func result(notified bool) string {
+	if notified {
+		return "notified"
+	}
+	return "no_one"
+}
+
+// stepDeliveries makes the deliveries of a step, and notes whom they notify.
+func (d *Dispatcher) stepDeliveries(it *item, ev *resource.Event, c *climb, recipients []oncall.Recipient) (list []*delivery.Delivery) {
+	of := &delivery.Delivery{Header: it.Header, Event: ev.AppendProto(nil)}
+	of.Status = ev.Check.Status
+	for _, r := range recipients {
+		list = append(list, stepDelivery(of, it.Handler, c.taken, r))
+		if one := r.Contact + "/" + r.Handler; !slices.Contains(c.notified, one) {
+			c.notified = append(c.notified, one)
+		}
+	}
+	return list
+}
+
+// reportStep reports a step, and what comes next.
+func (d *Dispatcher) reportStep(it *item, h *resource.Handler, number int, recipients []oncall.Recipient, problems []string) {
+	var names []string
+	for _, r := range recipients {
+		names = append(names, r.String())
+	}
+	step := trace.Step{Kind: trace.StepEscalate, Name: fmt.Sprintf("step %d", it.climb.taken), Verdict: trace.Pass}
+	if len(names) > 0 {
+		step.Saw = append(step.Saw, trace.Value{Name: "notified", Value: strings.Join(names, ", ")})
+	}
+	reason := fmt.Sprintf("step %d of %d notified %s", number, len(h.Escalation.Steps), strings.Join(names, ", "))
+	if len(names) == 0 {
+		step.Verdict = trace.Error
+		reason = fmt.Sprintf("step %d of %d found no one to notify", number, len(h.Escalation.Steps))
+	}
+	if len(problems) > 0 {
+		step.Error = strings.Join(problems, "; ")
+		reason += " (" + step.Error + ")"
+		d.rare.Warn("a step of an escalation does not reach all that it names", it.Namespace+"/"+it.Handler+strconv.Itoa(number),
+			"namespace", it.Namespace, "handler", it.Handler, "step", number, "err", step.Error)
+	}
+	if it.climb.next < len(h.Escalation.Steps) {
+		reason += fmt.Sprintf("; step %d follows at %s unless it is acknowledged", it.climb.next+1,
+			time.UnixMilli(it.due).UTC().Format(time.RFC3339))
+	}
+	it.told = reason
+	tr := d.climbed(it, trace.Held, reason)
+	tr.Steps = []trace.Step{step}
+	d.report(tr)
+}
+
+// annotationPrefix begins the annotations that tell a handler whom an escalation notifies through it.
+const annotationPrefix = "lapwing.io/"
+
+// address returns what the handler of a contact gets, and what its templates know of the contact. The annotations are in a
+// copy of the event. A delivery that is not of an escalation is returned as it is.
+func (d *Dispatcher) address(dl *delivery.Delivery, ev *resource.Event) (*resource.Event, send.Contact) {
+	if dl.Escalation == "" || ev == nil || ev.Check == nil {
+		return ev, send.Contact{}
+	}
+	to := send.Contact{Name: dl.Contact, Escalation: dl.Escalation, Step: dl.Step}
+	check := *ev.Check
+	check.Metadata.Annotations = maps.Clone(check.Metadata.Annotations)
+	if check.Metadata.Annotations == nil {
+		check.Metadata.Annotations = map[string]string{}
+	}
+	add := func(name, value string) {
+		if value != "" {
+			check.Metadata.Annotations[name] = value
+		}
+	}
+	if c := d.opts.OnCall.Contact(dl.Namespace, dl.Contact); c != nil {
+		to.FullName, to.Email, to.User = c.FullName, c.Email, c.User
+		for name, value := range c.Metadata.Annotations {
+			if !strings.HasPrefix(name, annotationPrefix) {
+				add(name, value)
+			}
+		}
+	}
+	if d.opts.AcknowledgeURL != nil && dl.Step > 0 {
+		var err error
+		if to.AcknowledgeURL, err = d.opts.AcknowledgeURL(dl, ev); err != nil { // a notification without a link is better than none
+			d.rare.Warn("a notification goes out without its link", "", "namespace", dl.Namespace, "handler", dl.Handler, "err", err)
+		}
+	}
+	add(annotationPrefix+"escalation", to.Escalation)
+	if to.Step > 0 {
+		add(annotationPrefix+"escalation-step", strconv.Itoa(to.Step))
+	}
+	add(annotationPrefix+"contact", to.Name)
+	add(annotationPrefix+"contact-email", to.Email)
+	add(annotationPrefix+"acknowledge-url", to.AcknowledgeURL)
+	addressed := *ev
+	addressed.Check = &check
+	return &addressed, to
+}
+
+// Escalations returns up to limit escalations of a namespace that are going on, "" for all, by handler. All members of a
+// cluster know all of them, some milliseconds after their owner.
+func (d *Dispatcher) Escalations(namespace string, limit int) (list []resource.Escalation, more bool, err error) {
+	err = d.eachKey('r', func(key []byte, name resource.Name, lane int, pos position) error {
+		if namespace != "" && name.Namespace != namespace || more {
+			return nil
+		}
+		it := &item{pos: pos, Delivery: &delivery.Delivery{Partition: lane}}
+		it.Namespace, it.Handler = name.Namespace, name.Name
+		if d.readProgress(it); it.climb == nil {
+			return nil
+		}
+		dl, err := d.read(it)
+		if err != nil {
+			return nil // it ended meanwhile
+		}
+		if more = len(list) == limit; more {
+			return nil
+		}
+		one := resource.Escalation{
+			Namespace: name.Namespace, Entity: dl.Entity, Check: dl.Check, Handler: name.Name, Began: dl.Received,
+			Steps: it.climb.taken, Notified: it.climb.names(),
+		}
+		if one.Notified == nil {
+			one.Notified = []string{}
+		}
+		if h, ok := d.lookup(name.Namespace, name.Name); ok && h.Escalation != nil && it.climb.next < len(h.Escalation.Steps) {
+			one.Next = max(it.due, dl.Received)
+		}
+		list = append(list, one)
+		return nil
+	})
+	return list, more, err
+}

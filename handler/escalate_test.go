@@ -1,0 +1,332 @@
+package handler
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lapwing-monitoring/lapwing/calendar"
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/oncall"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/trace"
+)
+
+// present has the events that escalations see.
+type present struct {
+	mu     sync.Mutex
+	events map[string]*resource.Event
+}
+
+func (p *present) Event(_, entity, _ string) (*resource.Event, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ev := p.events[entity]
+	if ev == nil {
+		return nil, nil
+	}
+	copied, check := *ev, *ev.Check
+	copied.Check = &check
+	return &copied, nil
+}
+
+// set changes an entity's event; status -1 deletes it.
+func (p *present) set(entity string, status int, silenced ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.events == nil {
+		p.events = map[string]*resource.Event{}
+	}
+	if status < 0 {
+		delete(p.events, entity)
+		return
+	}
+	ev := event(entity, "now")
+	ev.Check.Status, ev.Check.Silenced = uint32(status), silenced
+	p.events[entity] = ev
+}
+
+// ladder is a dispatcher with an escalation: alice at once, the rota after ten minutes, and again half an hour later.
+type ladder struct {
+	*bundle
+	world  *present
+	traces *traces
+	mu     sync.Mutex
+	sent   []string // time since the begin, ID, and contact
+}
+
+func escalation() *resource.Handler {
+	return &resource.Handler{Metadata: resource.ObjectMeta{Namespace: "default", Name: "page"}, Type: resource.EscalationType,
+		Escalation: &resource.HandlerEscalation{Repeat: 1, Steps: []resource.EscalationStep{
+			{Notify: []resource.EscalationTarget{{Contact: "alice"}}},
+			{After: 600, Notify: []resource.EscalationTarget{{Rota: "ops"}, {Handler: "chat"}}},
+		}}}
+}
+
+func meta(name string) resource.ObjectMeta {
+	return resource.ObjectMeta{Namespace: "default", Name: name}
+}
+
+func climbing(t *testing.T, db *pebble.DB, def *resource.Handler) *ladder {
+	l := &ladder{world: new(present), traces: new(traces)}
+	var b *bundle
+	l.bundle = setup(t, Options{DB: db, Trace: l.traces.record, Present: l.world.Event,
+		OnCall: oncall.New(func() *config.Snapshot { return b.handlers.snapshot() }, calendar.New(nil))},
+		def, hook("mail"), hook("chat"))
+	b = l.bundle
+	define(b.handlers, config.Contacts, &resource.Contact{Metadata: meta("alice"), Email: "alice@example.org", Handlers: []string{"mail"}})
+	define(b.handlers, config.Contacts, &resource.Contact{Metadata: meta("bob"), Handlers: []string{"mail"}})
+	define(b.handlers, config.Rotas, &resource.Rota{Metadata: meta("ops"), Contacts: []string{"bob", "alice"}, Start: "2000-01-01T00:00", Shift: 7 * 86400})
+	begin := time.Now()
+	b.send = func(_ context.Context, _ *resource.Handler, _ *delivery.Delivery, job send.Job) send.Result {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.sent = append(l.sent, time.Since(begin).Round(time.Second).String()+" "+job.ID)
+		return send.Result{Kind: send.KindOK}
+	}
+	b.start(t)
+	return l
+}
+
+// after waits, and returns what was sent meanwhile, in order.
+func (l *ladder) after(wait time.Duration) []string {
+	time.Sleep(wait) // the bubble's time
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sent := l.sent
+	l.sent = nil
+	slices.Sort(sent)
+	return sent
+}
+
+func wantSent(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: sent %q, want %q", what, got, want)
+	}
+}
+
+// TestEscalation: an incident takes its steps by the clock, later incidents of the check are part of it, and its resolution
+// goes to those who know of it.
+func TestEscalation(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		l := climbing(t, db, escalation())
+		l.world.set("srv", 2)
+		l.Dispatch(incident("page", 1, "srv"))
+		wantSent(t, "first step", l.after(time.Second), "0s 0-1-1/page/1/alice/mail")
+		if tr := l.traces.of("0-1-1/page"); tr.Verdict != trace.Held ||
+			tr.Reason != "step 1 of 2 notified alice by mail; step 2 follows at 2000-01-01T00:10:00Z unless it is acknowledged" {
+			t.Errorf("the trace is %+v", tr)
+		}
+		l.Dispatch(incident("page", 2, "srv"))
+		synctest.Wait()
+		if tr := l.traces.of("0-2-1/page"); tr.Verdict != trace.Merged || tr.Into != "0-1-1/page" {
+			t.Errorf("a later incident: %+v", tr)
+		}
+		list, more, err := l.Escalations("default", 10)
+		if err != nil || more || len(list) != 1 || list[0].Steps != 1 || !slices.Equal(list[0].Notified, []string{"alice"}) ||
+			time.UnixMilli(list[0].Next).UTC().Format(time.TimeOnly) != "00:10:00" {
+			t.Errorf("the list is %+v (%v, %v)", list, more, err)
+		}
+		wantSent(t, "before the second step", l.after(598*time.Second))
+		wantSent(t, "second step", l.after(2*time.Second), "10m0s 0-1-1/page/2//chat", "10m0s 0-1-1/page/2/bob/mail")
+		wantSent(t, "again", l.after(31*time.Minute), "40m0s 0-1-1/page/3/alice/mail")
+		wantSent(t, "again, second step", l.after(10*time.Minute), "50m0s 0-1-1/page/4//chat", "50m0s 0-1-1/page/4/bob/mail")
+		wantSent(t, "all steps are taken", l.after(48*time.Hour))
+		l.world.set("srv", 0)
+		l.Dispatch(resolution("page", 3, "srv"))
+		wantSent(t, "resolved", l.after(time.Second),
+			"48h51m1s 0-3-1/page/resolved//chat", "48h51m1s 0-3-1/page/resolved/alice/mail", "48h51m1s 0-3-1/page/resolved/bob/mail")
+		for _, id := range []string{"0-1-1/page", "0-3-1/page"} {
+			if tr := l.traces.of(id); tr.Verdict != trace.Delivered || !strings.HasSuffix(tr.Reason, "resolved; told alice, chat, bob") &&
+				!strings.HasSuffix(tr.Reason, "resolved; told alice, bob, chat") {
+				t.Errorf("%s: %+v", id, tr)
+			}
+		}
+		l.flush(t, 0)
+		time.Sleep(time.Minute) // the bubble's time
+		synctest.Wait()
+		if left := stored(t, db); len(left) > 0 {
+			t.Errorf("left in the database: %q", left)
+		}
+		if list, _, _ := l.Escalations("", 10); len(list) > 0 {
+			t.Errorf("the list is %+v", list)
+		}
+		l.Dispatch(resolution("page", 4, "srv"))
+		wantSent(t, "a resolution without an escalation", l.after(time.Second))
+		if tr := l.traces.of("0-4-1/page"); tr.Verdict != trace.Filtered {
+			t.Errorf("its trace is %+v", tr)
+		}
+	})
+}
+
+// TestEscalationIsHeld: an acknowledgement and a silence stop it; when they end, it begins again with other IDs.
+func TestEscalationIsHeld(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		l := climbing(t, db, escalation())
+		define(l.handlers, config.Silences, &resource.Silenced{Metadata: meta("ack"), Creator: "carol", Reason: "on it", Acknowledgement: true})
+		l.world.set("srv", 2)
+		l.Dispatch(incident("page", 1, "srv"))
+		wantSent(t, "first step", l.after(time.Second), "0s 0-1-1/page/1/alice/mail")
+		l.world.set("srv", 2, "ack")
+		wantSent(t, "acknowledged", l.after(time.Hour))
+		if tr := l.traces.of("0-1-1/page"); tr.Verdict != trace.Held || tr.Reason != "acknowledged by carol: on it" {
+			t.Errorf("the trace is %+v", tr)
+		}
+		l.world.set("srv", 2)
+		wantSent(t, "not any more", l.after(time.Minute), "1h1m0s 0-1-1/page/2/alice/mail")
+		l.world.set("srv", -1)
+		wantSent(t, "deleted", l.after(time.Hour))
+		if tr := l.traces.of("0-1-1/page"); tr.Verdict != trace.Filtered || tr.Reason != "after 2 steps: the event was deleted" {
+			t.Errorf("the trace is %+v", tr)
+		}
+	})
+}
+
+// TestEscalationSeesThatItPasses: filters that deny the resolution do not keep an escalation going.
+func TestEscalationSeesThatItPasses(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		l := climbing(t, db, escalation())
+		l.world.set("srv", 2)
+		l.Dispatch(incident("page", 1, "srv"))
+		wantSent(t, "first step", l.after(time.Second), "0s 0-1-1/page/1/alice/mail")
+		l.world.set("srv", 0)
+		wantSent(t, "it passes", l.after(time.Hour))
+		if tr := l.traces.of("0-1-1/page"); tr.Verdict != trace.Delivered {
+			t.Errorf("the trace is %+v", tr)
+		}
+	})
+}
+
+// TestEscalationOutlivesRestarts: steps that were taken are not taken again, and the next one comes at its time.
+func TestEscalationOutlivesRestarts(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		var all []string
+		for i := range 4 { // at 0, 7, 14 and 21 minutes
+			l := climbing(t, db, escalation())
+			l.world.set("srv", 2)
+			if i == 0 {
+				l.Dispatch(incident("page", 1, "srv"))
+			}
+			for _, one := range l.after(7 * time.Minute) {
+				_, id, _ := strings.Cut(one, " ")
+				all = append(all, id)
+			}
+			l.flush(t, 0)
+			if err := l.Stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantSent(t, "in all", all, "0-1-1/page/1/alice/mail", "0-1-1/page/2//chat", "0-1-1/page/2/bob/mail")
+	})
+}
+
+// TestQuiet: an escalation waits while it is quiet for its severity, unless that rises.
+func TestQuiet(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		def := escalation()
+		def.Escalation.Quiet = []resource.EscalationQuiet{{Severities: []string{"warning"}, Calendars: []string{"night"}}}
+		l := climbing(t, db, def)
+		define(l.handlers, config.Calendars, &resource.Calendar{Metadata: meta("night"), Windows: []resource.CalendarWindow{
+			{RRule: "FREQ=DAILY", Begin: "22:00", End: "06:00"},
+		}})
+		for _, entity := range []string{"mild", "grave", "worse"} {
+			l.world.set(entity, 1)
+		}
+		l.world.set("grave", 2)
+		for i, entity := range []string{"mild", "grave", "worse"} {
+			l.Dispatch(incident("page", i+1, entity))
+		}
+		wantSent(t, "in the night", l.after(time.Second), "0s 0-2-1/page/1/alice/mail")
+		if tr := l.traces.of("0-1-1/page"); tr.Reason != "step 1 is due, but it is quiet for severity warning: calendar night" {
+			t.Errorf("the trace is %+v", tr)
+		}
+		l.world.set("grave", -1)
+		l.world.set("worse", 2)
+		l.Dispatch(incident("page", 4, "worse"))
+		wantSent(t, "it gets worse", l.after(time.Second), "1s 0-3-1/page/1/alice/mail")
+		l.world.set("worse", -1)
+		wantSent(t, "until the morning", l.after(6*time.Hour-3*time.Second))
+		wantSent(t, "in the morning", l.after(2*time.Second), "6h0m0s 0-1-1/page/1/alice/mail")
+	})
+}
+
+// TestEscalationFindsNoOne: a step that reaches no one makes the next one come at once.
+func TestEscalationFindsNoOne(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		def := escalation()
+		def.Escalation.Steps[0].Notify = []resource.EscalationTarget{{Contact: "zoe"}, {Label: "team"}}
+		l := climbing(t, db, def)
+		l.world.set("srv", 2)
+		l.Dispatch(incident("page", 1, "srv"))
+		wantSent(t, "the second step", l.after(time.Second), "0s 0-1-1/page/2//chat", "0s 0-1-1/page/2/bob/mail")
+		tr := l.traces.of("0-1-1/page")
+		if len(tr.Steps) == 0 || !slices.ContainsFunc(tr.Steps, func(s trace.Step) bool {
+			return s.Error == "there is no contact zoe; neither the check nor the entity has a label team"
+		}) {
+			t.Errorf("the trace is %+v", tr)
+		}
+		if n := l.metric(t, "lapwing_handler_escalation_steps_total", "no_one"); n != 1 {
+			t.Errorf("%v steps found no one", n)
+		}
+	})
+}
+
+// TestEscalatedDelivery: what a delivery knows of its escalation is stored, also in a dead letter.
+func TestEscalatedDelivery(t *testing.T) {
+	dl := incident("mail", 1, "srv")
+	dl.Escalation, dl.Step, dl.Contact = "page", 3, "alice"
+	got, err := decodeDelivery(resource.Name{Namespace: "default", Name: "mail"}, 0, position{1, 1}, appendDelivery(nil, dl))
+	if err != nil || got.Header != dl.Header {
+		t.Errorf("read %+v (%v), want %+v", got, err, dl)
+	}
+	dead, err := decodeLetter(letterKey("default", letterID(dl)), encodeLetter(dl, progress{attempts: 2}, 7, "no", ""))
+	if err != nil || dead.dl.Header != dl.Header {
+		t.Errorf("read %+v (%v)", dead, err)
+	}
+	c := &climb{1, 2, 3, []string{"alice/mail", "/chat"}}
+	p, err := decodeProgress(progress{attempts: 1, first: 2, due: 3, climb: c}.encode())
+	if err != nil || p.climb == nil || !slices.Equal(p.climb.notified, c.notified) || p.climb.next != 1 || p.climb.round != 2 || p.climb.taken != 3 || p.due != 3 {
+		t.Errorf("read %+v (%v)", p, err)
+	}
+}
+
+// TestAddress: the handler of a contact gets the contact's annotations, and the event stays as it is.
+func TestAddress(t *testing.T) {
+	h := newHandlers()
+	define(h, config.Contacts, &resource.Contact{Metadata: resource.ObjectMeta{Namespace: "default", Name: "alice", Annotations: map[string]string{
+		"sensu.io/plugins/email/config/to-email": "alice@example.org", "lapwing.io/last-applied": "{}",
+	}}, Email: "alice@example.org", Handlers: []string{"mail"}})
+	d := &Dispatcher{opts: Options{OnCall: oncall.New(h.snapshot, calendar.New(nil)),
+		AcknowledgeURL: func(dl *delivery.Delivery, _ *resource.Event) (string, error) { return "https://x/" + dl.Contact, nil }}}
+	dl := incident("mail", 1, "srv")
+	ev := event("srv", "")
+	if got, to := d.address(dl, ev); got != ev || to != (send.Contact{}) {
+		t.Errorf("a delivery without a contact: %+v, %+v", got, to)
+	}
+	dl.Escalation, dl.Step, dl.Contact = "page", 1, "alice"
+	got, to := d.address(dl, ev)
+	if want := (send.Contact{Name: "alice", Email: "alice@example.org", Escalation: "page", Step: 1, AcknowledgeURL: "https://x/alice"}); to != want {
+		t.Errorf("the contact is %+v", to)
+	}
+	a := got.Check.Metadata.Annotations
+	if len(a) != 6 || a["sensu.io/plugins/email/config/to-email"] == "" || a["lapwing.io/contact"] != "alice" || a["lapwing.io/escalation-step"] != "1" {
+		t.Errorf("the annotations are %v", a)
+	}
+	if len(ev.Check.Metadata.Annotations) > 0 {
+		t.Errorf("the event has %v", ev.Check.Metadata.Annotations)
+	}
+	dl.Step = 0
+	if _, to := d.address(dl, ev); to.AcknowledgeURL != "" {
+		t.Errorf("a resolution has the link %s", to.AcknowledgeURL)
+	}
+}
