@@ -15,7 +15,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/state"
 )
 
-// serveLinks adds the page behind the signed links of escalations. The signature is the right: whoever holds a link may
+// serveLinks adds the page behind the signed links of escalations. The signature is the right: the holder of a link may
 // acknowledge its one incident. A GET only shows a button, because mail servers open links, too.
 func (a *API) serveLinks() {
 	if a.opts.Links != nil {
@@ -68,12 +68,11 @@ func (a *API) readLink(r *request) (link *oncall.Link, ev *resource.Event, statu
 		}
 	}
 	ev, err = a.opts.State.Event(link.Namespace, link.Entity, link.Check)
-	if err != nil {
-		return nil, nil, 0, nil, err
-	}
 	switch {
-	case ev == nil || ev.Check == nil:
+	case errors.Is(err, state.ErrNotFound):
 		return nil, nil, http.StatusNotFound, &linkPage{Title: name + " is gone", Text: "The event was deleted."}, nil
+	case err != nil:
+		return nil, nil, 0, nil, err
 	case !ev.IsIncident():
 		return nil, nil, http.StatusConflict, &linkPage{Title: name + " passes", Text: "There is nothing to acknowledge."}, nil
 	case ev.Check.LastOK != link.LastOK:

@@ -154,13 +154,12 @@ type Options struct {
 	Health func(context.Context) Health
 	// Metrics is the store of metrics. Default: none.
 	Metrics StoredMetrics
-	// OnCall says who is on call, and Links reads the links that acknowledge. Default: the API has no paths for them.
+	// OnCall says who is on call. Default: the API's own.
 	OnCall *oncall.Directory
-	Links  *oncall.Links
+	// Links reads the links that acknowledge. Default: the API has no path for them.
+	Links *oncall.Links
 	// Escalations lists the escalations of a namespace that are going on. Default: the API has no path for them.
 	Escalations func(namespace string, limit int) (list []resource.Escalation, more bool, err error)
-	// PublicURL is the URL under which people reach the API. Links in notifications begin with it.
-	PublicURL string
 	// Calendars has the calendars of the snapshot. Default: the API's own.
 	Calendars *calendar.Calendars
 	// ParseMetricCheck checks a metric check's expression, and PreviewMetricCheck returns what a metric check would have
@@ -270,6 +269,9 @@ func New(opts Options) (*API, error) {
 	}
 	if opts.Calendars == nil {
 		opts.Calendars = calendar.New(opts.Logger)
+	}
+	if opts.OnCall == nil {
+		opts.OnCall = oncall.New(opts.Config.Snapshot, opts.Calendars)
 	}
 	a := &API{
 		opts:   opts,

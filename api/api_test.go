@@ -30,6 +30,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/fold"
 	"github.com/lapwing-monitoring/lapwing/intake"
+	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/silence"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -168,7 +169,11 @@ func newServer(t testing.TB, change func(*Options)) *server {
 		t.Fatal(err)
 	}
 	opts := Options{Config: store, State: events, Intake: s.intake, Auth: s.users, Version: "1.2.3", Now: s.clock, Audit: trail,
-		Reports: events.Histories()}
+		Reports: events.Histories(),
+		Escalations: func(string, int) ([]resource.Escalation, bool, error) { return nil, false, nil },
+		Links: oncall.NewLinks("https://lapwing.example", func(ctx context.Context) ([]byte, error) {
+			return store.Secret(ctx, "acknowledge", 32)
+		})}
 	if change != nil {
 		change(&opts)
 	}

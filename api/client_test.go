@@ -64,6 +64,8 @@ func TestClientFitsTheDocument(t *testing.T) {
 	check(client.Kind[json.RawMessage](client.Aggregates), "example")
 	check(client.Kind[json.RawMessage](client.Assets), "example")
 	check(client.Kind[json.RawMessage](client.Calendars), "example")
+	check(client.Kind[json.RawMessage](client.Contacts), "example")
+	check(client.Kind[json.RawMessage](client.Rotas), "example")
 	check(client.Kind[json.RawMessage](client.Checks), "example")
 	check(client.Kind[json.RawMessage](client.Entities), "example")
 	check(client.Kind[json.RawMessage](client.Events), client.EventName("example", "example"))

@@ -15,21 +15,19 @@ func (a *API) serveOnCall() {
 	contacts.serve()
 	rotas := &kind[resource.Rota]{api: a, Kind: config.Rotas, base: ours, reason: resourceInvalid}
 	rotas.serve()
-	if a.opts.OnCall != nil {
-		a.route(rotas.collection()+"/{name}/oncall", access{resource: rotas.String(), name: namePath, labels: true},
-			methods{http.MethodGet: func(w *response, r *request) error {
-				def, err := rotas.find(r.act)
-				if err != nil {
-					return err
-				}
-				from, to, err := a.onCallTimes(r)
-				if err != nil {
-					return err
-				}
-				return w.object(a.opts.OnCall.OnCall(def, from, to, maxShifts))
-			}})
-		a.route(ours+"namespaces/{namespace}/oncall", access{resource: rotas.String(), list: true}, methods{http.MethodGet: a.listOnCall})
-	}
+	a.route(rotas.collection()+"/{name}/oncall", access{resource: rotas.String(), name: namePath, labels: true},
+		methods{http.MethodGet: func(w *response, r *request) error {
+			def, err := rotas.find(r.act)
+			if err != nil {
+				return err
+			}
+			from, to, err := a.onCallTimes(r)
+			if err != nil {
+				return err
+			}
+			return w.object(a.opts.OnCall.OnCall(def, from, to, maxShifts))
+		}})
+	a.route(ours+"namespaces/{namespace}/oncall", access{resource: rotas.String(), list: true}, methods{http.MethodGet: a.listOnCall})
 	if a.opts.Escalations != nil {
 		a.route(ours+"namespaces/{namespace}/escalations", access{resource: "events", list: true}, methods{http.MethodGet: a.listEscalations})
 	}
@@ -68,15 +66,22 @@ func (a *API) listOnCall(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	list := []resource.OnCall{}
-	for def := range config.List(a.opts.Config.Snapshot(), config.Rotas, r.PathValue("namespace")) {
+	list, namespace := []resource.OnCall{}, r.PathValue("namespace")
+	if namespace == allNamespaces {
+		namespace = ""
+	}
+	for def := range config.List(a.opts.Config.Snapshot(), config.Rotas, namespace) {
 		list = append(list, a.opts.OnCall.OnCall(def, from, to, maxShifts))
 	}
 	return w.object(list)
 }
 
 func (a *API) listEscalations(w *response, r *request) error {
-	list, more, err := a.opts.Escalations(r.PathValue("namespace"), maxEscalations)
+	namespace := r.PathValue("namespace")
+	if namespace == allNamespaces {
+		namespace = ""
+	}
+	list, more, err := a.opts.Escalations(namespace, maxEscalations)
 	if err != nil {
 		return err
 	}

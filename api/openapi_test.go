@@ -41,6 +41,8 @@ var kinds = map[string]any{
 	"aggregates":          resource.Aggregate{},
 	"metricchecks":        resource.MetricCheck{},
 	"calendars":           resource.Calendar{},
+	"contacts":            resource.Contact{},
+	"rotas":               resource.Rota{},
 	"apikeys":             resource.APIKey{},
 	"assets":              resource.Asset{},
 	"authproviders":       resource.AuthProvider{},
@@ -80,6 +82,9 @@ var examples = map[string]string{
 	"hooks":    `{` + exampleMeta + `,"command":"ps","timeout":1}`,
 	"calendars": `{` + exampleMeta + `,"description":"nights","time_zone":"Europe/Berlin","windows":[{"rrule":"FREQ=DAILY","begin":"22:00","end":"06:00"}],
 		"except":[{"dates":["12-31 New Year's Eve"]}]}`,
+	"contacts": `{` + exampleMeta + `,"full_name":"Alice Example","email":"alice@example.org","handlers":["example"],"user":"admin"}`,
+	"rotas": `{` + exampleMeta + `,"time_zone":"Europe/Berlin","contacts":["example"],"start":"2026-11-02T09:00","shift":604800,"within":["example"],
+		"overrides":[{"contact":"example","begin":1798100000,"end":1798200000,"reason":"ill"}]}`,
 	"metricchecks": `{` + exampleMeta + `,"source":"graphite","expr":"servers.*.cpu.total.idle","interval":60,"window":300,"reduce":"average","warning":{"below":20},"critical":{"above":1e9,"below":10},
 		"for":120,"keep_firing_for":60,"absent_status":1,"absent_for":3600,"entity_node":1,"result":{"check":"cpu","labels":{"team":"ops"},"handlers":["example"]}}`,
 	"aggregates": `{` + exampleMeta + `,"field_selector":"event.check.name == example","group_by":"entity.labels.region","critical":{"percent":30,"count":5},"min_members":2,"few_status":0,"interval":60,
@@ -165,6 +170,16 @@ var described = map[string]operation{
 		answer: resource.MetricPreview{}},
 	"GET " + ours + "namespaces/{namespace}/calendars/{name}/preview": {
 		summary: "When a calendar is active", query: []string{"since", "until"}, status: 200, answer: resource.CalendarPreview{}},
+	"GET " + ours + "namespaces/{namespace}/rotas/{name}/oncall": {
+		summary: "Who is on call in a rota", query: []string{"since", "until"}, status: 200, answer: resource.OnCall{}},
+	"GET " + ours + "namespaces/{namespace}/oncall": {
+		summary: "Who is on call in all rotas; - is all namespaces", query: []string{"since", "until"}, status: 200, answer: []resource.OnCall{}},
+	"GET " + ours + "namespaces/{namespace}/escalations": {
+		summary: "The escalations that are going on; - is all namespaces", status: 200, answer: resource.EscalationList{}},
+	"GET " + ours + "acknowledge/{token}": {
+		summary: "The page of a link that acknowledges an incident; the token is the right", status: 200, answer: text("text/html; charset=utf-8")},
+	"POST " + ours + "acknowledge/{token}": {
+		summary: "Acknowledge the incident of a link; a form may have a comment", status: 200, answer: text("text/html; charset=utf-8")},
 	"POST " + ours + "namespaces/{namespace}/metricchecks/preview": {
 		summary: "What a draft of a metric check would have done between two times; nothing is stored", query: []string{"since", "until"},
 		body: resource.MetricCheck{}, status: 200, answer: resource.MetricPreview{}},
@@ -602,7 +617,7 @@ func (s *server) putExamples() {
 	for plural, body := range examples {
 		path := core + "namespaces/default/" + plural + "/example"
 		switch plural {
-		case "aggregates", "calendars", "metricchecks":
+		case "aggregates", "calendars", "contacts", "metricchecks", "rotas":
 			path = strings.Replace(path, core, ours, 1)
 		case "events":
 			path += "/example"

@@ -163,7 +163,7 @@ func needed(method, pattern string) (verb, res string) {
 func allBut(verb, res string) []resource.Rule {
 	verbs := []string{"get", "list", "create", "update", "delete"}
 	resources := []string{
-		"aggregates", "calendars", "metricchecks", "assets", "checks", "entities", "events", "filters", "handlers", "hooks", "mutators",
+		"aggregates", "calendars", "contacts", "rotas", "metricchecks", "assets", "checks", "entities", "events", "filters", "handlers", "hooks", "mutators",
 		"pipelines", "fallbackPipeline", "silenced", "roles",
 		"rolebindings", "namespaces", "clusterroles", "clusterrolebindings", "users", "apikeys", "authproviders", "provider", "audit", "prune",
 		"tessen", "cluster", "cluster-members", "entity-configs", "deadletters",

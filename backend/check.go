@@ -3,6 +3,7 @@ package backend
 import (
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -74,6 +75,10 @@ func (o *Options) checkAddresses(bad *optionerr.List) {
 	optionerr.Port(bad, "agent-port", o.AgentPort)
 	if _, err := clientaddr.Parse(o.TrustedProxies); err != nil {
 		bad.Add("trusted-proxies", "%w", err)
+	}
+	if u, err := url.Parse(o.PublicURL); err != nil || o.PublicURL != "" && (u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
+		u.RawQuery != "" || u.Fragment != "" || u.User != nil) {
+		bad.Add("public-url", "%q is not a URL such as https://monitoring.example.org", o.PublicURL)
 	}
 	optionerr.Within(bad, "api-request-limit", o.API.RequestLimit, 1, 1<<30)
 	optionerr.Within(bad, "api-write-timeout", o.APIWriteTimeout, time.Millisecond, longestTimeout)

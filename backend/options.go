@@ -43,6 +43,9 @@ type Options struct {
 	CacheDir string
 	// APIListenAddress is where the HTTP API and the web page are. Required.
 	APIListenAddress string
+	// PublicURL is the URL under which people reach the API, as https://monitoring.example.org. The links in notifications
+	// with which contacts acknowledge begin with it. Default: there are no such links.
+	PublicURL string
 	// APIWriteTimeout bounds the answer to an API request.
 	APIWriteTimeout time.Duration
 	// AgentHost and AgentPort are where agents connect. Port 0 is any free port.

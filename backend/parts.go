@@ -119,7 +119,7 @@ func (b *Backend) build(s *storage) (*parts, error) {
 func (b *Backend) buildState(p *parts) (err error) {
 	p.calendars = calendar.New(b.log)
 	p.onCall = oncall.New(p.config.Snapshot, p.calendars)
-	p.links = oncall.NewLinks(b.opts.API.PublicURL, func(ctx context.Context) ([]byte, error) {
+	p.links = oncall.NewLinks(b.opts.PublicURL, func(ctx context.Context) ([]byte, error) {
 		return p.config.Secret(ctx, "acknowledge", 32)
 	})
 	p.matcher = silence.NewMatcher(p.calendars, b.log)
@@ -186,6 +186,7 @@ func (b *Backend) buildHandlers(p *parts) (err error) {
 	p.workflows, err = workflow.New(workflow.Options{
 		Config: p.config.Snapshot, Assets: p.assets.set, PassEnv: b.opts.Send.PassEnv,
 		NoCommands: p.sender.TypeAllowed("pipe"), Inhibited: p.inhibitor.Inhibited, Present: p.loaded, Events: p.loaded,
+		OnCall: p.onCall,
 		InCalendar: func(namespace, name string, at time.Time) bool {
 			return p.calendars.Active(p.config.Snapshot(), namespace, name, at)
 		},
@@ -198,7 +199,14 @@ func (b *Backend) buildHandlers(p *parts) (err error) {
 	o := b.opts.Handler
 	o.DB, o.Log, o.Origin, o.MayRun = p.db, p.log, p.id.Cluster, p.members.MayAct
 	o.Config, o.Workflows, o.Sender, o.Trace = p.config.Snapshot, p.workflows, p.sender, p.traces.Record
-	o.Present, o.OnCall, o.AcknowledgeURL = p.state.Event, p.onCall, p.acknowledgeURL
+	o.Present = func(namespace, entity, check string) (*resource.Event, error) {
+		ev, err := p.state.Event(namespace, entity, check)
+		if errors.Is(err, state.ErrNotFound) {
+			return nil, nil
+		}
+		return ev, err
+	}
+	o.OnCall, o.AcknowledgeURL = p.onCall, p.acknowledgeURL
 	o.Notify, o.Logger, o.Registerer = p.sent.Record, b.log, b.opts.Registry
 	p.handlers, err = handler.New(o)
 	return err

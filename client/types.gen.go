@@ -215,10 +215,15 @@ type Delivery struct {
 	// Received is when this backend received the event, Unix milliseconds; 0 if unknown.
 	Received int64 `json:"received"`
 	// Pipeline and Workflow are "" if the event names the handler itself; Handler is "" if there is none.
-	Pipeline string  `json:"pipeline,omitempty"`
-	Workflow string  `json:"workflow,omitempty"`
-	Handler  string  `json:"handler,omitempty"`
-	Verdict  Verdict `json:"verdict"`
+	Pipeline string `json:"pipeline,omitempty"`
+	Workflow string `json:"workflow,omitempty"`
+	Handler  string `json:"handler,omitempty"`
+	// Escalation is the escalation handler that a delivery is a step of, and Step its number among all steps that the
+	// incident has taken, from 1; 0 for its resolution. Contact is whom it notifies, "" for no one in particular.
+	Escalation string  `json:"escalation,omitempty"`
+	Step       int     `json:"step,omitempty"`
+	Contact    string  `json:"contact,omitempty"`
+	Verdict    Verdict `json:"verdict"`
 	// Reason explains the verdict to people, without repeating it: which filter, which silence, which error.
 	Reason string `json:"reason,omitempty"`
 	// Into is the ID of the delivery that a merged one went out with.
@@ -445,7 +450,12 @@ type Notification struct {
 	Pipeline string `json:"pipeline,omitempty"`
 	Workflow string `json:"workflow,omitempty"`
 	Handler  string `json:"handler,omitempty"`
-	Type     string `json:"type"` // Type is the handler's type.
+	// Escalation is the escalation handler that a delivery is a step of, and Step its number among all steps that the
+	// incident has taken, from 1; 0 for its resolution. Contact is whom it notifies, "" for no one in particular.
+	Escalation string `json:"escalation,omitempty"`
+	Step       int    `json:"step,omitempty"`
+	Contact    string `json:"contact,omitempty"`
+	Type       string `json:"type"` // Type is the handler's type.
 	// Recipients are the names by which people know the receivers, without secrets: mail addresses, a channel, a host,
 	// a command.
 	Recipients []string `json:"recipients"`

@@ -114,6 +114,9 @@ func natsFlags(f *pflag.FlagSet, n *backend.NATS) {
 func apiFlags(f *pflag.FlagSet, o *backend.Options) {
 	f.StringVar(&o.APIListenAddress, "api-listen-address", o.APIListenAddress,
 		"address of the HTTP API and the web page")
+	f.StringVar(&o.PublicURL, "public-url", o.PublicURL,
+		"URL under which people reach the HTTP API, as https://monitoring.example.org; links in notifications that acknowledge "+
+			"an incident begin with it, and without it there are none")
 	f.Int64Var(&o.API.RequestLimit, "api-request-limit", o.API.RequestLimit,
 		"largest body of an API request, in bytes; 0 for the default")
 	f.Var(duration.New(o.APIWriteTimeout, &o.APIWriteTimeout), "api-write-timeout",

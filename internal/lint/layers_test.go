@@ -36,7 +36,7 @@ var layers = []layer{
 	{"cluster", "eventlog", "who is a member and who acts; asked by fold, intake, handler and others, knows none of them"},
 	{"fold", "eventlog state pipeline handler silence cluster", "the loop from the log to the router; nothing imports it but backend"},
 	{"pipeline", "state delivery handler pipeline/workflow config filter trace", "hands folded events to handlers"},
-	{"pipeline/workflow", "state delivery config filter selector trace", "decides and shapes; knows no queue and no sender"},
+	{"pipeline/workflow", "state delivery config filter oncall selector trace", "decides and shapes; knows no queue and no sender"},
 	{"handler", "eventlog config delivery notification oncall pipeline/workflow handler/send trace",
 		"runs deliveries, and reports to the log what became of them"},
 	{"handler/send", "", "one attempt: knows protocols and receivers, not queues or definitions"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/delivery"
@@ -118,6 +119,10 @@ func (w *Workflows) simulate(
 	if d.Verdict != "" {
 		return nil, false
 	}
+	if rt.def != nil && rt.def.Type == resource.EscalationType && w.opts.OnCall != nil {
+		w.simulateEscalation(rt, ev, facts, d)
+		return nil, false
+	}
 	data, steps, err := w.shape(ctx, defs, rt, ev)
 	d.Steps = append(d.Steps, steps...)
 	d.Verdict, d.Reason = trace.Delivered, "nothing was sent: this was a simulation"
@@ -144,6 +149,39 @@ func (w *Workflows) simulate(
 			trace.Step{Kind: trace.StepGroup, Verdict: trace.Pass, Saw: []trace.Value{{Name: "group", Value: decision.GroupKey}}})
 	}
 	return input, mutated
+}
+
+// simulateEscalation reports what each step of an escalation would do now.
+func (w *Workflows) simulateEscalation(rt *Route, ev *resource.Event, facts filter.Facts, d *trace.Delivery) {
+	switch {
+	case facts.Resolution:
+		d.Verdict, d.Reason = trace.Delivered, "a resolution goes to those who were notified; nothing was sent: this was a simulation"
+		return
+	case !facts.Incident:
+		d.Verdict, d.Reason = trace.Filtered, "only incidents escalate"
+		return
+	}
+	e, now := rt.def.Escalation, time.Now()
+	d.Verdict, d.Reason = trace.Held, "the steps are shown as of now; nothing was sent: this was a simulation"
+	if name, until, quiet := w.opts.OnCall.Quiet(rt.namespace, e, ev.Check.Status, now); quiet {
+		d.Reason = fmt.Sprintf("it is quiet for severity %s until %s: calendar %s; %s",
+			resource.SeverityOf(ev.Check.Status), until.UTC().Format(time.RFC3339), name, d.Reason)
+	}
+	at := now
+	for i := range e.Steps {
+		at = at.Add(time.Duration(e.Steps[i].After) * time.Second)
+		recipients, problems := w.opts.OnCall.Recipients(rt.namespace, &e.Steps[i], ev, at)
+		names := make([]string, len(recipients))
+		for k, r := range recipients {
+			names[k] = r.String()
+		}
+		step := trace.Step{Kind: trace.StepEscalate, Name: fmt.Sprintf("step %d", i+1), Verdict: trace.Pass, Error: strings.Join(problems, "; "),
+			Saw: []trace.Value{{Name: "after", Value: at.Sub(now).String()}, {Name: "notified", Value: strings.Join(names, ", ")}}}
+		if len(names) == 0 {
+			step.Verdict = trace.Error
+		}
+		d.Steps = append(d.Steps, step)
+	}
 }
 
 func mutatorName(rt *Route) string {

@@ -28,6 +28,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
+	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -47,6 +48,8 @@ type Options struct {
 	}
 	// Events is where scripts look up other events. Default: such scripts throw.
 	Events filter.Events
+	// OnCall says whom the steps of escalations notify. Simulations ask it; without it they do not show steps.
+	OnCall *oncall.Directory
 	// InCalendar reports whether a calendar of a namespace is active at a time. Default: none is.
 	InCalendar func(namespace, name string, at time.Time) bool
 	// Permit limits Events to what the author of a filter or mutator may read. Default: no limit.
