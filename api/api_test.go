@@ -169,7 +169,7 @@ func newServer(t testing.TB, change func(*Options)) *server {
 		t.Fatal(err)
 	}
 	opts := Options{Config: store, State: events, Intake: s.intake, Auth: s.users, Version: "1.2.3", Now: s.clock, Audit: trail,
-		Reports: events.Histories(),
+		Reports:     events.Histories(),
 		Escalations: func(string, int) ([]resource.Escalation, bool, error) { return nil, false, nil },
 		Links: oncall.NewLinks("https://lapwing.example", func(ctx context.Context) ([]byte, error) {
 			return store.Secret(ctx, "acknowledge", 32)

@@ -443,7 +443,10 @@ func (d *Dispatcher) Escalations(namespace string, limit int) (list []resource.E
 		if one.Notified == nil {
 			one.Notified = []string{}
 		}
-		if h, ok := d.lookup(name.Namespace, name.Name); ok && h.Escalation != nil && it.climb.next < len(h.Escalation.Steps) {
+		if ev, err := d.opts.Present(name.Namespace, dl.Entity, dl.Check); err == nil && ev != nil && ev.Check != nil {
+			one.Held = d.heldBy(ev)
+		}
+		if h, ok := d.lookup(name.Namespace, name.Name); ok && one.Held == "" && h.Escalation != nil && it.climb.next < len(h.Escalation.Steps) {
 			one.Next = max(it.due, dl.Received)
 		}
 		list = append(list, one)

@@ -2,6 +2,8 @@ package handler
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -10,10 +12,12 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -182,6 +186,9 @@ func TestEscalationIsHeld(t *testing.T) {
 		if tr := l.traces.of("0-1-1/page"); tr.Verdict != trace.Held || tr.Reason != "acknowledged by carol: on it" {
 			t.Errorf("the trace is %+v", tr)
 		}
+		if list, _, err := l.Escalations("", 10); err != nil || len(list) != 1 || list[0].Held != "acknowledged by carol: on it" || list[0].Next != 0 {
+			t.Errorf("the list is %+v (%v)", list, err)
+		}
 		l.world.set("srv", 2)
 		wantSent(t, "not any more", l.after(time.Minute), "1h1m0s 0-1-1/page/2/alice/mail")
 		l.world.set("srv", -1)
@@ -328,5 +335,146 @@ func TestAddress(t *testing.T) {
 	dl.Step = 0
 	if _, to := d.address(dl, ev); to.AcknowledgeURL != "" {
 		t.Errorf("a resolution has the link %s", to.AcknowledgeURL)
+	}
+}
+
+// relay is the log of two members: what the owner appends, both fold. The owner dies at an append, before or after the log
+// has it.
+type relay struct {
+	mu      sync.Mutex
+	members [2]*Dispatcher
+	seq     uint64
+	appends int
+	dies    int  // at this append
+	has     bool // the log has that append
+	dead    bool
+}
+
+// relayEnd is one member's end of a relay.
+type relayEnd struct {
+	*relay
+	first bool
+}
+
+func (r *relayEnd) Partition(string, string) int { return 0 }
+
+func (r *relayEnd) AppendTo(ctx context.Context, partition int, rec *eventlog.Record, acker eventlog.Acker, token uint64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.first && r.dead {
+		return eventlog.ErrClosed
+	}
+	if r.appends++; r.first && r.appends == r.dies {
+		r.dead = true
+		if !r.has {
+			return eventlog.ErrClosed
+		}
+	}
+	r.seq++
+	for i, m := range r.members {
+		if i == 0 && r.dead {
+			continue
+		}
+		if _, err := m.Fold(partition, r.seq, 1, rec.Body, nil); err != nil {
+			return err
+		}
+	}
+	if acker != nil && !(r.first && r.dead) {
+		acker.Logged(token, partition, 1, nil)
+	}
+	return nil
+}
+
+// TestEscalationTakeover: the owner dies at each of its appends, and the other member goes on: each step is taken at its
+// time, and what is sent again has the same ID.
+func TestEscalationTakeover(t *testing.T) {
+	for dies := 1; dies <= 4; dies++ {
+		for _, has := range []bool{false, true} {
+			t.Run(fmt.Sprintf("append %d %v", dies, has), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { takeOverEscalation(t, dies, has) })
+			})
+		}
+	}
+}
+
+func takeOverEscalation(t *testing.T, dies int, has bool) {
+	h := newHandlers(escalation(), hook("mail"), hook("chat"))
+	define(h, config.Contacts, &resource.Contact{Metadata: meta("alice"), Handlers: []string{"mail"}})
+	define(h, config.Contacts, &resource.Contact{Metadata: meta("bob"), Handlers: []string{"mail"}})
+	define(h, config.Rotas, &resource.Rota{Metadata: meta("ops"), Contacts: []string{"bob"}, Start: "2000-01-01T00:00", Shift: 86400})
+	world := new(present)
+	world.set("srv", 2)
+	log := &relay{dies: dies, has: has}
+	begin := time.Now()
+	var mu sync.Mutex
+	sent := map[string][]time.Duration{}
+	for i := range log.members {
+		db := openDB(t, "db", vfs.NewMem())
+		alive := func() bool {
+			log.mu.Lock()
+			defer log.mu.Unlock()
+			return i == 1 || !log.dead
+		}
+		d, err := New(Options{
+			DB: db, Config: h.snapshot, Workflows: newWorkflows(t, h), Backoff: time.Second, Log: &relayEnd{log, i == 0}, Origin: fmt.Sprint(i),
+			StopTimeout: time.Millisecond, MayRun: alive, Present: world.Event, OnCall: oncall.New(h.snapshot, calendar.New(nil)),
+			Sender: newSender(t, func(_ context.Context, _ *resource.Handler, dl *delivery.Delivery, _ send.Job) send.Result {
+				mu.Lock()
+				defer mu.Unlock()
+				sent[dl.ID] = append(sent[dl.ID], time.Since(begin).Round(time.Second))
+				return send.Result{Kind: send.KindOK}
+			}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.members[i] = d
+		if err := d.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := errors.Join(d.Stop(), db.Close()); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	owner, next := log.members[0], log.members[1]
+	if err := owner.Own(0, 0); err != nil {
+		t.Fatal(err)
+	}
+	owner.Dispatch(incident("page", 1, "srv"))
+	owner.Routed(0, 1)
+	took := false
+	for range 900 { // 15 minutes, and the other member notices within a second
+		time.Sleep(time.Second) // the bubble's time
+		synctest.Wait()
+		log.mu.Lock()
+		dead := log.dead
+		log.mu.Unlock()
+		if dead && !took {
+			took = true
+			if err := next.Own(0, 0); err != nil {
+				t.Fatal(err)
+			}
+			next.Dispatch(incident("page", 1, "srv"))
+			next.Routed(0, 1)
+		}
+	}
+	if !took {
+		t.Fatalf("the owner made %d appends only", log.appends)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	want := map[string]time.Duration{
+		"0-1-1/page/1/alice/mail": 0, "0-1-1/page/2/bob/mail": 10 * time.Minute, "0-1-1/page/2//chat": 10 * time.Minute,
+	}
+	for id, at := range want {
+		times := sent[id]
+		if len(times) == 0 || len(times) > 2 || times[0] < at || times[len(times)-1] > at+2*time.Second {
+			t.Errorf("%s went out at %v, want %v, and at most once again", id, times, at)
+		}
+	}
+	if len(sent) != len(want) {
+		t.Errorf("sent %v", sent)
 	}
 }

@@ -56,7 +56,7 @@ func TestTurns(t *testing.T) {
 				{Contact: "d", Begin: at(t, "2026-10-21T12:00:00+02:00").Unix(), End: at(t, "2026-10-21T13:00:00+02:00").Unix(), Reason: "lunch"},
 			}
 		}, "2026-10-20T20:00:00Z", "2026-10-22T06:00:00Z", "a 20 22:00-21 00:00, c! 21 00:00-12:00, d! 21 12:00-13:00, c! 21 13:00-22 00:00, b 22 00:00-08:00"},
-		{"within a calendar", func(r *resource.Rota) { r.Within, r.Shift = []string{"office"}, 7 * 86400 }, "2026-10-23T10:00:00Z", "2026-10-26T10:00:00Z",
+		{"within a calendar", func(r *resource.Rota) { r.Within, r.Shift = []string{"office"}, 7*86400 }, "2026-10-23T10:00:00Z", "2026-10-26T10:00:00Z",
 			"a 23 12:00-18:00, a 26 08:00-11:00"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -118,6 +118,8 @@ type Escalation struct {
 	Next  int64 `json:"next,omitempty"`
 	// Steps is how many steps were taken, of all rounds.
 	Steps int `json:"steps"`
+	// Held says why no step is due although steps are left: an acknowledgement or a silence.
+	Held string `json:"held,omitempty"`
 	// Notified are the contacts, or handlers without one, that got the incident.
 	Notified []string `json:"notified"`
 }

@@ -339,7 +339,14 @@ func (s *invocation) showEscalations(raw json.RawMessage, namespaces bool) (show
 	}
 	for i := range list.Escalations {
 		e := &list.Escalations[i]
-		row := []string{e.Entity, e.Check, e.Handler, millisTime(e.Began), number(e.Steps), comma(e.Notified), millisTime(e.Next)}
+		next := e.Held
+		switch {
+		case e.Next > 0:
+			next = millisTime(e.Next)
+		case next == "":
+			next = "all steps were taken"
+		}
+		row := []string{e.Entity, e.Check, e.Handler, millisTime(e.Began), number(e.Steps), comma(e.Notified), next}
 		if namespaces {
 			row = append(row, e.Namespace)
 		}

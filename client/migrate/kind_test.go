@@ -27,7 +27,7 @@ func TestOrder(t *testing.T) {
 		got = append(got, s.kind.Plural)
 	}
 	const want = "namespaces users clusterroles roles clusterrolebindings rolebindings apikeys authproviders providers secrets " +
-		"tessen calendars assets hooks filters mutators entities silenced events silenced " +
+		"tessen calendars contacts rotas assets hooks filters mutators entities silenced events silenced " +
 		"handlers sumo-logic-metrics-handlers tcp-stream-handlers pipelines fallbackPipeline checks aggregates metricchecks " +
 		"rule-templates service-components searches config clusters etcd-replicators provider"
 	if strings.Join(got, " ") != want {

@@ -35,7 +35,9 @@ Executed:    {{date "2006-01-02 15:04:05" .Executed}} UTC
 {{with .Command}}Command:     {{.}}
 {{end}}{{end}}
 {{.Output | trunc 20000}}
-`
+{{with .Contact.AcknowledgeURL}}
+Acknowledge: {{.}}
+{{end}}`
 	// maxReplies is how many bytes a mail server may send in all.
 	maxReplies = 1 << 20
 	// maxRecipients is how many addresses the rendered templates may have.

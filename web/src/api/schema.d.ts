@@ -1395,6 +1395,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/acknowledge/{token}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The page of a link that acknowledges an incident; the token is the right */
+        get: operations["getLapwingV1AcknowledgeToken"];
+        put?: never;
+        /** Acknowledge the incident of a link; a form may have a comment */
+        post: operations["postLapwingV1AcknowledgeToken"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/aggregates": {
         parameters: {
             query?: never;
@@ -1543,6 +1561,23 @@ export interface paths {
         post?: never;
         /** Remove a member that is gone for good; a member joins when it is started */
         delete: operations["deleteLapwingV1ClusterMembersName"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/contacts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List contacts */
+        get: operations["getLapwingV1Contacts"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1797,6 +1832,44 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/contacts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List contacts */
+        get: operations["getLapwingV1NamespacesNamespaceContacts"];
+        put?: never;
+        /** Create one of the contacts */
+        post: operations["postLapwingV1NamespacesNamespaceContacts"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/contacts/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get one of the contacts */
+        get: operations["getLapwingV1NamespacesNamespaceContactsName"];
+        /** Create or replace one of the contacts */
+        put: operations["putLapwingV1NamespacesNamespaceContactsName"];
+        post?: never;
+        /** Delete one of the contacts */
+        delete: operations["deleteLapwingV1NamespacesNamespaceContactsName"];
+        options?: never;
+        head?: never;
+        /** Change one of the contacts (RFC 7386) */
+        patch: operations["patchLapwingV1NamespacesNamespaceContactsName"];
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/deadletters": {
         parameters: {
             query?: never;
@@ -1845,6 +1918,23 @@ export interface paths {
         post?: never;
         /** Forget a dead letter */
         delete: operations["deleteLapwingV1NamespacesNamespaceDeadlettersId"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/escalations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The escalations that are going on; - is all namespaces */
+        get: operations["getLapwingV1NamespacesNamespaceEscalations"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -2076,6 +2166,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/oncall": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Who is on call in all rotas; - is all namespaces */
+        get: operations["getLapwingV1NamespacesNamespaceOncall"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/orphans": {
         parameters: {
             query?: never;
@@ -2230,6 +2337,61 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/rotas": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List rotas */
+        get: operations["getLapwingV1NamespacesNamespaceRotas"];
+        put?: never;
+        /** Create one of the rotas */
+        post: operations["postLapwingV1NamespacesNamespaceRotas"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/rotas/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get one of the rotas */
+        get: operations["getLapwingV1NamespacesNamespaceRotasName"];
+        /** Create or replace one of the rotas */
+        put: operations["putLapwingV1NamespacesNamespaceRotasName"];
+        post?: never;
+        /** Delete one of the rotas */
+        delete: operations["deleteLapwingV1NamespacesNamespaceRotasName"];
+        options?: never;
+        head?: never;
+        /** Change one of the rotas (RFC 7386) */
+        patch: operations["patchLapwingV1NamespacesNamespaceRotasName"];
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/rotas/{name}/oncall": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Who is on call in a rota */
+        get: operations["getLapwingV1NamespacesNamespaceRotasNameOncall"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/silenced/preview": {
         parameters: {
             query?: never;
@@ -2310,6 +2472,23 @@ export interface paths {
         put?: never;
         /** Prometheus' API with parameters in a form, and remote write */
         post: operations["postLapwingV1PrometheusPath"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/rotas": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List rotas */
+        get: operations["getLapwingV1Rotas"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2994,6 +3173,17 @@ export interface components {
             handlers?: string[] | null;
             pipelines?: components["schemas"]["ResourceReference"][] | null;
         };
+        /** @description Contact is a person, or a team, whom escalations notify. */
+        Contact: {
+            /** @description Metadata's annotations are added to the check's in what the contact's handlers get, except those of lapwing.io. */
+            metadata?: components["schemas"]["ObjectMeta"];
+            full_name?: string;
+            /** @description User is the contact's account. Acknowledgements by link are in its name. */
+            user?: string;
+            email?: string;
+            /** @description Handlers notify the contact: each gets the event, with the contact in its templates. */
+            handlers?: string[] | null;
+        };
         /** @description DeadLetter is a delivery that failed for good. Only a user can have it tried again. */
         DeadLetter: {
             /** @description unique in its namespace */
@@ -3059,6 +3249,10 @@ export interface components {
             pipeline?: string;
             workflow?: string;
             handler?: string;
+            /** @description Escalation is the escalation handler that a delivery is a step of, and Step its number among all steps that the incident has taken, from 1; 0 for its resolution. Contact is whom it notifies, "" for no one in particular. */
+            escalation?: string;
+            step?: number;
+            contact?: string;
             verdict: components["schemas"]["Verdict"];
             /** @description Reason explains the verdict to people, without repeating it: which filter, which silence, which error. */
             reason?: string;
@@ -3204,6 +3398,56 @@ export interface components {
             Message?: string;
             code?: number;
             message?: string;
+        };
+        /** @description Escalation is an incident that an escalation is at. */
+        Escalation: {
+            namespace: string;
+            entity: string;
+            check: string;
+            handler: string;
+            /**
+             * Format: int64
+             * @description Began is when the incident came to the handler, and Next when its next step is due, Unix milliseconds; 0 for none.
+             */
+            began: number;
+            /** Format: int64 */
+            next?: number;
+            /** @description Steps is how many steps were taken, of all rounds. */
+            steps: number;
+            /** @description Notified are the contacts, or handlers without one, that got the incident. */
+            notified: string[] | null;
+        };
+        /** @description EscalationList has the escalations of a namespace that are going on. */
+        EscalationList: {
+            escalations: components["schemas"]["Escalation"][] | null;
+            /** @description More says that there are more of them than the answer has. */
+            more?: boolean;
+        };
+        /** @description EscalationQuiet is a time in which incidents of some severities disturb no one. */
+        EscalationQuiet: {
+            /** @description Severities are warning, critical and unknown (each other status). */
+            severities?: string[] | null;
+            /** @description Calendars: it is quiet while one of them is active. */
+            calendars?: string[] | null;
+        };
+        /** @description EscalationStep notifies some contacts. */
+        EscalationStep: {
+            /**
+             * Format: int64
+             * @description After is how many seconds the step comes behind the one before it; the first one, behind the incident.
+             */
+            after?: number;
+            notify?: components["schemas"]["EscalationTarget"][] | null;
+        };
+        /** @description EscalationTarget is who is notified. Exactly one field is set. */
+        EscalationTarget: {
+            contact?: string;
+            /** @description the contact who is on call */
+            rota?: string;
+            /** @description without a contact: a channel, for example */
+            handler?: string;
+            /** @description Label is the name of a label of the check, or else of the entity: its value names contacts and rotas, with commas between them. */
+            label?: string;
         };
         /** @description Event reports the result of a check, metrics, or both, about an entity. Agents, users and deadlines make events. */
         Event: {
@@ -3391,6 +3635,8 @@ export interface components {
             alertmanager?: components["schemas"]["HandlerAlertmanager"] | null;
             graphite?: components["schemas"]["HandlerGraphite"] | null;
             influx?: components["schemas"]["HandlerInflux"] | null;
+            /** @description Escalation belongs to the type of its name. */
+            escalation?: components["schemas"]["HandlerEscalation"] | null;
             /** @description These are lapwing's own too: when and how often the handler is tried, and which events go out together. */
             retry?: components["schemas"]["HandlerRetry"] | null;
             /**
@@ -3459,6 +3705,19 @@ export interface components {
                 [key: string]: string;
             } | null;
             tls?: components["schemas"]["HandlerTLS"] | null;
+        };
+        /** @description HandlerEscalation has the steps that an incident takes until it is acknowledged, silenced or resolved. */
+        HandlerEscalation: {
+            steps?: components["schemas"]["EscalationStep"][] | null;
+            /**
+             * Format: uint32
+             * @description Repeat is how many more times all steps are taken, RepeatAfter seconds (default 1800) behind the last one.
+             */
+            repeat?: number;
+            /** Format: int64 */
+            repeat_after?: number;
+            /** @description Quiet has the times at which incidents of some severities take no steps. They take them afterwards. */
+            quiet?: components["schemas"]["EscalationQuiet"][] | null;
         };
         /** @description HandlerGraphite is a store that takes Graphite's lines. */
         HandlerGraphite: {
@@ -3984,6 +4243,10 @@ export interface components {
             pipeline?: string;
             workflow?: string;
             handler?: string;
+            /** @description Escalation is the escalation handler that a delivery is a step of, and Step its number among all steps that the incident has taken, from 1; 0 for its resolution. Contact is whom it notifies, "" for no one in particular. */
+            escalation?: string;
+            step?: number;
+            contact?: string;
             /** @description Type is the handler's type. */
             type: string;
             /** @description Recipients are the names by which people know the receivers, without secrets: mail addresses, a channel, a host, a command. */
@@ -4011,6 +4274,36 @@ export interface components {
                 [key: string]: string;
             } | null;
             created_by?: string;
+        };
+        /** @description OnCall is who is on call in a rota. */
+        OnCall: {
+            rota: string;
+            /** @description Problem says why the rota has no turns; "" if it has. */
+            problem?: string;
+            /**
+             * Format: int64
+             * @description From is the begin of the time that was asked for, Unix seconds. Shifts are the turns in that time, cut to it, by begin: the first one begins at From if someone is on call then.
+             */
+            from: number;
+            shifts: components["schemas"]["OnCallShift"][] | null;
+            /** @description More says that there are further turns in that time. */
+            more?: boolean;
+        };
+        /** @description OnCallShift is a time in which a contact is on call. Begin belongs to it, End does not. */
+        OnCallShift: {
+            contact: string;
+            /**
+             * Format: int64
+             * @description Unix seconds
+             */
+            begin: number;
+            /**
+             * Format: int64
+             * @description Unix seconds
+             */
+            end: number;
+            override?: boolean;
+            reason?: string;
         };
         /** @description OpenTurn is a turn without a result. */
         OpenTurn: {
@@ -4370,6 +4663,40 @@ export interface components {
         RoleRef: {
             type?: string;
             name?: string;
+        };
+        /** @description Rota says which of its contacts is on call. Their turns follow one another without end. */
+        Rota: {
+            metadata?: components["schemas"]["ObjectMeta"];
+            description?: string;
+            /** @description TimeZone is where Start and the hours of Shift are, for example Europe/Berlin. Default UTC. */
+            time_zone?: string;
+            /** @description Contacts are on call one after the other, in this order. */
+            contacts?: string[] | null;
+            /** @description Start is when the first turn of the first contact begins, as 2026-11-02T09:00. */
+            start?: string;
+            /**
+             * Format: int64
+             * @description Shift is the length of a turn in seconds, of whole hours. A day has 24 of them, whatever the clocks do: turns of days begin at the same time of day.
+             */
+            shift?: number;
+            /** @description Within names calendars: outside of them the rota has no one on call. Default: always. */
+            within?: string[] | null;
+            overrides?: components["schemas"]["RotaOverride"][] | null;
+        };
+        /** @description RotaOverride puts a contact on call at a time, whatever the turns say. Of several at a time the last one counts. */
+        RotaOverride: {
+            contact?: string;
+            /**
+             * Format: int64
+             * @description Unix seconds; belongs to it
+             */
+            begin?: number;
+            /**
+             * Format: int64
+             * @description Unix seconds; does not
+             */
+            end?: number;
+            reason?: string;
         };
         /** @description Rule allows verbs on resources, or only on those with the given names. "*" means all. */
         Rule: {
@@ -11524,6 +11851,68 @@ export interface operations {
             };
         };
     };
+    getLapwingV1AcknowledgeToken: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                token: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html; charset=utf-8": string;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    postLapwingV1AcknowledgeToken: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                token: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html; charset=utf-8": string;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     getLapwingV1Aggregates: {
         parameters: {
             query?: {
@@ -11864,6 +12253,49 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1Contacts: {
+        parameters: {
+            query?: {
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /** @description Where to go on: the Sensu-Continue of the page before */
+                continue?: string;
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Where the next page begins; absent on the last */
+                    "Sensu-Continue"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Contact"][] | null;
+                };
             };
             /** @description Why not */
             default: {
@@ -12959,6 +13391,269 @@ export interface operations {
             };
         };
     };
+    getLapwingV1NamespacesNamespaceContacts: {
+        parameters: {
+            query?: {
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /** @description Where to go on: the Sensu-Continue of the page before */
+                continue?: string;
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Where the next page begins; absent on the last */
+                    "Sensu-Continue"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Contact"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    postLapwingV1NamespacesNamespaceContacts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "metadata": {
+                 *         "name": "example",
+                 *         "namespace": "default",
+                 *         "labels": {
+                 *           "region": "eu"
+                 *         }
+                 *       },
+                 *       "full_name": "Alice Example",
+                 *       "email": "alice@example.org",
+                 *       "handlers": [
+                 *         "example"
+                 *       ],
+                 *       "user": "admin"
+                 *     }
+                 */
+                "application/json": components["schemas"]["Contact"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceContactsName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Contact"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    putLapwingV1NamespacesNamespaceContactsName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "metadata": {
+                 *         "name": "example",
+                 *         "namespace": "default",
+                 *         "labels": {
+                 *           "region": "eu"
+                 *         }
+                 *       },
+                 *       "full_name": "Alice Example",
+                 *       "email": "alice@example.org",
+                 *       "handlers": [
+                 *         "example"
+                 *       ],
+                 *       "user": "admin"
+                 *     }
+                 */
+                "application/json": components["schemas"]["Contact"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    deleteLapwingV1NamespacesNamespaceContactsName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    patchLapwingV1NamespacesNamespaceContactsName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "metadata": {
+                 *         "annotations": {
+                 *           "note": "changed"
+                 *         }
+                 *       }
+                 *     }
+                 */
+                "application/merge-patch+json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Contact"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     getLapwingV1NamespacesNamespaceDeadletters: {
         parameters: {
             query?: {
@@ -13127,6 +13822,38 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceEscalations: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EscalationList"];
+                };
             };
             /** @description Why not */
             default: {
@@ -13992,6 +14719,49 @@ export interface operations {
             };
         };
     };
+    getLapwingV1NamespacesNamespaceOncall: {
+        parameters: {
+            query?: {
+                /**
+                 * @description From when on: RFC 3339, Unix seconds, or how long ago
+                 * @example 24h
+                 */
+                since?: string;
+                /**
+                 * @description Until when, in the same forms
+                 * @example 1h
+                 */
+                until?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OnCall"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     getLapwingV1NamespacesNamespaceOrphans: {
         parameters: {
             query?: {
@@ -14490,6 +15260,336 @@ export interface operations {
             };
         };
     };
+    getLapwingV1NamespacesNamespaceRotas: {
+        parameters: {
+            query?: {
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /** @description Where to go on: the Sensu-Continue of the page before */
+                continue?: string;
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Where the next page begins; absent on the last */
+                    "Sensu-Continue"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Rota"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    postLapwingV1NamespacesNamespaceRotas: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "metadata": {
+                 *         "name": "example",
+                 *         "namespace": "default",
+                 *         "labels": {
+                 *           "region": "eu"
+                 *         }
+                 *       },
+                 *       "time_zone": "Europe/Berlin",
+                 *       "contacts": [
+                 *         "example"
+                 *       ],
+                 *       "start": "2026-11-02T09:00",
+                 *       "shift": 604800,
+                 *       "within": [
+                 *         "example"
+                 *       ],
+                 *       "overrides": [
+                 *         {
+                 *           "contact": "example",
+                 *           "begin": 1798100000,
+                 *           "end": 1798200000,
+                 *           "reason": "ill"
+                 *         }
+                 *       ]
+                 *     }
+                 */
+                "application/json": components["schemas"]["Rota"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceRotasName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Rota"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    putLapwingV1NamespacesNamespaceRotasName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "metadata": {
+                 *         "name": "example",
+                 *         "namespace": "default",
+                 *         "labels": {
+                 *           "region": "eu"
+                 *         }
+                 *       },
+                 *       "time_zone": "Europe/Berlin",
+                 *       "contacts": [
+                 *         "example"
+                 *       ],
+                 *       "start": "2026-11-02T09:00",
+                 *       "shift": 604800,
+                 *       "within": [
+                 *         "example"
+                 *       ],
+                 *       "overrides": [
+                 *         {
+                 *           "contact": "example",
+                 *           "begin": 1798100000,
+                 *           "end": 1798200000,
+                 *           "reason": "ill"
+                 *         }
+                 *       ]
+                 *     }
+                 */
+                "application/json": components["schemas"]["Rota"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    deleteLapwingV1NamespacesNamespaceRotasName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    patchLapwingV1NamespacesNamespaceRotasName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "metadata": {
+                 *         "annotations": {
+                 *           "note": "changed"
+                 *         }
+                 *       }
+                 *     }
+                 */
+                "application/merge-patch+json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Rota"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceRotasNameOncall: {
+        parameters: {
+            query?: {
+                /**
+                 * @description From when on: RFC 3339, Unix seconds, or how long ago
+                 * @example 24h
+                 */
+                since?: string;
+                /**
+                 * @description Until when, in the same forms
+                 * @example 1h
+                 */
+                until?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OnCall"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     postLapwingV1NamespacesNamespaceSilencedPreview: {
         parameters: {
             query?: never;
@@ -14684,6 +15784,49 @@ export interface operations {
                 };
                 content: {
                     "application/json": string;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1Rotas: {
+        parameters: {
+            query?: {
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /** @description Where to go on: the Sensu-Continue of the page before */
+                continue?: string;
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Where the next page begins; absent on the last */
+                    "Sensu-Continue"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Rota"][] | null;
                 };
             };
             /** @description Why not */
