@@ -131,7 +131,6 @@ func (a *API) followLink(w *response, r *request) error {
 	}
 	key := state.Key{Namespace: link.Namespace, Entity: link.Entity, Check: link.Check}
 	r.user = &auth.Identity{User: a.linkUser(link)}
-	r.path = oncall.LinkPath + "…" // the token must not be in the audit log
 	ctx, cancel := context.WithTimeout(config.WithAuthor(r.Context(), r.author()), a.opts.WriteTimeout)
 	defer cancel()
 	fails := func() error {

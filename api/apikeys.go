@@ -4,9 +4,11 @@ import (
 	"errors"
 	"net/http"
 	"path"
+	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -37,8 +39,11 @@ func shownKey(key *resource.APIKey, name string) *resource.APIKey {
 	return &shown
 }
 
-// shownPath returns a path for logs, with a key replaced by its public name.
+// shownPath returns a path for logs, with a key replaced by its public name, and without the token of a link.
 func shownPath(p string) string {
+	if strings.HasPrefix(p, oncall.LinkPath) {
+		return oncall.LinkPath + "…"
+	}
 	if dir, name := path.Split(p); dir == apiKeyPath {
 		return dir + auth.APIKeyName(name)
 	}

@@ -110,6 +110,9 @@ func TestAcknowledgeByLink(t *testing.T) {
 	if list := silences(); len(list) != 1 || !list[0].Acknowledgement || list[0].Creator != "alice.smith" || list[0].Reason != "by link" {
 		t.Errorf("it made %+v", list)
 	}
+	if got := shownPath(path(right)); got != oncall.LinkPath+"…" {
+		t.Errorf("logs show %s", got)
+	}
 	if got := string(s.do("POST", path(right), "").is(200).body); !strings.Contains(got, "Already acknowledged") {
 		t.Errorf("a second time: %s", got)
 	}
