@@ -126,11 +126,11 @@ func (s *invocation) showEvaluation(raw json.RawMessage) (shown, error) {
 		return nil, err
 	}
 	t := &table{color: s.color, columns: []column{
-		{title: "Entity"}, {title: "Check"}, {title: "Status", right: true, color: statusColor},
+		{title: "Entity"}, {title: "Check"}, {title: "State", keep: true, color: wordColor},
 		{title: "Members", right: true}, {title: "Failing", right: true}, {title: "Percent", right: true},
 	}}
 	for _, r := range *results {
-		t.rows = append(t.rows, []string{r.Entity, r.Check, number(r.Status), fmt.Sprint(r.Members),
+		t.rows = append(t.rows, []string{r.Entity, r.Check, stateWord(r.Status), fmt.Sprint(r.Members),
 			fmt.Sprint(r.Failing), fmt.Sprintf("%.1f", r.Percent)})
 	}
 	return t, nil

@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -177,10 +178,14 @@ func (s *invocation) printPlain(raw json.RawMessage, layout func(json.RawMessage
 		}
 		_, err = s.out.Write(text)
 		return err
+	case formatJSONPath:
+		return s.printPath(s.out, raw)
+	case formatName:
+		return errors.New("--output name: what this command shows has no names")
 	}
 	block, err := layout(raw)
 	if err != nil {
 		return err
 	}
-	return block.show(s)
+	return s.paged(func() error { return block.show(s) })
 }

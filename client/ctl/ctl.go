@@ -83,6 +83,7 @@ func globalFlags() *pflag.FlagSet {
 	f.String("config-dir", "", `directory of the client's files (default "`+defaultDirHelp+`")`)
 	f.String("trusted-ca-file", "", "certificate authorities to trust (PEM file)")
 	f.Bool("insecure-skip-tls-verify", false, "do not verify the server's certificate (dangerous)")
+	f.Bool("no-pager", false, "do not show long output page by page")
 	f.String("cert-file", "", "client certificate for servers that require one (PEM file)")
 	f.String("key-file", "", "private key for --cert-file (PEM file)")
 	return f
@@ -96,6 +97,9 @@ type invocation struct {
 	out    io.Writer
 	errOut io.Writer
 	color  bool
+	// width and height are those of the terminal that out is; 0 for none.
+	width, height int
+	noPager       bool
 }
 
 // run returns a cobra function for f, which needs the API.
@@ -116,6 +120,10 @@ func run(f func(ctx context.Context, s *invocation, args []string) error) func(*
 
 func newInvocation(cmd *cobra.Command, set *settings) *invocation {
 	s := &invocation{settings: set, in: cmd.InOrStdin(), out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()}
+	s.width, s.height = terminalSize(s.out)
+	if f := cmd.Flags().Lookup("no-pager"); f != nil {
+		s.noPager = f.Changed
+	}
 	s.color = isTerminal(s.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	return s
 }

@@ -54,14 +54,14 @@ func listDeadLettersCommand() *cobra.Command {
 				return writeJSONBlock(s.out, raw)
 			}
 			t := &table{color: s.color, columns: []column{
-				{title: "ID"}, {title: "Handler"}, {title: "Entity"}, {title: "Check"}, {title: "Status", right: true, color: statusColor},
+				{title: "ID"}, {title: "Handler"}, {title: "Entity"}, {title: "Check"}, {title: "State", keep: true, color: wordColor},
 				{title: "Attempts", right: true}, {title: "Last"}, {title: "Reason"},
 			}}
 			if all {
 				t.columns = append(t.columns, column{title: "Namespace"})
 			}
 			for _, d := range letters {
-				row := []string{d.ID, d.Handler, d.Entity, d.Check, number(d.Status), fmt.Sprint(d.Attempts),
+				row := []string{d.ID, d.Handler, d.Entity, d.Check, stateWord(d.Status), fmt.Sprint(d.Attempts),
 					millisTime(d.Last), oneLine(d.Reason)}
 				if all {
 					row = append(row, d.Namespace)
@@ -69,7 +69,7 @@ func listDeadLettersCommand() *cobra.Command {
 				t.rows = append(t.rows, row)
 			}
 			w := bufio.NewWriter(s.out)
-			t.write(w)
+			s.print(w, t)
 			return w.Flush()
 		}),
 	}
@@ -99,7 +99,7 @@ func infoDeadLetterCommand() *cobra.Command {
 				return writeJSONBlock(s.out, raw)
 			}
 			block := &infoBlock{title: d.ID, lines: []infoLine{
-				{"Entity", d.Entity}, {"Check", d.Check}, {"Status", number(d.Status)}, {"Handler", d.Handler},
+				{"Entity", d.Entity}, {"Check", d.Check}, {"Status", stateAndStatus(d.Status)}, {"Handler", d.Handler},
 			}}
 			if d.Pipeline != "" {
 				block.lines = append(block.lines, infoLine{"Pipeline", d.Pipeline}, infoLine{"Workflow", d.Workflow})

@@ -14,7 +14,8 @@ var entityKind = newKind(client.Entities, display[entity]{
 		{column{title: "Class"}, func(e *entity) string { return e.EntityClass }},
 		{column{title: "OS"}, func(e *entity) string { return e.System.OS }},
 		{column{title: "Subscriptions"}, func(e *entity) string { return comma(e.Subscriptions) }},
-		{column{title: "Last Seen"}, func(e *entity) string { return unixTime(e.LastSeen) }},
+		{column{title: "Seen", right: true, keep: true}, func(e *entity) string { return ageOf(e.LastSeen) }},
+		{column{title: "Last Seen", wide: true}, func(e *entity) string { return unixTime(e.LastSeen) }},
 	},
 	title: func(e *entity) string { return e.Metadata.Name },
 	fields: []fieldOf[entity]{

@@ -21,12 +21,15 @@ var eventKind = newKind(client.Events, display[event]{
 	namespace: func(e *event) string { return eventEntity(e).Metadata.Namespace },
 	columns: []cellOf[event]{
 		{column{title: "Entity"}, func(e *event) string { return eventEntity(e).Metadata.Name }},
-		{column{title: "Check"}, func(e *event) string { return eventCheck(e).Metadata.Name }},
-		{column{title: "Output"}, func(e *event) string { return eventCheck(e).Output }},
-		{column{title: "Status", right: true, color: statusColor}, func(e *event) string { return number(eventCheck(e).Status) }},
+		{column{title: "Check", keep: true}, func(e *event) string { return eventCheck(e).Metadata.Name }},
+		{column{title: "Output", text: true}, func(e *event) string { return eventCheck(e).Output }},
+		{column{title: "State", keep: true, color: wordColor}, eventState},
+		{column{title: "For", right: true, keep: true}, eventFor},
 		{column{title: "Silenced"}, func(e *event) string { return yesNo(eventCheck(e).IsSilenced) }},
-		{column{title: "Timestamp"}, func(e *event) string { return unixTime(e.Timestamp) }},
-		{column{title: "UUID"}, eventID},
+		{column{title: "Age", right: true}, func(e *event) string { return ageOf(e.Timestamp) }},
+		{column{title: "Status", right: true, wide: true}, func(e *event) string { return number(eventCheck(e).Status) }},
+		{column{title: "Timestamp", wide: true}, func(e *event) string { return unixTime(e.Timestamp) }},
+		{column{title: "UUID", wide: true}, eventID},
 	},
 	title: func(e *event) string {
 		return eventEntity(e).Metadata.Name + " - " + eventCheck(e).Metadata.Name
@@ -35,10 +38,10 @@ var eventKind = newKind(client.Events, display[event]{
 		{label: "Entity", text: func(e *event) string { return eventEntity(e).Metadata.Name }},
 		{label: "Check", text: func(e *event) string { return eventCheck(e).Metadata.Name }},
 		{label: "Output", text: func(e *event) string { return eventCheck(e).Output }},
-		{label: "Status", text: func(e *event) string { return number(eventCheck(e).Status) }},
+		{label: "Status", text: func(e *event) string { return stateAndStatus(eventCheck(e).Status) }},
 		{label: "History", text: eventHistory},
 		{label: "Silenced", text: func(e *event) string { return yesNo(eventCheck(e).IsSilenced) }},
-		{label: "Timestamp", text: func(e *event) string { return unixTime(e.Timestamp) }},
+		{label: "Timestamp", text: func(e *event) string { return unixTime(e.Timestamp) + " (" + untilOrSince(e.Timestamp) + ")" }},
 		{label: "UUID", text: eventID},
 	},
 	addition: late,
@@ -65,6 +68,22 @@ func eventCheck(e *event) *resource.Check {
 	return e.Check
 }
 
+// eventState returns an event's state in words; "" for metrics only.
+func eventState(e *event) string {
+	if e.Check == nil {
+		return ""
+	}
+	return stateWord(e.Check.Status)
+}
+
+// eventFor returns how long a check has failed.
+func eventFor(e *event) string {
+	if !e.IsIncident() {
+		return ""
+	}
+	return failingOf(e).text(time.Now())
+}
+
 func eventHistory(e *event) string {
 	var out []string
 	for _, h := range eventCheck(e).History {
@@ -79,20 +98,6 @@ func eventID(e *event) string {
 		return ""
 	}
 	return id.String()
-}
-
-func statusColor(status string) string {
-	switch status {
-	case "0":
-		return green
-	case "1":
-		return yellow
-	case "2":
-		return red
-	case "":
-		return ""
-	}
-	return magenta
 }
 
 func resolveEventCommand(k *kind) *cobra.Command {

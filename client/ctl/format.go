@@ -45,10 +45,15 @@ func formatFlagWith(cmd *cobra.Command, more ...string) {
 	cmd.Flags().String("format", "", "output format: "+strings.Join(all, ", ")+` (default "tabular")`)
 	_ = cmd.Flags().SetAnnotation("format", formatsOfCommand, more) // the flag exists
 	cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
+	outputFlag(cmd, more)
 }
 
 // printList writes resources in the command's format.
 func (s *invocation) printList(k *kind, list []json.RawMessage, allNamespaces bool) error {
+	return s.paged(func() error { return s.writeList(k, list, allNamespaces) })
+}
+
+func (s *invocation) writeList(k *kind, list []json.RawMessage, allNamespaces bool) error {
 	w := bufio.NewWriter(s.out)
 	var err error
 	switch s.format {
@@ -73,10 +78,14 @@ func (s *invocation) printList(k *kind, list []json.RawMessage, allNamespaces bo
 				break
 			}
 		}
+	case formatName:
+		err = printNames(w, k, list)
+	case formatJSONPath:
+		err = s.printPath(w, items(list))
 	default:
 		var t *table
 		if t, err = s.newTable(k, list, allNamespaces); err == nil {
-			t.write(w)
+			s.print(w, t)
 		}
 	}
 	if err != nil {
@@ -112,12 +121,16 @@ func (s *invocation) printOne(k *kind, raw json.RawMessage) error {
 		return writeWrappedJSON(s.out, k, raw, "  ")
 	case formatYAML:
 		return writeYAML(s.out, k, raw)
+	case formatName:
+		return printNames(s.out, k, []json.RawMessage{raw})
+	case formatJSONPath:
+		return s.printPath(s.out, raw)
 	}
 	block, err := k.info(raw)
 	if err != nil {
 		return err
 	}
-	return block.show(s)
+	return s.paged(func() error { return block.show(s) })
 }
 
 // writeJSONBlock writes JSON in the API's order, and an empty line, as sensuctl does.

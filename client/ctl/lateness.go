@@ -110,7 +110,7 @@ var lastRun = &addition{
 func lastRunText(l *resource.CheckLateness, now time.Time) string {
 	var parts []string
 	if l.LastRun > 0 {
-		parts = append(parts, age(now.Sub(time.Unix(l.LastRun, 0)))+" ago")
+		parts = append(parts, span(now.Sub(time.Unix(l.LastRun, 0)))+" ago")
 	}
 	if l.Summary != "" {
 		parts = append(parts, l.Summary)

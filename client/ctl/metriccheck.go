@@ -135,11 +135,11 @@ func (s *invocation) showMetricPreview(raw json.RawMessage) (shown, error) {
 	}
 	fmt.Fprintf(s.out, "would have fired %d times from %s until %s\n", p.Fired, clockTime(p.From), clockTime(p.Until))
 	t := &table{color: s.color, columns: []column{
-		{title: "Entity"}, {title: "Check"}, {title: "Status", right: true, color: statusColor}, {title: "Changes"}, {title: "Output"},
+		{title: "Entity"}, {title: "Check"}, {title: "State", keep: true, color: wordColor}, {title: "Changes"}, {title: "Output"},
 	}}
 	for i := range p.Findings {
 		f := &p.Findings[i]
-		t.rows = append(t.rows, []string{f.Entity, f.Check, number(f.Status), changesOf(f.Changes), f.Output})
+		t.rows = append(t.rows, []string{f.Entity, f.Check, stateWord(f.Status), changesOf(f.Changes), f.Output})
 	}
 	return t, nil
 }

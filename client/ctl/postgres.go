@@ -82,10 +82,10 @@ func postgresTable(members []client.PostgresStatus, now time.Time) *postgresMemb
 			connected = "no"
 		}
 		if m.Error != "" {
-			t.errors = append(t.errors, fmt.Sprintf("%s: failing for %s: %s", m.Member, age(now.Sub(m.Since)), m.Error))
+			t.errors = append(t.errors, fmt.Sprintf("%s: failing for %s: %s", m.Member, span(now.Sub(m.Since)), m.Error))
 		}
 		if u := &m.Journal; u.Error != "" {
-			t.errors = append(t.errors, fmt.Sprintf("%s: the journal fails for %s: %s", m.Member, age(now.Sub(u.Since)), u.Error))
+			t.errors = append(t.errors, fmt.Sprintf("%s: the journal fails for %s: %s", m.Member, span(now.Sub(u.Since)), u.Error))
 		}
 		t.rows = append(t.rows, []string{m.Member, m.Server, connected, seconds(m.Lag), journalUse(&m.Journal), fmt.Sprint(m.Gaps)})
 	}

@@ -30,7 +30,7 @@ func TestPostgresTable(t *testing.T) {
 		t.Error(head)
 	}
 	want := "backend1: failing for 3m: connect to db.example.com:5432: no route"
-	if !strings.HasPrefix(below, want) || !strings.HasSuffix(below, "the end\n\nbackend2: unknown: it does not answer\n\nbackend4: the journal fails for 1h00m: no space left\n") {
+	if !strings.HasPrefix(below, want) || !strings.HasSuffix(below, "the end\n\nbackend2: unknown: it does not answer\n\nbackend4: the journal fails for 1h: no space left\n") {
 		t.Error(below)
 	}
 }

@@ -119,7 +119,7 @@ func (r *replay) add(l *client.ReplayLine) error {
 func replayText(p *client.ReplayProgress, took time.Duration) string {
 	text := fmt.Sprintf("%d events read (%.0f/s), %d selected, %d deliveries", p.Read, float64(p.Read)/took.Seconds(), p.Selected, p.Delivered)
 	if done := float64(p.At.Sub(p.Since)) / float64(p.Until.Sub(p.Since)); done > 0 {
-		text += fmt.Sprintf(", %.0f %% of the time, about %s left", 100*done, age(time.Duration(float64(took)*(1-done)/done)))
+		text += fmt.Sprintf(", %.0f %% of the time, about %s left", 100*done, span(time.Duration(float64(took)*(1-done)/done)))
 	}
 	return text
 }

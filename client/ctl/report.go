@@ -425,8 +425,8 @@ func (h *history) show(s *invocation) error {
 	from, to := h.begin.Local().Format("2006-01-02 15:04"), h.end.Local().Format("2006-01-02 15:04")
 	fmt.Fprintf(s.out, "%s%*s\n\n", from, bandWidth-len(from), to)
 	t := &table{columns: []column{
-		{title: "Time"}, {title: "Lasted", right: true}, {title: "State"}, {title: "Status", right: true, color: statusColor},
-		{title: "Silenced"}, {title: "Output"},
+		{title: "Time"}, {title: "Lasted", right: true}, {title: "State"}, {title: "Status", keep: true, color: wordColor},
+		{title: "Silenced"}, {title: "Output", text: true},
 	}}
 	until, notes := h.end, h.notes
 	for i := range h.changes {
@@ -446,7 +446,7 @@ func (h *history) show(s *invocation) error {
 }
 
 func changeRow(c *client.StateChange, at string, took time.Duration) []string {
-	state, status := c.State, fmt.Sprint(c.Status)
+	state, status := c.State, stateWord(c.Status)
 	switch {
 	case c.State == "deleted":
 		status = ""

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/internal/duration"
@@ -33,6 +34,9 @@ type settings struct {
 	insecure  bool
 	certFile  string
 	keyFile   string
+
+	wide bool               // tables have all columns, and lines of any length
+	path *jsonpath.JSONPath // the template of formatJSONPath
 
 	many bool     // the command sends many requests, so warnings of the server are printed with the request's path
 	told []string // warnings about files that are already printed
@@ -92,6 +96,9 @@ func resolve(cmd *cobra.Command) (*settings, error) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		s.format = v
+	}
+	if err := s.setOutput(cmd); err != nil {
+		return nil, err
 	}
 	for flag, field := range map[string]*string{
 		"api-url": &s.url, "api-key": &s.apiKey, "namespace": &s.namespace, "trusted-ca-file": &s.caFile,

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,13 +24,14 @@ var silencedKind = newKind(client.Silences, display[silenced]{
 	namespace: func(s *silenced) string { return s.Metadata.Namespace },
 	columns: []cellOf[silenced]{
 		{column{title: "Name"}, func(s *silenced) string { return s.Metadata.Name }},
-		{column{title: "Subscription"}, func(s *silenced) string { return s.Subscription }},
-		{column{title: "Check"}, func(s *silenced) string { return s.Check }},
-		{column{title: "Begin"}, func(s *silenced) string { return rfc3339(s.Begin) }},
-		{column{title: "Expiration"}, expiration},
-		{column{title: "ExpireOnResolve"}, func(s *silenced) string { return yesNo(s.ExpireOnResolve) }},
+		{column{title: "Kind", keep: true}, silenceKind},
+		{column{title: "Silences", text: true}, silencesWhat},
+		{column{title: "Ends", keep: true}, silenceEnd},
 		{column{title: "Creator"}, func(s *silenced) string { return s.Creator }},
-		{column{title: "Reason"}, func(s *silenced) string { return s.Reason }},
+		{column{title: "Reason", text: true}, func(s *silenced) string { return s.Reason }},
+		{column{title: "Begin", wide: true}, func(s *silenced) string { return rfc3339(s.Begin) }},
+		{column{title: "Expiration", wide: true}, expiration},
+		{column{title: "ExpireOnResolve", wide: true}, func(s *silenced) string { return yesNo(s.ExpireOnResolve) }},
 		{column{title: "Namespace"}, func(s *silenced) string { return s.Metadata.Namespace }},
 	},
 	title: func(s *silenced) string { return s.Metadata.Name },
@@ -67,6 +69,57 @@ var silencedKind = newKind(client.Silences, display[silenced]{
 	extra: []func(*kind) *cobra.Command{infoSilencedCommand, deleteSilencedCommand, createSilencedCommand,
 		updateSilencedCommand, previewSilencedCommand, purgeSilencedCommand},
 })
+
+// silenceKind tells acknowledgements apart from silences, and those that do not act yet.
+func silenceKind(s *silenced) string {
+	switch {
+	case s.Acknowledgement:
+		return "ack"
+	case s.Begin > time.Now().Unix():
+		return "planned"
+	}
+	return "silence"
+}
+
+// silencesWhat says which events a silence hits.
+func silencesWhat(s *silenced) string {
+	var parts []string
+	for _, part := range [...]struct{ what, value string }{{"check ", s.Check}, {"subscription ", s.Subscription}} {
+		if part.value != "" && part.value != "*" {
+			parts = append(parts, part.what+part.value)
+		}
+	}
+	for _, selector := range []string{s.LabelSelector, s.FieldSelector} {
+		if selector != "" {
+			parts = append(parts, selector)
+		}
+	}
+	text := strings.Join(parts, " && ")
+	if entity, ok := strings.CutPrefix(s.Subscription, "entity:"); ok && !s.Selects() {
+		text = strings.TrimSuffix(entity+"/"+cmp.Or(s.Check, "*"), "/")
+	}
+	if len(s.Windows)+len(s.Calendars) > 0 {
+		text += ", at times"
+	}
+	return text
+}
+
+// silenceEnd says when a silence ends, or begins if it does not act yet.
+func silenceEnd(s *silenced) string {
+	text := "never"
+	switch {
+	case s.Begin > time.Now().Unix():
+		return "begins " + untilOrSince(s.Begin)
+	case s.ExpireAt > 0:
+		text = untilOrSince(s.ExpireAt)
+		if s.ExpireOnResolve {
+			text += ", or when it resolves"
+		}
+	case s.ExpireOnResolve:
+		text = "when it resolves"
+	}
+	return text
+}
 
 // expiration returns the seconds until a silence ends, or -1 if it has no end.
 func expiration(s *silenced) string {

@@ -136,9 +136,9 @@ func (s *invocation) showPreview(raw json.RawMessage) (shown, error) {
 		{"Counts Now", yesNo(p.Holds)}, {"Times", strings.Join(times, ", ")},
 	}}
 	t := &table{color: s.color, columns: []column{{title: "Entity"}, {title: "Check"},
-		{title: "Status", right: true, color: statusColor}, {title: "Silenced By"}}}
+		{title: "State", keep: true, color: wordColor}, {title: "Silenced By"}}}
 	for _, ev := range p.Listed {
-		t.rows = append(t.rows, []string{ev.Entity, ev.Check, number(ev.Status), comma(ev.Silenced)})
+		t.rows = append(t.rows, []string{ev.Entity, ev.Check, stateWord(ev.Status), comma(ev.Silenced)})
 	}
 	return both{info, t}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -27,6 +28,11 @@ type column struct {
 	title string
 	right bool                     // alignment
 	color func(cell string) string // nil = none
+	// text says that cells may be long, and are cut first where a line is too long. Only the first line of a cell is shown
+	// there.
+	text bool
+	keep bool // the column is not left out where a line is too long; the first one never is
+	wide bool // the column is only in wide tables
 }
 
 // table is laid out like sensuctl's: a centred title over each column, a rule, and cells of one or more lines.
@@ -36,10 +42,12 @@ type table struct {
 	color   bool
 	widths  []int
 	cut     int // the longest line; 0 = any
+	hidden  []string
 }
 
 // write lays out and writes the table.
 func (t *table) write(w *bufio.Writer) {
+	t.firstLines()
 	t.measure()
 	t.fit()
 	titles := make([]string, len(t.columns))
@@ -55,7 +63,7 @@ func (t *table) write(w *bufio.Writer) {
 	}
 	rule[0] = "─" + rule[0]
 	rule[len(rule)-1] += "─"
-	w.WriteString(strings.Join(rule, " ") + "\n")
+	w.WriteString(cutRule(strings.Join(rule, " "), t.cut) + "\n")
 
 	for _, row := range t.rows {
 		t.writeRow(w, row)
@@ -103,22 +111,124 @@ func (t *table) writeRow(w *bufio.Writer, row []string) {
 	}
 }
 
-// fit shortens the last columns so that lines are at most cut wide.
+// firstLines leaves the first line of long texts, if lines have a bound.
+func (t *table) firstLines() {
+	for i, c := range t.columns {
+		if !c.text || t.cut == 0 {
+			continue
+		}
+		for _, row := range t.rows {
+			if first, _, more := strings.Cut(strings.TrimSpace(row[i]), "\n"); more {
+				row[i] = strings.TrimSpace(first) + " …"
+			}
+		}
+	}
+}
+
+const (
+	indent, gap = 2, 3 // cells before a line and between columns
+	// leastText is how narrow columns of text become before others are left out, and leastOther how narrow those become if
+	// nothing else helps.
+	leastText, leastOther = 20, 8
+)
+
+// over returns by how many cells lines are too long.
+func (t *table) over() int {
+	total := indent + gap*(len(t.widths)-1)
+	for _, n := range t.widths {
+		total += n
+	}
+	return total - t.cut
+}
+
+// fit makes lines at most cut wide: it narrows texts, leaves out columns from the right, gives texts the room that this
+// left, and in the end cuts what is widest.
 func (t *table) fit() {
-	if t.cut == 0 {
+	if t.cut == 0 || t.over() <= 0 {
 		return
 	}
-	total := 0
-	for i, n := range t.widths {
-		room := max(0, t.cut-total-2)
-		t.widths[i] = min(n, room)
-		total += t.widths[i] + 3
+	natural := slices.Clone(t.widths)
+	t.shrink(leastText, func(c column) bool { return c.text })
+	for i := len(t.columns) - 1; i > 0 && t.over() > 0; i-- {
+		if t.columns[i].keep || t.columns[i].text {
+			continue
+		}
+		natural = slices.Delete(natural, i, i+1)
+		t.leaveOut(i)
 	}
+	for i, c := range t.columns {
+		if c.text && t.over() < 0 {
+			t.widths[i] = min(natural[i], t.widths[i]-t.over())
+		}
+	}
+	t.shrink(leastOther, func(column) bool { return true })
+	t.shrink(1, func(column) bool { return true })
 	for _, row := range t.rows {
 		for i := range row {
 			row[i] = cut(row[i], max(1, t.widths[i]))
 		}
 	}
+}
+
+// shrink narrows the widest of some columns, again and again, until lines are short enough or all have the least width.
+func (t *table) shrink(least int, of func(column) bool) {
+	for t.over() > 0 {
+		widest := -1
+		for i, c := range t.columns {
+			if of(c) && t.widths[i] > least && (widest < 0 || t.widths[i] > t.widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return
+		}
+		t.widths[widest]--
+	}
+}
+
+// leaveOut removes a column.
+func (t *table) leaveOut(i int) {
+	t.hidden = append(t.hidden, t.columns[i].title)
+	t.columns = slices.Delete(slices.Clone(t.columns), i, i+1)
+	t.widths = slices.Delete(t.widths, i, i+1)
+	for r := range t.rows {
+		t.rows[r] = slices.Delete(t.rows[r], i, i+1)
+	}
+}
+
+// narrowed returns the table without the columns that only wide tables have.
+func (t *table) narrowed() *table {
+	for i := len(t.columns) - 1; i >= 0; i-- {
+		if t.columns[i].wide {
+			t.columns = slices.Delete(slices.Clone(t.columns), i, i+1)
+			for r := range t.rows {
+				t.rows[r] = slices.Delete(t.rows[r], i, i+1)
+			}
+		}
+	}
+	return t
+}
+
+// print writes a table as the command's output: in the terminal's width, unless it is to be wide.
+func (s *invocation) print(w *bufio.Writer, t *table) {
+	t.color = s.color
+	if !s.wide {
+		t.narrowed()
+		t.cut = s.width
+	}
+	t.write(w)
+	if len(t.hidden) > 0 {
+		slices.Reverse(t.hidden)
+		fmt.Fprintln(w, cut("  -o wide also shows: "+strings.Join(t.hidden, ", "), t.cut))
+	}
+}
+
+// cutRule cuts a rule to the width of lines.
+func cutRule(rule string, width int) string {
+	if width == 0 || displayWidth(rule) <= width {
+		return rule
+	}
+	return string([]rune(rule)[:width])
 }
 
 func writeLine(w *bufio.Writer, cells []string) {
@@ -155,9 +265,8 @@ func (b *infoBlock) write(w io.Writer, color bool) error {
 func (b *infoBlock) show(s *invocation) error { return b.write(s.out, s.color) }
 
 func (t *table) show(s *invocation) error {
-	t.color = s.color
 	w := bufio.NewWriter(s.out)
-	t.write(w)
+	s.print(w, t)
 	return w.Flush()
 }
 

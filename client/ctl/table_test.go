@@ -4,24 +4,25 @@ import (
 	"bufio"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestTableColors(t *testing.T) {
 	var out strings.Builder
 	w := bufio.NewWriter(&out)
 	tab := &table{
-		columns: []column{{title: "N"}, {title: "Status", right: true, color: statusColor}},
-		rows:    [][]string{{"a", "0"}, {"b", "1"}, {"c", "2"}, {"d", "3"}, {"e\nf", ""}},
+		columns: []column{{title: "N"}, {title: "Status", right: true, color: wordColor}},
+		rows:    [][]string{{"a", "OK"}, {"b", "WARNING"}, {"c", "CRITICAL"}, {"d", "UNKNOWN (7)"}, {"e\nf", ""}},
 		color:   true,
 	}
 	tab.write(w)
 	w.Flush()
-	want := "  \x1b[1mN\x1b[0m   \x1b[1mStatus\x1b[0m\n" +
-		"──── ─────────\n" +
-		"  a   \x1b[32m     0\x1b[0m\n" +
-		"  b   \x1b[33m     1\x1b[0m\n" +
-		"  c   \x1b[31m     2\x1b[0m\n" +
-		"  d   \x1b[35m     3\x1b[0m\n" +
+	want := "  \x1b[1mN\x1b[0m   \x1b[1m  Status   \x1b[0m\n" +
+		"──── ──────────────\n" +
+		"  a   \x1b[32m         OK\x1b[0m\n" +
+		"  b   \x1b[33m    WARNING\x1b[0m\n" +
+		"  c   \x1b[31m   CRITICAL\x1b[0m\n" +
+		"  d   \x1b[35mUNKNOWN (7)\x1b[0m\n" +
 		"  e\n" +
 		"  f\n"
 	if out.String() != want {
@@ -64,4 +65,54 @@ func TestUnescapeHTML(t *testing.T) {
 	f(`"\u0027\n\""`, `"\u0027\n\""`)
 	f(`\`, `\`)
 	f(`\u002`, `\u002`)
+}
+
+// TestTableFits: lines are never longer than the terminal, texts give way first, and columns are left out from the right.
+func TestTableFits(t *testing.T) {
+	table := func() *table {
+		return &table{
+			columns: []column{{title: "Entity"}, {title: "Check", keep: true}, {title: "Output", text: true}, {title: "State", keep: true},
+				{title: "Silenced"}, {title: "Age", right: true}},
+			rows: [][]string{
+				{"srv1.berlin.example.org", "check-disk-usage", "CRITICAL: /var is 97% full, /home is 91% full\nand more", "CRITICAL", "false", "5m45s"},
+				{"東京", "ping", "ok", "OK", "true", "3d"},
+			},
+		}
+	}
+	for width, want := range map[int]string{
+		0:   "srv1.berlin.example.org   check-disk-usage   CRITICAL: /var is 97% full, /home is 91% full   CRITICAL   false      5m45s",
+		200: "srv1.berlin.example.org   check-disk-usage   CRITICAL: /var is 97% full, /home is 91% full …   CRITICAL   false      5m45s",
+		120: "srv1.berlin.example.org   check-disk-usage   CRITICAL: /var is 97% full, /home is 91% f…   CRITICAL   false      5m45s",
+		80:  "srv1.berlin.example.org   check-disk-usage   CRITICAL: /var is 97%…   CRITICAL",
+		60:  "srv1.berlin.…   check-disk-us…   CRITICAL: /va…   CRITICAL",
+		20:  "s…   c…   C…   CR…",
+		10:  "…   …   …   …",
+	} {
+		var out strings.Builder
+		w := bufio.NewWriter(&out)
+		tab := table()
+		tab.cut = width
+		tab.write(w)
+		w.Flush()
+		if !strings.Contains(out.String(), "  "+want+"\n") {
+			t.Errorf("width %d: got\n%s\nwant the line\n  %s", width, out.String(), want)
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := displayWidth(strings.TrimSuffix(line, "\n")); width > 14 && n > width {
+				t.Errorf("width %d: a line has %d cells: %s", width, n, line)
+			}
+		}
+	}
+}
+
+func TestSpan(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0s", 0: "0s", 59 * time.Second: "59s", 5*time.Minute + 45*time.Second: "5m45s", 5 * time.Minute: "5m",
+		45*time.Minute + time.Second: "45m", 3*time.Hour + 7*time.Minute: "3h7m", 30 * time.Hour: "1d6h", 12*24*time.Hour + 4*time.Hour: "12d",
+		400 * 24 * time.Hour: "1y35d",
+	} {
+		if got := span(d); got != want {
+			t.Errorf("%v: %q, want %q", d, got, want)
+		}
+	}
 }

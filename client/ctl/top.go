@@ -189,9 +189,16 @@ func failingOf(e *event) failing {
 // text returns how long the check has failed.
 func (f failing) text(now time.Time) string {
 	if f.atLeast {
-		return ">" + lasting(now, f.begun)
+		return ">" + f.span(now)
 	}
-	return lasting(now, f.begun)
+	return f.span(now)
+}
+
+func (f failing) span(now time.Time) string {
+	if f.begun <= 0 {
+		return ""
+	}
+	return span(now.Sub(time.Unix(f.begun, 0)))
 }
 
 func (t *top) once(ctx context.Context) error {
@@ -324,8 +331,8 @@ func (t *top) view(now look, width, height int) []string {
 		lines = append(lines, paint(t.color, red, cut("Error: "+printable(now.err.Error()), width)))
 	}
 	tab := &table{
-		columns: []column{{title: "Status", color: statusColor}, {title: "For", right: true}, {title: "Entity"},
-			{title: "Check"}, {title: "Silenced"}, {title: "Output"}},
+		columns: []column{{title: "State", color: wordColor}, {title: "For", right: true, keep: true}, {title: "Entity", keep: true},
+			{title: "Check", keep: true}, {title: "Silenced"}, {title: "Output", text: true}},
 		color: t.color,
 	}
 	if t.namespace == "" {
@@ -343,8 +350,8 @@ func (t *top) view(now look, width, height int) []string {
 		}
 		output, _, _ := strings.Cut(strings.TrimSpace(ev.Check.Output), "\n")
 		row := []string{
-			number(ev.Check.Status), failingOf(ev).text(now.at), eventEntity(ev).Metadata.Name, ev.Check.Metadata.Name,
-			yesNo(ev.Check.IsSilenced), cut(printable(output), 60),
+			stateWord(ev.Check.Status), failingOf(ev).text(now.at), eventEntity(ev).Metadata.Name, ev.Check.Metadata.Name,
+			yesNo(ev.Check.IsSilenced), printable(output),
 		}
 		if t.namespace == "" {
 			row = append(row, eventEntity(ev).Metadata.Namespace)
@@ -459,23 +466,6 @@ func sumMetrics(text []byte) map[string]float64 {
 		}
 	}
 	return out
-}
-
-// lasting returns the time since begun, in one unit.
-func lasting(now time.Time, begun int64) string {
-	if begun <= 0 {
-		return ""
-	}
-	d := now.Sub(time.Unix(begun, 0))
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", max(0, int(d.Seconds())))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
 // cut shortens a text to n cells of the terminal; 0 means no limit.

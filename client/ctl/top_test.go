@@ -31,10 +31,10 @@ func TestFor(t *testing.T) {
 		}, "9m"},
 		"it passed before the history": {resource.Check{
 			History: results(21, failed), LastOK: now - 30*hour - minute, Occurrences: 1800,
-		}, "30h"},
+		}, "1d6h"},
 		"cron, and it passed before the history": {resource.Check{
 			History: results(21, failed), LastOK: now - 30*hour, Cron: "* * * * *", Occurrences: 1800,
-		}, "30h"},
+		}, "1d6h"},
 		"never passed, from the first result on":     {resource.Check{History: results(5, failed), Occurrences: 5}, "4m"},
 		"never passed, and the history is too short": {resource.Check{History: results(21, failed), Occurrences: 3*60 + 1}, ">3h"},
 		"never passed, and the status changed":       {resource.Check{History: results(21, failed), Occurrences: 2}, ">20m"},

@@ -260,7 +260,7 @@ func TestWhyNot(t *testing.T) {
 		}
 	})
 	t.Run("dead letters", func(t *testing.T) {
-		out := o.asks(t, `broken +web1 +failed +2 +1 `, "deadletter", "list")
+		out := o.asks(t, `broken +web1 +failed +CRITICAL +1 `, "deadletter", "list")
 		id := ""
 		for _, line := range strings.Split(out, "\n") {
 			if strings.Contains(line, " web1 ") {

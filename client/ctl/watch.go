@@ -28,7 +28,8 @@ type watcher struct {
 	*invocation
 	kind  *kind
 	match *selector.Selector
-	table *table // of the events before the first sync; later lines use its widths
+	table *table   // of the events before the first sync; later lines use its widths
+	all   []column // of the rows; the table may have fewer
 	lines *bufio.Writer
 
 	opts     client.StreamOptions
@@ -70,9 +71,11 @@ func watchEvents(ctx context.Context, s *invocation, k *kind, namespace string, 
 	if w.table, err = s.newTable(k, nil, namespace == ""); err != nil {
 		return err
 	}
+	w.all = w.table.columns
+	w.table.rows = w.chosen(nil)
 	pause := firstPause
 	// Lines only align if columns are wide enough from the start.
-	w.table.widths = slices.Concat([]int{12, 12, 24, 6, 8, 29, 36}, make([]int, 1))[:len(w.table.columns)]
+	w.table.widths = slices.Concat([]int{12, 12, 24, 8, 6, 8, 4}, make([]int, 4))[:len(w.table.columns)]
 	for {
 		w.pass++
 		w.received = false
@@ -192,6 +195,16 @@ func (w *watcher) sync() error {
 	return nil
 }
 
+// chosen returns rows without the cells of columns that only wide tables have.
+func (w *watcher) chosen(rows [][]string) [][]string {
+	t := &table{columns: w.all, rows: rows}
+	if !w.wide {
+		t.narrowed()
+	}
+	w.table.columns = t.columns
+	return t.rows
+}
+
 func (w *watcher) show(raw json.RawMessage) error {
 	switch w.format {
 	case formatJSON:
@@ -212,7 +225,7 @@ func (w *watcher) show(raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	row := rows[0][:len(w.table.columns)]
+	row := w.chosen([][]string{rows[0][:len(w.all)]})[0]
 	if !w.synced {
 		w.table.rows = append(w.table.rows, row)
 		return nil
@@ -248,12 +261,12 @@ func (w *watcher) showDeleted(key eventKey) error {
 		_, err := fmt.Fprintf(w.lines, "---\ndeleted: true\nnamespace: %q\nentity: %q\ncheck: %q\n", key.namespace, key.entity, key.check)
 		return err
 	}
-	row := make([]string, len(w.table.columns))
+	row := make([]string, len(w.all))
 	row[0], row[1], row[2] = key.entity, key.check, "(deleted)"
 	if len(row) > len(w.kind.columns) {
 		row[len(row)-1] = key.namespace
 	}
-	w.table.writeRow(w.lines, row)
+	w.table.writeRow(w.lines, w.chosen([][]string{row})[0])
 	return nil
 }
 

@@ -79,17 +79,17 @@ func TestWatch(t *testing.T) {
 	api := newFakeAPI(t, nil)
 	api.putEvent("default", "srv1", "disk", 2, "full\nvery full\n")
 	w := watch(t, api)
-	w.next("Entity", "Check", "Output", "Status", "Silenced", "Timestamp", "UUID")
+	w.next("Entity", "Check", "Output", "State", "For", "Silenced", "Age")
 	w.next("─────")
-	w.next("srv1", "disk", "full", "2", "false", "2026-11-21 04:58:39 +0000 UTC", "3c3cbb4c")
+	w.next("srv1", "disk", "full", "CRITICAL", "false")
 	w.next("very full")
 	w.next("")
 
 	<-api.opened
 	api.putEvent("default", "srv1", "disk", 0, "\nfree again\nwith details\n")
-	w.next("srv1", "disk", "free again", "0")
+	w.next("srv1", "disk", "free again", "OK")
 	api.putEvent("default", "srv2", "ping", 1, "slow")
-	w.next("srv2", "ping", "slow", "1")
+	w.next("srv2", "ping", "slow", "WARNING")
 	api.deleteEvent("default", "srv1", "unknown")
 	api.deleteEvent("default", "srv1", "disk")
 	w.next("srv1", "disk", "(deleted)")
@@ -122,8 +122,8 @@ func TestWatchReconnects(t *testing.T) {
 	if !w.errs.Scan() || w.errs.Text() != "live stream interrupted: read live stream: unexpected EOF; trying again in 1s" {
 		t.Errorf("message %q", w.errs.Text())
 	}
-	w.next("changes", "y", "2", "default")
-	w.next("comes", "x", "0", "dev")
+	w.next("changes", "y", "CRITICAL", "default")
+	w.next("comes", "x", "OK", "dev")
 	w.next("goes", "(deleted)", "default")
 	w.stop()
 }

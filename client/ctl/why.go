@@ -404,20 +404,7 @@ func (p *tracePrinter) write(limit int) {
 	}
 }
 
-func (p *tracePrinter) ago(millis int64) string { return age(p.now.Sub(time.UnixMilli(millis))) }
-
-// age returns how long ago something was; the clocks of this host and of the server may differ a little.
-func age(d time.Duration) string {
-	switch d = max(d, 0); {
-	case d < time.Minute:
-		return fmt.Sprint(d.Truncate(time.Second))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
-}
+func (p *tracePrinter) ago(millis int64) string { return span(p.now.Sub(time.UnixMilli(millis))) }
 
 func (p *tracePrinter) deliveries(deliveries []client.Delivery) {
 	for i := range deliveries {
