@@ -154,6 +154,9 @@ type Options struct {
 	Health func(context.Context) Health
 	// Metrics is the store of metrics. Default: none.
 	Metrics StoredMetrics
+	// Schedule says when checks run, and Agents which agents are connected. Default: the API has no paths for that.
+	Schedule Schedule
+	Agents   Agents
 	// OnCall says who is on call. Default: the API's own.
 	OnCall *oncall.Directory
 	// Links reads the links that acknowledge. Default: the API has no path for them.

@@ -169,7 +169,8 @@ func newServer(t testing.TB, change func(*Options)) *server {
 		t.Fatal(err)
 	}
 	opts := Options{Config: store, State: events, Intake: s.intake, Auth: s.users, Version: "1.2.3", Now: s.clock, Audit: trail,
-		Reports:     events.Histories(),
+		Reports:  events.Histories(),
+		Schedule: idle{}, Agents: idle{},
 		Escalations: func(string, int) ([]resource.Escalation, bool, error) { return nil, false, nil },
 		Links: oncall.NewLinks("https://lapwing.example", func(ctx context.Context) ([]byte, error) {
 			return store.Secret(ctx, "acknowledge", 32)
@@ -205,6 +206,18 @@ func entityChanges(store *config.Store) func(func(namespace, name string)) func(
 		})
 	}
 }
+
+// idle is a schedule without runs, and no agents.
+type idle struct{}
+
+func (idle) Upcoming(c *resource.CheckConfig, _ time.Time, _ int) resource.CheckRuns {
+	return resource.CheckRuns{Namespace: c.Metadata.Namespace, Check: c.Metadata.Name, Runs: []int64{}}
+}
+func (idle) ClosedNow(*resource.CheckConfig, time.Time) string { return "" }
+func (idle) ProxyNames(*resource.CheckConfig) ([]string, bool) { return nil, true }
+func (idle) AgentsOf(string, []string) []string                { return nil }
+func (idle) IsConnected(resource.Name) bool                    { return false }
+func (idle) Counts(string) map[string]int                      { return nil }
 
 type quiet struct{}
 

@@ -41,6 +41,7 @@ func (a *API) serveChecks() {
 	a.route(item+"/hooks/{type}/hook/{hook}", who, methods{http.MethodDelete: c.removeHook})
 	a.route(item+"/execute", who, methods{http.MethodPost: c.execute})
 	c.serveLateness()
+	c.serveRuns()
 	c.serveQueue()
 }
 

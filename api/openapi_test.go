@@ -176,6 +176,15 @@ var described = map[string]operation{
 		summary: "Who is on call in all rotas; - is all namespaces", query: []string{"since", "until"}, status: 200, answer: []resource.OnCall{}},
 	"GET " + ours + "namespaces/{namespace}/escalations": {
 		summary: "The escalations that are going on; - is all namespaces", status: 200, answer: resource.EscalationList{}},
+	"GET " + ours + "namespaces/{namespace}/checks/{name}/next": {
+		summary: "When a check runs next", query: []string{"count"}, status: 200, answer: resource.CheckRuns{}},
+	"GET " + ours + "namespaces/{namespace}/checks/{name}/targets": {
+		summary: "Which agents would run a check now, and whether that of one entity would", query: []string{"entity"}, status: 200,
+		answer: resource.CheckTargets{}},
+	"GET " + ours + "namespaces/{namespace}/subscriptions": {
+		summary: "The subscriptions of a namespace", status: 200, answer: []resource.SubscriptionCount{}},
+	"GET " + ours + "namespaces/{namespace}/subscriptions/{name}": {
+		summary: "A subscription, with the names of what has it", status: 200, answer: resource.Subscription{}},
 	"GET " + ours + "acknowledge/{token}": {
 		summary: "The page of a link that acknowledges an incident; the token is the right", status: 200, answer: text("text/html; charset=utf-8")},
 	"POST " + ours + "acknowledge/{token}": {
@@ -349,6 +358,7 @@ var parameters = map[string]object{
 		"schema": object{"type": "string"}},
 	"member":    {"description": "Name or id of a backend; default the one that is asked", "schema": object{"type": "string"}},
 	"handler":   {"description": "Name of a handler", "schema": object{"type": "string"}},
+	"count":     {"description": "How many; default 5, 100 at most", "schema": object{"type": "integer", "minimum": 1}},
 	"entity":    {"description": "Name of an entity", "schema": object{"type": "string"}},
 	"check":     {"description": "Name of a check", "schema": object{"type": "string"}},
 	"recipient": {"description": "A part of a recipient's name, in upper or lower case", "schema": object{"type": "string"}},

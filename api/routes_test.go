@@ -17,6 +17,7 @@ import (
 var publicPaths = map[string]bool{
 	"/auth": true, "/auth/test": true, "/auth/token": true, "/auth/logout": true, // to sign in
 	"/health": true, "/ready": true, "/version": true, "/metrics": true, // for load balancers and monitoring
+	"/api/lapwing/v1/acknowledge/{token}": true, // the token is the right
 	// For a browser without a token.
 	"/api/lapwing/v1/auth/providers":                   true,
 	"/api/enterprise/authentication/v2/oidc/authorize": true,
@@ -78,6 +79,10 @@ var asked = map[string]struct{ verb, resource string }{
 	"GET /api/lapwing/v1/namespaces/{namespace}/orphans":                            {"list", "events"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/queue":                              {"list", "checks"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/queue/{name}":                       {"get", "checks"},
+	"GET /api/lapwing/v1/namespaces/{namespace}/subscriptions":                      {"list", "entities"},
+	"GET /api/lapwing/v1/namespaces/{namespace}/subscriptions/{name}":               {"list", "entities"},
+	"GET /api/lapwing/v1/namespaces/{namespace}/oncall":                             {"list", "rotas"},
+	"GET /api/lapwing/v1/namespaces/{namespace}/escalations":                        {"list", "events"},
 	"DELETE /api/lapwing/v1/namespaces/{namespace}/orphans":                         {"delete", "events"},
 	"GET /api/lapwing/v1/postgres":                                                  {"get", "cluster"},
 	"GET /api/lapwing/v1/cluster":                                                   {"get", "cluster"},

@@ -70,6 +70,10 @@ var checkKind = newKind(client.Checks, display[check]{
 var checkFields = []flagField{
 	{flag: "command", short: "c", field: "command", required: true, usage: "command that the agents run"},
 	{flag: "cron", field: "cron", usage: "cron schedule, instead of --interval"},
+	{flag: "run-within", field: "calendars.run_within", kind: listField, unasked: true,
+		usage: "calendars at whose times alone the check runs, comma separated (not in Sensu)"},
+	{flag: "not-within", field: "calendars.not_within", kind: listField, unasked: true,
+		usage: "calendars at whose times the check does not run, comma separated (not in Sensu)"},
 	{flag: "depends-on", field: "depends_on", kind: listField, unasked: true,
 		usage: "dependencies of the check: check, entity/check or entity/, comma separated"},
 	{flag: "handlers", field: "handlers", kind: listField, usage: "handlers of the check's events, comma separated"},
@@ -103,7 +107,7 @@ func hooks(lists []resource.HookList) string {
 
 // checkCommands returns the commands that set and remove single fields, and a few others.
 func checkCommands() []func(*kind) *cobra.Command {
-	out := []func(*kind) *cobra.Command{executeCommand, setHooksCommand, removeHookCommand, setProxyRequestsCommand}
+	out := []func(*kind) *cobra.Command{nextRunsCommand, targetsCommand, executeCommand, setHooksCommand, removeHookCommand, setProxyRequestsCommand}
 	for _, field := range checkFields {
 		out = append(out, func(k *kind) *cobra.Command { return setFieldCommand(k, field) })
 	}

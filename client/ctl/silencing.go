@@ -20,7 +20,7 @@ import (
 type silencedExtras struct {
 	name, labelSelector, fieldSelector       string
 	cron, rrule, timeZone, duration, reminds string
-	remindHandlers                           []string
+	remindHandlers, calendars                []string
 	passResolve                              bool
 	labels                                   map[string]string
 }
@@ -36,6 +36,7 @@ func (e *silencedExtras) flags(cmd *cobra.Command) {
 		"starting at --begin (needs --duration)")
 	f.StringVar(&e.timeZone, "time-zone", "", "time zone of --cron and --rrule, for example Europe/Berlin (default UTC)")
 	f.StringVar(&e.duration, "duration", "", "duration of each time of --cron or --rrule, for example 2h")
+	f.StringSliceVar(&e.calendars, "calendars", nil, "silence only while one of these calendars is active, comma separated")
 	f.BoolVar(&e.passResolve, "pass-resolve", false, "let resolutions through to handlers")
 	f.StringVar(&e.reminds, "remind", "", "time before the end at which an event announces it, for example 10m")
 	f.StringSliceVar(&e.remindHandlers, "remind-handlers", nil, "handlers of that event (default "+resource.DefaultRemindHandler+")")
@@ -83,6 +84,9 @@ func (e *silencedExtras) write(body map[string]any) error {
 	}
 	if len(e.remindHandlers) > 0 {
 		body["remind_handlers"] = e.remindHandlers
+	}
+	if len(e.calendars) > 0 {
+		body["calendars"] = e.calendars
 	}
 	if e.passResolve {
 		body["pass_resolve"] = true

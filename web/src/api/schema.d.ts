@@ -1815,6 +1815,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/checks/{name}/next": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** When a check runs next */
+        get: operations["getLapwingV1NamespacesNamespaceChecksNameNext"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/checks/{name}/targets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Which agents would run a check now, and whether that of one entity would */
+        get: operations["getLapwingV1NamespacesNamespaceChecksNameTargets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/config/stream": {
         parameters: {
             query?: never;
@@ -2420,6 +2454,40 @@ export interface paths {
         put?: never;
         /** Delete silences of entities that are gone */
         post: operations["postLapwingV1NamespacesNamespaceSilencedPurge"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/subscriptions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The subscriptions of a namespace */
+        get: operations["getLapwingV1NamespacesNamespaceSubscriptions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/subscriptions/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A subscription, with the names of what has it */
+        get: operations["getLapwingV1NamespacesNamespaceSubscriptionsName"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -3095,6 +3163,51 @@ export interface components {
             /** @description Summary says in words what is wrong; "" if nothing is. */
             summary: string;
         };
+        /** @description CheckRuns says when a check runs next. */
+        CheckRuns: {
+            namespace: string;
+            check: string;
+            /** @description Problem says why the check never runs by itself; "" if it does. */
+            problem?: string;
+            /**
+             * Format: int64
+             * @description Every is the distance between runs in seconds; 0 for a cron, whose runs are at other distances.
+             */
+            every?: number;
+            /** @description Spread says that each lapwing agent has a moment of its own in each interval: Runs are those of other agents then. */
+            spread?: boolean;
+            /** @description Runs are the next runs, Unix seconds, and Pauses the times before the last of them without runs. */
+            runs: number[] | null;
+            pauses?: components["schemas"]["RunPause"][] | null;
+            /**
+             * Format: int64
+             * @description Searched is the Unix second up to which there are no more runs, if Runs has fewer than were asked for.
+             */
+            searched?: number;
+        };
+        /** @description CheckTarget says whether one entity's agent would run a check now, and why not. */
+        CheckTarget: {
+            name: string;
+            runs: boolean;
+            why: string[] | null;
+        };
+        /** @description CheckTargets says which agents would run a check now. */
+        CheckTargets: {
+            namespace: string;
+            check: string;
+            subscriptions: components["schemas"]["SubscriptionCount"][] | null;
+            /** @description Agents is how many connected agents have one of the subscriptions, and Names the first of them; Names is null if the user may not list entities. */
+            agents: number;
+            names: string[] | null;
+            /** @description RoundRobin says that one of the agents runs it at a time. */
+            round_robin?: boolean;
+            /** @description Proxies is how many entities the proxy requests of the check match: each gets a run of its own. */
+            proxies?: number | null;
+            /** @description Now says why the check does not run now: it is not published, subdued, or outside of its calendars. */
+            now: string[] | null;
+            /** @description Entity is the answer about one entity, if one was asked for. */
+            entity?: components["schemas"]["CheckTarget"] | null;
+        };
         /** @description ClusterHeader says which backend answers. */
         ClusterHeader: {
             /** Format: uint64 */
@@ -3414,6 +3527,8 @@ export interface components {
             next?: number;
             /** @description Steps is how many steps were taken, of all rounds. */
             steps: number;
+            /** @description Held says why no step is due although steps are left: an acknowledgement or a silence. */
+            held?: string;
             /** @description Notified are the contacts, or handlers without one, that got the incident. */
             notified: string[] | null;
         };
@@ -4706,6 +4821,21 @@ export interface components {
             /** @description LabelSelector is lapwing's own: it limits the rule to objects whose labels match. */
             label_selector?: string;
         };
+        /** @description RunPause is a time in which a check does not run. */
+        RunPause: {
+            /**
+             * Format: int64
+             * @description Unix seconds, of the first run that is left out
+             */
+            from: number;
+            /**
+             * Format: int64
+             * @description Unix seconds, of the next run; 0 if it was not found
+             */
+            until: number;
+            /** @description subdued, or calendars */
+            why: string;
+        };
         /** @description Secret maps an environment variable (Name) to a Secret resource (Secret). */
         Secret: {
             name?: string;
@@ -4993,6 +5123,30 @@ export interface components {
         Subject: {
             type?: string;
             name?: string;
+        };
+        /** @description Subscription is a subscription with the names of what has it, at most MaxSubscriptionNames of each. */
+        Subscription: {
+            name: string;
+            /** @description connected ones */
+            agents: number;
+            /** @description defined ones */
+            entities: number;
+            /** @description that name it */
+            checks: number;
+            check_names: string[] | null;
+            agent_names: string[] | null;
+            /** @description of entities without a connected agent */
+            entity_names: string[] | null;
+        };
+        /** @description SubscriptionCount says what has a subscription. */
+        SubscriptionCount: {
+            name: string;
+            /** @description connected ones */
+            agents: number;
+            /** @description defined ones */
+            entities: number;
+            /** @description that name it */
+            checks: number;
         };
         /** @description System describes an agent's host. */
         System: {
@@ -13354,6 +13508,80 @@ export interface operations {
             };
         };
     };
+    getLapwingV1NamespacesNamespaceChecksNameNext: {
+        parameters: {
+            query?: {
+                /** @description How many; default 5, 100 at most */
+                count?: number;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CheckRuns"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceChecksNameTargets: {
+        parameters: {
+            query?: {
+                /** @description Name of an entity */
+                entity?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CheckTargets"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     getLapwingV1NamespacesNamespaceConfigStream: {
         parameters: {
             query?: {
@@ -15660,6 +15888,72 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["PurgeReport"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceSubscriptions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SubscriptionCount"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceSubscriptionsName: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Subscription"];
                 };
             };
             /** @description Why not */

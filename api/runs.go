@@ -1,0 +1,242 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// Schedule knows when checks run. *schedule.Scheduler implements it.
+type Schedule interface {
+	Upcoming(c *resource.CheckConfig, from time.Time, n int) resource.CheckRuns
+	ClosedNow(c *resource.CheckConfig, at time.Time) string
+	ProxyNames(c *resource.CheckConfig) (names []string, known bool)
+}
+
+// Agents knows which agents are connected to any member. *queue.Presence implements it.
+type Agents interface {
+	AgentsOf(namespace string, subscriptions []string) []string
+	IsConnected(agent resource.Name) bool
+	Counts(namespace string) map[string]int
+}
+
+const (
+	// usualRuns is how many runs an answer has if the request does not say, and mostRuns the bound.
+	usualRuns, mostRuns = 5, 100
+)
+
+// serveRuns adds when checks run, and at which agents. Sensu has no such paths, so they are lapwing's own.
+func (c *checks) serveRuns() {
+	item := access{resource: c.String(), name: namePath, labels: true}
+	collection := ours + "namespaces/{namespace}/checks/{name}"
+	if c.api.opts.Schedule == nil || c.api.opts.Agents == nil {
+		return
+	}
+	c.api.route(collection+"/next", item, methods{http.MethodGet: c.next})
+	c.api.route(collection+"/targets", item, methods{http.MethodGet: c.targets})
+	entities := access{resource: "entities", list: true}
+	c.api.route(ours+"namespaces/{namespace}/subscriptions", entities, methods{http.MethodGet: c.api.listSubscriptions})
+	c.api.route(ours+"namespaces/{namespace}/subscriptions/{name}", entities, methods{http.MethodGet: c.api.getSubscription})
+}
+
+func (c *checks) next(w *response, r *request) error {
+	check, err := c.find(r.act)
+	if err != nil {
+		return err
+	}
+	n := usualRuns
+	if text := r.URL.Query().Get("count"); text != "" {
+		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > mostRuns {
+			return invalid("count must be a number from 1 to %d", mostRuns)
+		}
+	}
+	return w.object(c.api.opts.Schedule.Upcoming(check, c.api.opts.Now(), n))
+}
+
+func (c *checks) targets(w *response, r *request) error {
+	check, err := c.find(r.act)
+	if err != nil {
+		return err
+	}
+	a, namespace := c.api, check.Metadata.Namespace
+	out := resource.CheckTargets{Namespace: namespace, Check: check.Metadata.Name, RoundRobin: check.RoundRobin,
+		Subscriptions: []resource.SubscriptionCount{}, Now: []string{}}
+	for _, name := range check.Subscriptions {
+		out.Subscriptions = append(out.Subscriptions, resource.SubscriptionCount{
+			Name: name, Agents: len(a.opts.Agents.AgentsOf(namespace, []string{name})), Entities: len(a.entitiesWith(namespace, name)),
+			Checks: len(a.checksWith(namespace, name)),
+		})
+	}
+	agents := a.opts.Agents.AgentsOf(namespace, check.Subscriptions)
+	out.Agents = len(agents)
+	if a.opts.Auth.Permit(r.user, auth.Attributes{Verb: "list", Resource: "entities", Namespace: namespace}).Whole() {
+		out.Names = agents[:min(len(agents), resource.MaxSubscriptionNames)]
+	}
+	proxies, known := []string(nil), true
+	if check.ProxyRequests != nil {
+		if proxies, known = a.opts.Schedule.ProxyNames(check); known {
+			n := len(proxies)
+			out.Proxies = &n
+		}
+	}
+	if !check.Publish {
+		out.Now = append(out.Now, "publish is false: it runs only when it is asked to")
+	}
+	if check.Interval == 0 && check.Cron == "" {
+		out.Now = append(out.Now, "it has neither an interval nor a cron")
+	}
+	if closed := a.opts.Schedule.ClosedNow(check, a.opts.Now()); closed != "" {
+		out.Now = append(out.Now, closed)
+	}
+	if len(agents) == 0 {
+		out.Now = append(out.Now, "no connected agent has one of its subscriptions: "+strings.Join(check.Subscriptions, ", "))
+	}
+	if check.ProxyRequests != nil && known && len(proxies) == 0 {
+		out.Now = append(out.Now, "no entity matches its proxy requests")
+	}
+	if name := r.URL.Query().Get("entity"); name != "" {
+		if out.Names == nil {
+			return errDenied
+		}
+		if out.Entity, err = a.target(check, name, agents, proxies, len(out.Now) == 0); err != nil {
+			return err
+		}
+	}
+	return w.object(&out)
+}
+
+// target says whether one entity's agent would run a check now, or the check would run for the entity. on says that the
+// check runs now at all.
+func (a *API) target(check *resource.CheckConfig, name string, agents, proxies []string, on bool) (*resource.CheckTarget, error) {
+	namespace := check.Metadata.Namespace
+	e, ok := config.Get(a.opts.Config.Snapshot(), config.Entities, namespace, name)
+	if !ok {
+		return nil, &apiError{status: http.StatusNotFound, code: codeNotFound, message: fmt.Sprintf("there is no entity %s", name)}
+	}
+	t := &resource.CheckTarget{Name: name, Why: []string{}}
+	says := func(format string, args ...any) { t.Why = append(t.Why, fmt.Sprintf(format, args...)) }
+	isAgent := slices.Contains(agents, name)
+	switch {
+	case check.ProxyEntityName == name:
+		says("the results of the check are those of this entity: an agent with its subscriptions runs it")
+		t.Runs = on
+		return t, nil
+	case slices.Contains(proxies, name):
+		says("its proxy requests match the entity: an agent with its subscriptions runs it for the entity")
+		t.Runs = on
+		return t, nil
+	case isAgent && check.RoundRobin:
+		says("it is one of %d agents that take turns", len(agents))
+		t.Runs = on
+		return t, nil
+	case isAgent:
+		t.Runs = on
+		return t, nil
+	}
+	if check.ProxyRequests != nil {
+		says("the proxy requests of the check do not match it: %s", strings.Join(check.ProxyRequests.EntityAttributes, " && "))
+	}
+	if e.EntityClass != resource.EntityAgentClass {
+		says("it is a %s entity: it has no agent that could run the check", e.EntityClass)
+		return t, nil
+	}
+	common := slices.ContainsFunc(e.Subscriptions, func(s string) bool { return slices.Contains(check.Subscriptions, s) })
+	if !common {
+		says("it has none of the check's subscriptions: it has %s, the check %s", orNone(e.Subscriptions), orNone(check.Subscriptions))
+	}
+	if !a.opts.Agents.IsConnected(resource.Name{Namespace: namespace, Name: name}) {
+		says("its agent is not connected")
+	}
+	return t, nil
+}
+
+func orNone(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+func (a *API) entitiesWith(namespace, subscription string) (names []string) {
+	for e := range config.List(a.opts.Config.Snapshot(), config.Entities, namespace) {
+		if slices.Contains(e.Subscriptions, subscription) {
+			names = append(names, e.Metadata.Name)
+		}
+	}
+	return names
+}
+
+func (a *API) checksWith(namespace, subscription string) (names []string) {
+	for c := range config.List(a.opts.Config.Snapshot(), config.Checks, namespace) {
+		if slices.Contains(c.Subscriptions, subscription) {
+			names = append(names, c.Metadata.Name)
+		}
+	}
+	return names
+}
+
+// listSubscriptions lists the subscriptions of a namespace, but for those of one entity that no check names.
+func (a *API) listSubscriptions(w *response, r *request) error {
+	namespace, sn := r.PathValue("namespace"), a.opts.Config.Snapshot()
+	all := map[string]*resource.SubscriptionCount{}
+	of := func(name string) *resource.SubscriptionCount {
+		if all[name] == nil {
+			all[name] = &resource.SubscriptionCount{Name: name}
+		}
+		return all[name]
+	}
+	for c := range config.List(sn, config.Checks, namespace) {
+		for _, name := range c.Subscriptions {
+			of(name).Checks++
+		}
+	}
+	for e := range config.List(sn, config.Entities, namespace) {
+		for _, name := range e.Subscriptions {
+			if all[name] != nil || name != resource.EntitySubscription(e.Metadata.Name) {
+				of(name).Entities++
+			}
+		}
+	}
+	for name, n := range a.opts.Agents.Counts(namespace) {
+		if all[name] != nil || !strings.HasPrefix(name, resource.EntitySubscription("")) {
+			of(name).Agents = n
+		}
+	}
+	list := make([]resource.SubscriptionCount, 0, len(all))
+	for _, one := range all {
+		if strings.HasPrefix(one.Name, resource.EntitySubscription("")) {
+			one.Agents = len(a.opts.Agents.AgentsOf(namespace, []string{one.Name}))
+		}
+		list = append(list, *one)
+	}
+	slices.SortFunc(list, func(a, b resource.SubscriptionCount) int { return strings.Compare(a.Name, b.Name) })
+	return w.object(list)
+}
+
+func (a *API) getSubscription(w *response, r *request) error {
+	namespace, name := r.PathValue("namespace"), r.PathValue("name")
+	checks, entities := a.checksWith(namespace, name), a.entitiesWith(namespace, name)
+	agents := a.opts.Agents.AgentsOf(namespace, []string{name})
+	if len(checks)+len(entities)+len(agents) == 0 {
+		return errNotFound
+	}
+	out := resource.Subscription{SubscriptionCount: resource.SubscriptionCount{
+		Name: name, Agents: len(agents), Entities: len(entities), Checks: len(checks),
+	}}
+	entities = slices.DeleteFunc(entities, func(e string) bool {
+		_, connected := slices.BinarySearch(agents, e)
+		return connected
+	})
+	first := func(names []string) []string {
+		return append([]string{}, names[:min(len(names), resource.MaxSubscriptionNames)]...)
+	}
+	out.CheckNames, out.AgentNames, out.EntityNames = first(checks), first(agents), first(entities)
+	return w.object(&out)
+}

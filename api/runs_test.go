@@ -1,0 +1,111 @@
+package api
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// fleet is the agents of a test, by subscription, and a schedule that is closed for a reason.
+type fleet struct {
+	idle
+	agents  map[string][]string
+	closed  string
+	proxies []string
+}
+
+func (f *fleet) AgentsOf(_ string, subscriptions []string) (names []string) {
+	for _, s := range subscriptions {
+		names = append(names, f.agents[s]...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (f *fleet) IsConnected(agent resource.Name) bool {
+	return slices.Contains(slices.Concat(f.agents["linux"], f.agents["windows"]), agent.Name)
+}
+
+func (f *fleet) Counts(string) map[string]int {
+	return map[string]int{"linux": len(f.agents["linux"]), "windows": len(f.agents["windows"])}
+}
+func (f *fleet) ClosedNow(*resource.CheckConfig, time.Time) string         { return f.closed }
+func (f *fleet) ProxyNames(*resource.CheckConfig) (names []string, k bool) { return f.proxies, true }
+
+func TestTargets(t *testing.T) {
+	f := &fleet{agents: map[string][]string{"linux": {"srv1", "srv2"}, "windows": {"pc1"}}, proxies: []string{"router1"}}
+	s := newServer(t, func(o *Options) { o.Schedule, o.Agents = f, f })
+	const core, base = "/api/core/v2/namespaces/default/", "/api/lapwing/v1/namespaces/default/"
+	for name, subscriptions := range map[string]string{"srv1": `"linux"`, "srv3": `"linux"`, "pc1": `"windows"`} {
+		s.do("PUT", core+"entities/"+name, `{"metadata":{"name":"`+name+`","namespace":"default"},"entity_class":"agent","subscriptions":[`+subscriptions+`]}`).is(200)
+	}
+	for _, name := range []string{"router1", "router2"} {
+		s.do("PUT", core+"entities/"+name, `{"metadata":{"name":"`+name+`","namespace":"default"},"entity_class":"proxy"}`).is(200)
+	}
+	check := func(name, more string) {
+		s.do("PUT", core+"checks/"+name, `{"metadata":{"name":"`+name+`","namespace":"default"},"command":"true","interval":10,"subscriptions":["linux"],"publish":true`+more+`}`).is(201)
+	}
+	check("disk", "")
+	check("turns", `,"round_robin":true`)
+	check("ping", `,"proxy_requests":{"entity_attributes":["entity.entity_class == 'proxy'"]}`)
+	check("off", `,"publish":false`)
+
+	var all resource.CheckTargets
+	s.do("GET", base+"checks/disk/targets", "").is(200).has(&all)
+	if all.Agents != 2 || !slices.Equal(all.Names, []string{"srv1", "srv2"}) || len(all.Now) != 0 || all.Subscriptions[0].Entities != 2 {
+		t.Errorf("disk: %+v", all)
+	}
+	for _, c := range []struct {
+		check, entity, closed string
+		runs                  bool
+		why                   string
+	}{
+		{"disk", "srv1", "", true, ""},
+		{"disk", "srv1", "subdued", false, ""},
+		{"disk", "srv3", "", false, "its agent is not connected"},
+		{"disk", "pc1", "", false, "it has none of the check's subscriptions: it has windows, entity:pc1, the check linux"},
+		{"disk", "router1", "", false, "it is a proxy entity: it has no agent that could run the check"},
+		{"turns", "srv1", "", true, "it is one of 2 agents that take turns"},
+		{"ping", "router1", "", true, "its proxy requests match the entity: an agent with its subscriptions runs it for the entity"},
+		{"ping", "router2", "", false, "the proxy requests of the check do not match it: entity.entity_class == 'proxy'; it is a proxy entity: it has no agent that could run the check"},
+		{"off", "srv1", "", false, ""},
+	} {
+		f.closed = c.closed
+		var got resource.CheckTargets
+		s.do("GET", base+"checks/"+c.check+"/targets?entity="+c.entity, "").is(200).has(&got)
+		if e := got.Entity; e == nil || e.Runs != c.runs || strings.Join(e.Why, "; ") != c.why {
+			t.Errorf("%s at %s: %+v (now %q)", c.check, c.entity, e, got.Now)
+		}
+		if c.closed != "" && !slices.Contains(got.Now, c.closed) {
+			t.Errorf("%s: now %q", c.check, got.Now)
+		}
+	}
+	s.do("GET", base+"checks/disk/targets?entity=gone", "").is(404)
+	s.do("GET", base+"checks/gone/targets", "").is(404)
+	s.do("GET", base+"checks/disk/next?count=0", "").is(400)
+
+	var subs []resource.SubscriptionCount
+	s.do("GET", base+"subscriptions", "").is(200).has(&subs)
+	if want := []resource.SubscriptionCount{{Name: "linux", Agents: 2, Entities: 2, Checks: 4}, {Name: "windows", Agents: 1, Entities: 1}}; !slices.Equal(subs, want) {
+		t.Errorf("subscriptions: %+v", subs)
+	}
+	var one resource.Subscription
+	s.do("GET", base+"subscriptions/linux", "").is(200).has(&one)
+	if strings.Join(one.CheckNames, " ") != "disk off ping turns" || strings.Join(one.AgentNames, " ") != "srv1 srv2" || strings.Join(one.EntityNames, " ") != "srv3" {
+		t.Errorf("linux: %+v", one)
+	}
+	s.do("GET", base+"subscriptions/none", "").is(404)
+
+	// who may read checks and not entities gets numbers, and no names
+	s.token = s.user("picky", "picky")
+	s.grant("picky", "", resource.Rule{Verbs: []string{"get"}, Resources: []string{"checks"}})
+	var few resource.CheckTargets
+	s.do("GET", base+"checks/disk/targets", "").is(200).has(&few)
+	if few.Agents != 2 || few.Names != nil {
+		t.Errorf("without the right to list entities: %+v", few)
+	}
+	s.do("GET", base+"checks/disk/targets?entity=srv1", "").is(403)
+}

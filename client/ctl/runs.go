@@ -1,0 +1,254 @@
+package ctl
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// nextRunsCommand shows when a check runs next.
+func nextRunsCommand(k *kind) *cobra.Command {
+	var count int
+	cmd := &cobra.Command{
+		Use:   "next NAME",
+		Short: "show when a check runs next",
+		Long: `Show the next runs of a check, and the pauses between them that its subdues and calendars make, in the time zone of this
+computer. A check with an interval runs on each lapwing agent at a moment of its own within the interval.`,
+		Example: "  lapwing check next check-disk\n  lapwing check next nightly-report -n 20",
+		Args:    args("NAME"),
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
+			var raw json.RawMessage
+			path := fmt.Sprintf("%s?count=%d", s.ownPath("checks", args[0], "next"), count)
+			if err := s.client.Do(ctx, http.MethodGet, path, nil, &raw); err != nil {
+				return hintMissing(k, err)
+			}
+			return s.printPlain(raw, s.showNextRuns)
+		}),
+	}
+	cmd.Flags().IntVarP(&count, "count", "n", 5, "number of runs to show, 100 at most")
+	completeNames(cmd, k)
+	formatFlag(cmd)
+	return cmd
+}
+
+// lines is text for people.
+type lines []string
+
+func (l lines) show(s *invocation) error {
+	w := bufio.NewWriter(s.out)
+	for _, line := range l {
+		fmt.Fprintln(w, line)
+	}
+	return w.Flush()
+}
+
+func (s *invocation) showNextRuns(raw json.RawMessage) (shown, error) {
+	r, err := decode[resource.CheckRuns](raw)
+	if err != nil {
+		return nil, err
+	}
+	if r.Problem != "" {
+		return lines{"never: " + r.Problem}, nil
+	}
+	var out lines
+	if r.Every > 0 {
+		text := "every " + span(time.Duration(r.Every)*time.Second)
+		if r.Spread {
+			text += "; lapwing agents at a moment of their own within it"
+		}
+		out = append(out, text)
+	}
+	pauses := r.Pauses
+	for _, at := range r.Runs {
+		for ; len(pauses) > 0 && pauses[0].From < at; pauses = pauses[1:] {
+			out = append(out, pauseLine(&pauses[0]))
+		}
+		out = append(out, fmt.Sprintf("  %s   %s", shiftTimeOfDay(at), untilOrSince(at)))
+	}
+	for i := range pauses {
+		out = append(out, pauseLine(&pauses[i]))
+	}
+	if r.Searched > 0 {
+		out = append(out, "  no further run up to "+shiftTimeOfDay(r.Searched))
+	}
+	return out, nil
+}
+
+func pauseLine(p *resource.RunPause) string {
+	if p.Until == 0 {
+		return fmt.Sprintf("  %s   %s: no run from then on was found", shiftTimeOfDay(p.From), p.Why)
+	}
+	return fmt.Sprintf("  %s   %s, until %s", shiftTimeOfDay(p.From), p.Why, shiftTimeOfDay(p.Until))
+}
+
+func shiftTimeOfDay(unix int64) string {
+	return time.Unix(unix, 0).Format("Mon 2006-01-02 15:04:05 MST")
+}
+
+// targetsCommand shows which agents would run a check now.
+func targetsCommand(k *kind) *cobra.Command {
+	var entity string
+	cmd := &cobra.Command{
+		Use:   "targets NAME",
+		Short: "show which agents would run a check now, and why one would not",
+		Long: `Show which agents would run a check now: those that are connected to any backend and have one of its subscriptions. With
+--entity, say whether the agent of one entity would run it, and why not. The exit status is 2 if it would not, or if no agent
+would.`,
+		Example: "  lapwing check targets check-disk\n  lapwing check targets check-disk --entity srv1",
+		Args:    args("NAME"),
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
+			path := s.ownPath("checks", args[0], "targets")
+			if entity != "" {
+				path += "?entity=" + url.QueryEscape(entity)
+			}
+			var raw json.RawMessage
+			if err := s.client.Do(ctx, http.MethodGet, path, nil, &raw); err != nil {
+				if errors.Is(err, client.ErrNotFound) && strings.Contains(err.Error(), "there is no entity") {
+					return hint(bare(err), "List the entities with: lapwing entity list")
+				}
+				return hintMissing(k, err)
+			}
+			t, err := decode[resource.CheckTargets](raw)
+			if err != nil {
+				return err
+			}
+			if err := s.printPlain(raw, func(json.RawMessage) (shown, error) { return targetLines(t), nil }); err != nil {
+				return err
+			}
+			if t.Entity != nil && !t.Entity.Runs || t.Entity == nil && len(t.Now) > 0 {
+				return errNo
+			}
+			return nil
+		}),
+	}
+	cmd.Flags().StringVar(&entity, "entity", "", "say whether the agent of this entity would run the check, and why not")
+	completeNames(cmd, k)
+	formatFlag(cmd)
+	return cmd
+}
+
+// shownAgents is how many names of agents are shown.
+const shownAgents = 20
+
+func targetLines(t *resource.CheckTargets) lines {
+	var out lines
+	if e := t.Entity; e != nil {
+		word := "does not run"
+		if e.Runs {
+			word = "runs"
+		}
+		out = append(out, fmt.Sprintf("check %s %s at %s", t.Check, word, e.Name))
+		for _, why := range append(append([]string{}, e.Why...), t.Now...) {
+			out = append(out, "  "+why)
+		}
+		if !e.Runs {
+			out = append(out, "see also: lapwing check info "+t.Check+"; lapwing entity info "+e.Name)
+		}
+		return out
+	}
+	switch {
+	case len(t.Now) > 0:
+		out = append(out, fmt.Sprintf("check %s does not run now", t.Check))
+		for _, why := range t.Now {
+			out = append(out, "  "+why)
+		}
+	case t.RoundRobin:
+		out = append(out, fmt.Sprintf("check %s runs at one of %d agents at a time, round robin", t.Check, t.Agents))
+	default:
+		out = append(out, fmt.Sprintf("check %s runs at %d agents", t.Check, t.Agents))
+	}
+	if t.Proxies != nil {
+		out = append(out, fmt.Sprintf("  for %d entities that its proxy requests match", *t.Proxies))
+	}
+	for _, sub := range t.Subscriptions {
+		out = append(out, fmt.Sprintf("  subscription %s: %d agents connected, %d entities", sub.Name, sub.Agents, sub.Entities))
+	}
+	for i, name := range t.Names {
+		if i == shownAgents {
+			out = append(out, fmt.Sprintf("  … and %d more; -o json has the first %d", t.Agents-i, resource.MaxSubscriptionNames))
+			break
+		}
+		out = append(out, "  "+name)
+	}
+	return out
+}
+
+// subscriptionCommand has the commands about subscriptions.
+func subscriptionCommand() *cobra.Command {
+	return groupOf("subscription", "show subscriptions: their checks and agents", "list", listSubscriptionsCommand(), infoSubscriptionCommand())
+}
+
+func listSubscriptionsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list subscriptions with the number of their checks, entities and connected agents",
+		Long: `List the subscriptions of a namespace with the number of checks that name them, of entities that have them, and of agents
+that are connected to any backend. A subscription of one entity alone is listed if a check names it.`,
+		Example: "  lapwing subscription list\n  lapwing subscription list -o json",
+		Args:    args(),
+		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
+			var raw json.RawMessage
+			if err := s.client.Do(ctx, http.MethodGet, s.ownPath("subscriptions"), nil, &raw); err != nil {
+				return err
+			}
+			return s.printPlain(raw, func(raw json.RawMessage) (shown, error) {
+				list, err := decode[[]resource.SubscriptionCount](raw)
+				if err != nil {
+					return nil, err
+				}
+				t := &table{columns: []column{{title: "Subscription"}, {title: "Checks", right: true}, {title: "Agents", right: true},
+					{title: "Entities", right: true}}}
+				for _, one := range *list {
+					t.rows = append(t.rows, []string{one.Name, fmt.Sprint(one.Checks), fmt.Sprint(one.Agents), fmt.Sprint(one.Entities)})
+				}
+				return t, nil
+			})
+		}),
+	}
+	formatFlag(cmd)
+	return cmd
+}
+
+func infoSubscriptionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "info NAME",
+		Short: "show the checks and agents of a subscription",
+		Long: `Show the checks that name a subscription, the agents that have it and are connected, and the entities that have it and whose
+agents are not connected, 1000 of each at most.`,
+		Example: "  lapwing subscription info linux",
+		Args:    args("NAME"),
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
+			var raw json.RawMessage
+			if err := s.client.Do(ctx, http.MethodGet, s.ownPath("subscriptions", args[0]), nil, &raw); err != nil {
+				if errors.Is(err, client.ErrNotFound) {
+					return hint(fmt.Errorf("no check, entity or agent has the subscription %s", args[0]), "List them with: lapwing subscription list")
+				}
+				return err
+			}
+			return s.printPlain(raw, func(raw json.RawMessage) (shown, error) {
+				one, err := decode[resource.Subscription](raw)
+				if err != nil {
+					return nil, err
+				}
+				return &infoBlock{title: one.Name, lines: []infoLine{
+					{"Checks", fmt.Sprintf("%d: %s", one.Checks, commaSpace(one.CheckNames))},
+					{"Agents", fmt.Sprintf("%d connected: %s", one.Agents, commaSpace(one.AgentNames))},
+					{"Not Connected", fmt.Sprintf("%d: %s", len(one.EntityNames), commaSpace(one.EntityNames))},
+				}}, nil
+			})
+		}),
+	}
+	formatFlag(cmd)
+	return cmd
+}

@@ -1,0 +1,112 @@
+package schedule
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/calendar"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
+)
+
+const (
+	// coarse is the least step in a pause. Subdues and calendars change at whole minutes, or nearly so, and what is found
+	// behind a pause is searched in small steps.
+	coarse = time.Minute
+	// mostSteps bounds the search for one check: several months without a run in steps of a minute.
+	mostSteps = 400_000
+)
+
+// Upcoming returns the next n runs of a check after a time. It may be called while the scheduler runs.
+func (s *Scheduler) Upcoming(c *resource.CheckConfig, from time.Time, n int) resource.CheckRuns {
+	out := resource.CheckRuns{Namespace: c.Metadata.Namespace, Check: c.Metadata.Name, Runs: []int64{}}
+	times, err := timetable.New(c, s.opts.PhaseHash)
+	switch {
+	case err != nil:
+		out.Problem = err.Error()
+		return out
+	case !c.Publish:
+		out.Problem = "publish is false: it runs only when it is asked to"
+		return out
+	}
+	every := timetable.Every(c)
+	out.Every = int64(every / time.Second)
+	out.Spread = every > 0 && !c.RoundRobin && c.ProxyRequests == nil && c.ProxyEntityName == ""
+	why := s.closedNow(c)
+	t, steps := from.UnixNano(), 0
+	for len(out.Runs) < n {
+		tick := times.Next(t)
+		if steps++; steps > mostSteps || tick == timetable.Never {
+			break
+		}
+		reason := why(time.Unix(0, tick))
+		if reason == "" {
+			out.Runs = append(out.Runs, tick/int64(time.Second))
+			t = tick
+			continue
+		}
+		pause := resource.RunPause{From: tick / int64(time.Second), Why: reason}
+		end := tick
+		for ; steps < mostSteps && end != timetable.Never && why(time.Unix(0, end)) != ""; steps++ {
+			t, end = end, times.Next(max(end, end+int64(coarse)-1))
+		}
+		if end == timetable.Never || steps >= mostSteps {
+			out.Pauses = append(out.Pauses, pause)
+			break
+		}
+		for tick = times.Next(t); why(time.Unix(0, tick)) != ""; tick = times.Next(tick) { // the first one behind the pause
+		}
+		pause.Until = tick / int64(time.Second)
+		out.Pauses = append(out.Pauses, pause)
+		t = tick - 1
+	}
+	if len(out.Runs) < n {
+		out.Searched = t / int64(time.Second)
+	}
+	return out
+}
+
+// closedNow returns a function that says why a check does not run at a time; "" if it does.
+func (s *Scheduler) closedNow(c *resource.CheckConfig) func(time.Time) string {
+	subdues, _ := timetable.Subdues(c.Subdues) // invalid ones count for nothing, and are logged when the check is scheduled
+	find := func(name string) *calendar.Calendar { return s.defs.calendar(c.Metadata.Namespace, name) }
+	gate, _ := calendar.NewGate(c.Calendars, find)
+	return func(at time.Time) string {
+		switch {
+		case timetable.Subdued(subdues, at):
+			return "subdued"
+		case gate.Open(at):
+			return ""
+		}
+		var names []string
+		for _, name := range c.Calendars.NotWithin {
+			if find(name).Active(at) {
+				names = append(names, name)
+			}
+		}
+		if len(names) > 0 {
+			return "in calendar " + strings.Join(names, ", ")
+		}
+		return "not in calendar " + strings.Join(c.Calendars.RunWithin, ", ")
+	}
+}
+
+// ClosedNow says why a check does not run at a time, "" if it does: it is subdued, or its calendars do not let it.
+func (s *Scheduler) ClosedNow(c *resource.CheckConfig, at time.Time) string { return s.closedNow(c)(at) }
+
+// ProxyNames returns the names of the entities that a check's proxy requests match. It is false while that is computed.
+func (s *Scheduler) ProxyNames(c *resource.CheckConfig) (names []string, known bool) {
+	s.matches.mu.Lock()
+	m := s.matches.all[keyOf(c)]
+	s.matches.mu.Unlock()
+	if m == nil || !m.mu.TryLock() {
+		return nil, false
+	}
+	defer m.mu.Unlock()
+	for _, e := range m.list {
+		names = append(names, e.Metadata.Name)
+	}
+	slices.Sort(names)
+	return names, m.listOf != nil || len(m.expressions) == 0
+}
