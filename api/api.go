@@ -325,6 +325,7 @@ func New(opts Options) (*API, error) {
 	a.serveCalendars()
 	a.serveOnCall()
 	a.serveLinks()
+	a.serveLint()
 	a.serveMetricChecks()
 	a.serveEntities()
 	a.serveEntityConfigs()

@@ -129,6 +129,7 @@ func TestExecute(t *testing.T) {
 func TestUnquotedTokens(t *testing.T) {
 	s := newServer(t, nil)
 	const proxy = `,"proxy_requests":{"entity_attributes":["entity.entity_class == 'proxy'"]}`
+	s.do("PUT", "/api/core/v2/namespaces/default/entities/e", `{"metadata":{"name":"e","namespace":"default"},"entity_class":"agent","subscriptions":["x"]}`).is(200)
 	put := func(method, path, command, more, contentType string) string {
 		t.Helper()
 		body := `{"metadata":{"name":"c","namespace":"default"},"interval":10,"subscriptions":["x"],"command":"` +

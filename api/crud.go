@@ -255,6 +255,9 @@ func (k *kind[T]) warn(t *act, obj *T) {
 	if k.warning != nil {
 		t.warning = k.warning(obj)
 	}
+	if missing := k.api.missingReferences(t, obj); missing != "" {
+		t.warning = strings.TrimPrefix(t.warning+"; "+missing, "; ")
+	}
 }
 
 func (k *kind[T]) create(w *response, r *request) error {

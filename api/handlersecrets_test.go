@@ -34,7 +34,7 @@ var secretHandlers = map[string]string{
 }
 
 // openTypes are the types of handlers that hold no secret of their own.
-var openTypes = []string{"tcp", "udp", "tcp_stream", "set", "graphite"}
+var openTypes = []string{"tcp", "udp", "tcp_stream", "set", "graphite", resource.EscalationType}
 
 // TestEveryTypeHasSecrets fails for a new type of handler that no test of secrets knows.
 func TestEveryTypeHasSecrets(t *testing.T) {

@@ -70,7 +70,7 @@ const exampleMeta = `"metadata":{"name":"example","namespace":"default","labels"
 
 // examples are valid bodies for objects called example.
 var examples = map[string]string{
-	"checks": `{` + exampleMeta + `,"command":"true","interval":10,"publish":true,"subscriptions":["linux"],"handlers":["example"],"check_hooks":[{"1":["example"]}],
+	"checks": `{` + exampleMeta + `,"command":"true","interval":10,"publish":true,"subscriptions":["example"],"handlers":["example"],"check_hooks":[{"1":["example"]}],
 		"subdue":null,"proxy_requests":{"entity_attributes":["true"],"splay":false},"env_vars":["A=b"]}`,
 	"handlers": `{` + exampleMeta + `,"type":"tcp","socket":{"host":"127.0.0.1","port":9}}`,
 	"entities": `{` + exampleMeta + `,"entity_class":"proxy","system":{"hostname":"h","network":{"interfaces":[{"name":"eth0","addresses":["10.0.0.1"]}]}}}`,
@@ -185,6 +185,8 @@ var described = map[string]operation{
 		summary: "The subscriptions of a namespace", status: 200, answer: []resource.SubscriptionCount{}},
 	"GET " + ours + "namespaces/{namespace}/subscriptions/{name}": {
 		summary: "A subscription, with the names of what has it", status: 200, answer: resource.Subscription{}},
+	"GET " + ours + "namespaces/{namespace}/lint": {
+		summary: "What is doubtful about the stored definitions; - is all namespaces", status: 200, answer: []resource.LintFinding{}},
 	"GET " + ours + "acknowledge/{token}": {
 		summary: "The page of a link that acknowledges an incident; the token is the right", status: 200, answer: text("text/html; charset=utf-8")},
 	"POST " + ours + "acknowledge/{token}": {

@@ -11,7 +11,7 @@ type CheckRuns struct {
 	// Spread says that each lapwing agent has a moment of its own in each interval: Runs are those of other agents then.
 	Spread bool `json:"spread,omitempty"`
 	// Runs are the next runs, Unix seconds, and Pauses the times before the last of them without runs.
-	Runs   []int64      `json:"runs"`
+	Runs   []int64    `json:"runs"`
 	Pauses []RunPause `json:"pauses,omitempty"`
 	// Searched is the Unix second up to which there are no more runs, if Runs has fewer than were asked for.
 	Searched int64 `json:"searched,omitempty"`

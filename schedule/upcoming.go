@@ -93,7 +93,9 @@ func (s *Scheduler) closedNow(c *resource.CheckConfig) func(time.Time) string {
 }
 
 // ClosedNow says why a check does not run at a time, "" if it does: it is subdued, or its calendars do not let it.
-func (s *Scheduler) ClosedNow(c *resource.CheckConfig, at time.Time) string { return s.closedNow(c)(at) }
+func (s *Scheduler) ClosedNow(c *resource.CheckConfig, at time.Time) string {
+	return s.closedNow(c)(at)
+}
 
 // ProxyNames returns the names of the entities that a check's proxy requests match. It is false while that is computed.
 func (s *Scheduler) ProxyNames(c *resource.CheckConfig) (names []string, known bool) {

@@ -161,6 +161,8 @@ func (a *applier) run(ctx context.Context, in *inputFiles, prune bool) error {
 	if err != nil {
 		return err
 	}
+	a.expect(objects)
+	defer a.tellExpected(a.errOut)
 	seen := map[string]bool{}
 	a.makes = map[string]bool{}
 	for _, o := range objects {

@@ -74,6 +74,8 @@ func bulkCommand(use, short string, each func(ctx context.Context, s *invocation
 			if err != nil {
 				return err
 			}
+			s.expect(objects)
+			defer s.tellExpected(s.errOut)
 			for i, o := range objects {
 				if err := each(ctx, s, i, o); err != nil {
 					return err

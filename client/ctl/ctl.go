@@ -28,13 +28,13 @@ import (
 const groupID = "client"
 
 const exitCodes = `Exit codes: 0 success, 1 error, 2 the files have mistakes, diff found differences, can-i answered no, or cluster
-status or postgres status found something wrong, 3 a question was not answered with yes, 64 missing or unknown subcommand.`
+status, postgres status, lint or check targets found something wrong, 3 a question was not answered with yes, 64 missing or unknown subcommand.`
 
 // Add adds the client's commands to root. Errors that they return carry an exit code, see ExitCode.
 func Add(root *cobra.Command) {
 	commands := []*cobra.Command{
 		configureCommand(), loginCommand(), configCommand(), logoutCommand(), envCommand(), versionCommand(),
-		createFilesCommand(), deleteFilesCommand(), applyCommand(), diffCommand(), pruneCommand(), dumpCommand(),
+		createFilesCommand(), deleteFilesCommand(), applyCommand(), diffCommand(), pruneCommand(), dumpCommand(), lintCommand(),
 		editCommand(), describeTypeCommand(),
 		clusterCommand(), authCommand(), topCommand(), queueCommand(), metricCommand(), reportCommand(), postgresCommand(),
 		onCallCommand(), escalationCommand(), subscriptionCommand(), deadLetterCommand(), notificationCommand(), orphanCommand(), auditCommand(),

@@ -56,13 +56,16 @@ func (s *invocation) printList(k *kind, list []json.RawMessage, allNamespaces bo
 func (s *invocation) writeList(k *kind, list []json.RawMessage, allNamespaces bool) error {
 	w := bufio.NewWriter(s.out)
 	var err error
+	joined := func() []byte {
+		parts := make([][]byte, len(list))
+		for i, raw := range list {
+			parts[i] = raw
+		}
+		return slices.Concat([]byte("["), bytes.Join(parts, []byte(",")), []byte("]"))
+	}
 	switch s.format {
 	case formatJSON:
-		joined := make([][]byte, len(list))
-		for i, raw := range list {
-			joined[i] = raw
-		}
-		err = writeJSONBlock(w, slices.Concat([]byte("["), bytes.Join(joined, []byte(",")), []byte("]")))
+		err = writeJSONBlock(w, joined())
 	case formatWrappedJSON:
 		for _, raw := range list {
 			if err = writeWrappedJSON(w, k, raw, "  "); err != nil {
@@ -81,7 +84,7 @@ func (s *invocation) writeList(k *kind, list []json.RawMessage, allNamespaces bo
 	case formatName:
 		err = printNames(w, k, list)
 	case formatJSONPath:
-		err = s.printPath(w, items(list))
+		err = s.printPath(w, joined())
 	default:
 		var t *table
 		if t, err = s.newTable(k, list, allNamespaces); err == nil {

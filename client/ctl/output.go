@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,8 +15,8 @@ import (
 	"golang.org/x/term"
 	"k8s.io/client-go/util/jsonpath"
 
+	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
-	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // What --output has that --format, which is sensuctl's, has not.
@@ -97,11 +96,7 @@ func (s *settings) setOutput(cmd *cobra.Command) error {
 // printNames writes the names of resources: KIND/NAME.
 func printNames(w io.Writer, k *kind, list []json.RawMessage) error {
 	for _, raw := range list {
-		name, err := k.nameOf(raw)
-		if err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintf(w, "%s/%s\n", k.Command, name); err != nil {
+		if _, err := fmt.Fprintf(w, "%s/%s\n", k.Command, k.nameOf(raw)); err != nil {
 			return err
 		}
 	}
@@ -109,25 +104,19 @@ func printNames(w io.Writer, k *kind, list []json.RawMessage) error {
 }
 
 // nameOf returns what names one resource on the command line, with slashes between its parts.
-func (k *kind) nameOf(raw json.RawMessage) (string, error) {
-	item := reflect.New(k.goType).Interface()
-	if err := json.Unmarshal(raw, item); err != nil {
-		return "", fmt.Errorf("decode %s: %w", k.Command, err)
+func (k *kind) nameOf(raw json.RawMessage) string {
+	if k.Type == client.Events.Type {
+		return eventEntityName(raw) + "/" + eventCheckName(raw)
 	}
-	if ev, ok := item.(*resource.Event); ok {
-		return eventEntity(ev).Metadata.Name + "/" + eventCheck(ev).Metadata.Name, nil
-	}
-	for _, row := range resource.Kinds {
-		if row.Group == k.Group && (row.Type == k.Type || slices.Contains(row.Types, k.Type)) {
-			_, name := row.Key(item)
-			return name, nil
-		}
-	}
-	return "", fmt.Errorf("%s has no names", k.Command)
+	return resourceName(k)(raw)
 }
 
-// printPath writes what the template of --output jsonpath= finds in a JSON value.
+// printPath writes what the template of --output jsonpath= finds in a JSON value. Lists are {"items": […]} there, as in
+// kubectl.
 func (s *settings) printPath(w io.Writer, raw json.RawMessage) error {
+	if bytes.HasPrefix(bytes.TrimSpace(raw), []byte("[")) {
+		raw = slices.Concat([]byte(`{"items":`), raw, []byte("}"))
+	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	var value any
@@ -143,20 +132,6 @@ func (s *settings) printPath(w io.Writer, raw json.RawMessage) error {
 	}
 	_, err := out.WriteTo(w)
 	return err
-}
-
-// items returns a list as templates see it: {"items": […]}.
-func items(list []json.RawMessage) json.RawMessage {
-	var b bytes.Buffer
-	b.WriteString(`{"items":[`)
-	for i, raw := range list {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.Write(raw)
-	}
-	b.WriteString(`]}`)
-	return b.Bytes()
 }
 
 // terminalSize returns the columns and lines of a terminal; 0 if the stream is none. COLUMNS overrides the columns.

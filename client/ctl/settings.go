@@ -38,8 +38,9 @@ type settings struct {
 	wide bool               // tables have all columns, and lines of any length
 	path *jsonpath.JSONPath // the template of formatJSONPath
 
-	many bool     // the command sends many requests, so warnings of the server are printed with the request's path
-	told []string // warnings about files that are already printed
+	many     bool      // the command sends many requests, so warnings of the server are printed with the request's path
+	expected *expected // nil if the command does not write files
+	told     []string  // warnings about files that are already printed
 }
 
 // shadows is an annotation of a command's own flag that hides the global one of the same name.
@@ -178,6 +179,11 @@ func (s *settings) connect(userAgent string, warnings io.Writer) (*client.Client
 
 // warn prints a warning of the server's about a request, unless the same text was already printed for a file.
 func (s *settings) warn(w io.Writer, path, text string) {
+	if s.expected != nil {
+		if text = s.expected.later(path, text); text == "" {
+			return
+		}
+	}
 	if slices.ContainsFunc(s.told, func(told string) bool { return strings.HasSuffix(told, ": "+text) }) {
 		return
 	}

@@ -51,6 +51,7 @@ var layers = []layer{
 	{"config", "broker broker/blocks", "the snapshot of definitions"},
 	{"selector", "", "a condition on labels and fields; asked by api, auth and state"},
 	{"calendar", "config", "named times; asked by schedule, silence, intake, lateness, filters and api, knows none of them"},
+	{"references", "config filter", "which names in definitions name nothing; asked by api"},
 	{"oncall", "calendar config", "who is on call, and whom a step notifies; sends and stores nothing"},
 	{"silence", "calendar config selector", "which events are silenced, and the end of silences"},
 	{"inhibit", "config selector state", "which incidents are only consequences; asked by pipeline and api"},
@@ -101,7 +102,7 @@ var layers = []layer{
 	{"metric/alert", "computed config selector state metric/rulefile", "checks on metrics; events go in through an interface"},
 
 	// What people use.
-	{"api", "aggregate api/openapi audit auth backup calendar config delivery filter inhibit metric/series notification oncall postgres queue report " +
+	{"api", "aggregate api/openapi audit auth backup calendar config delivery filter inhibit metric/series notification oncall postgres queue references report " +
 		"report/page selector silence state substitute trace",
 		"HTTP in front of snapshot and state; events go in through an interface"},
 	{"postgres", "config notification postgres/journal report resource state",

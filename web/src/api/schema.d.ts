@@ -2111,6 +2111,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/lint": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What is doubtful about the stored definitions; - is all namespaces */
+        get: operations["getLapwingV1NamespacesNamespaceLint"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/metricchecks": {
         parameters: {
             query?: never;
@@ -4077,6 +4094,19 @@ export interface components {
             timeout?: number;
             stdin?: boolean;
             runtime_assets?: string[] | null;
+        };
+        /** @description LintFinding is something doubtful about a definition. */
+        LintFinding: {
+            /** @description Severity is warning, or note for what may be on purpose. */
+            severity: string;
+            /** @description Kind is the kind's command, as check, and Resource its name in roles' rules, as checks. */
+            kind: string;
+            resource: string;
+            namespace?: string;
+            name: string;
+            text: string;
+            /** @description a command that helps */
+            hint?: string;
         };
         /** @description MemberHealth is the state of one backend, as the others see it. */
         MemberHealth: {
@@ -6961,7 +6991,7 @@ export interface operations {
                  *       "interval": 10,
                  *       "publish": true,
                  *       "subscriptions": [
-                 *         "linux"
+                 *         "example"
                  *       ],
                  *       "handlers": [
                  *         "example"
@@ -7068,7 +7098,7 @@ export interface operations {
                  *       "interval": 10,
                  *       "publish": true,
                  *       "subscriptions": [
-                 *         "linux"
+                 *         "example"
                  *       ],
                  *       "handlers": [
                  *         "example"
@@ -14441,6 +14471,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Outcome"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceLint: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LintFinding"][] | null;
                 };
             };
             /** @description Why not */

@@ -1,0 +1,91 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// lintCommand looks for what is doubtful about stored definitions.
+func lintCommand() *cobra.Command {
+	var all, notes bool
+	cmd := &cobra.Command{
+		Use:   "lint [TYPE…]",
+		Short: "show what is doubtful about the stored definitions",
+		Long: `Show what is doubtful about the stored definitions: names that name nothing, checks that no agent runs, pipelines that can
+never fire, silences without end. With --notes, also what may be on purpose: definitions that no other one names, checks that
+are not published or notify no one. Only kinds that you may list are looked at.
+
+The exit status is 2 if there are warnings, so it can be a check of its own.`,
+		Example: "  lapwing lint\n  lapwing lint checks handlers --all-namespaces\n  lapwing lint --notes -o json",
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
+			kinds := map[string]bool{}
+			for _, name := range args {
+				k, ok := kindByName(name)
+				if !ok {
+					return hint(fmt.Errorf("unknown type %q", name), "See 'lapwing describe-type all' for the types.")
+				}
+				kinds[k.Command] = true
+			}
+			path := s.ownPath("lint")
+			if all {
+				path = "/api/lapwing/v1/namespaces/-/lint"
+			} else if err := s.knownNamespace(ctx, s.namespace); err != nil {
+				return err
+			}
+			found := []resource.LintFinding{}
+			if err := s.client.Do(ctx, http.MethodGet, path, nil, &found); err != nil {
+				return err
+			}
+			found = slices.DeleteFunc(found, func(f resource.LintFinding) bool {
+				return f.Severity != "warning" && !notes || len(kinds) > 0 && !kinds[f.Kind]
+			})
+			raw, err := jsonOf(found)
+			if err != nil {
+				return err
+			}
+			if err := s.printPlain(raw, func(json.RawMessage) (shown, error) { return s.lintLines(found), nil }); err != nil {
+				return err
+			}
+			if slices.ContainsFunc(found, func(f resource.LintFinding) bool { return f.Severity == "warning" }) {
+				return errNo
+			}
+			return nil
+		}),
+	}
+	cmd.ValidArgs = typeNames()
+	cmd.Flags().BoolVar(&all, "all-namespaces", false, "look at all namespaces")
+	cmd.Flags().BoolVar(&notes, "notes", false, "also show what may be on purpose")
+	formatFlag(cmd)
+	return cmd
+}
+
+func (s *invocation) lintLines(found []resource.LintFinding) lines {
+	if len(found) == 0 {
+		return lines{"nothing found"}
+	}
+	var out lines
+	for _, f := range found {
+		where := f.Kind + "/" + f.Name
+		if f.Namespace != "" && f.Namespace != s.namespace {
+			where = f.Namespace + " " + where
+		}
+		color := yellow
+		if f.Severity != "warning" {
+			color = ""
+		}
+		line := fmt.Sprintf("%s %s: %s", paint(s.color, color, f.Severity), printable(where), printable(f.Text))
+		if f.Hint != "" {
+			line += "; see: " + strings.TrimSpace(f.Hint)
+		}
+		out = append(out, line)
+	}
+	return out
+}

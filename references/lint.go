@@ -1,0 +1,147 @@
+package references
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// Lint returns what is doubtful about the definitions of a namespace, and about those that belong to none; of all for "".
+// Warnings come before notes, and within them kinds in their order. What cannot be known here, such as the handlers that
+// agents' own events name, is at most a note.
+func Lint(sn *config.Snapshot, namespace string) []resource.LintFinding {
+	l := &linting{sn: sn, namespace: namespace, used: map[Reference]map[string]bool{}}
+	for _, k := range resource.Kinds {
+		if k.Internal() {
+			continue
+		}
+		for obj := range config.ListAny(sn, k, namespace) {
+			l.kind = k
+			l.definition(obj)
+		}
+	}
+	for _, k := range resource.Kinds {
+		if word, ok := unusedWords[k.Type]; ok {
+			for obj := range config.ListAny(sn, k, namespace) {
+				l.kind = k
+				l.unused(obj, word)
+			}
+		}
+	}
+	slices.SortStableFunc(l.found, func(a, b resource.LintFinding) int {
+		return strings.Compare(b.Severity, a.Severity) // warning before note
+	})
+	return l.found
+}
+
+// unusedWords are the kinds that are there to be named, with the word that references have for them.
+var unusedWords = map[string]string{
+	"Handler": "handler", "EventFilter": "filter", "Mutator": "mutator", "Asset": "asset", "HookConfig": "hook", "Pipeline": "pipeline",
+	"Calendar": "calendar", "Contact": "contact", "Rota": "rota", "Role": "role",
+}
+
+type linting struct {
+	sn        *config.Snapshot
+	namespace string
+	kind      *resource.Kind
+	found     []resource.LintFinding
+	used      map[Reference]map[string]bool // what is named, in which namespaces
+}
+
+// The severities of findings.
+const (
+	warning = "warning"
+	note    = "note"
+)
+
+func (l *linting) add(obj any, severity, text, hint string) {
+	namespace, name := l.kind.Key(obj)
+	l.found = append(l.found, resource.LintFinding{
+		Severity: severity, Kind: l.kind.Command, Resource: l.kind.Role, Namespace: namespace, Name: name, Text: text, Hint: hint,
+	})
+}
+
+// definition looks at one definition.
+func (l *linting) definition(obj any) {
+	namespace, uses := usesOf(l.sn, obj)
+	for _, u := range uses {
+		for _, name := range u.names {
+			r := Reference{u.what, u.resource, name}
+			if l.used[r] == nil {
+				l.used[r] = map[string]bool{}
+			}
+			l.used[r][namespace] = true
+		}
+	}
+	for _, m := range Find(l.sn, obj) {
+		hint := ""
+		if m.What != subscription {
+			hint = "lapwing " + strings.ReplaceAll(m.What, " ", "-") + " list"
+		}
+		l.add(obj, warning, m.String(), hint)
+	}
+	switch o := obj.(type) {
+	case *resource.CheckConfig:
+		l.check(o)
+	case *resource.Handler:
+		if o.Type == "set" && len(o.Handlers) == 0 {
+			l.add(o, warning, "the set is empty, so it does nothing", "lapwing edit handler "+o.Metadata.Name)
+		}
+	case *resource.Pipeline:
+		if len(o.Workflows) == 0 {
+			l.add(o, warning, "it has no workflow, so it does nothing", "lapwing edit pipeline "+o.Metadata.Name)
+		}
+		for _, w := range o.Workflows {
+			if w.Handler == nil || w.Handler.Name == "" {
+				l.add(o, warning, "workflow "+w.Name+" has no handler, so it can never fire", "lapwing edit pipeline "+o.Metadata.Name)
+			}
+		}
+	case *resource.Silenced:
+		if o.ExpireAt == 0 && !o.ExpireOnResolve {
+			l.add(o, warning, "it has no end", "lapwing silenced update "+o.Metadata.Name+", or lapwing silenced delete "+o.Metadata.Name)
+		}
+		if name, ok := strings.CutPrefix(o.Subscription, resource.EntitySubscription("")); ok {
+			if _, ok := config.Get(l.sn, config.Entities, o.Metadata.Namespace, name); !ok {
+				l.add(o, note, "the entity "+name+" does not exist", "lapwing silenced purge --dry-run")
+			}
+		}
+	}
+}
+
+func (l *linting) check(c *resource.CheckConfig) {
+	edit := "lapwing edit check " + c.Metadata.Name
+	switch {
+	case len(c.Subscriptions) == 0:
+		l.add(c, warning, "it has no subscription, so no agent runs it", "lapwing check set-subscriptions "+c.Metadata.Name+" …")
+	case !c.Publish:
+		l.add(c, note, "publish is false, so it runs only when it is asked to", edit)
+	case c.Interval == 0 && c.Cron == "":
+		l.add(c, warning, "it has neither an interval nor a cron, so it never runs by itself", edit)
+	}
+	if len(c.Handlers)+len(c.Pipelines)+len(c.OutputMetricHandlers) == 0 && c.OutputMetricFormat == "" {
+		l.add(c, note, "it names no handler and no pipeline, so its incidents notify no one", edit)
+	}
+}
+
+// unused notes a definition that no other one names.
+func (l *linting) unused(obj any, word string) {
+	namespace, name := l.kind.Key(obj)
+	ref := Reference{word, l.kind.Role, name}
+	if l.used[ref][namespace] {
+		return
+	}
+	text := "no definition names it"
+	switch obj.(type) {
+	case *resource.Handler, *resource.Pipeline:
+		text += "; events from agents may"
+	case *resource.EventFilter, *resource.Mutator:
+		// only handlers and pipelines name them
+	case *resource.Calendar:
+		text += "; filters may ask for it"
+	case *resource.Role:
+		text = "no role binding names it"
+	}
+	l.add(obj, note, text, "")
+}

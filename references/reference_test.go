@@ -1,0 +1,125 @@
+package references
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func meta(name string) resource.ObjectMeta {
+	return resource.ObjectMeta{Namespace: "default", Name: name}
+}
+
+// stored are the definitions that references of the tests may name.
+func stored() *config.Snapshot {
+	sn := config.Empty()
+	sn = config.With(sn, config.Handlers, &resource.Handler{Metadata: meta("slack"), Type: "slack"})
+	sn = config.With(sn, config.Filters, &resource.EventFilter{Metadata: meta("business-hours")})
+	sn = config.With(sn, config.Assets, &resource.Asset{Metadata: meta("sensu/plugins")})
+	sn = config.With(sn, config.Pipelines, &resource.Pipeline{Metadata: meta("incidents")})
+	sn = config.With(sn, config.Users, &resource.User{Username: "alice"})
+	sn = config.With(sn, config.ClusterRoles, &resource.ClusterRole{Metadata: resource.ObjectMeta{Name: "view"}})
+	sn = config.With(sn, config.Entities, &resource.EntityConfig{Metadata: meta("srv1"), Subscriptions: []string{"linux", "entity:srv1"}})
+	sn = config.With(sn, config.Contacts, &resource.Contact{Metadata: meta("alice"), Handlers: []string{"slack"}})
+	return sn
+}
+
+func TestFind(t *testing.T) {
+	ref := func(typ, name string) *resource.ResourceReference {
+		return &resource.ResourceReference{Type: typ, Name: name, APIVersion: "core/v2"}
+	}
+	for name, c := range map[string]struct {
+		obj  any
+		want string
+	}{
+		"a check with all it names": {&resource.CheckConfig{Metadata: meta("c"), Handlers: []string{"slack"}, RuntimeAssets: []string{"sensu/plugins"},
+			Subscriptions: []string{"linux", "entity:srv1"}, Pipelines: []resource.ResourceReference{*ref("Pipeline", "incidents")}}, ""},
+		"a check": {&resource.CheckConfig{Metadata: meta("c"), Handlers: []string{"slcak", "slcak"}, RuntimeAssets: []string{"none"},
+			Subscriptions: []string{"linnux"}, CheckHooks: []resource.HookList{{Hooks: []string{"ps"}}},
+			Pipelines: []resource.ResourceReference{*ref("Pipeline", "incident")}, Calendars: &resource.CheckCalendars{NotWithin: []string{"nights"}}},
+			`handler "slcak" does not exist (slack?); asset "none" does not exist; pipeline "incident" does not exist (incidents?); ` +
+				`hook "ps" does not exist; calendar "nights" does not exist; subscription "linnux": no entity has it (linux?)`},
+		"another namespace": {&resource.CheckConfig{Metadata: resource.ObjectMeta{Namespace: "dev", Name: "c"}, Handlers: []string{"slack"}},
+			`handler "slack" does not exist`},
+		"a handler": {&resource.Handler{Metadata: meta("h"), Type: "set", Filters: []string{"is_incident", "not_silenced", "business-hour"},
+			Mutator: "json", Handlers: []string{"slack", "x"}}, `filter "business-hour" does not exist (business-hours?); handler "x" does not exist`},
+		"an escalation": {&resource.Handler{Metadata: meta("h"), Type: "escalation", Escalation: &resource.HandlerEscalation{
+			Steps: []resource.EscalationStep{{Notify: []resource.EscalationTarget{{Contact: "alcie"}, {Rota: "ops"}, {Handler: "slack"}, {Label: "x"}}}},
+			Quiet: []resource.EscalationQuiet{{Calendars: []string{"nights"}}}}},
+			`contact "alcie" does not exist (alice?); rota "ops" does not exist; calendar "nights" does not exist`},
+		"a pipeline": {&resource.Pipeline{Metadata: meta("p"), Workflows: []resource.PipelineWorkflow{{Name: "w",
+			Filters: []*resource.ResourceReference{ref("EventFilter", "has_metrics"), ref("EventFilter", "x")},
+			Mutator: ref("Mutator", "m"), Handler: ref("Handler", "slack")}, {Name: "v", Handler: ref("SumoLogicMetricsHandler", "sumo")}}},
+			`filter "x" does not exist; mutator "m" does not exist`},
+		"a binding": {&resource.RoleBinding{Metadata: meta("b"), RoleRef: resource.RoleRef{Type: "ClusterRole", Name: "views"},
+			Subjects: []resource.Subject{{Type: "User", Name: "alcie"}, {Type: "Group", Name: "ops"}}},
+			`cluster role "views" does not exist (view?); user "alcie" does not exist (alice?)`},
+		"a namespace": {&resource.Namespace{Name: "x"}, ""},
+	} {
+		var texts []string
+		for _, m := range Find(stored(), c.obj) {
+			texts = append(texts, m.String())
+		}
+		if got := strings.Join(texts, "; "); got != c.want {
+			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
+		}
+	}
+	// users may come from a sign-in provider
+	sn := config.With(stored(), config.AuthProviders, &resource.AuthProvider{Metadata: resource.ObjectMeta{Name: "ldap"}})
+	if got := Find(sn, &resource.RoleBinding{Metadata: meta("b"), RoleRef: resource.RoleRef{Type: "ClusterRole", Name: "view"},
+		Subjects: []resource.Subject{{Type: "User", Name: "bob"}}}); len(got) > 0 {
+		t.Errorf("with a provider: %v", got)
+	}
+}
+
+func TestLint(t *testing.T) {
+	sn := stored()
+	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("alone"), Interval: 10, Publish: true, Handlers: []string{"slack"}})
+	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("never"), Publish: true, Subscriptions: []string{"linux"}, Handlers: []string{"gone"}})
+	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("mute"), Interval: 10, Publish: false, Subscriptions: []string{"linux"}})
+	sn = config.With(sn, config.Silences, &resource.Silenced{Metadata: meta("entity:gone:*"), Subscription: "entity:gone"})
+	sn = config.With(sn, config.Silences, &resource.Silenced{Metadata: meta("linux:*"), Subscription: "linux", ExpireOnResolve: true})
+	sn = config.With(sn, config.Pipelines, &resource.Pipeline{Metadata: meta("hollow"), Workflows: []resource.PipelineWorkflow{{Name: "w"}}})
+	var got []string
+	for _, f := range Lint(sn, "default") {
+		got = append(got, fmt.Sprintf("%s %s/%s: %s", f.Severity, f.Kind, f.Name, f.Text))
+	}
+	for _, want := range []string{
+		"warning check/alone: it has no subscription, so no agent runs it",
+		`warning check/never: handler "gone" does not exist`,
+		"warning check/never: it has neither an interval nor a cron, so it never runs by itself",
+		"note check/mute: publish is false, so it runs only when it is asked to",
+		"note check/mute: it names no handler and no pipeline, so its incidents notify no one",
+		"warning silenced/entity:gone:*: it has no end",
+		"note silenced/entity:gone:*: the entity gone does not exist",
+		"warning pipeline/hollow: workflow w has no handler, so it can never fire",
+		"note pipeline/hollow: no definition names it; events from agents may",
+		"note filter/business-hours: no definition names it",
+		"note asset/sensu/plugins: no definition names it",
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("not found: %s", want)
+		}
+	}
+	for _, not := range []string{"handler/slack", "silenced/linux", "user/"} {
+		if i := slices.IndexFunc(got, func(s string) bool { return strings.Contains(s, not) }); i >= 0 {
+			t.Errorf("found %s", got[i])
+		}
+	}
+	if i, j := slices.IndexFunc(got, isNote), len(got); i < 0 || slices.ContainsFunc(got[i:j], func(s string) bool { return !isNote(s) }) {
+		t.Errorf("warnings come behind notes: %q", got)
+	}
+	if other := Lint(sn, "dev"); len(other) > 0 {
+		t.Errorf("another namespace: %+v", other)
+	}
+}
+
+func isNote(s string) bool { return strings.HasPrefix(s, "note") }

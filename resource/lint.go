@@ -1,0 +1,14 @@
+package resource
+
+// LintFinding is something doubtful about a definition.
+type LintFinding struct {
+	// Severity is warning, or note for what may be on purpose.
+	Severity string `json:"severity"`
+	// Kind is the kind's command, as check, and Resource its name in roles' rules, as checks.
+	Kind      string `json:"kind"`
+	Resource  string `json:"resource"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	Text      string `json:"text"`
+	Hint      string `json:"hint,omitempty"` // a command that helps
+}
