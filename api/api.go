@@ -157,6 +157,8 @@ type Options struct {
 	// Schedule says when checks run, and Agents which agents are connected. Default: the API has no paths for that.
 	Schedule Schedule
 	Agents   Agents
+	// LogLevel does an action with the log levels of a member, "" for this backend. Default: the API has no path for it.
+	LogLevel func(ctx context.Context, member string, do LogLevelAction) (resource.LogLevels, error)
 	// OnCall says who is on call. Default: the API's own.
 	OnCall *oncall.Directory
 	// Links reads the links that acknowledge. Default: the API has no path for them.
@@ -325,6 +327,7 @@ func New(opts Options) (*API, error) {
 	a.serveCalendars()
 	a.serveOnCall()
 	a.serveLinks()
+	a.serveLogLevel()
 	a.serveLint()
 	a.serveMetricChecks()
 	a.serveEntities()

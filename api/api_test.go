@@ -171,6 +171,9 @@ func newServer(t testing.TB, change func(*Options)) *server {
 	opts := Options{Config: store, State: events, Intake: s.intake, Auth: s.users, Version: "1.2.3", Now: s.clock, Audit: trail,
 		Reports:  events.Histories(),
 		Schedule: idle{}, Agents: idle{},
+		LogLevel: func(context.Context, string, LogLevelAction) (resource.LogLevels, error) {
+			return resource.LogLevels{Level: "info", Changed: []resource.LogLevel{}, Components: []string{}}, nil
+		},
 		Escalations: func(string, int) ([]resource.Escalation, bool, error) { return nil, false, nil },
 		Links: oncall.NewLinks("https://lapwing.example", func(ctx context.Context) ([]byte, error) {
 			return store.Secret(ctx, "acknowledge", 32)

@@ -187,6 +187,13 @@ var described = map[string]operation{
 		summary: "A subscription, with the names of what has it", status: 200, answer: resource.Subscription{}},
 	"GET " + ours + "namespaces/{namespace}/lint": {
 		summary: "What is doubtful about the stored definitions; - is all namespaces", status: 200, answer: []resource.LintFinding{}},
+	"GET " + ours + "log-level": {
+		summary: "What a backend logs", query: []string{"member"}, status: 200, answer: resource.LogLevels{}},
+	"POST " + ours + "log-level": {
+		summary: "Change what a backend logs, for some time", query: []string{"member"}, body: resource.LogLevelRequest{}, status: 200,
+		answer: resource.LogLevels{}},
+	"DELETE " + ours + "log-level": {
+		summary: "End all changes of what a backend logs", query: []string{"member"}, status: 200, answer: resource.LogLevels{}},
 	"GET " + ours + "acknowledge/{token}": {
 		summary: "The page of a link that acknowledges an incident; the token is the right", status: 200, answer: text("text/html; charset=utf-8")},
 	"POST " + ours + "acknowledge/{token}": {

@@ -22,6 +22,7 @@ import (
 const (
 	questionExecute       = "execute"
 	questionDrain         = "drain"
+	questionLogLevel      = "log-level"
 	questionTrace         = "trace"
 	questionNotifications = "notifications"
 	questionServers       = "servers"
@@ -156,6 +157,7 @@ func (v *clusterView) answer() error {
 			return v.executeHere(q), nil
 		}),
 		handle(v.members, questionDrain, v.drainHere),
+		handle(v.members, questionLogLevel, v.logLevelHere),
 		handle(v.members, questionTrace, v.traceHere),
 		handle(v.members, questionNotifications, v.notificationsHere),
 		handle(v.members, questionServers, v.serversHere),
@@ -233,6 +235,12 @@ func (v *clusterView) drainHere(_ context.Context, q *drainQuestion) (resource.D
 func (v *clusterView) Drain(ctx context.Context, member string, action api.DrainAction, over time.Duration) (
 	resource.Drain, error,
 ) {
+	q := drainQuestion{action, int64(over / time.Second)}
+	return onMember(ctx, v, member, questionDrain, q, func() resource.Drain { return api.ActOnDrain(v.parts.sessions, action, over) })
+}
+
+// onMember has the member that a user names, by its name or id, answer a question: this one with here, others over the bus.
+func onMember[A any](ctx context.Context, v *clusterView, member, question string, body any, here func() A) (none A, err error) {
 	var others []string
 	for _, m := range v.members.Members() {
 		name := v.members.NameOf(m.ID)
@@ -243,21 +251,57 @@ func (v *clusterView) Drain(ctx context.Context, member string, action api.Drain
 			continue
 		}
 		if m.Self {
-			return api.ActOnDrain(v.parts.sessions, action, over), nil
+			return here(), nil
 		}
 		if !m.Heard {
-			return resource.Drain{}, fmt.Errorf("%w: %s has not been heard for %.0f s",
-				api.ErrMemberSilent, name, m.Silent.Seconds())
+			return none, fmt.Errorf("%w: %s has not been heard for %.0f s", api.ErrMemberSilent, name, m.Silent.Seconds())
 		}
 		ctx, cancel := context.WithTimeout(ctx, askedTimeout)
 		defer cancel()
-		d, err := ask[resource.Drain](ctx, v.members, m.ID, questionDrain, drainQuestion{action, int64(over / time.Second)})
+		answer, err := ask[A](ctx, v.members, m.ID, question, body)
 		if err != nil {
-			return resource.Drain{}, fmt.Errorf("%w: %w", api.ErrMemberSilent, err)
+			return none, fmt.Errorf("%w: %w", api.ErrMemberSilent, err)
 		}
-		return *d, nil
+		return *answer, nil
 	}
-	return resource.Drain{}, api.NoMember(member, others)
+	return none, api.NoMember(member, others)
+}
+
+// logLevelAnswer has what a member logs, or what is wrong with the question.
+type logLevelAnswer struct {
+	Levels resource.LogLevels `json:"levels"`
+	Wrong  string             `json:"wrong,omitempty"`
+}
+
+func (v *clusterView) logLevelHere(_ context.Context, do *api.LogLevelAction) (answer logLevelAnswer, err error) {
+	if v.backend.opts.LogLevels == nil {
+		return logLevelAnswer{Wrong: "the levels of this backend cannot be changed"}, nil
+	}
+	if answer.Levels, err = api.ActOnLogLevels(v.backend.opts.LogLevels, *do); err != nil {
+		answer.Wrong = err.Error()
+	}
+	return answer, nil
+}
+
+// LogLevel does an action with the log levels of a member; "" is this one.
+func (v *clusterView) LogLevel(ctx context.Context, member string, do api.LogLevelAction) (resource.LogLevels, error) {
+	here := func() logLevelAnswer {
+		answer, _ := v.logLevelHere(ctx, &do) // its errors are in the answer
+		return answer
+	}
+	answer := logLevelAnswer{}
+	if member == "" {
+		answer = here()
+	} else {
+		var err error
+		if answer, err = onMember(ctx, v, member, questionLogLevel, do, here); err != nil {
+			return resource.LogLevels{}, err
+		}
+	}
+	if answer.Wrong != "" {
+		return resource.LogLevels{}, &api.LogLevelError{Text: answer.Wrong}
+	}
+	return answer.Levels, nil
 }
 
 // traceQuestion asks a member for its traces of a check.

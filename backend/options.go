@@ -43,6 +43,8 @@ type Options struct {
 	CacheDir string
 	// APIListenAddress is where the HTTP API and the web page are. Required.
 	APIListenAddress string
+	// LogLevels are the levels of Logger, which users change while the backend runs. Default: they cannot.
+	LogLevels api.LogLevels
 	// PublicURL is the URL under which people reach the API, as https://monitoring.example.org. The links in notifications
 	// with which contacts acknowledge begin with it. Default: there are no such links.
 	PublicURL string

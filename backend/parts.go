@@ -356,6 +356,7 @@ func (b *Backend) apiOptions(p *parts) api.Options {
 	o.Execute, o.Drain, o.Cluster, o.Health = p.view.Execute, p.sessions, p.view, p.view.health
 	o.Ready, o.Serves = func() error { return b.ready(p) }, func() error { return b.serves(p) }
 	o.Schedule, o.Agents = p.scheduler, p.queue.Presence()
+	o.LogLevel = p.view.LogLevel
 	o.OnCall, o.Links, o.Escalations = p.onCall, p.links, p.handlers.Escalations
 	o.Calendars, o.Lateness, o.Backup = p.calendars, p.lateness, newBackups(b, p).Write
 	o.Metrics, o.ParseMetricCheck, o.PreviewMetricCheck = storedMetrics{p.metrics.Server}, parseMetricCheck, p.metricChecks.Preview

@@ -96,9 +96,11 @@ func (s *backendSettings) finish(logTo, out io.Writer) error {
 	}
 	s.level.Set(level)
 	o := &s.opts
-	if o.Logger, err = telemetry.LoggerAt(logTo, &s.level, *s.logForm); err != nil {
+	levels := telemetry.NewLevels(&s.level)
+	if o.Logger, err = telemetry.LoggerOf(logTo, levels, *s.logForm); err != nil {
 		return err
 	}
+	o.LogLevels = levels
 	o.Version = version
 	o.Announce = func(username, password string) {
 		fmt.Fprintf(out, "The administrator is %q with the password %q. It is not shown again.\n", username, password)

@@ -1620,6 +1620,25 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/log-level": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What a backend logs */
+        get: operations["getLapwingV1LogLevel"];
+        put?: never;
+        /** Change what a backend logs, for some time */
+        post: operations["postLapwingV1LogLevel"];
+        /** End all changes of what a backend logs */
+        delete: operations["deleteLapwingV1LogLevel"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/metricchecks": {
         parameters: {
             query?: never;
@@ -4107,6 +4126,37 @@ export interface components {
             text: string;
             /** @description a command that helps */
             hint?: string;
+        };
+        /** @description LogLevel is a change of what a backend logs, for some time. */
+        LogLevel: {
+            /** @description "" for all */
+            component?: string;
+            /** @description trace, debug, info, warn or error */
+            level: string;
+            /**
+             * Format: int64
+             * @description Until is when the change ends, Unix seconds.
+             */
+            until: number;
+        };
+        /** @description LogLevelRequest asks for a change. */
+        LogLevelRequest: {
+            component?: string;
+            level?: string;
+            /**
+             * Format: int64
+             * @description how long it lasts; default 900, 86400 at most
+             */
+            seconds?: number;
+        };
+        /** @description LogLevels says which lines a backend logs. */
+        LogLevels: {
+            /** @description Level is the least level of lines, by the configuration. */
+            level: string;
+            /** @description Changed are the changes of users, which end by themselves. */
+            changed: components["schemas"]["LogLevel"][] | null;
+            /** @description Components are the parts of the backend that a change may name. */
+            components: string[] | null;
         };
         /** @description MemberHealth is the state of one backend, as the others see it. */
         MemberHealth: {
@@ -12643,6 +12693,106 @@ export interface operations {
                 };
                 content: {
                     "application/json": string;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1LogLevel: {
+        parameters: {
+            query?: {
+                /** @description Name or id of a backend; default the one that is asked */
+                member?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LogLevels"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    postLapwingV1LogLevel: {
+        parameters: {
+            query?: {
+                /** @description Name or id of a backend; default the one that is asked */
+                member?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LogLevelRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LogLevels"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    deleteLapwingV1LogLevel: {
+        parameters: {
+            query?: {
+                /** @description Name or id of a backend; default the one that is asked */
+                member?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LogLevels"];
                 };
             };
             /** @description Why not */
