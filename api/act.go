@@ -25,6 +25,7 @@ type act struct {
 
 	namespace, name string // of the object; "" where a path has none
 	warning         string // a text about the object for the user
+	change          string // what the write did, as in config.Author; "" if it wrote no definition
 	old             bool   // the answer to a GET may be older than what other members have
 }
 
@@ -37,7 +38,7 @@ func (t *act) author() config.Author {
 	if len(path) > maxAuditedPath {
 		path = strings.ToValidUTF8(path[:maxAuditedPath], "") + "…"
 	}
-	return config.Author{User: t.user.User, Remote: t.remote, Request: t.method + " " + path}
+	return config.Author{User: t.user.User, Remote: t.remote, Request: t.method + " " + path, Change: &t.change}
 }
 
 // perform does every act: it checks the roles, sets author and deadline of a write, and calls do.

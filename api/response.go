@@ -53,8 +53,14 @@ func (w *response) written(r *request, status int, err error) error {
 	if err != nil {
 		return err
 	}
+	if r.change != "" {
+		w.Header().Set(changeHeader, r.change)
+	}
 	return w.empty(status)
 }
+
+// changeHeader says of a PUT or POST whether it created the object, updated it, or left it unchanged.
+const changeHeader = "Lapwing-Change"
 
 // text answers with text, or with JSON that Sensu labels as text.
 func (w *response) text(status int, body string) {

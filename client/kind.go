@@ -225,6 +225,15 @@ func Put[T any](ctx context.Context, c *Client, k Kind[T], namespace, name strin
 	return PutIf(ctx, c, k, namespace, name, "", item)
 }
 
+// PutTold is Put, and returns what it changed: created, updated or unchanged, "" if the server does not tell.
+func PutTold[T any](ctx context.Context, c *Client, k Kind[T], namespace, name string, item *T) (change string, err error) {
+	header, err := one(ctx, c, k, request{method: http.MethodPut, in: item}, namespace, name)
+	if err != nil {
+		return "", fmt.Errorf("put %s: %w", k.describe(namespace, name), err)
+	}
+	return header.Get("Lapwing-Change"), nil
+}
+
 // PutIf is Put, but fails with ErrPrecondition if the resource no longer has the entity tag. An empty tag matches any.
 // Sensu Go ignores tags here.
 func PutIf[T any](ctx context.Context, c *Client, k Kind[T], namespace, name, tag string, item *T) error {

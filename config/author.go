@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"context"
 	"slices"
 )
@@ -10,6 +11,8 @@ type Author struct {
 	User    string
 	Remote  string // address of the client
 	Request string // method and path
+	// Change, if not nil, gets what the latest write did: created, updated, unchanged or deleted.
+	Change *string
 }
 
 type authorKey struct{}
@@ -36,13 +39,16 @@ type Write struct {
 
 // authored reports whether a write must be reported. Then the value it replaces is needed.
 func (s *Store) authored(ctx context.Context) bool {
-	_, ok := AuthorOf(ctx)
-	return ok && s.opts.Written != nil
+	a, ok := AuthorOf(ctx)
+	return ok && (s.opts.Written != nil || a.Change != nil)
 }
 
 // written reports a write.
 func (s *Store) written(ctx context.Context, kind, namespace, name string, old, new []byte, revision uint64) {
 	author, ok := AuthorOf(ctx)
+	if ok && author.Change != nil {
+		*author.Change = changeOf(old, new)
+	}
 	if !ok || s.opts.Written == nil {
 		return
 	}
@@ -50,6 +56,19 @@ func (s *Store) written(ctx context.Context, kind, namespace, name string, old, 
 		Author: author, Kind: kind, Namespace: namespace, Name: name,
 		Old: slices.Clone(old), New: slices.Clone(new), Revision: revision,
 	})
+}
+
+// changeOf returns what a write did in a word.
+func changeOf(old, new []byte) string {
+	switch {
+	case old == nil:
+		return "created"
+	case new == nil:
+		return "deleted"
+	case bytes.Equal(old, new):
+		return "unchanged"
+	}
+	return "updated"
 }
 
 type dryRunKey struct{}

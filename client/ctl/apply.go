@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -548,10 +549,15 @@ func (a *applier) print(changes bool, counts map[string]int) {
 			}
 		}
 	}
+	past := map[string]string{actionCreate: "created", actionUpdate: "updated", actionDelete: "deleted"}
 	var summary []string
 	for _, action := range []string{actionCreate, actionUpdate, actionUnchanged, actionDelete, actionFailed} {
-		if n := counts[action]; n > 0 {
-			summary = append(summary, fmt.Sprintf("%d %s", n, action))
+		n, word := counts[action], action
+		if !a.dryRun {
+			word = cmp.Or(past[action], action)
+		}
+		if n > 0 {
+			summary = append(summary, fmt.Sprintf("%s %d", word, n))
 		}
 	}
 	text := commaSpace(summary)

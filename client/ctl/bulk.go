@@ -23,13 +23,14 @@ unknown field is only a warning. Of events it always is.`
 
 func createFilesCommand() *cobra.Command {
 	cmd := bulkCommand("create", "create or replace resources from files, directories, URLs or standard input",
-		func(ctx context.Context, s *invocation, i int, o *object) error {
+		func(ctx context.Context, s *invocation, i int, o *object) (string, error) {
 			body := o.sent()
-			if err := client.Put(ctx, s.client, client.Kind[map[string]any](o.kind.Kind), o.namespace, o.name, &body); err != nil {
-				return fmt.Errorf("error putting resource #%d with name %q and namespace %q (%s): %w", i, o.name,
+			change, err := client.PutTold(ctx, s.client, client.Kind[map[string]any](o.kind.Kind), o.namespace, o.name, &body)
+			if err != nil {
+				return "", fmt.Errorf("error putting resource #%d with name %q and namespace %q (%s): %w", i, o.name,
 					o.namespace, o.path(), bare(err))
 			}
-			return nil
+			return cmp.Or(change, "sent"), nil
 		})
 	cmd.Long = `Create or replace resources from files, directories, URLs or standard input.
 
@@ -46,11 +47,11 @@ The first error of the server stops; what was sent before it stays.`
 
 func deleteFilesCommand() *cobra.Command {
 	cmd := bulkCommand("delete", "delete the resources in files, directories, URLs or standard input",
-		func(ctx context.Context, s *invocation, i int, o *object) error {
+		func(ctx context.Context, s *invocation, i int, o *object) (string, error) {
 			if err := client.Delete(ctx, s.client, o.kind.Kind, o.namespace, o.name); err != nil {
-				return fmt.Errorf("error deleting resource %d (%s): %w", i, o.path(), bare(err))
+				return "", fmt.Errorf("error deleting resource %d (%s): %w", i, o.path(), bare(err))
 			}
-			return nil
+			return "deleted", nil
 		})
 	cmd.Long = `Delete the resources that files, directories, URLs or standard input name. Nothing is asked.
 
@@ -62,8 +63,9 @@ The first error stops, also that a resource is not there.`
 	return cmd
 }
 
-// bulkCommand returns a command that calls each for every object in files, in order.
-func bulkCommand(use, short string, each func(ctx context.Context, s *invocation, i int, o *object) error) *cobra.Command {
+// bulkCommand returns a command that calls each for every object in files, in order, and prints how often each returned
+// which word.
+func bulkCommand(use, short string, each func(ctx context.Context, s *invocation, i int, o *object) (string, error)) *cobra.Command {
 	var in inputFiles
 	cmd := &cobra.Command{
 		Use:   use,
@@ -76,11 +78,18 @@ func bulkCommand(use, short string, each func(ctx context.Context, s *invocation
 			}
 			s.expect(objects)
 			defer s.tellExpected(s.errOut)
+			var did tally
 			for i, o := range objects {
-				if err := each(ctx, s, i, o); err != nil {
+				word, err := each(ctx, s, i, o)
+				if err != nil {
+					if len(did.words) > 0 {
+						fmt.Fprintf(s.errOut, "Before the error: %s; the rest was not sent.\n", &did)
+					}
 					return err
 				}
+				did.add(word)
 			}
+			s.didMany(&did)
 			return nil
 		}),
 	}

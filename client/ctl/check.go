@@ -242,7 +242,7 @@ func setHooksCommand(k *kind) *cobra.Command {
 		if err := s.client.Do(ctx, http.MethodPut, path, map[string]any{typ: answers["hooks"]}, nil); err != nil {
 			return fmt.Errorf("add hooks to check %q: %w", args[0], bare(err))
 		}
-		fmt.Fprintln(s.out, "Added")
+		s.did("Added", k, args[0])
 		return nil
 	})
 	for i := range hooks {
@@ -268,7 +268,7 @@ func removeHookCommand(k *kind) *cobra.Command {
 			if err := s.client.Do(ctx, http.MethodDelete, path, nil, nil); err != nil {
 				return fmt.Errorf("remove hook %q of type %s from check %q: %w", args[2], args[1], args[0], bare(err))
 			}
-			fmt.Fprintln(s.out, "Removed")
+			s.did("Removed", k, args[0])
 			return nil
 		}),
 	}
@@ -301,7 +301,7 @@ func executeCommand(k *kind) *cobra.Command {
 			if err := s.client.Do(ctx, http.MethodPost, k.Path(s.namespace, args[0])+"/execute", in, nil); err != nil {
 				return hintMissing(k, fmt.Errorf("execute check %q: %w", args[0], bare(err)))
 			}
-			fmt.Fprintln(s.out, "Issued")
+			s.did("Issued", k, args[0])
 			return nil
 		}),
 	}

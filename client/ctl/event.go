@@ -49,7 +49,7 @@ var eventKind = newKind(client.Events, display[event]{
 	can:      canList | canInfo | canDelete,
 	extra: []func(*kind) *cobra.Command{
 		resolveEventCommand, ackEventCommand, unackEventCommand, dependenciesCommand, traceEventCommand, historyEventCommand,
-		silenceEventsCommand,
+		silenceEventsCommand, unsilenceEventsCommand,
 	},
 })
 
@@ -119,7 +119,7 @@ func resolveEventCommand(k *kind) *cobra.Command {
 			if err := client.Put(ctx, s.client, k.Kind, s.namespace, name, &resolved); err != nil {
 				return err
 			}
-			fmt.Fprintln(s.out, "Resolved")
+			s.did("Resolved", k, name)
 			return nil
 		}),
 	}

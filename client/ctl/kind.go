@@ -200,7 +200,11 @@ func kindByType(apiVersion, typ string) (*kind, bool) {
 func kindByName(name string) (*kind, bool) {
 	for _, k := range kinds {
 		joined, underscored := strings.ReplaceAll(k.Command, "-", ""), strings.ReplaceAll(k.Command, "-", "_")
-		for _, known := range []string{k.FullName(), k.Plural, k.Type, k.Command, joined, underscored} {
+		names := []string{k.FullName(), k.Plural, k.Type, k.Command, joined, underscored}
+		if k.Type == client.Silences.Type {
+			names = append(names, silenceAlias, silenceAlias+"s")
+		}
+		for _, known := range names {
 			if known != "" && strings.EqualFold(name, known) {
 				return k, true
 			}

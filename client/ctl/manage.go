@@ -14,6 +14,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
+// silenceAlias also names the commands of silences, which Sensu calls silenced entries.
+const silenceAlias = "silence"
+
 // defaultChunkSize keeps each answer small enough for --timeout, even with a hundred thousand resources.
 const defaultChunkSize = 1000
 
@@ -40,7 +43,11 @@ func manageCommand(k *kind) *cobra.Command {
 	if k.can&canList == 0 {
 		example = "info"
 	}
-	return groupOf(k.Command, "manage "+k.words(), example, commands...)
+	cmd := groupOf(k.Command, "manage "+k.words(), example, commands...)
+	if k.Type == client.Silences.Type {
+		cmd.Aliases = []string{silenceAlias}
+	}
+	return cmd
 }
 
 // groupOf returns a command that has only subcommands.
@@ -238,6 +245,6 @@ func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfi
 	if err := client.DeleteWith(ctx, s.client, k.Kind, s.namespace, name, query); err != nil {
 		return hintMissing(k, err)
 	}
-	fmt.Fprintln(s.out, "Deleted")
+	s.did("Deleted", k, name)
 	return nil
 }

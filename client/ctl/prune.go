@@ -85,7 +85,18 @@ that apply has made, and needs no support by the server.`,
 			if err := s.client.Do(ctx, http.MethodPost, "/api/enterprise/prune/v1alpha?"+query.Encode(), keep, &deleted); err != nil {
 				return err
 			}
-			return s.printPlain(deleted, prunedTable)
+			if err := s.printPlain(deleted, prunedTable); err != nil {
+				return err
+			}
+			gone, err := decode[[]client.Reference](deleted)
+			if err == nil && s.format == formatTabular {
+				word := "deleted"
+				if dry {
+					word = "would delete"
+				}
+				fmt.Fprintln(s.out, word, len(*gone))
+			}
+			return nil
 		}),
 	}
 	f := cmd.Flags()

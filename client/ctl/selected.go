@@ -34,6 +34,22 @@ func (b *selection) flags(cmd *cobra.Command, k *kind) {
 	}
 }
 
+// words returns the flags that say which objects are meant.
+func (b *selection) words() (words []string) {
+	for _, flag := range [][2]string{{"--field-selector", b.fieldSelector}, {"--label-selector", b.labelSelector}} {
+		if flag[1] != "" {
+			words = append(words, flag[0], flag[1])
+		}
+	}
+	if b.all {
+		words = append(words, "--all")
+	}
+	if b.everywhere {
+		words = append(words, "--all-namespaces")
+	}
+	return words
+}
+
 func (b *selection) used() bool {
 	return b.fieldSelector != "" || b.labelSelector != "" || b.all || b.everywhere || b.dryRun
 }
@@ -46,6 +62,7 @@ type action struct {
 	example      string                          // more flags of the example
 	fill         func(*client.BulkRequest) error // the rest of the request; nil for nothing
 	onlySelected bool                            // there is no command for one name
+	undo         string                          // the command that takes it back, with the same selectors; "" for none
 }
 
 // bySelector lets a command for one object also act on all that a selector selects.
@@ -156,7 +173,14 @@ func (s *invocation) bulk(ctx context.Context, k *kind, b *selection, do action,
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.out, "%s %s\n", do.done, k.counted(did.Done))
+	line := do.done + " " + k.counted(did.Done)
+	if s.format == formatTabular {
+		line += " " + place
+		if do.undo != "" && did.Done > 0 {
+			line += "; " + s.undo(append([]string{k.Command, do.undo}, b.words()...)...)
+		}
+	}
+	fmt.Fprintln(s.out, line)
 	return s.notDone(do, did, b.everywhere)
 }
 
@@ -198,9 +222,9 @@ func silenceEventsCommand(k *kind) *cobra.Command {
 		Short: "silence all events that a selector selects",
 		Long: `Silence each event that a selector selects, after a question with their number. Each gets a silence of its own, for this
 check of this entity. To silence also events that come later, use 'lapwing silenced create' with selectors. To end
-silences, use 'lapwing silenced delete' with a selector.`,
+them, use 'lapwing event unsilence' with the same selector.`,
 		Example: `  lapwing event silence --field-selector 'event.check.name == disk' --expire 2h --reason 'moving disks'
-  lapwing silenced delete --field-selector 'silenced.reason == "moving disks"'`,
+  lapwing event unsilence --field-selector 'event.check.name == disk'`,
 		Args: args(),
 	}
 	f := cmd.Flags()
@@ -208,7 +232,7 @@ silences, use 'lapwing silenced delete' with a selector.`,
 	f.StringVarP(&reason, "reason", "r", "", "reason, for other people to read")
 	f.BoolVarP(&onResolve, "expire-on-resolve", "x", false, "end each silence when its event resolves")
 	return bySelector(cmd, k, action{
-		name: "silence", verb: "silence", done: "Silenced", onlySelected: true,
+		name: "silence", verb: "silence", done: "Silenced", onlySelected: true, undo: "unsilence",
 		fill: func(in *client.BulkRequest) (err error) {
 			in.Reason, in.ExpireOnResolve = reason, onResolve
 			if expire != "" {

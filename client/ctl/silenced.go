@@ -65,7 +65,8 @@ var silencedKind = newKind(client.Silences, display[silenced]{
 		{label: "Subscription", text: func(s *silenced) string { return s.Subscription }},
 		{label: "Namespace", text: func(s *silenced) string { return s.Metadata.Namespace }},
 	},
-	can: canList,
+	addition: silenceState,
+	can:      canList,
 	extra: []func(*kind) *cobra.Command{infoSilencedCommand, deleteSilencedCommand, createSilencedCommand,
 		updateSilencedCommand, previewSilencedCommand, purgeSilencedCommand},
 })

@@ -258,7 +258,7 @@ the check passes, and that result reaches the handlers. A second acknowledgement
 			if err := s.client.Do(ctx, http.MethodPost, s.ownPath("events", args[0], args[1], "ack"), body, nil); err != nil {
 				return hintMissing(k, err)
 			}
-			fmt.Fprintln(s.out, "Acknowledged")
+			s.did("Acknowledged", k, strings.Join(args, "/"), s.undo("event", "unack", args[0], args[1]))
 			return nil
 		}),
 	}
@@ -270,7 +270,7 @@ the check passes, and that result reaches the handlers. A second acknowledgement
 	completeNames(cmd, k)
 	return bySelector(cmd, k, action{
 		name: "acknowledge", verb: "acknowledge", done: "Acknowledged", alone: []string{"labels"},
-		example: " --comment 'on it'",
+		example: " --comment 'on it'", undo: "unack",
 		fill: func(in *client.BulkRequest) (err error) {
 			in.Reason = comment
 			if expire != "" {
@@ -291,7 +291,7 @@ func unackEventCommand(k *kind) *cobra.Command {
 			if err := s.client.Do(ctx, http.MethodDelete, s.ownPath("events", args[0], args[1], "ack"), nil, nil); err != nil {
 				return err
 			}
-			fmt.Fprintln(s.out, "Unacknowledged")
+			s.did("Unacknowledged", k, strings.Join(args, "/"))
 			return nil
 		}),
 	}

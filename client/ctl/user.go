@@ -46,7 +46,7 @@ func (s *invocation) userCall(ctx context.Context, k *kind, method, name, rest s
 		return hintMissing(k, fmt.Errorf("change user %q: %w", name, bare(err)))
 	}
 	if done != "" {
-		fmt.Fprintln(s.out, done)
+		s.did(done, k, name)
 	}
 	return nil
 }
@@ -111,7 +111,7 @@ func createUserCommand(k *kind) *cobra.Command {
 		if err := client.Post(ctx, s.client, k.Kind, "", &raw); err != nil {
 			return err
 		}
-		fmt.Fprintln(s.out, "Created")
+		s.did("Created", k, name, s.undo("user", "disable", name))
 		return nil
 	})
 	cmd.Flags().StringVarP(&password, "password", "p", "", "password, of at least 8 characters")
@@ -187,7 +187,7 @@ func setGroupsCommand(k *kind) *cobra.Command {
 					}
 				}
 			}
-			fmt.Fprintln(s.out, "Updated")
+			s.did("Updated", k, args[0])
 			return nil
 		})
 }

@@ -128,8 +128,20 @@ func (s *invocation) create(ctx context.Context, k *kind, name string, body map[
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(s.out, "Created")
+	if k.Type == client.Silences.Type {
+		s.didSilence(ctx, "Created", k, body, true)
+		return nil
+	}
+	s.did("Created", k, name, s.undoCreate(k, name))
 	return nil
+}
+
+// undoCreate names the command that deletes what was created, if the kind has one.
+func (s *invocation) undoCreate(k *kind, name string) string {
+	if k.can&canDelete == 0 {
+		return ""
+	}
+	return s.undo(k.Command, "delete", name)
 }
 
 // updateCommand changes the fields whose flags are set. Without flags it asks for each field.
@@ -198,7 +210,11 @@ func (s *invocation) modify(ctx context.Context, k *kind, name string, change fu
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(s.out, done)
+		if k.Type == client.Silences.Type {
+			s.didSilence(ctx, done, k, after, false)
+			return nil
+		}
+		s.did(done, k, name)
 		return nil
 	}
 }

@@ -1,0 +1,134 @@
+package ctl
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+// did says in one line what a command did to one thing. The first word is sensuctl's, which scripts may look for; in the
+// formats for programs it is alone.
+func (s *invocation) did(word string, k *kind, name string, more ...string) {
+	if s.format != formatTabular {
+		fmt.Fprintln(s.out, word)
+		return
+	}
+	line := word
+	if !k.Singleton {
+		line += " " + k.Plural + "/" + name
+	}
+	if k.Namespaced {
+		line += " in namespace " + s.namespace
+	}
+	for _, one := range more {
+		line += after("; ", one)
+	}
+	fmt.Fprintln(s.out, printable(line))
+}
+
+// undo names the command that takes an act back.
+func (s *invocation) undo(words ...string) string { return "undo: " + s.commandLine(words...) }
+
+// commandLine returns a command to copy. It names the namespace unless that is the profile's.
+func (s *invocation) commandLine(words ...string) string {
+	line := "lapwing"
+	for _, word := range words {
+		line += " " + shellWord(word)
+	}
+	if s.namespace != cmp.Or(s.files.profile.Namespace, "default") {
+		line += " --namespace " + shellWord(s.namespace)
+	}
+	return line
+}
+
+// shellWord quotes a word that a shell would change.
+func shellWord(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,@%+", r)
+	}
+	if word != "" && strings.TrimFunc(word, plain) == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// tally counts what a command did to many things, in the order in which the words first come.
+type tally struct {
+	words  []string
+	counts map[string]int
+}
+
+func (t *tally) add(word string) {
+	if t.counts == nil {
+		t.counts = map[string]int{}
+	}
+	if t.counts[word] == 0 {
+		t.words = append(t.words, word)
+	}
+	t.counts[word]++
+}
+
+// String returns for example "created 2, updated 1, unchanged 5".
+func (t *tally) String() string {
+	var parts []string
+	for _, word := range t.words {
+		parts = append(parts, fmt.Sprint(word, " ", t.counts[word]))
+	}
+	return commaSpace(parts)
+}
+
+// didMany prints the counts, for people.
+func (s *invocation) didMany(t *tally) {
+	if s.format == formatTabular && len(t.words) > 0 {
+		fmt.Fprintln(s.out, t)
+	}
+}
+
+// didSilence says what was done to a silence, and how many events it hits.
+func (s *invocation) didSilence(ctx context.Context, word string, k *kind, body any, undo bool) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return // it was encoded before, for the request
+	}
+	one, err := decode[silenced](data)
+	if err != nil {
+		return
+	}
+	name := one.DerivedName()
+	more := []string{s.hits(ctx, body, one)}
+	if undo {
+		more = append(more, s.undo("silenced", "delete", name))
+	}
+	s.did(word, k, name, more...)
+}
+
+// hits says how many events a silence hits, or returns "" if the server does not tell.
+func (s *invocation) hits(ctx context.Context, body any, one *silenced) string {
+	if s.format != formatTabular {
+		return ""
+	}
+	var p client.SilencePreview
+	if s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "preview"), body, &p) != nil {
+		return ""
+	}
+	text, failing := count(int(p.Events), "event"), ""
+	if p.Failing > 0 {
+		failing = fmt.Sprintf(", %d of them failing", p.Failing)
+	}
+	now := time.Now()
+	switch {
+	case p.Holds:
+		return "the silence hits " + text + " now" + failing
+	case one.Expired(now):
+		return "the silence has ended, and hits nothing"
+	case len(p.Spans) > 0:
+		return "the silence begins in " + span(time.Unix(p.Spans[0].Begins, 0).Sub(now)) + "; it would hit " + text + failing
+	}
+	return "the silence never applies"
+}
