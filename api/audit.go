@@ -8,6 +8,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/audit"
 	"github.com/lapwing-monitoring/lapwing/internal/duration"
+	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
 // AuditLog has the recorded changes. *audit.Log implements it.
@@ -28,7 +29,7 @@ func (a *API) serveAudit() {
 	a.route(ours+"namespaces/{namespace}/audit", who, methods{http.MethodGet: a.listAudit})
 }
 
-// listAudit lists entries, newest first, selected by ?user=, action=, resource=, name=, since= and until=.
+// listAudit lists entries, newest first, selected by ?user=, action=, resource=, name=, since=, until= and fieldSelector=.
 func (a *API) listAudit(w *response, r *request) error {
 	q := r.URL.Query()
 	query := audit.Query{
@@ -46,6 +47,14 @@ func (a *API) listAudit(w *response, r *request) error {
 	}
 	if query.Until, err = instant(q.Get("until"), a.opts.Now()); err != nil {
 		return err
+	}
+	asked, err := fieldsAsked(r, audit.Entry{})
+	if err != nil {
+		return err
+	}
+	if asked != nil {
+		now := a.opts.Now()
+		query.Where = func(e *audit.Entry) bool { return asked.MatchAt(selector.Resource(e), now) }
 	}
 	p := pageOf(r, nil)
 	if p.limit > 0 {

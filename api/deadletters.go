@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
 // DeadLetters has the deliveries that failed for good; *handler.Dispatcher implements it. An empty namespace or handler
@@ -57,9 +58,14 @@ func inNamespace(r *request) string {
 	return ""
 }
 
-// listDeadLetters lists dead letters without their events, of one handler with ?handler=.
+// listDeadLetters lists dead letters without their events, of one handler with ?handler=, selected by ?fieldSelector=. With
+// a selector, a page may have less than its limit, even nothing.
 func (a *API) listDeadLetters(w *response, r *request) error {
-	p := pageOf(r, nil)
+	asked, err := fieldsAsked(r, delivery.DeadLetter{})
+	if err != nil {
+		return err
+	}
+	now, p := a.opts.Now(), pageOf(r, nil)
 	limit := deadLetterPage
 	if p.limit > 0 {
 		limit = min(p.limit, deadLetterPageMax)
@@ -67,7 +73,6 @@ func (a *API) listDeadLetters(w *response, r *request) error {
 	var letters []delivery.DeadLetter
 	var next string
 	if a.opts.DeadLetters != nil {
-		var err error
 		handler := r.URL.Query().Get("handler")
 		if letters, next, err = a.opts.DeadLetters.DeadLetters(inNamespace(r), handler, p.after, limit); err != nil {
 			return err
@@ -75,6 +80,9 @@ func (a *API) listDeadLetters(w *response, r *request) error {
 	}
 	list := newArray(w, next)
 	for i := range letters {
+		if !asked.MatchAt(selector.Resource(&letters[i]), now) {
+			continue
+		}
 		if err := list.add(&letters[i]); err != nil {
 			return err
 		}

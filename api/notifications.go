@@ -43,7 +43,8 @@ func (a *API) serveNotifications() {
 }
 
 // listNotifications lists notifications, newest first, selected by ?since=, until=, entity=, check=, handler=,
-// recipient= and result=. With ?format=csv or jsonl and without a limit it lists all of them.
+// recipient=, result= and fieldSelector=. With ?format=csv or jsonl and without a limit it lists all of them. With a
+// selector, a page may have less than its limit, even nothing.
 func (a *API) listNotifications(w *response, r *request) error {
 	q := r.URL.Query()
 	query := notification.Query{
@@ -64,7 +65,11 @@ func (a *API) listNotifications(w *response, r *request) error {
 	if !slices.Contains([]string{"", "json", "csv", "jsonl"}, format) {
 		return invalid("format %q: it must be json, csv or jsonl", format)
 	}
-	p := pageOf(r, nil)
+	asked, err := fieldsAsked(r, notification.Notification{})
+	if err != nil {
+		return err
+	}
+	now, p := a.opts.Now(), pageOf(r, nil)
 	whole := p.limit == 0 && (format == "csv" || format == "jsonl")
 	if whole {
 		query.Limit = notificationPageMax
@@ -95,7 +100,8 @@ func (a *API) listNotifications(w *response, r *request) error {
 	out := newNotificationWriter(w, format, token)
 	for {
 		for i := range list {
-			if n := reach.limit(&list[i]); n != nil && query.Selects(n) { // still, without the events of others
+			n := reach.limit(&list[i])
+			if n != nil && query.Selects(n) && asked.MatchAt(selector.Resource(n), now) { // still, without the events of others
 				if err := out.add(n); err != nil {
 					return err
 				}

@@ -229,7 +229,7 @@ var described = map[string]operation{
 		query:   []string{"limit"}, status: 200, answer: []trace.Outcome{}},
 	"GET " + ours + "namespaces/{namespace}/notifications": {
 		summary: "List the attempts of handlers to notify, newest first, or export them as CSV or JSON lines",
-		query:   []string{"since", "until", "entity", "check", "handler", "recipient", "result", "format", "limit", "continue"},
+		query:   []string{"since", "until", "entity", "check", "handler", "recipient", "result", "fieldSelector", "format", "limit", "continue"},
 		status:  200, answer: []notification.Notification{}},
 	"POST " + ours + "namespaces/{namespace}/pipelines/simulate": {
 		summary: "What would become of an event, perhaps with drafts of definitions; nothing is sent",
@@ -244,7 +244,7 @@ var described = map[string]operation{
 	"GET " + ours + "namespaces/{namespace}/queue/{name}": {
 		summary: "The groups of a round-robin check, with their open turns", status: 200, answer: []queue.GroupDetail{}},
 	"GET " + ours + "namespaces/{namespace}/deadletters": {
-		summary: "List what handlers never took", query: []string{"handler", "limit", "continue"}, status: 200,
+		summary: "List what handlers never took", query: []string{"handler", "fieldSelector", "limit", "continue"}, status: 200,
 		answer: []delivery.DeadLetter{}},
 	"DELETE " + ours + "namespaces/{namespace}/deadletters": {
 		summary: "Forget the dead letters of a handler, or all", query: []string{"handler", "all", "id"}, status: 200,
@@ -265,10 +265,10 @@ var described = map[string]operation{
 	"DELETE " + core + "namespaces/{name}":                      {summary: "Delete a namespace that is empty, or all of it", query: []string{"cascade"}, status: 204},
 	"GET " + ours + "audit": {
 		summary: "Who changed what, newest first", status: 200, answer: []audit.Entry{},
-		query: []string{"user", "action", "resource", "namespace", "name", "since", "until", "limit", "continue"}},
+		query: []string{"user", "action", "resource", "namespace", "name", "since", "until", "fieldSelector", "limit", "continue"}},
 	"GET " + ours + "namespaces/{namespace}/audit": {
 		summary: "Who changed what in a namespace, newest first", status: 200, answer: []audit.Entry{},
-		query: []string{"user", "action", "resource", "name", "since", "until", "limit", "continue"}},
+		query: []string{"user", "action", "resource", "name", "since", "until", "fieldSelector", "limit", "continue"}},
 	"GET " + ours + "auth/can-i": {
 		summary: "Whether a user may do something, and by which binding",
 		query:   []string{"verb", "resource", "name", "namespace", "as", "group"}, status: 200, answer: canIAnswer{}},

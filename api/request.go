@@ -184,4 +184,18 @@ func pageOf(r *request, like any) page {
 	return p
 }
 
+// fieldsAsked returns the field selector of a request for a list that is no list of resources; nil if it has none. like
+// is an item of the list. A role that is limited by labels has no part in it.
+func fieldsAsked(r *request, like any) (*selector.Selector, error) {
+	texts := r.URL.Query()["fieldSelector"]
+	if strings.TrimSpace(strings.Join(texts, "")) == "" {
+		return nil, nil
+	}
+	s, err := selector.NamesOf(like).ParseAll(nil, texts)
+	if err != nil {
+		return nil, invalid("%v", err)
+	}
+	return s, nil
+}
+
 func continueToken(after string) string { return base64.RawURLEncoding.EncodeToString([]byte(after)) }

@@ -282,6 +282,8 @@ func (l *Log) inPlace() bool {
 type Query struct {
 	User, Action, Resource, Namespace, Name string
 	Since, Until                            time.Time
+	// Where, if not nil, selects further.
+	Where func(*Entry) bool
 	// Before continues an earlier Read: only entries with smaller IDs.
 	Before uint64
 	// Limit bounds the entries returned. Required.
@@ -296,7 +298,7 @@ func (q *Query) fits(e *Entry) bool {
 			return false
 		}
 	}
-	return q.Until.IsZero() || !e.Time.After(q.Until)
+	return (q.Until.IsZero() || !e.Time.After(q.Until)) && (q.Where == nil || q.Where(e))
 }
 
 // Read returns entries, newest first. next is the Before of the next call, 0 at the end.

@@ -18,6 +18,8 @@ type NotificationOptions struct {
 	Result string
 	// Since and Until are times in RFC 3339, in Unix seconds, or how long ago.
 	Since, Until string
+	// FieldSelector selects by fields such as notification.handler. Only lapwing knows it.
+	FieldSelector string
 }
 
 // maxNotificationPage is the largest page that the server sends.
@@ -34,7 +36,7 @@ func (c *Client) Notifications(
 		q := url.Values{}
 		for name, value := range map[string]string{
 			"entity": opts.Entity, "check": opts.Check, "handler": opts.Handler, "recipient": opts.Recipient, "result": opts.Result,
-			"since": opts.Since, "until": opts.Until,
+			"since": opts.Since, "until": opts.Until, "fieldSelector": opts.FieldSelector,
 		} {
 			if value != "" {
 				q.Set(name, value)
@@ -42,7 +44,7 @@ func (c *Client) Notifications(
 		}
 		for left := limit; limit == 0 || left > 0; {
 			size := maxNotificationPage
-			if limit > 0 {
+			if limit > 0 && opts.FieldSelector == "" { // with a selector, a page has what is left of that many
 				size = min(size, left)
 			}
 			q.Set("limit", strconv.Itoa(size))
@@ -52,6 +54,9 @@ func (c *Client) Notifications(
 			if err != nil {
 				yield(nil, fmt.Errorf("list notifications: %w", err))
 				return
+			}
+			if limit > 0 {
+				page = page[:min(len(page), left)]
 			}
 			for i := range page {
 				if !yield(&page[i], nil) {

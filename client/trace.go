@@ -39,12 +39,16 @@ func deadLetters(namespace string) string {
 	return ours + escape(namespace) + "/deadletters"
 }
 
-// DeadLetters lists the dead letters of a namespace and a handler. "" means all.
-func (c *Client) DeadLetters(ctx context.Context, namespace, handler string) iter.Seq2[*DeadLetter, error] {
+// DeadLetters lists the dead letters of a namespace and a handler, selected by fields such as deadletter.entity. "" means
+// all.
+func (c *Client) DeadLetters(ctx context.Context, namespace, handler, fieldSelector string) iter.Seq2[*DeadLetter, error] {
 	return func(yield func(*DeadLetter, error) bool) {
 		q := url.Values{"limit": {"1000"}}
 		if handler != "" {
 			q.Set("handler", handler)
+		}
+		if fieldSelector != "" {
+			q.Set("fieldSelector", fieldSelector)
 		}
 		for {
 			var page []DeadLetter

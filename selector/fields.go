@@ -36,6 +36,8 @@ func prefixOf(t reflect.Type) string {
 		return "filter"
 	case "APIKey":
 		return "api_key"
+	case "Entry": // of the audit log
+		return "audit"
 	default:
 		return strings.ToLower(name)
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -30,9 +31,10 @@ const auditEvery = 2 * time.Second
 
 func auditListCommand() *cobra.Command {
 	var (
-		since, until, user, kind, name, action string
-		all, follow                            bool
-		limit                                  int
+		since, until, user, kind, name, action, fields string
+
+		all, follow bool
+		limit       int
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -42,12 +44,14 @@ made, until the command is interrupted (exit code 0).`,
 		Example: `  lapwing audit list --since 1d
   lapwing audit list --user alice --kind checks --all-namespaces
   lapwing audit list --kind silenced --follow
+  lapwing audit list --field-selector 'audit.action == delete && audit.user != ci'
   lapwing audit show 4711`,
 		Args: args(),
 		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
 			q := url.Values{}
 			for key, value := range map[string]string{
 				"since": since, "until": until, "user": user, "name": name, "action": action, "limit": strconv.Itoa(limit),
+				"fieldSelector": fields,
 			} {
 				if value != "" {
 					q.Set(key, value)
@@ -63,12 +67,15 @@ made, until the command is interrupted (exit code 0).`,
 			if all {
 				path = "/api/lapwing/v1/audit"
 			}
-			list, err := auditEntries(ctx, s, path, q)
-			if err != nil {
-				return err
+			read := func(ctx context.Context, q url.Values) ([]client.AuditEntry, string, error) {
+				return auditPage(ctx, s, path, q)
 			}
 			if follow {
-				return followAudit(ctx, s, path, q, list)
+				return followAudit(ctx, s, read, q)
+			}
+			list, _, err := read(ctx, q)
+			if err != nil {
+				return err
 			}
 			if len(list) == 0 {
 				if !all {
@@ -98,6 +105,7 @@ made, until the command is interrupted (exit code 0).`,
 	f.StringVar(&kind, "kind", "", "only changes of this kind, for example checks")
 	f.StringVar(&name, "name", "", "only changes of the object with this name")
 	f.StringVar(&action, "action", "", "only this kind of change: create, update, delete or execute")
+	f.StringVar(&fields, "field-selector", "", "only changes whose fields match, for example 'audit.user != ci && audit.resource == checks'")
 	f.IntVarP(&limit, "limit", "n", 100, "number of changes to list at most")
 	f.BoolVar(&all, "all-namespaces", false, "list the changes of all namespaces, and of what belongs to none")
 	f.BoolVarP(&follow, "follow", "f", false, "keep running, and print each further change")
@@ -106,15 +114,54 @@ made, until the command is interrupted (exit code 0).`,
 }
 
 func auditEntries(ctx context.Context, s *invocation, path string, q url.Values) ([]client.AuditEntry, error) {
-	list := []client.AuditEntry{}
-	if err := s.client.Do(ctx, http.MethodGet, path+"?"+q.Encode(), nil, &list); err != nil {
-		return nil, fmt.Errorf("list the audit log: %w", bare(err))
-	}
-	return list, nil
+	list, _, err := auditPage(ctx, s, path, q)
+	return list, err
 }
 
+// auditPage returns a page of entries, newest first, and where the next page begins, "" if there is none.
+func auditPage(ctx context.Context, s *invocation, path string, q url.Values) ([]client.AuditEntry, string, error) {
+	list := []client.AuditEntry{}
+	header, err := s.client.Exchange(ctx, http.MethodGet, path+"?"+q.Encode(), nil, &list)
+	if err != nil {
+		return nil, "", fmt.Errorf("list the audit log: %w", bare(err))
+	}
+	return list, header.Get("Sensu-Continue"), nil
+}
+
+// auditFollowPage is how many entries one request for further ones asks for.
+const auditFollowPage = 1000
+
+// entriesAfter returns all entries with IDs above last, newest first, however many there are.
+func entriesAfter(ctx context.Context, read auditReader, q url.Values, last uint64) (list []client.AuditEntry, err error) {
+	q = maps.Clone(q)
+	q.Set("limit", strconv.Itoa(auditFollowPage))
+	for {
+		page, next, err := read(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range page {
+			if e.ID <= last {
+				return list, nil
+			}
+			list = append(list, e)
+		}
+		if next == "" {
+			return list, nil
+		}
+		q.Set("continue", next)
+	}
+}
+
+// auditReader returns a page of entries, newest first, and where the next page begins.
+type auditReader func(ctx context.Context, q url.Values) ([]client.AuditEntry, string, error)
+
 // followAudit prints entries, newest last, and then the further ones.
-func followAudit(ctx context.Context, s *invocation, path string, q url.Values, list []client.AuditEntry) error {
+func followAudit(ctx context.Context, s *invocation, read auditReader, q url.Values) error {
+	list, _, err := read(ctx, q)
+	if err != nil {
+		return err
+	}
 	t := auditTable()
 	t.color = s.color
 	t.widths = []int{6, 19, 12, 7, 12, 12, 24}
@@ -125,9 +172,6 @@ func followAudit(ctx context.Context, s *invocation, path string, q url.Values, 
 	var last uint64
 	for {
 		for _, e := range slices.Backward(list) {
-			if e.ID <= last {
-				continue
-			}
 			last = e.ID
 			if s.format == formatTabular {
 				t.writeRow(w, auditRow(&e))
@@ -145,9 +189,7 @@ func followAudit(ctx context.Context, s *invocation, path string, q url.Values, 
 			return nil
 		case <-time.After(auditEvery):
 		}
-		q.Set("limit", "1000")
-		var err error
-		if list, err = auditEntries(ctx, s, path, q); err != nil {
+		if list, err = entriesAfter(ctx, read, q, last); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}

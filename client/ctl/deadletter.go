@@ -26,12 +26,14 @@ func listDeadLettersCommand() *cobra.Command {
 	var (
 		all     bool
 		handler string
+		fields  string
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "list dead letters",
 		Example: `  lapwing deadletter list
   lapwing deadletter list --handler pager
+  lapwing deadletter list --field-selector 'deadletter.entity == web1'
   lapwing deadletter list --all-namespaces --format json`,
 		Args: args(),
 		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
@@ -40,7 +42,7 @@ func listDeadLettersCommand() *cobra.Command {
 				namespace = ""
 			}
 			letters := []*client.DeadLetter{}
-			for d, err := range s.client.DeadLetters(ctx, namespace, handler) {
+			for d, err := range s.client.DeadLetters(ctx, namespace, handler, fields) {
 				if err != nil {
 					return err
 				}
@@ -75,6 +77,7 @@ func listDeadLettersCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&all, "all-namespaces", false, "list the resources of all namespaces")
 	cmd.Flags().StringVar(&handler, "handler", "", "only dead letters of this handler")
+	cmd.Flags().StringVar(&fields, "field-selector", "", "only dead letters whose fields match, for example 'deadletter.attempts > 3'")
 	formatFlag(cmd)
 	return cmd
 }

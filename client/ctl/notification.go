@@ -41,6 +41,7 @@ The csv and json formats have all columns, for example the error and the beginni
 		Example: `  lapwing notification list
   lapwing notification list --recipient ops@example.com --since 168h
   lapwing notification list --entity web1 --result failed
+  lapwing notification list --field-selector 'notification.final == true && notification.result != ok'
   lapwing notification list --since 2160h --limit 0 --format csv`,
 		Args: args(),
 		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
@@ -73,6 +74,8 @@ The csv and json formats have all columns, for example the error and the beginni
 	f.StringVar(&opts.Result, "result", "", "only attempts with this result: ok, failed, timeout or error")
 	f.StringVar(&opts.Since, "since", "24h", "earliest time: RFC 3339, Unix seconds, or how long ago; empty for all")
 	f.StringVar(&opts.Until, "until", "", "latest time: RFC 3339, Unix seconds, or how long ago")
+	f.StringVar(&opts.FieldSelector, "field-selector", "",
+		"only notifications whose fields match, for example 'notification.attempt > 1 && notification.handler =~ \"^page\"'")
 	f.IntVar(&limit, "limit", 100, "number of notifications to list; 0 for all")
 	f.BoolVar(&all, "all-namespaces", false, "list the resources of all namespaces")
 	formatFlagWith(cmd, formatCSV)

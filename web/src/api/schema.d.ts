@@ -12219,6 +12219,8 @@ export interface operations {
                  * @example 1h
                  */
                 until?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
                 /** @description How many to list at most; all if it is absent or not positive */
                 limit?: number;
                 /** @description Where to go on: the Sensu-Continue of the page before */
@@ -13208,6 +13210,8 @@ export interface operations {
                  * @example 1h
                  */
                 until?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
                 /** @description How many to list at most; all if it is absent or not positive */
                 limit?: number;
                 /** @description Where to go on: the Sensu-Continue of the page before */
@@ -14067,6 +14071,8 @@ export interface operations {
             query?: {
                 /** @description Name of a handler */
                 handler?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
                 /** @description How many to list at most; all if it is absent or not positive */
                 limit?: number;
                 /** @description Where to go on: the Sensu-Continue of the page before */
@@ -15121,6 +15127,8 @@ export interface operations {
                 recipient?: string;
                 /** @description ok, failed, timeout or error */
                 result?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
                 /** @description Format of the answer: json (the default), csv, and html of a report or jsonl of a list */
                 format?: string;
                 /** @description How many to list at most; all if it is absent or not positive */
