@@ -55,6 +55,9 @@ func listDeadLettersCommand() *cobra.Command {
 				}
 				return writeJSONBlock(s.out, raw)
 			}
+			if len(letters) == 0 {
+				s.noItems("dead letters", "deadletter list", namespace, handler+fields != "")
+			}
 			t := &table{color: s.color, columns: []column{
 				{title: "ID"}, {title: "Handler"}, {title: "Entity"}, {title: "Check"}, {title: "State", keep: true, color: wordColor},
 				{title: "Attempts", right: true}, {title: "Last"}, {title: "Reason"},

@@ -58,6 +58,20 @@ func shellWord(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
+// noItems says that a list of something that is no resource is empty, and where else to look.
+func (s *invocation) noItems(what, command, namespace string, selected bool) {
+	text := "no " + what
+	if selected {
+		text += " match"
+	}
+	if namespace == "" {
+		text += " in any namespace"
+	} else {
+		text += fmt.Sprintf(" in namespace %s; see also: lapwing %s --all-namespaces", namespace, command)
+	}
+	fmt.Fprintln(s.errOut, text)
+}
+
 // tally counts what a command did to many things, in the order in which the words first come.
 type tally struct {
 	words  []string

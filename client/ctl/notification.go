@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -58,6 +59,10 @@ The csv and json formats have all columns, for example the error and the beginni
 			}
 			if s.format == formatCSV {
 				return writeNotifications(s.out, list)
+			}
+			if len(list) == 0 && s.format == formatTabular {
+				s.noItems("notifications since "+cmp.Or(opts.Since, "ever"), "notification list --since 30d", namespace,
+					opts.Entity+opts.Check+opts.Handler+opts.Recipient+opts.Result+opts.FieldSelector != "")
 			}
 			raw, err := jsonOf(list)
 			if err != nil {

@@ -291,10 +291,31 @@ func (s *invocation) nothing(ctx context.Context, k *kind, namespace string, sel
 			return err
 		}
 	}
-	if selected {
+	switch {
+	case selected:
 		fmt.Fprintf(s.errOut, "no %s match\n", k.words())
+	case s.format == formatTabular:
+		fmt.Fprintln(s.errOut, s.noneThere(k, namespace))
 	}
 	return nil
+}
+
+// noneThere says that there is nothing, and how to go on.
+func (s *invocation) noneThere(k *kind, namespace string) string {
+	text := "no " + k.words()
+	switch {
+	case k.Namespaced && namespace == "":
+		text += " in any namespace"
+	case k.Namespaced:
+		text += fmt.Sprintf(" in namespace %s; see also: lapwing %s list --all-namespaces", namespace, k.Command)
+	}
+	switch {
+	case k.can&canCreate != 0, k.Type == client.Silences.Type:
+		text += fmt.Sprintf("; create one: lapwing %s create --help", k.Command)
+	case k.Type != client.Events.Type:
+		text += "; create one from a file: lapwing create -f FILE"
+	}
+	return text
 }
 
 // knownNamespace returns an error if a namespace does not exist and the user may know that. A list of a missing namespace

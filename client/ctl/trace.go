@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -36,7 +37,9 @@ The verdicts: DELIVERED; WAITING (an attempt failed, the next one is due), HELD,
 FOLDED (it went out with others in one alert), FILTERED, SILENCED, INHIBITED (a dependency fails), NO HANDLER (no defined
 handler takes it), DEAD (all attempts failed; see 'lapwing deadletter'), DROPPED, FAILED (the workflow could not be run).
 
-The json format is one object: answer, outcomes as the API has them, and simulated.`,
+For silences the answer names who made each, why, and when it ends; an acknowledgement is called one. Next steps come last.
+
+The json format is one object: answer, outcomes as the API has them, simulated, and the silences that muted the event.`,
 		Example: `  lapwing event trace srv1 check-cpu
   lapwing event trace srv1 check-cpu --limit 20
   lapwing event trace srv1 check-cpu --format json | jq -r .answer`,
@@ -51,7 +54,15 @@ The json format is one object: answer, outcomes as the API has them, and simulat
 					"See 'lapwing %s list' for the existing ones.", k.Command)
 			}
 			if s.format == formatJSON {
-				raw, err := jsonOf(map[string]any{"answer": a.sentence(), "outcomes": a.outcomes, "simulated": a.simulated})
+				silences := []*silenced{}
+				for _, name := range slices.Sorted(maps.Keys(a.silencers)) {
+					if one := a.silencers[name]; one != nil {
+						silences = append(silences, one.silenced)
+					}
+				}
+				raw, err := jsonOf(map[string]any{
+					"answer": a.sentence(), "outcomes": a.outcomes, "simulated": a.simulated, "silences": silences,
+				})
 				if err != nil {
 					return err
 				}
@@ -59,7 +70,11 @@ The json format is one object: answer, outcomes as the API has them, and simulat
 			}
 			w := bufio.NewWriter(s.out)
 			(&tracePrinter{account: a, w: w, color: s.color}).write(limit)
-			return w.Flush()
+			if err := w.Flush(); err != nil {
+				return err
+			}
+			printNext(s, a.next(s))
+			return nil
 		}),
 	}
 	cmd.Flags().IntVar(&limit, "limit", printedOutcomes, "number of events to show; 0 for all")
@@ -70,6 +85,13 @@ The json format is one object: answer, outcomes as the API has them, and simulat
 
 // fetch requests everything about the event.
 func (a *account) fetch(ctx context.Context, s *invocation) error {
+	if err := a.fetchOutcomes(ctx, s); err != nil {
+		return err
+	}
+	return a.findSilencers(ctx, s)
+}
+
+func (a *account) fetchOutcomes(ctx context.Context, s *invocation) error {
 	ev, err := client.Get(ctx, s.client, client.Events, s.namespace, client.EventName(a.entity, a.check))
 	if err != nil && !errors.Is(err, client.ErrNotFound) {
 		return err

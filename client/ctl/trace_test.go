@@ -123,7 +123,7 @@ func TestWhyNot(t *testing.T) {
 			`It did not alert: ops: filter ops denied it: event\.check\.labels\.team == 'ops', and event\.check\.labels\.team was `},
 		{"occurrences not reached", "early", `"handlers":["third"]`,
 			`It did not alert: third: filter thrice denied it: event\.check\.occurrences == 3, and event\.check\.occurrences was 1\.`},
-		{"silenced", "quiet", `"handlers":["incidents"]`, `It did not alert: incidents: it is silenced by entity:web1:quiet\.`},
+		{"silenced", "quiet", `"handlers":["incidents"]`, `It did not alert: incidents: it is silenced by entity:web1:quiet of admin: known \(without end\)\.`},
 		{"no handler", "mistyped", `"handlers":["mial"]`, `It did not alert: no handler takes it: .*mial`},
 		{"one of two handlers", "half", `"handlers":["good","mial"]`,
 			`It did alert: good at .*\. Handler mial, which it names, is not defined\.`},

@@ -19,7 +19,8 @@ type account struct {
 	// simulated is what would happen to the present event now, if it has no trace; why is the reason why not.
 	simulated []client.Delivery
 	why       string
-	undefined []string // handlers that the event names but that are not defined
+	undefined []string             // handlers that the event names but that are not defined
+	silencers map[string]*silencer // by name; nil for one that the user may not see
 	now       time.Time
 }
 
@@ -242,7 +243,7 @@ func (a *account) reason(d *client.Delivery) string {
 	case client.VerdictFiltered:
 		return a.filtered(d)
 	case client.VerdictSilenced:
-		return cmp.Or(d.Reason, "it is silenced")
+		return a.silencedReason(d)
 	case client.VerdictInhibited:
 		return "it is inhibited" + after(": ", d.Reason)
 	case client.VerdictNoHandler:
@@ -430,6 +431,11 @@ func (p *tracePrinter) deliveries(deliveries []client.Delivery) {
 			fmt.Fprint(p.w, ", ", printable(d.Reason))
 		}
 		fmt.Fprintln(p.w)
+		for _, name := range p.mutedBy(d) {
+			if one := p.silencers[name]; one != nil {
+				fmt.Fprintf(p.w, "    %s\n", printable(one.text()))
+			}
+		}
 		for j := range d.Steps {
 			p.step(&d.Steps[j])
 		}
