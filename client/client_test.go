@@ -119,6 +119,7 @@ func TestErrors(t *testing.T) {
 		})
 		_, err := Get(t.Context(), c, Checks, "default", "cpu")
 		var got *Error
+		want.Method, want.Path = http.MethodGet, "/api/core/v2/namespaces/default/checks/cpu"
 		if !errors.As(err, &got) || *got != want {
 			t.Fatalf("got %#v (%v), want %#v", got, err, want)
 		}
@@ -131,13 +132,13 @@ func TestErrors(t *testing.T) {
 			}
 		}
 	}
-	f(404, `{"message":"not found","code":2}`, Error{404, 2, "not found"}, ErrNotFound)
-	f(403, `{"Code":4,"Message":"unauthorized to perform action"}`, Error{403, 4, "unauthorized to perform action"}, ErrDenied)
-	f(409, "resource already exists\n", Error{409, 0, "resource already exists"}, ErrExists)
-	f(401, "Request unauthorized\n", Error{401, 0, "Request unauthorized"}, ErrUnauthenticated)
-	f(405, "", Error{405, 0, "the API returned: 405 Method Not Allowed"}, nil)
-	f(502, "<html><body>Bad Gateway</body></html>", Error{502, 0, "the API returned: 502 Bad Gateway"}, nil)
-	f(500, `{"code":0}`, Error{500, 0, "the API returned: 500 Internal Server Error"}, nil)
+	f(404, `{"message":"not found","code":2}`, Error{Status: 404, Code: 2, Message: "not found"}, ErrNotFound)
+	f(403, `{"Code":4,"Message":"unauthorized to perform action"}`, Error{Status: 403, Code: 4, Message: "unauthorized to perform action"}, ErrDenied)
+	f(409, "resource already exists\n", Error{Status: 409, Code: 0, Message: "resource already exists"}, ErrExists)
+	f(401, "Request unauthorized\n", Error{Status: 401, Code: 0, Message: "Request unauthorized"}, ErrUnauthenticated)
+	f(405, "", Error{Status: 405, Code: 0, Message: "the API returned: 405 Method Not Allowed"}, nil)
+	f(502, "<html><body>Bad Gateway</body></html>", Error{Status: 502, Code: 0, Message: "the API returned: 502 Bad Gateway"}, nil)
+	f(500, `{"code":0}`, Error{Status: 500, Code: 0, Message: "the API returned: 500 Internal Server Error"}, nil)
 }
 
 func TestAnswerThatIsNotJSON(t *testing.T) {

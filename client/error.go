@@ -22,6 +22,8 @@ type Error struct {
 	Status  int    // HTTP
 	Code    int    // Sensu's, for example 2 for not found; 0 if the server sent none
 	Message string // never empty
+	// Method and Path are those of the request, the path with its query.
+	Method, Path string
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -48,6 +50,9 @@ func (e *Error) Is(target error) bool {
 func readError(resp *http.Response) *Error {
 	defer resp.Body.Close()
 	e := &Error{Status: resp.StatusCode, Message: "the API returned: " + resp.Status}
+	if resp.Request != nil {
+		e.Method, e.Path = resp.Request.Method, resp.Request.URL.RequestURI()
+	}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	body = bytes.TrimSpace(body)
 	var parsed struct {

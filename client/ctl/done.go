@@ -36,7 +36,7 @@ func (s *invocation) did(word string, k *kind, name string, more ...string) {
 func (s *invocation) undo(words ...string) string { return "undo: " + s.commandLine(words...) }
 
 // commandLine returns a command to copy. It names the namespace unless that is the profile's.
-func (s *invocation) commandLine(words ...string) string {
+func (s *settings) commandLine(words ...string) string {
 	line := "lapwing"
 	for _, word := range words {
 		line += " " + shellWord(word)

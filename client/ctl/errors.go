@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -77,6 +78,7 @@ func explain(err error, set *settings) error {
 	if err == nil || errors.As(err, new(*hintError)) {
 		return err
 	}
+	var refused *client.Error
 	var dial *net.OpError
 	var dns *net.DNSError
 	switch {
@@ -86,17 +88,46 @@ func explain(err error, set *settings) error {
 		if set.apiKey != "" {
 			return hint(err, "Check the API key.")
 		}
-		return hint(err, "Sign in again with 'lapwing configure'.")
-	case errors.Is(err, client.ErrDenied) && !reasoned(err):
-		return hint(err, "Your roles do not allow this in namespace %q. Ask an administrator for a role that does, or choose another --namespace.", set.namespace)
+		return hint(err, "Sign in again with 'lapwing configure', or in a browser with 'lapwing login'.")
+	case errors.Is(err, client.ErrDenied) && !reasoned(err) && errors.As(err, &refused):
+		return hint(err, "%s", set.denied(refused))
+	case errors.Is(err, client.ErrDenied):
+		return hint(err, "See your rights and their limits with 'lapwing auth can-i --list'.")
+	case errors.Is(err, client.ErrPrecondition):
+		return hint(err, "Another client changed it at the same moment: look at it, and run the command again.")
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return hint(err, "Name the file with the server's certificate authority with --trusted-ca-file.")
+	case errors.As(err, new(x509.HostnameError)):
+		return hint(err, "The certificate is for another name: use one of its names in --api-url.")
+	case errors.As(err, new(x509.CertificateInvalidError)):
+		return hint(err, "The server needs another certificate, or the clock of this host or the server is wrong.")
+	case strings.Contains(err.Error(), "tls: certificate required"), strings.Contains(err.Error(), "tls: bad certificate"):
+		return hint(err, "The server asks for a client certificate: name it with --cert-file and --key-file.")
 	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return hint(err, "The server speaks plain HTTP: use --api-url http://…")
+	case strings.Contains(err.Error(), "Client sent an HTTP request to an HTTPS server"):
+		return hint(err, "The server speaks HTTPS: use --api-url https://…")
 	case errors.Is(err, context.DeadlineExceeded):
 		return hint(err, "Wait longer with --timeout, or check --api-url.")
 	case errors.As(err, &dns), errors.As(err, &dial) && dial.Op == "dial":
 		return hint(err, "Is a backend listening there? Choose another with --api-url or 'lapwing configure'.")
+	case errors.As(err, &refused):
+		return wayOut(err, refused.Status)
+	}
+	return err
+}
+
+// wayOut adds the next step to refusals that are not about what was asked.
+func wayOut(err error, status int) error {
+	switch status {
+	case http.StatusMethodNotAllowed:
+		return hint(err, "The server does not have this: it may be of an older version, or Sensu's.")
+	case http.StatusTooManyRequests:
+		return hint(err, "Try again later, or make room: a limit or a quota of the namespace is used up.")
+	case http.StatusInternalServerError:
+		return hint(err, "The backend's log has more.")
+	case http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusBadGateway:
+		return hint(err, "Try again, or another backend with --api-url. 'lapwing cluster status' shows how the members stand.")
 	}
 	return err
 }

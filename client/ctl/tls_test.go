@@ -2,6 +2,7 @@ package ctl_test
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/pem"
 	"io"
 	"log"
@@ -48,6 +49,9 @@ func TestTLS(t *testing.T) {
 	}
 	fails("\nName the file with the server's certificate authority with --trusted-ca-file.", "--api-url", srv.URL)
 	works("--api-url", srv.URL, "--trusted-ca-file", ca)
+	fails("\nThe certificate is for another name: use one of its names in --api-url.",
+		"--api-url", strings.Replace(srv.URL, "127.0.0.1", "localhost", 1), "--trusted-ca-file", ca)
+	fails("\nThe server speaks HTTPS: use --api-url https://", "--api-url", strings.Replace(srv.URL, "https:", "http:", 1))
 	works("--api-url", srv.URL, "--insecure-skip-tls-verify")
 	t.Setenv("SENSU_INSECURE_SKIP_TLS_VERIFY", "true")
 	works("--api-url", srv.URL)
@@ -56,5 +60,11 @@ func TestTLS(t *testing.T) {
 	t.Setenv("LAPWING_INSECURE_SKIP_TLS_VERIFY", "perhaps")
 	fails(`LAPWING_INSECURE_SKIP_TLS_VERIFY: "perhaps" is neither true nor false`, "--api-url", srv.URL)
 	t.Setenv("LAPWING_INSECURE_SKIP_TLS_VERIFY", "")
+	picky := httptest.NewUnstartedServer(srv.Config.Handler)
+	picky.Config.ErrorLog = srv.Config.ErrorLog
+	picky.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	picky.StartTLS()
+	defer picky.Close()
+	fails("\nThe server asks for a client certificate", "--api-url", picky.URL, "--insecure-skip-tls-verify")
 	fails("\nThe server speaks plain HTTP: use --api-url http://", "--api-url", strings.Replace(plain.URL, "http:", "https:", 1))
 }

@@ -145,10 +145,10 @@ func (u *unsilencing) tellWide(ctx context.Context, k *kind) error {
 		case !errors.Is(err, client.ErrDenied):
 			return err
 		}
-		at := *u.invocation.settings
+		at := *u.settings
 		at.namespace = id.Namespace
 		fmt.Fprintf(u.errOut, "%s still silenced by a wider silence: %s\nTo end it for all its events: %s\n",
-			verbFor(u.wide[id], k), printable(text), (&invocation{settings: &at}).commandLine("silenced", "delete", id.Name))
+			verbFor(u.wide[id], k), printable(text), at.commandLine("silenced", "delete", id.Name))
 	}
 	return nil
 }
