@@ -54,6 +54,8 @@ type report struct {
 type applier struct {
 	*invocation
 	dryRun  bool
+	objects []*object       // those of the files
+	keep    map[string]bool // their paths
 	makes   map[string]bool // the namespaces in the files
 	untried bool            // the server has no dry run
 	results []*applied
@@ -80,7 +82,8 @@ time and no longer do is removed; all others stay as they are. Lists are taken a
 resource at the same moment, it is compared again.
 
 With --prune, resources that an earlier apply made and that are in the files no longer are deleted: those of the types and
-namespaces that the files have.
+namespaces that the files have. Without it, but with a directory, they are named on standard error. Resources of a type
+that no file has any longer are named too, and not deleted: other files may have made them. 'lapwing prune TYPE' does it.
 
 The API shows neither passwords nor redacted labels, so apply cannot compare them. It sends a user's password when it
 creates the user or changes something else of it, and redacted labels of entities each time. It does not take events,
@@ -102,7 +105,9 @@ resource that fails does not stop the others; the exit code is then 1.`,
 		if err := a.run(ctx, &in, prune); err != nil {
 			return err
 		}
-		return a.report(output == formatJSON, showDiff || dryRun)
+		err := a.report(output == formatJSON, showDiff || dryRun)
+		a.leftovers(ctx, &in, prune)
+		return err
 	})
 	f := cmd.Flags()
 	in.flags(cmd)
@@ -164,14 +169,14 @@ func (a *applier) run(ctx context.Context, in *inputFiles, prune bool) error {
 	}
 	a.expect(objects)
 	defer a.tellExpected(a.errOut)
-	seen := map[string]bool{}
+	a.objects, a.keep = objects, map[string]bool{}
 	a.makes = map[string]bool{}
 	for _, o := range objects {
 		// The record would show the secrets of sign-in providers, and the dsn of PostgreSQL.
 		if o.kind == eventKind || o.kind == apiKeyKind || o.kind == postgresKind || o.kind.Group == resource.AuthAPIVersion {
 			return hint(fmt.Errorf("%s %s: apply cannot write this type", o.kind.Type, o.name), "Use 'lapwing create' for it.")
 		}
-		seen[o.path()] = true
+		a.keep[o.path()] = true
 		if o.kind == namespaceKind {
 			a.makes[o.name] = true
 		}
@@ -187,7 +192,7 @@ func (a *applier) run(ctx context.Context, in *inputFiles, prune bool) error {
 		}
 	}
 	if prune {
-		return a.prune(ctx, objects, seen)
+		return a.prune(ctx)
 	}
 	return nil
 }
@@ -457,33 +462,15 @@ func normal(k *kind, body map[string]any) (map[string]any, error) {
 
 // prune deletes resources that an earlier apply made and that are no longer in the files, in the types and namespaces
 // of the files. Resources that others refer to come last. So a namespace is empty when its turn comes.
-func (a *applier) prune(ctx context.Context, objects []*object, keep map[string]bool) error {
-	type place struct {
-		kind      *kind
-		namespace string
-	}
-	var places []place
-	for _, o := range objects {
-		if p := (place{o.kind, o.namespace}); o.hasMetadata() && !slices.Contains(places, p) {
-			places = append(places, p)
-		}
-	}
-	slices.SortStableFunc(places, func(a, b place) int { return slices.Index(kinds, b.kind) - slices.Index(kinds, a.kind) })
-	for _, p := range places {
-		list, err := client.List(ctx, a.client, p.kind.Kind, p.namespace, client.ListOptions{ChunkSize: defaultChunkSize})
+func (a *applier) prune(ctx context.Context) error {
+	spots := spotsOf(a.objects)
+	slices.SortStableFunc(spots, func(a, b spot) int { return slices.Index(kinds, b.kind) - slices.Index(kinds, a.kind) })
+	for _, p := range spots {
+		gone, err := a.gone(ctx, p, a.keep, client.ListOptions{})
 		if err != nil {
 			return err
 		}
-		for _, raw := range list {
-			body, err := decodeMap(raw)
-			if err != nil {
-				return err
-			}
-			o := &object{kind: p.kind, namespace: p.namespace, body: body}
-			o.name = o.findName()
-			if annotationOf(body) == nil || o.name == "" || keep[o.path()] {
-				continue
-			}
+		for _, o := range gone {
 			r := &applied{Type: o.kind.Type, APIVersion: o.kind.Group, Namespace: o.namespace, Name: o.name, Action: actionDelete}
 			a.results = append(a.results, r)
 			if a.dryRun {
