@@ -83,7 +83,7 @@ resource at the same moment, it is compared again.
 
 With --prune, resources that an earlier apply made and that are in the files no longer are deleted: those of the types and
 namespaces that the files have. Without it, but with a directory, they are named on standard error. Resources of a type
-that no file has any longer are named too, and not deleted: other files may have made them. 'lapwing prune TYPE' does it.
+that no file has any longer are named too, and not deleted: other files may have made them. 'lapwing prune' can do it.
 
 The API shows neither passwords nor redacted labels, so apply cannot compare them. It sends a user's password when it
 creates the user or changes something else of it, and redacted labels of entities each time. It does not take events,
@@ -466,7 +466,7 @@ func (a *applier) prune(ctx context.Context) error {
 	spots := spotsOf(a.objects)
 	slices.SortStableFunc(spots, func(a, b spot) int { return slices.Index(kinds, b.kind) - slices.Index(kinds, a.kind) })
 	for _, p := range spots {
-		gone, err := a.gone(ctx, p, a.keep, client.ListOptions{})
+		gone, err := a.gone(ctx, p, client.ListOptions{})
 		if err != nil {
 			return err
 		}

@@ -105,7 +105,8 @@ made, until the command is interrupted (exit code 0).`,
 	f.StringVar(&kind, "kind", "", "only changes of this kind, for example checks")
 	f.StringVar(&name, "name", "", "only changes of the object with this name")
 	f.StringVar(&action, "action", "", "only this kind of change: create, update, delete or execute")
-	f.StringVar(&fields, "field-selector", "", "only changes whose fields match, for example 'audit.user != ci && audit.resource == checks'")
+	f.StringVar(&fields, "field-selector", "",
+		"only changes whose fields match, for example 'audit.user != ci && audit.resource == checks'")
 	f.IntVarP(&limit, "limit", "n", 100, "number of changes to list at most")
 	f.BoolVar(&all, "all-namespaces", false, "list the changes of all namespaces, and of what belongs to none")
 	f.BoolVarP(&follow, "follow", "f", false, "keep running, and print each further change")

@@ -12,8 +12,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/client"
 )
 
-// did says in one line what a command did to one thing. The first word is sensuctl's, which scripts may look for; in the
-// formats for programs it is alone.
+// did says in one line what a command did to one thing. The first word is sensuctl's, which scripts may look for; in
+// the formats for programs it is alone.
 func (s *invocation) did(word string, k *kind, name string, more ...string) {
 	if s.format != formatTabular {
 		fmt.Fprintln(s.out, word)

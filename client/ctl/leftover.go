@@ -27,7 +27,7 @@ func spotsOf(objects []*object) (spots []spot) {
 }
 
 // gone returns the resources that an earlier apply made and that are not to be kept.
-func (a *applier) gone(ctx context.Context, p spot, keep map[string]bool, opts client.ListOptions) (gone []*object, err error) {
+func (a *applier) gone(ctx context.Context, p spot, opts client.ListOptions) (gone []*object, err error) {
 	opts.ChunkSize = defaultChunkSize
 	for raw, err := range client.All(ctx, a.client, p.kind.Kind, p.namespace, opts) {
 		if err != nil {
@@ -39,7 +39,7 @@ func (a *applier) gone(ctx context.Context, p spot, keep map[string]bool, opts c
 		}
 		o := &object{kind: p.kind, namespace: p.namespace, body: body}
 		o.name = o.findName()
-		if annotationOf(body) != nil && o.name != "" && !keep[o.path()] {
+		if annotationOf(body) != nil && o.name != "" && !a.keep[o.path()] {
 			gone = append(gone, o)
 		}
 	}
@@ -47,8 +47,8 @@ func (a *applier) gone(ctx context.Context, p spot, keep map[string]bool, opts c
 }
 
 // leftovers names, on standard error, what an earlier apply made and no file has now. After a prune they are those of
-// kinds that no file has: prune leaves them, as it cannot know whether they are from these files. Without a directory or
-// --prune, the files are likely a part of something, and nothing is said.
+// kinds that no file has: prune leaves them, as it cannot know whether they are from these files. Without a directory
+// or --prune, the files are likely a part of something, and nothing is said.
 func (a *applier) leftovers(ctx context.Context, in *inputFiles, pruned bool) {
 	if !pruned && !slices.ContainsFunc(in.targets, isDirectory) {
 		return
@@ -71,7 +71,7 @@ func (a *applier) leftovers(ctx context.Context, in *inputFiles, pruned bool) {
 			if k.Namespaced != (namespace != "") || known && pruned {
 				continue
 			}
-			gone, err := a.gone(ctx, p, a.keep, opts)
+			gone, err := a.gone(ctx, p, opts)
 			switch {
 			case err != nil && refusal(err):
 				continue // the user may not list it, or the server does not have it
@@ -129,6 +129,6 @@ func (a *applier) leftover(p spot, gone []*object, known bool, in *inputFiles) s
 	if p.namespace == "" {
 		words = append(words, "--cluster-wide")
 	}
-	return text + fmt.Sprintf("no file has a %s, and other files may have made %s, so apply --prune leaves %s: `%s` would show what to delete",
-		p.kind.word(), them, them, at.commandLine(append(words, "--dry-run")...))
+	return text + fmt.Sprintf("no file has a %s, and other files may have made %s, so apply --prune leaves %s: "+
+		"`%s` would show what to delete", p.kind.word(), them, them, at.commandLine(append(words, "--dry-run")...))
 }

@@ -88,7 +88,7 @@ func (s *settings) denied(refused *client.Error) string {
 	}
 	ask := "Ask an administrator for a role that does, or choose another --namespace."
 	if to.role == "" {
-		return fmt.Sprintf("Your roles do not allow this %s.\nSee what they allow with 'lapwing auth can-i --list'.\n%s", place, ask)
+		return fmt.Sprintf("Your roles do not allow this %s.\nSee all your rights with 'lapwing auth can-i --list'.\n%s", place, ask)
 	}
 	return fmt.Sprintf("Your roles do not allow this %s: you lack the right to %s %s.\n"+
 		"Check it with '%s'; see all your rights with 'lapwing auth can-i --list'.\n%s",

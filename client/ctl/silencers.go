@@ -47,7 +47,8 @@ func (a *account) mutedBy(d *client.Delivery) (names []string) {
 			}
 		}
 	}
-	if names == nil && d.Verdict == client.VerdictSilenced && a.event != nil { // the trace of an event without deliveries has no names
+	if names == nil && d.Verdict == client.VerdictSilenced && a.event != nil {
+		// The trace of an event without deliveries has no names.
 		names = eventCheck(a.event).Silenced
 	}
 	return names
@@ -92,7 +93,8 @@ func (s *invocation) silencer(ctx context.Context, name string) (*silencer, erro
 	}
 	gone := &silencer{ended: "it has ended", silenced: &silenced{}}
 	gone.Metadata.Name = name
-	entries, err := auditEntries(ctx, s, s.ownPath("audit"), url.Values{"resource": {"silenced"}, "name": {name}, "limit": {"20"}})
+	q := url.Values{"resource": {"silenced"}, "name": {name}, "limit": {"20"}}
+	entries, err := auditEntries(ctx, s, s.ownPath("audit"), q)
 	if err != nil {
 		if hidden(err) {
 			err = nil

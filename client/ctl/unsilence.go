@@ -20,8 +20,9 @@ func unsilenceEventsCommand(k *kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unsilence [ENTITY CHECK]",
 		Short: "end the silences of single events",
-		Long: `End the silences that hit only one event each: those of this check of this entity, which 'lapwing event silence' and
-'lapwing event ack' make. The events are one by name, or all that a selector selects, after a question with their number.
+		Long: `End the silences that hit only one event each: those of this check of this entity, which 'lapwing event silence'
+and 'lapwing event ack' make. The events are one by name, or all that a selector selects, after a question with their
+number.
 
 Wider silences, for example of a subscription, also hit other events, and later ones. They are not ended: the command
 names those that still hit the events, and the command that ends each.`,
@@ -46,10 +47,11 @@ names those that still hit the events, and the command that ends each.`,
 				u.add(ev)
 				return u.run(ctx, k, &b, true)
 			}
-			opts := client.ListOptions{ChunkSize: defaultChunkSize, LabelSelector: b.labelSelector, FieldSelector: "event.is_silenced == true"}
+			silent := "event.is_silenced == true"
 			if b.fieldSelector != "" {
-				opts.FieldSelector = "(" + b.fieldSelector + ") && " + opts.FieldSelector
+				silent = "(" + b.fieldSelector + ") && " + silent
 			}
+			opts := client.ListOptions{ChunkSize: defaultChunkSize, LabelSelector: b.labelSelector, FieldSelector: silent}
 			namespace := s.namespace
 			if b.everywhere {
 				namespace = ""
