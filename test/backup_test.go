@@ -199,7 +199,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	eventually(t, time.Minute, "each delivery was tried", func() bool { n, _ := receiver.count(); return n == parked })
 	eventually(t, time.Minute, "the dead letters are there", func() bool {
 		n := 0
-		for _, err := range c.DeadLetters(t.Context(), "default", "") {
+		for _, err := range c.DeadLetters(t.Context(), "default", "", "") {
 			if err != nil {
 				t.Fatal(err)
 			}
