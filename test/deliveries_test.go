@@ -173,7 +173,7 @@ func TestFailingHandlerLosesNothing(t *testing.T) {
 	dead := map[int64]string{} // number -> key
 	letters := func() {
 		clear(dead)
-		for letter, err := range c.DeadLetters(t.Context(), "default", "hook") {
+		for letter, err := range c.DeadLetters(t.Context(), "default", "hook", "") {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -26,7 +26,7 @@ func filled(t *testing.T, c *client.Client, receiver *hookReceiver, url string) 
 // letters returns the ids of the dead letters.
 func letters(t *testing.T, c *client.Client) (ids []string) {
 	t.Helper()
-	for l, err := range c.DeadLetters(t.Context(), "default", "") {
+	for l, err := range c.DeadLetters(t.Context(), "default", "", "") {
 		if err != nil {
 			t.Fatal(err)
 		}

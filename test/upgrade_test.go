@@ -416,7 +416,7 @@ func (f *fleetUnderUpgrade) sameLetters(i int) {
 	f.t.Helper()
 	eventually(f.t, time.Minute, fmt.Sprintf("b%d has the dead letters of all alerts", i), func() bool {
 		of := map[string]bool{}
-		for letter, err := range f.clients[i].DeadLetters(f.t.Context(), "default", "refuse") {
+		for letter, err := range f.clients[i].DeadLetters(f.t.Context(), "default", "refuse", "") {
 			if err != nil {
 				return false
 			}
