@@ -159,10 +159,11 @@ func (a *API) followLink(w *response, r *request) error {
 // maxLinkForm bounds the form of a link's page, in bytes.
 const maxLinkForm = 4 << 10
 
-// linkUser returns in whose name a link acknowledges: the contact's account, or the contact.
+// linkUser returns in whose name a link acknowledges. It is never just the name of an account: the author of a contact may
+// write any account into it.
 func (a *API) linkUser(link *oncall.Link) string {
 	if c, ok := config.Get(a.opts.Config.Snapshot(), config.Contacts, link.Namespace, link.Contact); ok && c.User != "" {
-		return c.User
+		return c.User + " (contact " + link.Contact + ")"
 	}
 	if link.Contact == "" {
 		return "a holder of the link"

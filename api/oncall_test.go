@@ -104,10 +104,10 @@ func TestAcknowledgeByLink(t *testing.T) {
 	if list := silences(); len(list) != 0 {
 		t.Errorf("a GET made %+v", list)
 	}
-	if got := string(s.do("POST", path(right), "").is(200).body); !strings.Contains(got, "srv/disk is yours, alice.smith") {
+	if got := string(s.do("POST", path(right), "").is(200).body); !strings.Contains(got, "srv/disk is yours, alice.smith (contact alice)") {
 		t.Errorf("the answer is %s", got)
 	}
-	if list := silences(); len(list) != 1 || !list[0].Acknowledgement || list[0].Creator != "alice.smith" || list[0].Reason != "by link" {
+	if list := silences(); len(list) != 1 || !list[0].Acknowledgement || list[0].Creator != "alice.smith (contact alice)" || list[0].Reason != "by link" {
 		t.Errorf("it made %+v", list)
 	}
 	if got := shownPath(path(right)); got != oncall.LinkPath+"…" {
@@ -116,7 +116,7 @@ func TestAcknowledgeByLink(t *testing.T) {
 	if got := string(s.do("POST", path(right), "").is(200).body); !strings.Contains(got, "Already acknowledged") {
 		t.Errorf("a second time: %s", got)
 	}
-	if got := string(s.do("GET", path(right), "").is(200).body); !strings.Contains(got, "Already acknowledged by alice.smith") {
+	if got := string(s.do("GET", path(right), "").is(200).body); !strings.Contains(got, "Already acknowledged by alice.smith (contact alice)") {
 		t.Errorf("the page is %s", got)
 	}
 }

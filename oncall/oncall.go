@@ -127,6 +127,9 @@ func (g *gathering) rota(name string) {
 	g.contact(now.Contact, name)
 }
 
+// mostLabelled bounds the names in a label: agents write labels, and must not page everyone.
+const mostLabelled = 20
+
 // label adds the contacts and rotas that a label names. A name of both is the contact.
 func (g *gathering) label(name string, ev *resource.Event) {
 	var value string
@@ -136,12 +139,15 @@ func (g *gathering) label(name string, ev *resource.Event) {
 	if value == "" && ev.Entity != nil {
 		value = ev.Entity.Metadata.Labels[name]
 	}
-	found := false
+	found := 0
 	for one := range strings.SplitSeq(value, ",") {
 		if one = strings.TrimSpace(one); one == "" {
 			continue
 		}
-		found = true
+		if found++; found > mostLabelled {
+			g.problem("label %s has more than %d names, and the others are left out", name, mostLabelled)
+			break
+		}
 		if _, ok := config.Get(g.sn, config.Contacts, g.namespace, one); ok {
 			g.contact(one, "")
 		} else if _, ok := config.Get(g.sn, config.Rotas, g.namespace, one); ok {
@@ -150,7 +156,7 @@ func (g *gathering) label(name string, ev *resource.Event) {
 			g.problem("label %s names %q, which is neither a contact nor a rota", name, one)
 		}
 	}
-	if !found {
+	if found == 0 {
 		g.problem("neither the check nor the entity has a label %s", name)
 	}
 }

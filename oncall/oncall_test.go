@@ -136,6 +136,10 @@ func TestRecipients(t *testing.T) {
 			t.Errorf("%+v: notified %s; problems %q", c.notify, got, problems)
 		}
 	}
+	many := &resource.Event{Check: &resource.Check{Metadata: resource.ObjectMeta{Labels: map[string]string{"team": strings.Repeat("alice,", 21)}}}}
+	if list, problems := d.Recipients("default", &resource.EscalationStep{Notify: []target{{Label: "team"}}}, many, at(t, "2026-11-01T00:00:00Z")); len(list) != 2 || len(problems) != 1 {
+		t.Errorf("a long label: %v, %q", list, problems)
+	}
 	list, problems := d.Recipients("default", &resource.EscalationStep{Notify: []target{{Rota: "ops"}}}, ev, at(t, "2025-11-01T00:00:00Z"))
 	if len(list) > 0 || fmt.Sprint(problems) != "[rota ops has no one on call]" {
 		t.Errorf("before the rota begins: %v, %q", list, problems)
