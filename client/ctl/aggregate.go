@@ -19,7 +19,7 @@ var aggregateKind = newKind(client.Aggregates, display[aggregate]{
 	namespace: func(a *aggregate) string { return a.Metadata.Namespace },
 	columns: []cellOf[aggregate]{
 		{column{title: "Name"}, func(a *aggregate) string { return a.Metadata.Name }},
-		{column{title: "Members"}, aggregateMembers},
+		{column{title: "Members", text: true}, aggregateMembers},
 		{column{title: "Group By"}, func(a *aggregate) string { return a.GroupBy }},
 		{column{title: "Warning"}, func(a *aggregate) string { return threshold(a.Warning) }},
 		{column{title: "Critical"}, func(a *aggregate) string { return threshold(a.Critical) }},

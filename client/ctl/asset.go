@@ -16,7 +16,7 @@ var assetKind = newKind(client.Assets, display[asset]{
 	namespace: func(a *asset) string { return a.Metadata.Namespace },
 	columns: []cellOf[asset]{
 		{column{title: "Name"}, func(a *asset) string { return a.Metadata.Name }},
-		{column{title: "URL"}, func(a *asset) string { return shortURL(a.URL) }},
+		{column{title: "URL", text: true}, func(a *asset) string { return shortURL(a.URL) }},
 		{column{title: "Hash"}, func(a *asset) string { return a.Sha512[:min(7, len(a.Sha512))] }},
 	},
 	split:  assetBuilds,

@@ -25,7 +25,7 @@ var calendarKind = newKind(client.Calendars, display[resource.Calendar]{
 		{column{title: "Windows", right: true}, func(c *resource.Calendar) string { return number(len(c.Windows)) }},
 		{column{title: "Include"}, func(c *resource.Calendar) string { return commaSpace(c.Include) }},
 		{column{title: "Except", right: true}, func(c *resource.Calendar) string { return number(len(c.Except)) }},
-		{column{title: "Description"}, func(c *resource.Calendar) string { return c.Description }},
+		{column{title: "Description", text: true}, func(c *resource.Calendar) string { return c.Description }},
 	},
 	title: func(c *resource.Calendar) string { return c.Metadata.Name },
 	fields: []fieldOf[resource.Calendar]{

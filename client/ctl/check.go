@@ -20,7 +20,7 @@ var checkKind = newKind(client.Checks, display[check]{
 	namespace: func(c *check) string { return c.Metadata.Namespace },
 	columns: []cellOf[check]{
 		{column{title: "Name"}, func(c *check) string { return c.Metadata.Name }},
-		{column{title: "Command"}, func(c *check) string { return c.Command }},
+		{column{title: "Command", text: true}, func(c *check) string { return c.Command }},
 		{column{title: "Interval", right: true}, func(c *check) string { return number(c.Interval) }},
 		{column{title: "Cron"}, func(c *check) string { return c.Cron }},
 		{column{title: "Timeout", right: true}, func(c *check) string { return number(c.Timeout) }},

@@ -13,7 +13,7 @@ var entityKind = newKind(client.Entities, display[entity]{
 		{column{title: "ID"}, func(e *entity) string { return e.Metadata.Name }},
 		{column{title: "Class"}, func(e *entity) string { return e.EntityClass }},
 		{column{title: "OS"}, func(e *entity) string { return e.System.OS }},
-		{column{title: "Subscriptions"}, func(e *entity) string { return comma(e.Subscriptions) }},
+		{column{title: "Subscriptions", text: true}, func(e *entity) string { return comma(e.Subscriptions) }},
 		{column{title: "Seen", right: true, keep: true}, func(e *entity) string { return ageOf(e.LastSeen) }},
 		{column{title: "Last Seen", wide: true}, func(e *entity) string { return unixTime(e.LastSeen) }},
 	},

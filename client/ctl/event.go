@@ -41,7 +41,7 @@ var eventKind = newKind(client.Events, display[event]{
 		{label: "Status", text: func(e *event) string { return stateAndStatus(eventCheck(e).Status) }},
 		{label: "History", text: eventHistory},
 		{label: "Silenced", text: func(e *event) string { return yesNo(eventCheck(e).IsSilenced) }},
-		{label: "Timestamp", text: func(e *event) string { return unixTime(e.Timestamp) + " (" + untilOrSince(e.Timestamp) + ")" }},
+		{label: "Timestamp", text: func(e *event) string { return timeAndAge(e.Timestamp) }},
 		{label: "UUID", text: eventID},
 	},
 	addition: late,

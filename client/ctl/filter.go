@@ -14,7 +14,7 @@ var filterKind = newKind(client.Filters, display[filter]{
 	columns: []cellOf[filter]{
 		{column{title: "Name"}, func(f *filter) string { return f.Metadata.Name }},
 		{column{title: "Action"}, func(f *filter) string { return f.Action }},
-		{column{title: "Expressions"}, expressions},
+		{column{title: "Expressions", text: true}, expressions},
 	},
 	title: func(f *filter) string { return f.Metadata.Name },
 	fields: []fieldOf[filter]{

@@ -19,7 +19,7 @@ var handlerKind = newKind(client.Handlers, display[handler]{
 		{column{title: "Timeout", right: true}, func(h *handler) string { return number(h.Timeout) }},
 		{column{title: "Filters"}, func(h *handler) string { return comma(h.Filters) }},
 		{column{title: "Mutator"}, func(h *handler) string { return h.Mutator }},
-		{column{title: "Execute"}, execute},
+		{column{title: "Execute", text: true}, execute},
 		{column{title: "Environment Variables"}, func(h *handler) string { return comma(h.EnvVars) }},
 		{column{title: "Assets"}, func(h *handler) string { return comma(h.RuntimeAssets) }},
 	},

@@ -11,7 +11,7 @@ var hookKind = newKind(client.Hooks, display[hook]{
 	namespace: func(h *hook) string { return h.Metadata.Namespace },
 	columns: []cellOf[hook]{
 		{column{title: "Name"}, func(h *hook) string { return h.Metadata.Name }},
-		{column{title: "Command"}, func(h *hook) string { return h.Command }},
+		{column{title: "Command", text: true}, func(h *hook) string { return h.Command }},
 		{column{title: "Timeout", right: true}, func(h *hook) string { return number(h.Timeout) }},
 		{column{title: "Stdin?"}, func(h *hook) string { return yesNo(h.Stdin) }},
 	},

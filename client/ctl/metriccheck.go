@@ -21,7 +21,7 @@ var metricCheckKind = newKind(client.MetricChecks, display[metricCheck]{
 	namespace: func(m *metricCheck) string { return m.Metadata.Namespace },
 	columns: []cellOf[metricCheck]{
 		{column{title: "Name"}, func(m *metricCheck) string { return m.Metadata.Name }},
-		{column{title: "Expression"}, func(m *metricCheck) string { return m.Expr }},
+		{column{title: "Expression", text: true}, func(m *metricCheck) string { return m.Expr }},
 		{column{title: "Warning"}, func(m *metricCheck) string { return metricThreshold(m.Warning) }},
 		{column{title: "Critical"}, func(m *metricCheck) string { return metricThreshold(m.Critical) }},
 		{column{title: "Interval", right: true}, func(m *metricCheck) string { return number(m.Interval) }},

@@ -11,7 +11,7 @@ var mutatorKind = newKind(client.Mutators, display[mutator]{
 	namespace: func(m *mutator) string { return m.Metadata.Namespace },
 	columns: []cellOf[mutator]{
 		{column{title: "Name"}, func(m *mutator) string { return m.Metadata.Name }},
-		{column{title: "Command"}, func(m *mutator) string { return m.Command }},
+		{column{title: "Command", text: true}, func(m *mutator) string { return m.Command }},
 		{column{title: "Environment Variables"}, func(m *mutator) string { return comma(m.EnvVars) }},
 		{column{title: "Timeout"}, func(m *mutator) string { return number(m.Timeout) }},
 		{column{title: "Assets"}, func(m *mutator) string { return comma(m.RuntimeAssets) }},

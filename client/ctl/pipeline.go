@@ -13,7 +13,7 @@ var pipelineKind = newKind(client.Pipelines, display[pipeline]{
 	namespace: func(p *pipeline) string { return p.Metadata.Namespace },
 	columns: []cellOf[pipeline]{
 		{column{title: "Name"}, func(p *pipeline) string { return p.Metadata.Name }},
-		{column{title: "Workflows"}, workflowNames},
+		{column{title: "Workflows", text: true}, workflowNames},
 	},
 	title:  func(p *pipeline) string { return p.Metadata.Name },
 	layout: pipelineInfo,

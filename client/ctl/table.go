@@ -165,7 +165,11 @@ func (t *table) fit() {
 	t.shrink(1, func(column) bool { return true })
 	for _, row := range t.rows {
 		for i := range row {
-			row[i] = cut(row[i], max(1, t.widths[i]))
+			lines := strings.Split(row[i], "\n")
+			for y := range lines {
+				lines[y] = cut(printable(lines[y]), max(1, t.widths[i]))
+			}
+			row[i] = strings.Join(lines, "\n")
 		}
 	}
 }

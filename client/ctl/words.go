@@ -75,6 +75,14 @@ func ageOf(seconds int64) string {
 	return span(time.Since(time.Unix(seconds, 0)))
 }
 
+// timeAndAge returns a time in Unix seconds, and how far it is from now; N/A for 0.
+func timeAndAge(seconds int64) string {
+	if seconds == 0 {
+		return unixTime(0)
+	}
+	return unixTime(seconds) + " (" + untilOrSince(seconds) + ")"
+}
+
 // untilOrSince returns how far a time is from now, in Unix seconds: "in 2h", "5m ago"; "" for 0.
 func untilOrSince(seconds int64) string {
 	if seconds == 0 {
