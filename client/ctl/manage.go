@@ -89,6 +89,7 @@ func listCommand(k *kind) *cobra.Command {
 		all, watch bool
 		opts       client.ListOptions
 		events     eventFilters
+		labels     labelColumns
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -114,14 +115,14 @@ func listCommand(k *kind) *cobra.Command {
 			if err := s.knownNamespace(ctx, namespace); err != nil {
 				return err
 			}
-			return watchEvents(ctx, s, k, namespace, opts)
+			return watchEvents(ctx, s, labels.of(k), namespace, opts)
 		}
 		if both := opts.Subscription + ":" + opts.Check; opts.Subscription != "" && opts.Check != "" {
 			raw, err := s.get(ctx, k, both)
 			if err != nil {
 				return err
 			}
-			return s.printList(k, []json.RawMessage{raw}, false)
+			return s.printList(labels.of(k), []json.RawMessage{raw}, false)
 		}
 		list, err := client.List(ctx, s.client, k.Kind, namespace, opts)
 		if err != nil {
@@ -132,7 +133,7 @@ func listCommand(k *kind) *cobra.Command {
 				return err
 			}
 		}
-		return s.printList(s.withColumn(ctx, k, namespace, opts), list, all)
+		return s.printList(labels.of(s.withColumn(ctx, k, namespace, opts)), list, all)
 	})
 	f := cmd.Flags()
 	if k.Namespaced {
@@ -163,6 +164,7 @@ matches is shown once more.`
 	f.IntVar(&opts.ChunkSize, "chunk-size", defaultChunkSize, "number of resources in one request; 0 for all at once")
 	f.StringVar(&opts.FieldSelector, "field-selector", "", "only resources whose fields match, for example 'linux in check.subscriptions'")
 	f.StringVar(&opts.LabelSelector, "label-selector", "", "only resources whose labels match, for example 'region == eu'")
+	labels.flags(cmd, k)
 	formatFlag(cmd)
 	return cmd
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"slices"
 	"strings"
 	"time"
 
@@ -75,7 +74,8 @@ func watchEvents(ctx context.Context, s *invocation, k *kind, namespace string, 
 	w.table.rows = w.chosen(nil)
 	pause := firstPause
 	// Lines only align if columns are wide enough from the start.
-	w.table.widths = slices.Concat([]int{12, 12, 24, 8, 6, 8, 4}, make([]int, 4))[:len(w.table.columns)]
+	w.table.widths = make([]int, len(w.table.columns))
+	copy(w.table.widths, []int{12, 12, 24, 8, 6, 8, 4})
 	for {
 		w.pass++
 		w.received = false
