@@ -175,7 +175,7 @@ func followAudit(ctx context.Context, s *invocation, read auditReader, q url.Val
 		for _, e := range slices.Backward(list) {
 			last = e.ID
 			if s.format == formatTabular {
-				t.writeRow(w, auditRow(&e))
+				t.writeRow(w, auditRow(&e), false)
 				continue
 			}
 			if err := json.NewEncoder(w).Encode(&e); err != nil {

@@ -52,6 +52,7 @@ func Add(root *cobra.Command) {
 	for _, cmd := range commands {
 		cmd.GroupID = groupID
 		cmd.PersistentFlags().AddFlagSet(globalFlags())
+		cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colorChoices, cobra.ShellCompDirectiveNoFileComp))
 		cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return hintUsage(cmd, err) })
 		finish(cmd)
 	}
@@ -83,6 +84,7 @@ func globalFlags() *pflag.FlagSet {
 	f.String("config-dir", "", `directory of the client's files (default "`+defaultDirHelp+`")`)
 	f.String("trusted-ca-file", "", "certificate authorities to trust (PEM file)")
 	f.Bool("insecure-skip-tls-verify", false, "do not verify the server's certificate (dangerous)")
+	f.String("color", "", `colors: auto (in terminals, unless NO_COLOR is set), always or never (default "auto")`)
 	f.Bool("no-pager", false, "do not show long output page by page")
 	f.String("cert-file", "", "client certificate for servers that require one (PEM file)")
 	f.String("key-file", "", "private key for --cert-file (PEM file)")
@@ -122,9 +124,10 @@ func newInvocation(cmd *cobra.Command, set *settings) *invocation {
 	s := &invocation{settings: set, in: cmd.InOrStdin(), out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()}
 	s.width, s.height = terminalSize(s.out)
 	if f := cmd.Flags().Lookup("no-pager"); f != nil {
-		s.noPager = f.Changed
+		s.noPager = f.Value.String() == "true"
 	}
-	s.color = isTerminal(s.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	s.color = set.colors == colorsAlways ||
+		set.colors == colorsAuto && isTerminal(s.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	return s
 }
 

@@ -25,7 +25,7 @@ var eventKind = newKind(client.Events, display[event]{
 		{column{title: "Output", text: true}, func(e *event) string { return eventCheck(e).Output }},
 		{column{title: "State", keep: true, color: wordColor}, eventState},
 		{column{title: "For", right: true, keep: true}, eventFor},
-		{column{title: "Silenced"}, func(e *event) string { return yesNo(eventCheck(e).IsSilenced) }},
+		{column{title: "Silenced", dims: true}, func(e *event) string { return yesNo(eventCheck(e).IsSilenced) }},
 		{column{title: "Age", right: true}, func(e *event) string { return ageOf(e.Timestamp) }},
 		{column{title: "Status", right: true, wide: true}, func(e *event) string { return number(eventCheck(e).Status) }},
 		{column{title: "Timestamp", wide: true}, func(e *event) string { return unixTime(e.Timestamp) }},

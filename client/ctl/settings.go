@@ -35,13 +35,23 @@ type settings struct {
 	certFile  string
 	keyFile   string
 
-	wide bool               // tables have all columns, and lines of any length
-	path *jsonpath.JSONPath // the template of formatJSONPath
+	colors string             // one of colorChoices
+	wide   bool               // tables have all columns, and lines of any length
+	path   *jsonpath.JSONPath // the template of formatJSONPath
 
 	many     bool      // the command sends many requests, so warnings of the server are printed with the request's path
 	expected *expected // nil if the command does not write files
 	told     []string  // warnings about files that are already printed
 }
+
+// When output has colors.
+const (
+	colorsAuto   = "auto" // in terminals
+	colorsAlways = "always"
+	colorsNever  = "never"
+)
+
+var colorChoices = []string{colorsAuto, colorsAlways, colorsNever}
 
 // shadows is an annotation of a command's own flag that hides the global one of the same name.
 const shadows = "shadows-global"
@@ -83,6 +93,7 @@ func resolve(cmd *cobra.Command) (*settings, error) {
 		insecure:  files.cluster.Insecure,
 		certFile:  files.cluster.CertFile,
 		keyFile:   files.cluster.KeyFile,
+		colors:    colorsAuto,
 	}
 	// sensuctl stores any word as a format, and uses tabular for an unknown one.
 	if checkFormat(s.format) != nil {
@@ -107,6 +118,11 @@ func resolve(cmd *cobra.Command) (*settings, error) {
 	} {
 		if v, _ := lookup(cmd, flag); v != "" {
 			*field = v
+		}
+	}
+	if v, name := lookup(cmd, "color"); v != "" {
+		if s.colors = v; !slices.Contains(colorChoices, v) {
+			return nil, fmt.Errorf("%s %q: it must be one of %s", name, v, strings.Join(colorChoices, ", "))
 		}
 	}
 	if v, name := lookup(cmd, "timeout"); v != "" {

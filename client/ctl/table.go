@@ -16,6 +16,7 @@ import (
 // Colors of terminals.
 const (
 	bold    = "\x1b[1m"
+	dim     = "\x1b[2m"
 	red     = "\x1b[31m"
 	green   = "\x1b[32m"
 	yellow  = "\x1b[33m"
@@ -33,6 +34,7 @@ type column struct {
 	text bool
 	keep bool // the column is not left out where a line is too long; the first one never is
 	wide bool // the column is only in wide tables
+	dims bool // rows that have "true" in the column are dimmed
 }
 
 // table is laid out like sensuctl's: a centred title over each column, a rule, and cells of one or more lines.
@@ -49,6 +51,10 @@ type table struct {
 func (t *table) write(w *bufio.Writer) {
 	t.firstLines()
 	t.measure()
+	dimmed := make([]bool, len(t.rows)) // before columns are left out
+	for i, row := range t.rows {
+		dimmed[i] = t.dimmed(row)
+	}
 	t.fit()
 	titles := make([]string, len(t.columns))
 	for i, c := range t.columns {
@@ -65,9 +71,18 @@ func (t *table) write(w *bufio.Writer) {
 	rule[len(rule)-1] += "─"
 	w.WriteString(cutRule(strings.Join(rule, " "), t.cut) + "\n")
 
-	for _, row := range t.rows {
-		t.writeRow(w, row)
+	for i, row := range t.rows {
+		t.writeRow(w, row, dimmed[i])
 	}
+}
+
+func (t *table) dimmed(row []string) bool {
+	for i, c := range t.columns {
+		if c.dims && row[i] == yesNo(true) {
+			return true
+		}
+	}
+	return false
 }
 
 // measure sets the widths for titles and cells; they never shrink.
@@ -88,7 +103,7 @@ func (t *table) measure() {
 }
 
 // writeRow writes one row in the measured widths; longer cells move the others to the right.
-func (t *table) writeRow(w *bufio.Writer, row []string) {
+func (t *table) writeRow(w *bufio.Writer, row []string, dimmed bool) {
 	cells := make([][]string, len(row))
 	height := 1
 	for i, cell := range row {
@@ -103,9 +118,14 @@ func (t *table) writeRow(w *bufio.Writer, row []string) {
 				text = printable(cells[i][y])
 			}
 			line[i] = pad(text, t.widths[i], c.right)
+			shade := ""
 			if c.color != nil {
-				line[i] = paint(t.color, c.color(text), line[i])
+				shade = c.color(text)
 			}
+			if dimmed && text != "" {
+				shade = dim + shade
+			}
+			line[i] = paint(t.color, shade, line[i])
 		}
 		writeLine(w, line)
 	}

@@ -332,7 +332,7 @@ func (t *top) view(now look, width, height int) []string {
 	}
 	tab := &table{
 		columns: []column{{title: "State", color: wordColor}, {title: "For", right: true, keep: true}, {title: "Entity", keep: true},
-			{title: "Check", keep: true}, {title: "Silenced"}, {title: "Output", text: true}},
+			{title: "Check", keep: true}, {title: "Silenced", dims: true}, {title: "Output", text: true}},
 		color: t.color,
 	}
 	if t.namespace == "" {

@@ -234,7 +234,7 @@ func (w *watcher) show(raw json.RawMessage) error {
 		// One event is one line here, however long its output is.
 		row[i], _, _ = strings.Cut(strings.TrimSpace(cell), "\n")
 	}
-	w.table.writeRow(w.lines, row)
+	w.table.writeRow(w.lines, row, w.table.dimmed(row))
 	return nil
 }
 
@@ -266,7 +266,7 @@ func (w *watcher) showDeleted(key eventKey) error {
 	if len(row) > len(w.kind.columns) {
 		row[len(row)-1] = key.namespace
 	}
-	w.table.writeRow(w.lines, w.chosen([][]string{row})[0])
+	w.table.writeRow(w.lines, w.chosen([][]string{row})[0], false)
 	return nil
 }
 
