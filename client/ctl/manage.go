@@ -141,7 +141,7 @@ func listCommand(k *kind) *cobra.Command {
 		cmd.Example += fmt.Sprintf("\n  lapwing %s list --all-namespaces", k.Command)
 	}
 	if k.Type == client.Events.Type {
-		f.BoolVarP(&watch, "watch", "w", false, "keep running, and print a line for every event as it arrives")
+		f.BoolVarP(&watch, "watch", "w", false, "keep running: redraw the list in a terminal, print a line for every change elsewhere")
 		events.flags(cmd)
 		cmd.Example += `
   lapwing event list --failing --no-silenced -n 20
@@ -151,10 +151,11 @@ func listCommand(k *kind) *cobra.Command {
   lapwing event list --watch --format json | jq .check.status`
 		cmd.Long = `List events, in order of entity and check.
 
-With --watch, the list is followed by a line for every event that arrives, until the command is interrupted (exit
-code 0). A lost connection is opened again, and the missed events are shown. In the json format each event is one line,
-and a deleted event is {"deleted": true, "namespace": …, "entity": …, "check": …}. With selectors, an event that no longer
-matches is shown once more.`
+With --watch, a terminal shows the events that are now, the worst first, until key q or an interrupt (exit code 0). If
+the output is not a terminal, or in another format, the list is followed by a line for every event that arrives. There,
+with selectors, an event that no longer matches is shown once more. In the json format each event is one line, and a
+deleted event is {"deleted": true, "namespace": …, "entity": …, "check": …}. A lost connection is opened again, and the
+missed events are shown.`
 	}
 	if k.Type == client.Silences.Type {
 		f.StringVarP(&opts.Subscription, "subscription", "s", "", "only silences of this subscription")

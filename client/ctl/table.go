@@ -347,3 +347,18 @@ func isWide(r rune) bool {
 	kind := width.LookupRune(r).Kind()
 	return kind == width.EastAsianWide || kind == width.EastAsianFullwidth
 }
+
+// cut shortens a text to n cells of the terminal; 0 means no limit.
+func cut(text string, n int) string {
+	if n <= 0 || displayWidth(text) <= n {
+		return text
+	}
+	width := 0
+	for i, r := range text {
+		width += displayWidth(string(r))
+		if width > n-1 {
+			return text[:i] + "…"
+		}
+	}
+	return text
+}

@@ -7,14 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/internal/duration"
@@ -25,15 +23,6 @@ const incidentField = `event.check.status != "0"`
 
 // topIncidents is how many incidents are fetched. If there are more, the counts say so.
 const topIncidents = 1000
-
-// Escape sequences of terminals.
-const (
-	enterScreen = "\x1b[?1049h\x1b[?25l" // the alternate screen, without cursor
-	leaveScreen = "\x1b[?25h\x1b[?1049l"
-	home        = "\x1b[H"
-	clearLine   = "\x1b[K"
-	clearBelow  = "\x1b[J"
-)
 
 func topCommand() *cobra.Command {
 	var (
@@ -71,7 +60,7 @@ the output is not a terminal, one view is printed after one interval.`,
 		if all {
 			t.namespace = ""
 		}
-		if once || !isTerminal(s.out) {
+		if once || !s.drawable() {
 			return t.once(ctx)
 		}
 		return t.run(ctx)
@@ -133,21 +122,25 @@ func (t *top) see(ctx context.Context) look {
 
 // worstFirst orders by critical, unknown, warning, and within a status by the newest beginning.
 func worstFirst(a, b *event) int {
-	weight := func(e *event) int {
-		switch e.Check.Status {
-		case 2:
-			return 0
-		case 1:
-			return 2
-		}
-		return 1
-	}
 	return cmp.Or(
-		cmp.Compare(weight(a), weight(b)),
+		cmp.Compare(severity(a.Check.Status), severity(b.Check.Status)),
 		cmp.Compare(failingOf(b).begun, failingOf(a).begun),
 		cmp.Compare(eventEntity(a).Metadata.Name, eventEntity(b).Metadata.Name),
 		cmp.Compare(a.Check.Metadata.Name, b.Check.Metadata.Name),
 	)
+}
+
+// severity orders by critical, unknown, warning, OK.
+func severity(status uint32) int {
+	switch status {
+	case 0:
+		return 3
+	case 1:
+		return 2
+	case 2:
+		return 0
+	}
+	return 1
 }
 
 // fullHistory is the most results that an event's history has.
@@ -216,7 +209,7 @@ func (t *top) once(ctx context.Context) error {
 		return now.err
 	}
 	w := bufio.NewWriter(t.out)
-	for _, line := range t.view(now, 0, 1<<20) {
+	for _, line := range t.view(now, t.width, 1<<20) {
 		fmt.Fprintln(w, line)
 	}
 	return w.Flush()
@@ -226,18 +219,8 @@ func (t *top) once(ctx context.Context) error {
 func (t *top) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	keys := make(chan byte, 16)
-	if in, ok := t.in.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
-		old, err := term.MakeRaw(int(in.Fd()))
-		if err == nil {
-			defer term.Restore(int(in.Fd()), old)
-			// The read ends with the process: nothing can end it earlier.
-			go readKeys(in, keys)
-		}
-	}
-	fmt.Fprint(t.out, enterScreen)
-	defer fmt.Fprint(t.out, leaveScreen)
-
+	scr := t.openScreen()
+	defer scr.close()
 	looks := make(chan look)
 	go func() {
 		defer close(looks)
@@ -267,11 +250,11 @@ func (t *top) run(ctx context.Context) error {
 			return nil
 		case l := <-looks:
 			t.last, now = now, l
-		case key := <-keys:
-			switch key {
-			case 'q', 'Q', 3, 4: // 3 and 4 are Ctrl-C and Ctrl-D: plain bytes in raw mode
+		case key := <-scr.keys:
+			if quits(key) {
 				return nil
-			case 's', 'S':
+			}
+			if key == 's' || key == 'S' {
 				t.hideSilenced = !t.hideSilenced
 			}
 		}
@@ -281,37 +264,9 @@ func (t *top) run(ctx context.Context) error {
 		if now.err != nil && t.last.at.IsZero() {
 			return now.err
 		}
-		t.draw(now)
+		width, height := scr.size()
+		scr.draw(t.view(now, width, height))
 	}
-}
-
-func readKeys(in *os.File, keys chan<- byte) {
-	var buf [1]byte
-	for {
-		if n, err := in.Read(buf[:]); err != nil || n == 0 {
-			return
-		}
-		keys <- buf[0]
-	}
-}
-
-func (t *top) draw(now look) {
-	width, height := 80, 24
-	if f, ok := t.out.(*os.File); ok {
-		if w, h, err := term.GetSize(int(f.Fd())); err == nil && w > 0 && h > 0 {
-			width, height = w, h
-		}
-	}
-	var b bytes.Buffer
-	b.WriteString(home)
-	for i, line := range t.view(now, width, height) {
-		if i > 0 {
-			b.WriteString("\r\n")
-		}
-		b.WriteString(line + clearLine)
-	}
-	b.WriteString(clearBelow)
-	b.WriteTo(t.out)
 }
 
 // view returns the screen's lines. Width 0 means any width.
@@ -322,11 +277,11 @@ func (t *top) view(now look, width, height int) []string {
 	}
 	lines := []string{
 		paint(t.color, bold, cut(fmt.Sprintf("lapwing top   %s   %s   %s", t.url, where, now.at.Format("15:04:05")), width)),
-		cut(t.fleet(now), width),
-		cut(t.rates(now), width),
-		cut(t.counts(now), width),
-		"",
 	}
+	lines = append(lines, wrapValues(t.fleet(now), width)...)
+	lines = append(lines, wrapValues(t.rates(now), width)...)
+	lines = append(lines, wrapValues(t.counts(now), width)...)
+	lines = append(lines, "")
 	if now.err != nil {
 		lines = append(lines, paint(t.color, red, cut("Error: "+printable(now.err.Error()), width)))
 	}
@@ -368,6 +323,32 @@ func (t *top) view(now look, width, height int) []string {
 		lines = append(lines, fmt.Sprintf("  … and %d more", hidden))
 	}
 	return lines
+}
+
+// between separates the values in the lines above the incidents.
+const between = "   "
+
+// wrapValues returns a line of values as lines of at most width cells; 0 means any width. Further lines are indented under
+// the first value.
+func wrapValues(line string, width int) []string {
+	if width == 0 || displayWidth(line) <= width {
+		return []string{line}
+	}
+	const label = 11 // cells before the first value
+	var lines []string
+	now := ""
+	for i, value := range strings.Split(line, between) {
+		switch {
+		case i == 0:
+			now = value
+		case displayWidth(now)+len(between)+displayWidth(value) <= width:
+			now += between + value
+		default:
+			lines = append(lines, cut(now, width))
+			now = strings.Repeat(" ", label) + value
+		}
+	}
+	return append(lines, cut(now, width))
 }
 
 // fleet returns the line about agents, entities and events.
@@ -466,19 +447,4 @@ func sumMetrics(text []byte) map[string]float64 {
 		}
 	}
 	return out
-}
-
-// cut shortens a text to n cells of the terminal; 0 means no limit.
-func cut(text string, n int) string {
-	if n <= 0 || displayWidth(text) <= n {
-		return text
-	}
-	width := 0
-	for i, r := range text {
-		width += displayWidth(string(r))
-		if width > n-1 {
-			return text[:i] + "…"
-		}
-	}
-	return text
 }

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +53,42 @@ func TestFor(t *testing.T) {
 		}
 		if got := failingOf(&event{Check: &tt.check}).text(time.Unix(now, 0)); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+// TestTopFits: no line of top is longer than the terminal, no value is lost in 80 cells, and the lines fit the height.
+func TestTopFits(t *testing.T) {
+	now := look{at: time.Unix(1_800_000_345, 0), metrics: map[string]float64{
+		"lapwing_agent_sessions": 40000, "lapwing_state_pairs": 123456, "lapwing_config_objects": 2345,
+		"lapwing_handler_queue_depth": 1234, "lapwing_state_lag_seconds": 0.3,
+	}}
+	for range 30 {
+		now.incidents = append(now.incidents, &event{
+			Entity: &resource.Entity{Metadata: resource.ObjectMeta{Name: "db-東京-1.example.org", Namespace: "production"}},
+			Check: &resource.Check{
+				Metadata: resource.ObjectMeta{Name: "disk-usage"}, Status: 2, Executed: 1_800_000_340, IsSilenced: true,
+				Output:  strings.Repeat("/var/lib/postgresql is full, ", 9) + "\nmore",
+				History: []resource.CheckHistory{{}, {Status: 2, Executed: 1_800_000_000}, {Status: 2, Executed: 1_800_000_340}},
+			},
+		})
+	}
+	for _, width := range []int{60, 80, 120, 200} {
+		top := &top{invocation: &invocation{settings: &settings{url: "http://lapwing.example.org:8080"}}, last: now}
+		lines := top.view(now, width, 24)
+		if len(lines) > 24 {
+			t.Errorf("width %d: %d lines", width, len(lines))
+		}
+		for _, line := range lines {
+			if n := displayWidth(line); n > width {
+				t.Errorf("width %d: a line has %d cells: %s", width, n, line)
+			}
+		}
+		text := strings.Join(lines, "\n")
+		for _, want := range []string{"agents 40000", "definitions 2345", "queued 1234", "lag 0.3 s", "silenced 30", "CRITICAL   5m45s   db-東京", "… and "} {
+			if !strings.Contains(text, want) {
+				t.Errorf("width %d: no %q in\n%s", width, want, text)
+			}
 		}
 	}
 }

@@ -30,6 +30,7 @@ type watcher struct {
 	table *table   // of the events before the first sync; later lines use its widths
 	all   []column // of the rows; the table may have fewer
 	lines *bufio.Writer
+	board *board // in terminals, in place of the table and the lines
 
 	opts     client.StreamOptions
 	position string
@@ -71,6 +72,13 @@ func watchEvents(ctx context.Context, s *invocation, k *kind, namespace string, 
 		return err
 	}
 	w.all = w.table.columns
+	if s.format == formatTabular && s.drawable() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		w.board = newBoard(s, k, namespace, cancel)
+		defer w.board.stop()
+	}
 	w.table.rows = w.chosen(nil)
 	pause := firstPause
 	// Lines only align if columns are wide enough from the start.
@@ -82,6 +90,7 @@ func watchEvents(ctx context.Context, s *invocation, k *kind, namespace string, 
 		if !w.synced && w.format == formatTabular {
 			clear(w.seen)
 			w.table.rows = nil
+			w.board.clear()
 		}
 		w.resumed = w.synced && w.position != ""
 		if !w.resumed {
@@ -98,17 +107,25 @@ func watchEvents(ctx context.Context, s *invocation, k *kind, namespace string, 
 			pause = firstPause
 			if urls := s.client.URLs(); len(urls) > 1 && time.Since(w.moved) > lastPause {
 				w.moved = time.Now()
-				fmt.Fprintf(s.errOut, "live stream interrupted: %v; it goes on at %s\n", err, urls[0])
+				w.tell("live stream interrupted: %v; it goes on at %s", err, urls[0])
 				continue
 			}
 		}
-		fmt.Fprintf(s.errOut, "live stream interrupted: %v; trying again in %v\n", err, pause)
+		w.tell("live stream interrupted: %v; trying again in %v", err, pause)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return nil
 		}
 		pause = min(2*pause, lastPause)
+	}
+}
+
+// tell prints a message, which is not output.
+func (w *watcher) tell(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !w.board.tell(text) {
+		fmt.Fprintln(w.errOut, text)
 	}
 }
 
@@ -137,6 +154,7 @@ func (e *printError) Error() string { return e.err.Error() }
 // handle processes one message of the stream.
 func (w *watcher) handle(ctx context.Context, ev client.StreamEvent) error {
 	w.received = true
+	w.board.tell("")
 	key := eventKey{ev.Namespace, ev.Entity, ev.Check}
 	var err error
 	switch ev.Type {
@@ -145,13 +163,18 @@ func (w *watcher) handle(ctx context.Context, ev client.StreamEvent) error {
 		old, known := w.seen[key]
 		if !w.match.Match(selector.Event(ev.Event)) {
 			// The server selects too, but its answer may be older than a change.
-			if delete(w.seen, key); known {
+			if delete(w.seen, key); known && w.board != nil {
+				w.board.remove(key)
+			} else if known {
 				err = w.show(ev.Data)
 			}
 			break
 		}
 		w.seen[key] = sighting{w.pass, hash}
-		if !known || old.hash != hash {
+		switch changed := !known || old.hash != hash; {
+		case changed && w.board != nil:
+			w.board.put(key, &ev)
+		case changed:
 			err = w.show(ev.Data)
 		}
 	case client.StreamEventDelete:
@@ -177,6 +200,10 @@ func (w *watcher) handle(ctx context.Context, ev client.StreamEvent) error {
 func (w *watcher) sync() error {
 	if !w.synced {
 		w.synced = true
+		if w.board != nil {
+			w.board.start()
+			return nil
+		}
 		if w.format == formatTabular {
 			w.table.write(w.lines)
 			w.table.rows = nil
@@ -241,7 +268,7 @@ func (w *watcher) show(raw json.RawMessage) error {
 // showGone prints that an event was deleted. If it only left the selection, it prints the event as it is now: users
 // wait for that.
 func (w *watcher) showGone(ctx context.Context, key eventKey) error {
-	if w.match != nil {
+	if w.match != nil && w.board == nil {
 		raw, err := client.Get(ctx, w.client, w.kind.Kind, key.namespace, client.EventName(key.entity, key.check))
 		if err == nil {
 			return w.show(*raw)
@@ -254,6 +281,10 @@ func (w *watcher) showGone(ctx context.Context, key eventKey) error {
 }
 
 func (w *watcher) showDeleted(key eventKey) error {
+	if w.board != nil {
+		w.board.remove(key)
+		return nil
+	}
 	switch w.format {
 	case formatJSON, formatWrappedJSON:
 		return json.NewEncoder(w.lines).Encode(deletedEvent{true, key.namespace, key.entity, key.check})
