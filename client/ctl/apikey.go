@@ -17,7 +17,8 @@ var apiKeyKind = newKind(client.APIKeys, display[apiKey]{
 	columns: []cellOf[apiKey]{
 		{column{title: "Name"}, func(k *apiKey) string { return k.Metadata.Name }},
 		{column{title: "Username"}, func(k *apiKey) string { return k.Username }},
-		{column{title: "Created At"}, func(k *apiKey) string { return unixTime(k.CreatedAt) }},
+		{column{title: "Age", right: true}, func(k *apiKey) string { return ageOf(k.CreatedAt) }},
+		{column{title: "Created At", wide: true}, func(k *apiKey) string { return unixTime(k.CreatedAt) }},
 	},
 	title: func(k *apiKey) string { return k.Metadata.Name },
 	fields: []fieldOf[apiKey]{

@@ -22,7 +22,8 @@ var orphanKind = newKind(client.Kind[resource.Orphan]{Kind: &resource.Kind{
 		{column{title: "Entity"}, func(o *resource.Orphan) string { return o.Entity }},
 		{column{title: "Check"}, func(o *resource.Orphan) string { return o.Check }},
 		{column{title: "Missing"}, func(o *resource.Orphan) string { return o.Missing }},
-		{column{title: "Last Event"}, func(o *resource.Orphan) string { return unixTime(o.Received) }},
+		{column{title: "Age", right: true}, func(o *resource.Orphan) string { return ageOf(o.Received) }},
+		{column{title: "Last Event", wide: true}, func(o *resource.Orphan) string { return unixTime(o.Received) }},
 	},
 })
 

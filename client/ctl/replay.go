@@ -179,7 +179,7 @@ func (r *replay) show(s *invocation) error {
 	for _, rt := range sum.Routes {
 		t.rows = append(t.rows, []string{rt.Pipeline, rt.Workflow, rt.Handler, counts(rt.Verdicts, sum.Sent)})
 	}
-	t.write(w)
+	s.print(w, t)
 	for _, e := range r.events {
 		fmt.Fprintf(w, "\n%s  %s  %s  status %d\n", millisTime(e.Received), e.ID, printable(strings.Trim(e.Entity+"/"+e.Check, "/")), e.Status)
 		(&tracePrinter{account: &account{now: time.Now()}, w: w, color: s.color, dry: !sum.Sent}).deliveries(e.Deliveries)
