@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 WEB_SRC  = $(shell find web/src web/public web/index.html web/tsconfig.json web/package.json web/package-lock.json web/generate/package.json web/vite.config.ts 2>/dev/null)
 
-.PHONY: help build dist run run-cluster test test-go test-web e2e race lint vet-all bench bench-cluster gate attack chaos takeover fuzz generate web clean
+.PHONY: help build dist run run-cluster test test-go test-web docs-test e2e race lint vet-all bench bench-cluster gate attack chaos takeover fuzz generate web clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -55,6 +55,9 @@ test: lint test-go test-web ## run the tests; TAGS=long adds the long ones (stor
 # would take half of all CPU.
 test-go: web
 	$(GO) test -race -gcflags=golang.org/x/crypto/blowfish=-race=false -tags "$(TAGS)" -timeout 60m $(TEST_FLAGS) ./test ./...
+
+docs-test: ## run or check each block of code of README.md and docs/*.md, and print what was done with each
+	$(GO) test -count 1 -v -run '^TestDocs' ./cmd/lapwing
 
 test-web: web
 	@if command -v npm >/dev/null; then cd web && npm run --silent check-generated && npm run --silent typecheck && npm run --silent test; \
