@@ -31,7 +31,7 @@ type Connection struct {
 // AddFlags adds the flags that Connect reads to a command.
 func AddFlags(cmd *cobra.Command) {
 	cmd.Flags().AddFlagSet(globalFlags())
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return hintUsage(cmd, err) })
+	cmd.SetFlagErrorFunc(flagError)
 }
 
 // Connect returns a connection for a command's flags, the environment and the client's files.

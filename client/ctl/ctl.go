@@ -53,7 +53,7 @@ func Add(root *cobra.Command) {
 		cmd.GroupID = groupID
 		cmd.PersistentFlags().AddFlagSet(globalFlags())
 		cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colorChoices, cobra.ShellCompDirectiveNoFileComp))
-		cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return hintUsage(cmd, err) })
+		cmd.SetFlagErrorFunc(flagError)
 		finish(cmd)
 	}
 	root.AddCommand(commands...)

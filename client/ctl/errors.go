@@ -11,8 +11,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 )
 
 // ExitCode returns the exit status for the error of a command.
@@ -65,6 +67,20 @@ func hint(err error, format string, args ...any) error {
 
 func hintUsage(cmd *cobra.Command, err error) error {
 	return hint(err, "Run '%s --help' for usage.", cmd.CommandPath())
+}
+
+// flagError adds the nearest flag to the error of an unknown one.
+func flagError(cmd *cobra.Command, err error) error {
+	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
+	if !unknown {
+		return hintUsage(cmd, err)
+	}
+	var known []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+	if near := optionerr.Nearest(name, known); near != "" {
+		err = fmt.Errorf("%w: did you mean --%s?", err, near)
+	}
+	return hintUsage(cmd, err)
 }
 
 // reasoned reports whether the server gave a reason for its refusal.

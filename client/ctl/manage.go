@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 )
 
 // silenceAlias also names the commands of silences, which Sensu calls silenced entries.
@@ -64,6 +65,13 @@ func groupOf(name, short, example string, commands ...*cobra.Command) *cobra.Com
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+			var known []string
+			for _, sub := range cmd.Commands() {
+				known = append(known, sub.Name())
+			}
+			if near := optionerr.Nearest(args[0], known); near != "" {
+				text += fmt.Sprintf(": did you mean %q?", near)
+			}
 			return hintUsage(cmd, &subcommandError{text})
 		}
 		var names []string
