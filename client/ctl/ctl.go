@@ -23,6 +23,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/internal/duration"
+	"github.com/lapwing-monitoring/lapwing/internal/flaggroup"
 )
 
 const groupID = "client"
@@ -57,6 +58,7 @@ func Add(root *cobra.Command) {
 		finish(cmd)
 	}
 	root.AddCommand(commands...)
+	flaggroup.Install(root)
 }
 
 // finish sets up a command and all below it.
@@ -84,10 +86,11 @@ func globalFlags() *pflag.FlagSet {
 	f.String("config-dir", "", `directory of the client's files (default "`+defaultDirHelp+`")`)
 	f.String("trusted-ca-file", "", "certificate authorities to trust (PEM file)")
 	f.Bool("insecure-skip-tls-verify", false, "do not verify the server's certificate (dangerous)")
-	f.String("color", "", `colors: auto (in terminals, unless NO_COLOR is set), always or never (default "auto")`)
-	f.Bool("no-pager", false, "do not show long output page by page")
 	f.String("cert-file", "", "client certificate for servers that require one (PEM file)")
 	f.String("key-file", "", "private key for --cert-file (PEM file)")
+	flaggroup.Set(f, "Connection")
+	f.String("color", "", `colors: auto (in terminals, unless NO_COLOR is set), always or never (default "auto")`)
+	f.Bool("no-pager", false, "do not show long output page by page")
 	return f
 }
 

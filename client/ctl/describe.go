@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/internal/flaggroup"
 )
 
 const typesHelp = `A type has names like checks, check or core/v2.CheckConfig. Separate several types by commas; all means every type.
@@ -45,7 +47,7 @@ func describeTypeCommand() *cobra.Command {
 	}
 	formatFlag(cmd)
 	cmd.ValidArgs = append(typeNames(), "all")
-	return cmd
+	return flaggroup.Only(cmd)
 }
 
 func (s *invocation) describe(list []*kind) error {

@@ -285,8 +285,8 @@ are removed from the rota. With --remove, the contact's overrides that end after
 	}
 	f := cmd.Flags()
 	f.StringVar(&from, "from", "", "day or time as 2026-12-24T08:00 at which the override begins (default now)")
-	f.StringVar(&to, "to", "", "day or time at which it ends; the day itself does not belong to it")
-	f.StringVar(&reason, "reason", "", "why")
+	f.StringVar(&to, "to", "", "day or time at which the override ends; the day itself does not belong to it")
+	f.StringVar(&reason, "reason", "", "why the contact is on call then")
 	f.BoolVar(&remove, "remove", false, "remove the contact's overrides")
 	completeNames(cmd, k)
 	return cmd

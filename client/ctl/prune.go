@@ -102,7 +102,7 @@ that apply has made, and needs no support by the server.`,
 	f := cmd.Flags()
 	in.flags(cmd)
 	f.BoolVarP(&allUsers, "all-users", "a", false, "also delete resources that other users created")
-	f.StringSliceVarP(&users, "users", "u", nil, "those that these users created, comma separated")
+	f.StringSliceVarP(&users, "users", "u", nil, "delete only resources that these users created, comma separated")
 	f.BoolVarP(&wide, "cluster-wide", "c", false, "also delete resources without a namespace")
 	f.BoolVarP(&dry, "dry-run", "d", false, "only print what prune would delete")
 	f.StringSliceVarP(&omit, "omit", "o", nil, "types to leave out, comma separated")

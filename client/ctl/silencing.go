@@ -39,7 +39,7 @@ func (e *silencedExtras) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&e.calendars, "calendars", nil, "silence only while one of these calendars is active, comma separated")
 	f.BoolVar(&e.passResolve, "pass-resolve", false, "let resolutions through to handlers")
 	f.StringVar(&e.reminds, "remind", "", "time before the end at which an event announces it, for example 10m")
-	f.StringSliceVar(&e.remindHandlers, "remind-handlers", nil, "handlers of that event (default "+resource.DefaultRemindHandler+")")
+	f.StringSliceVar(&e.remindHandlers, "remind-handlers", nil, "handlers of the event of --remind (default "+resource.DefaultRemindHandler+")")
 }
 
 // selects reports whether there are selectors.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/flaggroup"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -294,7 +295,7 @@ func hashPasswordCommand(*kind) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&interactive, "interactive", false, "ask for the password, to keep it out of the shell's history")
-	return cmd
+	return flaggroup.Only(cmd)
 }
 
 // hashPassword returns the kind of hash that the API accepts.

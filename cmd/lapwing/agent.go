@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/agent"
 	"github.com/lapwing-monitoring/lapwing/internal/duration"
+	"github.com/lapwing-monitoring/lapwing/internal/flaggroup"
 	"github.com/lapwing-monitoring/lapwing/internal/tlsfiles"
 	"github.com/lapwing-monitoring/lapwing/telemetry"
 )
@@ -77,8 +79,9 @@ command line wins over the environment, and that over the file. An empty variabl
 		defer signal.Stop(hangup)
 		return runAgent(cmd.Context(), cmd, &f, hangup)
 	}
-	cmd.AddCommand(collectCommand(), &cobra.Command{Use: "start", Short: "Run the agent (the same as lapwing agent)",
-		Args: cobra.NoArgs, RunE: cmd.RunE})
+	cmd.AddCommand(flaggroup.Only(collectCommand()), &cobra.Command{Use: "start", Short: "Run the agent (the same as lapwing agent)",
+		Example: "  lapwing agent start --config-file /etc/lapwing/agent.yml",
+		Args:    cobra.NoArgs, RunE: cmd.RunE})
 	addServiceCommand(cmd, &f)
 	return cmd
 }
@@ -157,8 +160,8 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	p.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of the entity")
 	p.StringSliceVar(&o.Subscriptions, "subscriptions", nil, "subscriptions, separated by commas")
 	p.StringSliceVar(&o.BackendURLs, "backend-url", o.BackendURLs, "backends to connect to; may be repeated")
-	p.StringVar(&o.User, "user", o.User, "user name")
-	p.StringVar(&o.Password, "password", o.Password, "password")
+	p.StringVar(&o.User, "user", o.User, "user name for signing in to the backend")
+	p.StringVar(&o.Password, "password", o.Password, "password of --user")
 	p.StringToStringVar(&o.Labels, "labels", nil, "labels of the entity")
 	p.StringToStringVar(&o.Annotations, "annotations", nil, "annotations of the entity")
 	p.StringSliceVar(&o.Redact, "redact", nil, "labels and annotations whose values are not shown")
@@ -247,6 +250,32 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	p.BoolVar(&f.insecure, "insecure-skip-tls-verify", false, "do not verify the backend's certificate (dangerous)")
 	p.StringVar(&f.logLevel, "log-level", "info", "trace, debug, info, warn, error or fatal")
 	p.StringVar(&f.logFormat, "log-format", "text", "text or json")
+	groupAgentFlags(p)
+}
+
+// groupAgentFlags puts each flag of the agent under a heading of its help.
+func groupAgentFlags(p *pflag.FlagSet) {
+	for _, g := range []struct{ heading, begins string }{
+		{"Entity", "name namespace subscriptions labels annotations redact deregister deregistration-handler agent-managed-entity " +
+			"detect-cloud-provider strip-networks id"},
+		{"Connection to the backend", "backend- user password retry- max-session-length batch-delay"},
+		{"TLS", "cert-file key-file trusted-ca-file insecure-"},
+		{"Keepalives", "keepalive-"},
+		{"Checks and assets", "max-concurrent-checks allow-list check- record-usage disable-assets assets-"},
+		{"Events that wait for a backend", "buffer- disable-spool"},
+		{"Programs of this host", "api- disable-api events- socket- disable-sockets statsd-"},
+		{"General", "config-file cache-dir log-"},
+	} {
+		var names []string
+		p.VisitAll(func(f *pflag.Flag) {
+			for begin := range strings.FieldsSeq(g.begins) {
+				if f.Name == begin || strings.HasSuffix(begin, "-") && strings.HasPrefix(f.Name, begin) {
+					names = append(names, f.Name)
+				}
+			}
+		})
+		flaggroup.Set(p, g.heading, names...)
+	}
 }
 
 // options makes of the flags what the agent takes.

@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/internal/flaggroup"
 )
 
 // describe makes the root command of a program for hosts that run an agent only: half as large on disk and in memory as
@@ -15,6 +17,7 @@ func describe(root *cobra.Command) {
 	root.Short = "Run lapwing's agent"
 	root.Long = "This is lapwing without its backend and its client: what a host needs that runs an agent."
 	root.AddCommand(agentCommand())
+	flaggroup.Install(root)
 }
 
 func reportError(w io.Writer, err error) int {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/backend"
+	"github.com/lapwing-monitoring/lapwing/internal/flaggroup"
 )
 
 func backendCommand() *cobra.Command {
@@ -40,10 +41,14 @@ settings again.`,
 		}
 		return runBackend(cmd.Context(), cmd.Flags(), &s, hangup)
 	}
-	cmd.AddCommand(backendInitCommand(&s.opts, s.load), backendVerifyCommand(&s.opts, s.load),
-		backendRepairCommand(&s.opts, s.load))
+	cmd.AddCommand(
+		flaggroup.Only(backendInitCommand(&s.opts, s.load), "config-file", "state-dir", "cluster-admin-username",
+			"cluster-admin-password", "cluster-admin-api-key", "password-hash"),
+		flaggroup.Only(backendVerifyCommand(&s.opts, s.load), "config-file", "state-dir"),
+		flaggroup.Only(backendRepairCommand(&s.opts, s.load), "config-file", "state-dir"),
+	)
 	// Sensu's "sensu-backend start" is habit and stands in scripts.
-	cmd.AddCommand(&cobra.Command{Use: "start", Short: "Run the backend (the same as lapwing backend)", Args: cobra.NoArgs,
+	cmd.AddCommand(&cobra.Command{Use: "start", Short: "Run the backend (the same as lapwing backend)", Example: "  lapwing backend start --config-file /etc/lapwing/backend.yml", Args: cobra.NoArgs,
 		RunE: cmd.RunE})
 	return cmd
 }

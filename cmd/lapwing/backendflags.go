@@ -9,6 +9,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/eventfile"
 	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/internal/duration"
+	"github.com/lapwing-monitoring/lapwing/internal/flaggroup"
 )
 
 const (
@@ -31,25 +32,41 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	f.StringSliceVar(&o.TrustedProxies, "trusted-proxies", o.TrustedProxies,
 		"addresses and networks, such as 10.0.0.0/8, of proxies that tell the client's address in X-Forwarded-For or "+
 			"Forwarded")
-	clusterFlags(f, &o.Cluster)
+	flaggroup.Set(f, "General")
 	apiFlags(f, o)
+	flaggroup.Set(f, "API")
 	agentPortFlags(f, o)
+	flaggroup.Set(f, "Agents")
 	tlsFlags(f, &o.TLS)
+	flaggroup.Set(f, "TLS of the API and of agents")
 	accessFlags(f, o)
+	flaggroup.Set(f, "Users and sign-in")
 	storageFlags(f, o)
+	flaggroup.Set(f, "Storage")
+	eventFileFlags(f, &o.EventFile)
+	flaggroup.Set(f, "Event log file")
 	handlerFlags(f, o)
+	flaggroup.Set(f, "Handlers, mutators and assets")
 	quotaFlags(f, &o.Intake.Quotas)
+	flaggroup.Set(f, "Quotas")
+	clusterFlags(f, &o.Cluster)
+	flaggroup.Set(f, "Cluster")
+	natsFlags(f, &o.Cluster.NATS)
+	flaggroup.Set(f, "NATS servers")
+	postgresFlags(f, &o.Postgres)
+	flaggroup.Set(f, "PostgreSQL")
 	f.BoolVar(&o.EventMetrics, "event-metrics", o.EventMetrics, "store the metric points of events")
 	f.StringSliceVar(&o.RuleFiles, "prometheus-rule-files", o.RuleFiles,
 		"files of Prometheus' rules: recording rules write series, alerting rules make events; patterns with * work; the same on all backends")
-	postgresFlags(f, &o.Postgres)
 	metricFlags(f, &o.Metric)
 	f.IntVar(&o.Metric.Replication, "metric-replication-factor", o.Metric.Replication,
 		"members of a cluster that store each series of metrics, from 1 to 3; means nothing without a cluster")
 	f.Int64Var(&o.Metric.MemberSpillBytes, "metric-member-spill-bytes", o.Metric.MemberSpillBytes,
 		"disk for the points that wait for one other member of the cluster")
+	flaggroup.Set(f, "Metrics")
 	logLevel = f.String("log-level", "info", "trace, debug, info, warn, error or fatal")
 	logFormat = f.String("log-format", "text", "text or json")
+	flaggroup.Set(f, "Logging")
 	return logLevel, logFormat
 }
 
@@ -90,7 +107,6 @@ func clusterFlags(f *pflag.FlagSet, c *backend.Cluster) {
 	f.StringVar(&c.KeyFile, "cluster-key-file", c.KeyFile, "private key for --cluster-cert-file (PEM)")
 	f.StringVar(&c.TrustedCAFile, "cluster-trusted-ca-file", c.TrustedCAFile,
 		"authorities that must have signed the certificates of all members (PEM)")
-	natsFlags(f, &c.NATS)
 }
 
 // natsFlags are about NATS servers that are run beside lapwing.
@@ -236,7 +252,6 @@ func storageFlags(f *pflag.FlagSet, o *backend.Options) {
 		"how long events gather before a commit: longer costs less CPU and more latency; 0 for 20ms, in a cluster or on NATS servers 50ms")
 	f.Uint64Var(&o.State.KeepLog, "event-log-keep-bytes", o.State.KeepLog,
 		"bytes of the event log to keep after their state is stored")
-	eventFileFlags(f, &o.EventFile)
 	f.Uint64Var(&o.Log.MinFree, "min-free-disk", o.Log.MinFree,
 		"free bytes on the disk below which the backend takes no events")
 	f.Var(duration.New(o.State.WriteDelay, &o.State.WriteDelay), "state-write-delay",

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/lapwing-monitoring/lapwing/internal/flaggroup"
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/metric"
 	"github.com/lapwing-monitoring/lapwing/telemetry"
@@ -46,9 +47,11 @@ func (c *carbonSettings) register(f *pflag.FlagSet) {
 		"soft limit of the process's memory, in bytes; 0 for three quarters of the memory of the machine or control group")
 	f.StringVar(&c.metrics, "metrics-listen-address", "",
 		"address of the server's own metrics for Prometheus, and of Go's profiles; none if empty")
+	flaggroup.Set(f, "General")
+	metricFlags(f, &c.Options)
 	f.StringVar(&c.logLevel, "log-level", "info", "trace, debug, info, warn, error or fatal")
 	f.StringVar(&c.logFormat, "log-format", "text", "text or json")
-	metricFlags(f, &c.Options)
+	flaggroup.Set(f, "Logging")
 }
 
 // carbonCommand runs the metrics half alone.

@@ -83,7 +83,7 @@ func (o *loadOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.ns, "namespace", "default", "namespace of the agents")
 	f.StringVar(&o.user, "user", "agent", "user of the agents")
 	f.StringVar(&o.password, "password", "P@ssw0rd!", "password of the agents")
-	f.IntVar(&o.group.Count, "count", 1000, "agents")
+	f.IntVar(&o.group.Count, "count", 1000, "number of simulated agents")
 	f.StringVar(&o.group.Name, "base-entity-name", "test-host", "an agent's name is this, a dash and a number")
 	f.StringSliceVar(&o.group.Subscriptions, "subscriptions", []string{"default"}, "subscriptions of the agents")
 	f.IntVar(&o.group.SubscriptionsPerAgent, "subscriptions-per-agent", 0,
@@ -122,7 +122,7 @@ func (o *loadOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.settings.HugeBytes, "huge-bytes", 1<<20, "length of a huge output")
 	f.IntVar(&o.settings.Probes, "probes", 10, "additional agents, whose events are followed to the API and to a handler")
 	f.IntVar(&o.settings.Processes, "processes", 1, "processes to divide the agents among")
-	f.Uint64Var(&o.settings.Seed, "seed", 1, "the same seed gives the same results in the same order")
+	f.Uint64Var(&o.settings.Seed, "seed", 1, "seed of the simulated results: with one seed, each run has the same results in the same order")
 	f.Var(duration.New(time.Second, &o.retryMin), "retry-min", "wait before connecting again; doubled up to --retry-max")
 	f.Var(duration.New(4*time.Second, &o.retryMax), "retry-max", "longest wait before connecting again")
 	f.BoolVar(&o.keep, "keep", false, "leave what the run has created, for a backend that is thrown away")

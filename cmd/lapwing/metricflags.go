@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lapwing-monitoring/lapwing/internal/duration"
+	"github.com/lapwing-monitoring/lapwing/internal/flaggroup"
 	"github.com/lapwing-monitoring/lapwing/metric"
 )
 
@@ -72,12 +73,14 @@ func metricFlags(f *pflag.FlagSet, o *metric.Options) {
 	f.Int64Var(&o.Store.MemoryLimit, "metric-memory-limit", o.Store.MemoryLimit,
 		"bytes of memory for series with recent points; at this bound new series are refused; 0 for no bound, and in a backend for a "+
 			"third of --memory-limit")
+	flaggroup.Set(f, "Metrics")
 	relayFlags(f, &o.Relay)
 	f.StringSliceVar(&o.RemoteWriteURLs, "metric-remote-write-url", nil,
 		"URLs of other stores (Mimir, Thanos, VictoriaMetrics, Prometheus) that get each stored point by remote write, without "+
 			"credentials")
 	f.StringVar(&o.RemoteWriteFile, "metric-remote-write-file", o.RemoteWriteFile,
 		"YAML file with more stores that get each stored point by remote write, and with their credentials")
+	flaggroup.Set(f, "Metrics for other servers")
 }
 
 // relayFlags are about other carbon servers that get the points too.

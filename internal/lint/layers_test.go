@@ -153,7 +153,7 @@ var foreign = []layer{
 	{"github.com/gobwas/ws/...", "wire session", "wire has one type for both ends; session answers the upgrade"},
 	{"github.com/dop251/goja/...", "filter", "scripts of users run in the processes of filter.Pool, and nowhere else"},
 	{"github.com/anishathalye/porcupine/...", "test/chaos", "a checker of histories, for tests only"},
-	{"github.com/spf13/...", "cmd/... client/ctl", "flags are mapped onto Options once; nothing deeper reads one"},
+	{"github.com/spf13/...", "cmd/... client/ctl internal/flaggroup", "flags are mapped onto Options once; nothing deeper reads one"},
 }
 
 func TestImports(t *testing.T) {
