@@ -28,8 +28,8 @@ import (
 
 const groupID = "client"
 
-const exitCodes = `Exit codes: 0 success, 1 error, 2 the files have mistakes, diff found differences, can-i answered no, or cluster
-status, postgres status, lint or check targets found something wrong, 3 a question was not answered with yes, 64 missing or unknown subcommand.`
+const exitCodes = `Exit codes: 0 success, 1 error, 2 the files have mistakes, or diff, can-i, cluster status, postgres status, lint or
+check targets found something, 3 a question was not answered with yes, 64 missing or unknown subcommand.`
 
 // Add adds the client's commands to root. Errors that they return carry an exit code, see ExitCode.
 func Add(root *cobra.Command) {
