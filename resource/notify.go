@@ -163,7 +163,7 @@ func (h *Handler) validateKind() error {
 	case EscalationType:
 		return h.validateEscalation()
 	}
-	return fmt.Errorf("unknown handler type: %s: it must be one of %s", h.Type, strings.Join(HandlerTypes, ", "))
+	return fmt.Errorf("unknown handler type: %s", h.Type)
 }
 
 func (t *HandlerTLS) validate() error {
