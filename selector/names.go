@@ -73,6 +73,11 @@ func NamesOf(example any) *Names {
 	return n
 }
 
+// Fields returns the names of the fields, sorted. Those of maps, such as labels, end with a dot: any key may follow.
+func (n *Names) Fields() []string {
+	return slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(n.fields)), n.maps...)))
+}
+
 func (n *Names) add(t reflect.Type) {
 	s := shapeOf(t)
 	for path, p := range s.fields {

@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +15,7 @@ import (
 
 // How long the shell waits for names after the tab key, and how many it gets.
 const (
-	completeTimeout = 2 * time.Second
+	completeTimeout = time.Second
 	completeLimit   = 500
 )
 
@@ -44,6 +45,7 @@ func namesOf(cmd *cobra.Command, k *kind, args []string) []string {
 		return nil
 	}
 	s := newInvocation(cmd, set)
+	s.errOut = io.Discard // a message would stand in the middle of what the user types
 	if s.client, err = set.connect(userAgent(cmd), s.errOut); err != nil {
 		return nil
 	}

@@ -55,14 +55,18 @@ func Add(root *cobra.Command) {
 		cmd.PersistentFlags().AddFlagSet(globalFlags())
 		cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colorChoices, cobra.ShellCompDirectiveNoFileComp))
 		cmd.SetFlagErrorFunc(flagError)
-		finish(cmd)
+		finish(cmd, nil)
 	}
 	root.AddCommand(commands...)
 	flaggroup.Install(root)
 }
 
 // finish sets up a command and all below it.
-func finish(cmd *cobra.Command) {
+func finish(cmd *cobra.Command, k *kind) {
+	if k == nil {
+		k = kindByCommand(cmd.Name())
+	}
+	completeFlags(cmd, k)
 	cmd.SilenceUsage = true // errors name the next step; the usage would hide it
 	if cmd.Long == "" {
 		cmd.Long = strings.ToUpper(cmd.Short[:1]) + cmd.Short[1:] + "."
@@ -72,7 +76,7 @@ func finish(cmd *cobra.Command) {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	}
 	for _, sub := range cmd.Commands() {
-		finish(sub)
+		finish(sub, k)
 	}
 }
 
