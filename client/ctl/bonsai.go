@@ -35,26 +35,9 @@ pre-release.`,
   lapwing asset add sensu/check-disk-usage:0.7.0 --rename disk-usage`,
 		Args: args("NAMESPACE/NAME[:VERSION]"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
-			name, version, _ := strings.Cut(args[0], ":")
-			if owner, rest, ok := strings.Cut(name, "/"); !ok || owner == "" || rest == "" {
-				return fmt.Errorf("%q is not of the form NAMESPACE/NAME[:VERSION]", args[0])
-			}
-			if version == "" {
-				var err error
-				if version, err = s.newestAsset(ctx, index, name); err != nil {
-					return err
-				}
-			}
-			data, err := download(ctx, s, index+"/api/v1/assets/"+escapePath(name)+"/"+url.PathEscape(version)+"/release_asset_builds")
+			name, version, found, err := s.indexedAsset(ctx, index, args[0])
 			if err != nil {
-				return fmt.Errorf("get asset %s:%s: %w", name, version, err)
-			}
-			found, err := decode[wrapper](data)
-			if err != nil {
-				return fmt.Errorf("read asset %s:%s: %w", name, version, err)
-			}
-			if found.Type != k.Type || found.Spec == nil {
-				return fmt.Errorf("read asset %s:%s: the index answers with no asset", name, version)
+				return err
 			}
 			if rename != "" {
 				name = rename
@@ -125,6 +108,30 @@ type outdatedAsset struct {
 	Bonsai  string `json:"bonsai_asset"`
 	Current string `json:"current_version"`
 	Latest  string `json:"latest_version"`
+}
+
+// indexedAsset returns an asset of the index with its name and version. text is NAMESPACE/NAME[:VERSION].
+func (s *invocation) indexedAsset(ctx context.Context, index, text string) (name, version string, found *wrapper, err error) {
+	name, version, _ = strings.Cut(text, ":")
+	if owner, rest, ok := strings.Cut(name, "/"); !ok || owner == "" || rest == "" {
+		return "", "", nil, fmt.Errorf("%q is not of the form NAMESPACE/NAME[:VERSION]", text)
+	}
+	if version == "" {
+		if version, err = s.newestAsset(ctx, index, name); err != nil {
+			return "", "", nil, err
+		}
+	}
+	data, err := download(ctx, s, index+"/api/v1/assets/"+escapePath(name)+"/"+url.PathEscape(version)+"/release_asset_builds")
+	if err != nil {
+		return "", "", nil, fmt.Errorf("get asset %s:%s: %w", name, version, err)
+	}
+	if found, err = decode[wrapper](data); err != nil {
+		return "", "", nil, fmt.Errorf("read asset %s:%s: %w", name, version, err)
+	}
+	if found.Type != client.Assets.Type || found.Spec == nil {
+		return "", "", nil, fmt.Errorf("read asset %s:%s: the index answers with no asset", name, version)
+	}
+	return name, version, found, nil
 }
 
 // newestAsset returns the newest version of an asset in the index.

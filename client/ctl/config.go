@@ -179,27 +179,16 @@ programs that share tokens can end each other's sign-in. For scripts an API key 
 		Example: "  lapwing env\n  lapwing env --shell powershell",
 		Args:    args(),
 		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
-			tokens := s.files.cluster.Tokens
-			if s.apiKey == "" {
-				var err error
-				if tokens, err = s.client.Renew(ctx); err != nil {
-					return err
-				}
-			}
 			sh, ok := shells[shell]
 			if !ok {
 				return fmt.Errorf("--shell: %q is none of bash, cmd and powershell", shell)
 			}
-			expires := ""
-			if tokens.ExpiresAt != 0 {
-				expires = number(tokens.ExpiresAt)
+			variables, err := s.variables(ctx)
+			if err != nil {
+				return err
 			}
-			for _, v := range [][2]string{
-				{"API_URL", s.url}, {"NAMESPACE", s.namespace}, {"FORMAT", s.format}, {"API_KEY", s.apiKey},
-				{"ACCESS_TOKEN", tokens.AccessToken}, {"ACCESS_TOKEN_EXPIRES_AT", expires}, {"REFRESH_TOKEN", tokens.RefreshToken},
-				{"TRUSTED_CA_FILE", s.caFile}, {"INSECURE_SKIP_TLS_VERIFY", yesNo(s.insecure)}, {"TIMEOUT", s.timeout.String()},
-			} {
-				fmt.Fprintf(s.out, sh.assign+"\n", "SENSU_"+v[0], sh.quote(v[1]))
+			for _, v := range variables {
+				fmt.Fprintf(s.out, sh.assign+"\n", v[0], sh.quote(v[1]))
 			}
 			fmt.Fprintln(s.out, sh.usage)
 			return nil
@@ -209,6 +198,27 @@ programs that share tokens can end each other's sign-in. For scripts an API key 
 	cmd.RegisterFlagCompletionFunc("shell", cobra.FixedCompletions([]string{"bash", "cmd", "powershell"},
 		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+// variables returns the settings as environment variables, names and values, for other programs. It renews the tokens.
+func (s *invocation) variables(ctx context.Context) ([][2]string, error) {
+	tokens := s.files.cluster.Tokens
+	if s.apiKey == "" {
+		var err error
+		if tokens, err = s.client.Renew(ctx); err != nil {
+			return nil, err
+		}
+	}
+	expires := ""
+	if tokens.ExpiresAt != 0 {
+		expires = number(tokens.ExpiresAt)
+	}
+	return [][2]string{
+		{"SENSU_API_URL", s.url}, {"SENSU_NAMESPACE", s.namespace}, {"SENSU_FORMAT", s.format}, {"SENSU_API_KEY", s.apiKey},
+		{"SENSU_ACCESS_TOKEN", tokens.AccessToken}, {"SENSU_ACCESS_TOKEN_EXPIRES_AT", expires},
+		{"SENSU_REFRESH_TOKEN", tokens.RefreshToken}, {"SENSU_TRUSTED_CA_FILE", s.caFile},
+		{"SENSU_INSECURE_SKIP_TLS_VERIFY", yesNo(s.insecure)}, {"SENSU_TIMEOUT", s.timeout.String()},
+	}, nil
 }
 
 // shellSyntax is how a shell sets variables.

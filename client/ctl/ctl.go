@@ -38,7 +38,7 @@ func Add(root *cobra.Command) {
 		createFilesCommand(), deleteFilesCommand(), applyCommand(), diffCommand(), pruneCommand(), dumpCommand(), lintCommand(),
 		editCommand(), describeTypeCommand(),
 		clusterCommand(), authCommand(), topCommand(), queueCommand(), metricCommand(), reportCommand(), postgresCommand(),
-		adminCommand(), onCallCommand(), escalationCommand(), subscriptionCommand(), deadLetterCommand(), notificationCommand(), orphanCommand(), auditCommand(),
+		adminCommand(), commandCommand(), onCallCommand(), escalationCommand(), subscriptionCommand(), deadLetterCommand(), notificationCommand(), orphanCommand(), auditCommand(),
 	}
 	for _, k := range kinds {
 		if k.can != 0 {

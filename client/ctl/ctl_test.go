@@ -79,7 +79,8 @@ func TestScripts(t *testing.T) {
 				ts.Check(ts.Exec("lapwing", "configure", "-n", "--url", ts.Getenv("API"), "--username", "admin", "--password", "P@ssw0rd!"))
 				ts.Check(os.Truncate(ts.MkAbs("api.log"), 0))
 			},
-			"exits": exits,
+			"exits":  exits,
+			"plugin": plugin,
 		},
 	})
 }

@@ -19,7 +19,10 @@ import (
 
 // ExitCode returns the exit status for the error of a command.
 func ExitCode(err error) int {
+	var plugin *pluginExit
 	switch {
+	case errors.As(err, &plugin):
+		return plugin.status
 	case err == nil:
 		return 0
 	case errors.As(err, new(*subcommandError)):
@@ -35,7 +38,7 @@ func ExitCode(err error) int {
 // Report prints the error of a command, if it has a text, and returns the exit status.
 func Report(w io.Writer, err error) int {
 	switch {
-	case err == nil, errors.Is(err, errNo):
+	case err == nil, errors.Is(err, errNo), errors.As(err, new(*pluginExit)):
 	case errors.Is(err, errDeclined):
 		fmt.Fprintln(w, err) // it is no failure
 	default:

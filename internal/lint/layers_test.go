@@ -116,7 +116,7 @@ var layers = []layer{
 	{"auth", "config selector", "asked by api and session"},
 	{"web", "", "the built pages"},
 	{"client", "", "shared by ctl, load, migrate and tests; knows the API's paths and shapes, not the server"},
-	{"client/ctl", "client selector substitute", "talks to a server over HTTP only; a watch applies selectors to what it is sent"},
+	{"client/ctl", "asset client filter selector substitute", "talks to a server over HTTP only; a watch applies selectors to what it is sent; runs plugins from assets"},
 	{"client/load/...", "wire client client/load/...", "agents and users as the server sees them from outside"},
 	{"client/load/report", "", "figures and pages; knows nothing of how they were found"},
 	{"client/load/scenario", "client client/load/report", "the description of a run; load has the agents"},
