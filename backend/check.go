@@ -178,6 +178,7 @@ func (o *Options) checkStorage(bad *optionerr.List) {
 	optionerr.Within(bad, "audit-log-age", o.Audit.MaxAge, time.Second, longest)
 	optionerr.Within(bad, "trace-age", o.Trace.MaxAge, time.Second, longest)
 	optionerr.Within(bad, "trace-bytes", o.Trace.MaxBytes, 1, mostDisk)
+	optionerr.Within(bad, "platform-metrics-logging-interval", o.Platform.Interval, time.Second, longest)
 	optionerr.Within(bad, "notification-age", o.Notification.MaxAge, time.Second, longest)
 	optionerr.Within(bad, "notification-bytes", o.Notification.MaxBytes, 1, mostDisk)
 	optionerr.WithinOrZero(bad, "trace-sample", o.Trace.Sample, 1, 1<<30, "none")

@@ -72,9 +72,12 @@ type Options struct {
 	// it. The collector's limit is the process's to set. 0 is no bound.
 	MemoryLimit int64
 
-	Cluster     Cluster
-	Log         eventlog.Options  // Partitions 0 is what the log has, and eventlog.SuitablePartitions for a new one
-	EventFile   eventfile.Options // Path "" for none
+	Cluster   Cluster
+	Log       eventlog.Options          // Partitions 0 is what the log has, and eventlog.SuitablePartitions for a new one
+	EventFile eventfile.Options         // Path "" for none
+	Platform  eventfile.PlatformOptions // Path "" for none
+	// NoPlatform switches Platform off whatever its path.
+	NoPlatform  bool
 	State       state.Options
 	Config      config.Options
 	Audit       audit.Options
@@ -113,7 +116,7 @@ func DefaultOptions() Options {
 	o := Options{
 		APIListenAddress: "[::]:8080", APIWriteTimeout: 15 * time.Second, AgentHost: "[::]", AgentPort: 8081,
 		PhaseHash: "md5", Admin: auth.SeedOptions{Username: "admin"},
-		Log: eventlog.DefaultOptions(), EventFile: eventfile.DefaultOptions(), State: state.DefaultOptions(),
+		Log: eventlog.DefaultOptions(), EventFile: eventfile.DefaultOptions(), Platform: eventfile.DefaultPlatformOptions(), State: state.DefaultOptions(),
 		Config: config.DefaultOptions(), Audit: audit.DefaultOptions(),
 		Auth: auth.DefaultOptions(), Expressions: filter.DefaultPoolOptions(), Assets: asset.DefaultOptions(),
 		Mirror: asset.DefaultMirrorOptions(), Send: send.DefaultOptions(), Handler: handler.DefaultOptions(),

@@ -63,7 +63,8 @@ type parts struct {
 	router      *pipeline.Router
 	queue       *queue.Queue
 	runs        *lateness.Runs
-	eventFile   *eventfile.Writer // nil for none
+	eventFile   *eventfile.Writer   // nil for none
+	platform    *eventfile.Platform // nil for none
 	fold        *fold.Fold
 
 	postgres       *postgres.Projection
@@ -247,6 +248,12 @@ func (b *Backend) buildFold(p *parts) (err error) {
 		}
 		followers = append(followers, p.eventFile)
 	}
+	if o := b.opts.Platform; o.Path != "" && !b.opts.NoPlatform {
+		o.Logger, o.Registerer, o.Gatherer = b.log, b.opts.Registry, b.opts.Registry
+		if p.platform, err = eventfile.NewPlatform(o); err != nil {
+			return err
+		}
+	}
 	p.fold, err = fold.New(fold.Options{
 		Log: p.log, State: p.state, Cluster: p.members.Cluster, Router: p.router, Handlers: p.handlers,
 		Silences: p.silences, Quiet: p.id.Quiet, Followers: followers,
@@ -406,6 +413,11 @@ func (b *Backend) startEvents(ctx context.Context, p *parts) error {
 	}
 	if p.eventFile != nil {
 		if err := b.start(ctx, "event log file", p.eventFile); err != nil {
+			return err
+		}
+	}
+	if p.platform != nil {
+		if err := b.start(ctx, "platform metrics", p.platform); err != nil {
 			return err
 		}
 	}

@@ -50,6 +50,9 @@ func (b *Backend) Reload(ctx context.Context, opts Options) error {
 	if p.eventFile != nil {
 		p.eventFile.Reopen()
 	}
+	if p.platform != nil {
+		p.platform.Reopen()
+	}
 	p.api.SetLimits(api.Limits{
 		Request: opts.API.RequestLimit, DefaultSilence: opts.API.DefaultSilence, MaxSilence: opts.API.MaxSilence,
 	})

@@ -8,6 +8,8 @@
 //
 // In a cluster each member writes the events that it has taken itself (Options.Origin): each event has one origin for
 // ever, so a change of the partitions' owners leaves no event out and repeats none.
+//
+// Platform writes the backend's own metrics to another such file, at each interval.
 package eventfile
 
 import (

@@ -45,6 +45,8 @@ func backendFlags(f *pflag.FlagSet, o *backend.Options) (logLevel, logFormat *st
 	flaggroup.Set(f, "Storage")
 	eventFileFlags(f, &o.EventFile)
 	flaggroup.Set(f, "Event log file")
+	platformFlags(f, o)
+	flaggroup.Set(f, "Platform metrics")
 	handlerFlags(f, o)
 	flaggroup.Set(f, "Handlers, mutators and assets")
 	quotaFlags(f, &o.Intake.Quotas)
@@ -272,6 +274,15 @@ func storageFlags(f *pflag.FlagSet, o *backend.Options) {
 		"how long to keep the history of notifications: whom handlers told what, and with which result")
 	f.Int64Var(&o.Notification.MaxBytes, "notification-bytes", o.Notification.MaxBytes,
 		"largest size of the history of notifications, in bytes before compression; at this bound the oldest are removed")
+}
+
+// platformFlags are about the file that has the backend's own metrics.
+func platformFlags(f *pflag.FlagSet, o *backend.Options) {
+	f.StringVar(&o.Platform.Path, "platform-metrics-log-file", o.Platform.Path,
+		"file for the backend's own metrics as lines of InfluxDB's protocol; SIGHUP opens it again; none if empty")
+	f.Var(duration.New(o.Platform.Interval, &o.Platform.Interval), "platform-metrics-logging-interval",
+		"time between two samples in --platform-metrics-log-file")
+	f.BoolVar(&o.NoPlatform, "disable-platform-metrics", o.NoPlatform, "do not write --platform-metrics-log-file")
 }
 
 // eventFileFlags are about the file that has all events, for other programs.

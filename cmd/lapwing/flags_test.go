@@ -27,7 +27,7 @@ var programs = []struct {
 	free []string
 }{
 	{"backend", func() options { return &backendSettings{} }, backendZeros, []string{
-		"audit-log-file", "cache-dir", "cluster-admin-password", "cluster-admin-username", "event-log-file", "state-dir", "trusted-ca-file",
+		"audit-log-file", "cache-dir", "cluster-admin-password", "cluster-admin-username", "event-log-file", "platform-metrics-log-file", "state-dir", "trusted-ca-file",
 	}},
 	{"agent", func() options { return &agentFlags{logTo: io.Discard} }, agentZeros, []string{
 		"annotations", "api-allowed-hosts", "cache-dir", "deregistration-handler", "keepalive-handlers",
