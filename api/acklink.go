@@ -43,7 +43,8 @@ pre{white-space:pre-wrap;overflow-wrap:anywhere}button,input{font:inherit;paddin
 func (w *response) linkPage(status int, page *linkPage) error {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("Content-Security-Policy",
+		"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
 	h.Set("Referrer-Policy", "no-referrer") // the path is the right
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
@@ -90,7 +91,8 @@ func (a *API) showLink(w *response, r *request) error {
 	if page != nil {
 		return w.linkPage(status, page)
 	}
-	page = &linkPage{Title: fmt.Sprintf("%s/%s is %s", link.Entity, link.Check, stateWord(ev.Check.Status)), Output: ev.Check.Output, Ask: true}
+	page = &linkPage{Output: ev.Check.Output, Ask: true}
+	page.Title = fmt.Sprintf("%s/%s is %s", link.Entity, link.Check, stateWord(ev.Check.Status))
 	page.Text = "Namespace " + link.Namespace + ". The acknowledgement ends the escalation, and ends itself when the check passes."
 	if by := a.acknowledgedBy(link); by != "" {
 		page.Text = "Already acknowledged by " + by + "."

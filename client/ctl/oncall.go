@@ -240,7 +240,7 @@ func overrideRotaCommand(k *kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "override NAME CONTACT",
 		Short: "put a contact on call for some time, whatever the turns say",
-		Long: `Put a contact on call for some time, whatever the turns say: somebody is ill, or two people swap. Overrides that are over
+		Long: `Put a contact on call for some time, whatever the turns say, because one is ill or two have swapped. Overrides that are over
 are removed from the rota. With --remove, the contact's overrides that end after --from are removed.`,
 		Example: `  lapwing rota override primary bob --from 2026-12-24 --to 2026-12-26 --reason 'swapped with alice'
   lapwing rota override primary bob --remove`,
@@ -301,8 +301,8 @@ func listEscalationsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "list the escalations that are going on",
-		Long: `List the incidents that an escalation handler is at: whom it has notified, and when the next step is due unless somebody
-acknowledges. 'event trace' tells each step of one incident, and 'event ack' ends it.`,
+		Long: `List the incidents that an escalation handler is at: whom it has notified, and when the next step is due unless
+an acknowledgement comes first. 'event trace' tells each step of one incident, and 'event ack' ends it.`,
 		Example: "  lapwing escalation list\n  lapwing escalation list --all-namespaces --format json",
 		Args:    args(),
 	}

@@ -102,7 +102,7 @@ func targetsCommand(k *kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "targets NAME",
 		Short: "show which agents would run a check now, and why one would not",
-		Long: `Show which agents would run a check now: those that are connected to any backend and have one of its subscriptions. With
+		Long: `Show which agents would run a check now: each that is connected to any backend and has one of its subscriptions. With
 --entity, say whether the agent of one entity would run it, and why not. The exit status is 2 if it would not, or if no agent
 would.`,
 		Example: "  lapwing check targets check-disk\n  lapwing check targets check-disk --entity srv1",
