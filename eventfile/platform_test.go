@@ -33,12 +33,12 @@ func TestPlatform(t *testing.T) {
 		if err := p.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(opts.Interval - 1)
+		time.Sleep(opts.Interval - time.Nanosecond)
 		synctest.Wait()
 		if got, _ := os.ReadFile(path); len(got) > 0 {
 			t.Errorf("before the interval the file has %q", got)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		sample := `events_total,by=a\ b\,c\=d\ e\\  value=2 %[1]d
 seconds_bucket,le=1 value=1 %[1]d

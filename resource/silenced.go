@@ -119,8 +119,7 @@ func (s *Silenced) Validate() error {
 	}
 	if !anyOf(s.Subscription) {
 		if err := checkSubscriptionName(s.Subscription); err != nil {
-			//lint:ignore ST1005 Sensu's text
-			return fmt.Errorf("Subscription %w", err)
+			return fmt.Errorf("Subscription %w", err) // Sensu's text
 		}
 	}
 	if !anyOf(s.Check) {
