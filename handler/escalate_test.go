@@ -28,11 +28,16 @@ import (
 type present struct {
 	mu     sync.Mutex
 	events map[string]*resource.Event
+	once   func() // if not nil, called at the next question
 }
 
 func (p *present) Event(_, entity, _ string) (*resource.Event, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if f := p.once; f != nil {
+		p.once = nil
+		f()
+	}
 	ev := p.events[entity]
 	if ev == nil {
 		return nil, nil
@@ -196,6 +201,17 @@ func TestEscalationIsHeld(t *testing.T) {
 		if tr := l.traces.of("0-1-1/page"); tr.Verdict != trace.Filtered || tr.Reason != "after 2 steps: the event was deleted" {
 			t.Errorf("the trace is %+v", tr)
 		}
+	})
+}
+
+// TestResolutionDuringAStep: a resolution that comes while a step is taken ends the escalation at once.
+func TestResolutionDuringAStep(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		l := climbing(t, db, escalation())
+		l.world.set("srv", 2)
+		l.world.once = func() { l.Dispatch(resolution("page", 2, "srv")) }
+		l.Dispatch(incident("page", 1, "srv"))
+		wantSent(t, "both", l.after(time.Second), "0s 0-1-1/page/1/alice/mail", "0s 0-2-1/page/resolved/alice/mail")
 	})
 }
 

@@ -424,7 +424,7 @@ func (q *queue) afterTurn(h *resource.Handler, c *chain, it *item, out outcome) 
 		q.stop(c)
 	case out.group != "":
 		q.join(h.Group, c, it, out.group)
-	case out.absorbed, out.resolving && c.incidentFollows():
+	case out.absorbed, out.resolving && c.incidentFollows(), it.climb != nil && it.next != nil: // the last came meanwhile
 		q.turn(c)
 	default:
 		q.wait(c, out.due, out.resolving)
