@@ -196,7 +196,7 @@ func TestNATSAccount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, example, ok := strings.Cut(string(text), "```\naccounts {")
+	_, example, ok := strings.Cut(string(text), "```text\naccounts {")
 	example, _, closed := strings.Cut("accounts {"+example, "```")
 	if !ok || !closed || strings.Count(example, `"CHANGE-ME"`) != 1 {
 		t.Fatal("the documents have no example of an account")

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/url"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,9 +18,12 @@ import (
 // that are made while the pages are read.
 func TestFollowAudit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex // guards the three below
 		newest, reads := uint64(150), 0
 		var grow func() // is called after each page
 		read := func(_ context.Context, q url.Values) (page []client.AuditEntry, next string, err error) {
+			mu.Lock()
+			defer mu.Unlock()
 			reads++
 			limit, _ := strconv.Atoi(q.Get("limit"))
 			from := newest
@@ -45,6 +49,7 @@ func TestFollowAudit(t *testing.T) {
 		go func() { done <- followAudit(ctx, s, read, url.Values{"limit": {"100"}}) }()
 
 		synctest.Wait()
+		mu.Lock()
 		newest += 2*auditFollowPage + 500 // between two looks
 		grown := false
 		grow = func() {
@@ -52,6 +57,7 @@ func TestFollowAudit(t *testing.T) {
 				newest, grown = newest+7, true
 			}
 		}
+		mu.Unlock()
 		time.Sleep(auditEvery)
 		synctest.Wait()
 		time.Sleep(auditEvery)

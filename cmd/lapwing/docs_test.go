@@ -373,7 +373,9 @@ func (p *page) mentions(text string) {
 func (p *page) synopsis(line int, text string) {
 	text = otherPrograms.ReplaceAllString(strings.TrimSpace(text), "")
 	words := strings.Fields(text)
-	cmds := []*cobra.Command{newRoot()}
+	root := newRoot()
+	root.InitDefaultCompletionCmd()
+	cmds := []*cobra.Command{root}
 	for _, w := range words[1:] {
 		var next []*cobra.Command
 		for name := range strings.SplitSeq(w, "|") {
