@@ -235,7 +235,7 @@ func (h *Handler) validateEscalation() error {
 	case h.Group != nil || h.RateLimit != nil:
 		return errors.New("escalation handlers have no group and no rate_limit: set them in the handlers of the contacts")
 	case h.Resolve != nil:
-		return errors.New("escalation handlers have no resolve: a resolution goes to those who were notified")
+		return errors.New("escalation handlers have no resolve: a resolution goes to all who were notified")
 	case h.Mutator != "":
 		return errors.New("escalation handlers have no mutator: set it in the handlers of the contacts")
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"time"
@@ -71,7 +70,7 @@ func describeWindows(windows []resource.CalendarWindow) string {
 
 // showCalendarCommand shows the next times of a calendar.
 func showCalendarCommand(k *kind) *cobra.Command {
-	var from, to string
+	var when timeRange
 	cmd := &cobra.Command{
 		Use:   "show NAME",
 		Short: "show when one calendar is active",
@@ -80,30 +79,18 @@ and when that changes. If the calendar counts as missing, the reason is shown.`,
 		Example: "  lapwing calendar show holidays --to 2027-12-31\n  lapwing calendar show working-hours --from 2026-12-20 --to 2027-01-05",
 		Args:    args("NAME"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
-			query := url.Values{}
-			for _, one := range []struct{ name, text string }{{"since", from}, {"until", to}} {
-				if one.text == "" {
-					continue
-				}
-				at, err := dayOrTime(one.text)
-				if err != nil {
-					return fmt.Errorf("read the range: %w", err)
-				}
-				query.Set(one.name, fmt.Sprint(at.Unix()))
-			}
-			path := k.Path(s.namespace, args[0]) + "/preview"
-			if len(query) > 0 {
-				path += "?" + query.Encode()
+			query, err := when.query()
+			if err != nil {
+				return err
 			}
 			var raw json.RawMessage
-			if err := s.client.Do(ctx, http.MethodGet, path, nil, &raw); err != nil {
+			if err := s.client.Do(ctx, http.MethodGet, k.Path(s.namespace, args[0])+"/preview"+query, nil, &raw); err != nil {
 				return hintMissing(k, err)
 			}
 			return s.printPlain(raw, s.showCalendar)
 		}),
 	}
-	cmd.Flags().StringVar(&from, "from", "", "first day, or time as 2026-12-24T08:00 (default now)")
-	cmd.Flags().StringVar(&to, "to", "", "last day, or time as 2026-12-24T08:00 (default 30 days after --from)")
+	when.flags(cmd, "30 days")
 	completeNames(cmd, k)
 	formatFlag(cmd)
 	return cmd
@@ -124,8 +111,6 @@ func (s *invocation) showCalendar(raw json.RawMessage) (shown, error) {
 	if err != nil {
 		return nil, err
 	}
-	const layout = "Mon 2006-01-02 15:04 MST"
-	clock := func(unix int64) string { return time.Unix(unix, 0).Format(layout) }
 	state := "not active"
 	if p.Active {
 		state = "active"
@@ -134,13 +119,13 @@ func (s *invocation) showCalendar(raw json.RawMessage) (shown, error) {
 	case p.Problem != "":
 		fmt.Fprintf(s.out, "counts as missing: %s\n", p.Problem)
 	case p.Next == 0:
-		fmt.Fprintf(s.out, "%s at %s, and for the next five years\n", state, clock(p.From))
+		fmt.Fprintf(s.out, "%s at %s, and for the next five years\n", state, shiftTime(p.From))
 	default:
-		fmt.Fprintf(s.out, "%s at %s, until %s\n", state, clock(p.From), clock(p.Next))
+		fmt.Fprintf(s.out, "%s at %s, until %s\n", state, shiftTime(p.From), shiftTime(p.Next))
 	}
 	t := &table{color: s.color, columns: []column{{title: "Begin"}, {title: "End"}, {title: "Name"}}}
 	for _, w := range p.Windows {
-		t.rows = append(t.rows, []string{clock(w.Begin), clock(w.End), w.Name})
+		t.rows = append(t.rows, []string{shiftTime(w.Begin), shiftTime(w.End), w.Name})
 	}
 	if p.More {
 		t.rows = append(t.rows, []string{"… more", "", ""})

@@ -98,15 +98,16 @@ func lengthOf(d time.Duration) string {
 
 func startOf(r *resource.Rota) string { return r.Start + " " + cmp.Or(r.TimeZone, "UTC") }
 
-// onCallRange has the flags of the time that a question about rotas is about.
-type onCallRange struct{ from, to string }
+// timeRange has the flags of the time that a question about rotas or calendars is about.
+type timeRange struct{ from, to string }
 
-func (o *onCallRange) flags(cmd *cobra.Command) {
+// flags adds the flags. usual is how long the range is without --to.
+func (o *timeRange) flags(cmd *cobra.Command, usual string) {
 	cmd.Flags().StringVar(&o.from, "from", "", "first day, or time as 2026-12-24T08:00 (default now)")
-	cmd.Flags().StringVar(&o.to, "to", "", "last day, or time as 2026-12-24T08:00 (default 7 days after --from)")
+	cmd.Flags().StringVar(&o.to, "to", "", "last day, or time as 2026-12-24T08:00 (default "+usual+" after --from)")
 }
 
-func (o *onCallRange) query() (string, error) {
+func (o *timeRange) query() (string, error) {
 	query := url.Values{}
 	for _, one := range []struct{ name, text string }{{"since", o.from}, {"until", o.to}} {
 		if one.text == "" {
@@ -126,7 +127,7 @@ func (o *onCallRange) query() (string, error) {
 
 // onCallCommand shows who is on call in all rotas.
 func onCallCommand() *cobra.Command {
-	var when onCallRange
+	var when timeRange
 	cmd := &cobra.Command{
 		Use:     "oncall",
 		Short:   "show who is on call",
@@ -145,7 +146,7 @@ func onCallCommand() *cobra.Command {
 			return s.printPlain(raw, s.showOnCall)
 		}),
 	}
-	when.flags(cmd)
+	when.flags(cmd, "7 days")
 	formatFlag(cmd)
 	return cmd
 }
@@ -189,7 +190,7 @@ func overrideOf(shift *resource.OnCallShift) string {
 
 // showRotaCommand shows the turns of a rota.
 func showRotaCommand(k *kind) *cobra.Command {
-	var when onCallRange
+	var when timeRange
 	cmd := &cobra.Command{
 		Use:     "show NAME",
 		Short:   "show the turns of a rota",
@@ -208,7 +209,7 @@ func showRotaCommand(k *kind) *cobra.Command {
 			return s.printPlain(raw, s.showTurns)
 		}),
 	}
-	when.flags(cmd)
+	when.flags(cmd, "7 days")
 	completeNames(cmd, k)
 	formatFlag(cmd)
 	return cmd

@@ -155,7 +155,7 @@ func (w *Workflows) simulate(
 func (w *Workflows) simulateEscalation(rt *Route, ev *resource.Event, facts filter.Facts, d *trace.Delivery) {
 	switch {
 	case facts.Resolution:
-		d.Verdict, d.Reason = trace.Delivered, "a resolution goes to those who were notified; nothing was sent: this was a simulation"
+		d.Verdict, d.Reason = trace.Delivered, "a resolution goes to all who were notified; nothing was sent: this was a simulation"
 		return
 	case !facts.Incident:
 		d.Verdict, d.Reason = trace.Filtered, "only incidents escalate"
