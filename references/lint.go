@@ -12,7 +12,8 @@ import (
 // Warnings come before notes, and within them kinds in their order. What cannot be known here, such as the handlers that
 // agents' own events name, is at most a note.
 func Lint(sn *config.Snapshot, namespace string) []resource.LintFinding {
-	l := &linting{sn: sn, namespace: namespace, used: map[Reference]map[string]bool{}}
+	l := &linting{sn: sn, namespace: namespace, used: map[Reference]map[string]bool{},
+		finder: &finder{sn: sn, known: map[string]map[string]int{}}}
 	for _, k := range resource.Kinds {
 		if k.Internal() {
 			continue
@@ -43,6 +44,7 @@ var unusedWords = map[string]string{
 }
 
 type linting struct {
+	finder    *finder
 	sn        *config.Snapshot
 	namespace string
 	kind      *resource.Kind
@@ -75,7 +77,7 @@ func (l *linting) definition(obj any) {
 			l.used[r][namespace] = true
 		}
 	}
-	for _, m := range Find(l.sn, obj) {
+	for _, m := range l.finder.find(obj) {
 		hint := ""
 		if m.What != subscription {
 			hint = "lapwing " + strings.ReplaceAll(m.What, " ", "-") + " list"

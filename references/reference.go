@@ -251,9 +251,34 @@ func knownUsers(sn *config.Snapshot, names ...string) []string {
 }
 
 // Find returns the references of a definition that name nothing, each once.
-func Find(sn *config.Snapshot, obj any) (missing []Missing) {
-	namespace, uses := usesOf(sn, obj)
-	where := in{sn, namespace}
+func Find(sn *config.Snapshot, obj any) []Missing {
+	return (&finder{sn: sn, known: map[string]map[string]int{}}).find(obj)
+}
+
+// finder finds the missing references of definitions of a snapshot.
+type finder struct {
+	sn    *config.Snapshot
+	known map[string]map[string]int // subscriptionsOf, by namespace, as far as it was needed
+}
+
+// unknown returns those of a check's subscriptions that no entity has. Mostly the first entities have all of them.
+func (f *finder) unknown(where in, subscriptions []string) []string {
+	left := slices.Clone(subscriptions)
+	if known := f.known[where.namespace]; known != nil {
+		return slices.DeleteFunc(left, func(name string) bool { return known[name] > 0 })
+	}
+	for e := range config.List(where.sn, config.Entities, where.namespace) {
+		left = slices.DeleteFunc(left, func(name string) bool { return slices.Contains(e.Subscriptions, name) })
+		if len(left) == 0 {
+			break
+		}
+	}
+	return left
+}
+
+func (f *finder) find(obj any) (missing []Missing) {
+	namespace, uses := usesOf(f.sn, obj)
+	where := in{f.sn, namespace}
 	add := func(m Missing) {
 		if !slices.ContainsFunc(missing, func(o Missing) bool { return o.Reference == m.Reference }) {
 			missing = append(missing, m)
@@ -266,20 +291,26 @@ func Find(sn *config.Snapshot, obj any) (missing []Missing) {
 			}
 		}
 	}
-	if c, ok := obj.(*resource.CheckConfig); ok && len(c.Subscriptions) > 0 {
-		known := subscriptionsOf(where)
-		for _, name := range c.Subscriptions {
-			if known[name] == 0 {
-				all := make([]string, 0, len(known))
-				for one := range known {
-					if !strings.HasPrefix(one, resource.EntitySubscription("")) {
-						all = append(all, one)
-					}
-				}
-				slices.Sort(all)
-				add(Missing{Reference{subscription, config.Entities.String(), name}, optionerr.Nearest(name, all)})
-			}
+	c, ok := obj.(*resource.CheckConfig)
+	if !ok {
+		return missing
+	}
+	unknown := f.unknown(where, c.Subscriptions)
+	if len(unknown) == 0 {
+		return missing
+	}
+	if f.known[namespace] == nil {
+		f.known[namespace] = subscriptionsOf(where)
+	}
+	var all []string
+	for one := range f.known[namespace] {
+		if !strings.HasPrefix(one, resource.EntitySubscription("")) {
+			all = append(all, one)
 		}
+	}
+	slices.Sort(all)
+	for _, name := range unknown {
+		add(Missing{Reference{subscription, config.Entities.String(), name}, optionerr.Nearest(name, all)})
 	}
 	return missing
 }
