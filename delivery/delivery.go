@@ -58,6 +58,8 @@ type Delivery struct {
 	Data []byte
 	// Hops is how many dead letters led to this delivery, each replaced by the next.
 	Hops int
+	// Repeats is set if the event changed neither the status nor the flapping nor the silencing of its pair.
+	Repeats bool
 }
 
 // DeadLetter is a delivery that failed for good. Only a user can have it tried again.

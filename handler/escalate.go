@@ -420,7 +420,7 @@ func (d *Dispatcher) address(dl *delivery.Delivery, ev *resource.Event) (*resour
 // Escalations returns up to limit escalations of a namespace that are going on, "" for all, by handler. All members of a
 // cluster know all of them, some milliseconds after their owner.
 func (d *Dispatcher) Escalations(namespace string, limit int) (list []resource.Escalation, more bool, err error) {
-	err = d.eachKey('r', func(key []byte, name resource.Name, lane int, pos position) error {
+	err = d.eachKey('r', func(key, _ []byte, name resource.Name, lane int, pos position) error {
 		if namespace != "" && name.Namespace != namespace || more {
 			return nil
 		}

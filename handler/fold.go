@@ -281,7 +281,7 @@ func (f *folding) isBehind(key []byte, from uint64) bool {
 // again. So is a dead letter: its delivery runs again.
 func (f *folding) removeBehind(from uint64) error {
 	for _, kind := range [...]byte{'q', 'r'} {
-		err := f.d.eachKey(kind, func(key []byte, _ resource.Name, _ int, _ position) error {
+		err := f.d.eachKey(kind, func(key, _ []byte, _ resource.Name, _ int, _ position) error {
 			if f.isBehind(key, from) {
 				return f.batch.Delete(key, nil)
 			}

@@ -78,6 +78,10 @@ type Options struct {
 	QueueSize int
 	// QueueBytes bounds the same in bytes of data.
 	QueueBytes int
+	// QueueDisk bounds how many deliveries of a handler are on disk because memory has no room. From half of it on those
+	// with metrics only are shed, from three quarters on unchanged ones, and at the bound those that fail as before. State
+	// changes never are. 0 means no bound.
+	QueueDisk int
 	// ParkSize is how many deliveries of a handler may wait besides: for another attempt, for a time, or for their group.
 	// Memory has their names only.
 	ParkSize int
@@ -154,7 +158,7 @@ type Dispatcher struct {
 // DefaultOptions returns the default settings.
 func DefaultOptions() Options {
 	return Options{
-		QueueSize: 1000, QueueBytes: 32 << 20, ParkSize: 100_000, Workers: 8, Backoff: time.Second,
+		QueueSize: 1000, QueueBytes: 32 << 20, QueueDisk: 1_000_000, ParkSize: 100_000, Workers: 8, Backoff: time.Second,
 		DeadLetters: 250_000, DeadLetterAge: 30 * 24 * time.Hour, StopTimeout: 10 * time.Second,
 	}
 }
@@ -166,8 +170,9 @@ func New(opts Options) (*Dispatcher, error) {
 		opts.Present == nil || opts.OnCall == nil {
 		return nil, errors.New("handler: database, log, configuration, workflows, sender, events and contacts are required")
 	}
-	if opts.QueueSize < 0 || opts.QueueBytes < 0 || opts.Workers < 0 || opts.ParkSize < 0 || opts.DeadLetters < 0 {
-		return nil, errors.New("handler: QueueSize, QueueBytes, ParkSize, Workers and DeadLetters must not be negative")
+	if opts.QueueSize < 0 || opts.QueueBytes < 0 || opts.Workers < 0 || opts.ParkSize < 0 || opts.DeadLetters < 0 ||
+		opts.QueueDisk < 0 {
+		return nil, errors.New("handler: QueueSize, QueueBytes, QueueDisk, ParkSize, Workers and DeadLetters must not be negative")
 	}
 	defaults := DefaultOptions()
 	opts.QueueSize = cmp.Or(opts.QueueSize, defaults.QueueSize)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 )
 
@@ -101,8 +102,13 @@ var (
 	groupsDesc  = describe("lapwing_handler_groups", "Groups that have not gone out, by handler.")
 	lettersDesc = describe("lapwing_handler_dead_letters", "Dead letters that are kept, by handler.")
 	bytesDesc   = describe("lapwing_handler_queue_bytes", "Their events, by handler.")
-	spilledDesc = describe("lapwing_handler_queue_spilled", "Deliveries on disk, waiting for room in the queue, by handler.")
-	ageDesc     = describe("lapwing_handler_queue_age_seconds", "Time since the event of the oldest delivery in "+
+	shedDesc    = prometheus.NewDesc("lapwing_handler_shed_total",
+		"Deliveries dropped because too many were on disk, by handler and class.", []string{"handler", "class"}, nil)
+	spilledDesc = prometheus.NewDesc("lapwing_handler_queue_spilled",
+		"Deliveries on disk, waiting for room in the queue, by handler.", []string{"handler"}, nil)
+	diskLimitDesc = prometheus.NewDesc("lapwing_handler_queue_disk_limit",
+		"Deliveries of one handler that may be on disk before the last class is shed; 0 for any number.", nil, nil)
+	ageDesc = describe("lapwing_handler_queue_age_seconds", "Time since the event of the oldest delivery in "+
 		"memory was received, by handler; those that wait for a time or a group are not counted.")
 	runningDesc = describe("lapwing_handler_running", "Deliveries that are being run, by handler.")
 	runAgeDesc  = describe("lapwing_handler_run_age_seconds", "How long the one of them that began first has been running, by handler.")
@@ -118,7 +124,7 @@ type queueCollector struct{ d *Dispatcher }
 func (c queueCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		dispatchedDesc, spillsDesc, depthDesc, bytesDesc, spilledDesc, ageDesc, runningDesc, runAgeDesc, queueLimitDesc, workersDesc,
-		parkedDesc, waitingDesc, groupsDesc, lettersDesc,
+		parkedDesc, waitingDesc, groupsDesc, lettersDesc, shedDesc, diskLimitDesc,
 	} {
 		ch <- d
 	}
@@ -129,6 +135,7 @@ type queueFigures struct {
 	added, spills                  uint64
 	depth, bytes, spilled, running int
 	parked, waiting, groups        int
+	shed                           [delivery.Classes]uint64
 	received                       int64     // Unix milliseconds; of the oldest
 	begin                          time.Time // of the longest run
 }
@@ -165,11 +172,15 @@ func (c queueCollector) Collect(ch chan<- prometheus.Metric) {
 		metric(parkedDesc, prometheus.GaugeValue, float64(f.parked))
 		metric(waitingDesc, prometheus.GaugeValue, float64(f.waiting))
 		metric(groupsDesc, prometheus.GaugeValue, float64(f.groups))
+		for c := delivery.Failing; c < delivery.Classes; c++ {
+			ch <- prometheus.MustNewConstMetric(shedDesc, prometheus.CounterValue, float64(f.shed[c]), handler, c.String())
+		}
 	}
 	for handler, n := range c.d.letters.byHandler() {
 		ch <- prometheus.MustNewConstMetric(lettersDesc, prometheus.GaugeValue, float64(n), handler)
 	}
 	ch <- prometheus.MustNewConstMetric(queueLimitDesc, prometheus.GaugeValue, float64(c.d.opts.QueueSize))
+	ch <- prometheus.MustNewConstMetric(diskLimitDesc, prometheus.GaugeValue, float64(c.d.opts.QueueDisk))
 	ch <- prometheus.MustNewConstMetric(workersDesc, prometheus.GaugeValue, float64(c.d.opts.Workers))
 }
 
@@ -183,6 +194,9 @@ func (q *queue) addTo(f *queueFigures) {
 	f.bytes += q.bytes
 	f.spilled += q.spilled
 	f.parked += q.parked
+	for c, n := range q.shedCounts {
+		f.shed[c] += n
+	}
 	f.waiting += len(q.waits)
 	f.groups += len(q.groups) + len(q.sealed) + len(q.late)
 	ran := func(begin time.Time) {

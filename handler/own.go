@@ -25,9 +25,9 @@ func (d *Dispatcher) Own(partition int, roster uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var woken []*queue
-	for in, n := range stored {
+	for in, some := range stored {
 		q := d.queueOf(in.name)
-		q.addStored(in.lane, l, n)
+		q.addStored(in.lane, l, some)
 		woken = append(woken, q)
 	}
 	for _, it := range local {
@@ -48,9 +48,15 @@ type place struct {
 	lane int
 }
 
-// unfinished removes what is stored of messages that are routed again, and returns how many of the others there are,
-// and the local ones.
-func (d *Dispatcher) unfinished(l *ledger) (stored map[place]int, local []*item, err error) {
+// found is a stored delivery.
+type found struct {
+	pair pair
+	spot spot // without its lane
+}
+
+// unfinished removes what is stored of messages that are routed again, and returns where the others are, and the local
+// ones.
+func (d *Dispatcher) unfinished(l *ledger) (stored map[place][]found, local []*item, err error) {
 	f := d.newFolding(l.partition)
 	defer f.batch.Close()
 	if err := f.removeBehind(l.from); err != nil {
@@ -62,12 +68,18 @@ func (d *Dispatcher) unfinished(l *ledger) (stored map[place]int, local []*item,
 		}
 	}
 	d.letters.folded(f.letters, f.counts)
-	stored = map[place]int{}
+	stored = map[place][]found{}
 	var keys [][]byte
-	err = d.eachKey('q', func(key []byte, name resource.Name, lane int, _ position) error {
+	err = d.eachKey('q', func(key, value []byte, name resource.Name, lane int, pos position) error {
 		switch lane {
 		case l.partition, handedLane(l.partition):
-			stored[place{name, lane}]++
+			dl, err := decodeShared(name, lane, pos, value)
+			if err != nil {
+				d.discard(l, key, err)
+				return nil
+			}
+			in := place{name, lane}
+			stored[in] = append(stored[in], found{pair{dl.Entity, dl.Check}, spot{pos: pos, class: dl.Class(), size: len(dl.Event)}})
 		case localLane(l.partition):
 			keys = append(keys, bytes.Clone(key))
 		}
@@ -87,8 +99,8 @@ func (d *Dispatcher) unfinished(l *ledger) (stored map[place]int, local []*item,
 	return stored, local, err
 }
 
-// addStored counts the stored deliveries of a lane that this backend now owns.
-func (q *queue) addStored(id int, l *ledger, n int) {
+// addStored notes the stored deliveries of a lane that this backend now owns.
+func (q *queue) addStored(id int, l *ledger, some []found) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ln := q.lanes[id]
@@ -96,8 +108,10 @@ func (q *queue) addStored(id int, l *ledger, n int) {
 		ln = &lane{id: id, ledger: l}
 		q.lanes[id] = ln
 	}
-	ln.spilled += n
-	q.spilled += n
+	for _, f := range some {
+		f.spot.lane = ln
+		q.shelve(f.pair, f.spot)
+	}
 }
 
 // Disown ends what Own began: another backend is to act for the partition. Its deliveries are dropped from memory; those
@@ -127,18 +141,24 @@ func (q *queue) disown(l *ledger) {
 	for id, ln := range q.lanes {
 		if ln.ledger == l {
 			q.spilled -= ln.spilled
+			ln.spilled = 0
 			delete(q.lanes, id)
 		}
 	}
-	for _, list := range [...]*chainList{&q.ready, &q.leaving} {
-		chains := *list
-		*list = chainList{}
-		for c := chains.head; c != nil; {
-			next := c.next
+	q.abandon()
+	lists := []*chainList{&q.leaving}
+	for i := range q.ready {
+		lists = append(lists, &q.ready[i])
+	}
+	for _, list := range lists {
+		var chains []*chain
+		for list.head != nil {
+			chains = append(chains, list.pop())
+		}
+		for _, c := range chains {
 			if q.purge(c, l); c.head != nil {
 				q.turn(c)
 			}
-			c = next
 		}
 	}
 	for _, c := range q.chains {

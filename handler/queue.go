@@ -10,8 +10,8 @@ import (
 
 // queue has the deliveries of one handler: some in memory, and when there are too many, the newer ones in Pebble.
 //
-// In memory they form one chain for each pair. Chains whose turn it is are in ready. A chain is detached while its
-// first delivery runs: it is in no list, and after the run it goes to the end of ready. So a pair never runs twice at
+// In memory they form one chain for each pair. Chains whose turn it is are in ready, by class. A chain is detached
+// while its first delivery runs: it is in no list, and after the run it goes to the end of its class. So a pair never runs twice at
 // a time, and a pair with many deliveries does not delay one with few. A chain whose first delivery has to wait is in
 // waits, or in its group. A chain whose first delivery is to be handed over is in leaving.
 type queue struct {
@@ -21,7 +21,9 @@ type queue struct {
 
 	mu      sync.Mutex // guards the fields below
 	chains  map[pair]*chain
-	ready   chainList
+	ready   [delivery.Classes]chainList
+	turns   rotation // of the chains in ready
+	placed  uint64   // deliveries that were put into chains, ever
 	leaving chainList
 	handing bool // deliveries are being handed over
 	central bool // the handler groups or limits its rate, by its last known definition
@@ -38,12 +40,19 @@ type queue struct {
 	parked  int                  // deliveries in memory without their events
 	lanes   map[int]*lane
 	spilled int // sum over lanes
+	shelves map[pair]*shelf
+	lines   [delivery.Classes][]*shelf
+	pages   rotation // of lines
 	paging  bool
 	workers int
 	limit   int // of workers, from the handler's last known definition
 	bucket  bucket
 	added   uint64 // deliveries accepted, ever
 	spills  uint64 // deliveries of these that were spilled
+
+	// How many of count are state changes, and how many of bytes are theirs.
+	changes, changeBytes int
+	shedCounts           [delivery.Classes]uint64
 }
 
 type pair struct{ entity, check string }
@@ -53,7 +62,8 @@ type item struct {
 	*delivery.Delivery
 	pos    position
 	ledger *ledger
-	next   *item // in its chain
+	next   *item  // in its chain
+	number uint64 // in the order in which deliveries were put into chains
 
 	// Guarded by queue.mu, or owned by the worker that runs it.
 	begin   time.Time // when a worker took it
@@ -76,7 +86,9 @@ type item struct {
 type chain struct {
 	pair       pair
 	head, tail *item
-	next       *chain // in ready
+	lasts      lasts
+	in         *chainList // ready or leaving
+	prev, next *chain     // there
 
 	due   time.Time // waits until then
 	index int       // in waits, from 1; 0 if it is not there
@@ -91,7 +103,7 @@ type chain struct {
 type chainList struct{ head, tail *chain }
 
 func (l *chainList) push(c *chain) {
-	c.next = nil
+	c.in, c.prev, c.next = l, l.tail, nil
 	if l.head == nil {
 		l.head = c
 	} else {
@@ -102,18 +114,28 @@ func (l *chainList) push(c *chain) {
 
 func (l *chainList) pop() *chain {
 	c := l.head
-	if c != nil {
-		l.head = c.next
-	}
+	l.remove(c)
 	return c
 }
 
-// lane has the spilled deliveries of one lane: those stored at next or behind it. Deliveries stored before next are, or
-// were, in memory.
+func (l *chainList) remove(c *chain) {
+	if c.prev == nil {
+		l.head = c.next
+	} else {
+		c.prev.next = c.next
+	}
+	if c.next == nil {
+		l.tail = c.prev
+	} else {
+		c.next.prev = c.prev
+	}
+	c.in, c.prev, c.next = nil, nil, nil
+}
+
+// lane is one partition's part of a queue.
 type lane struct {
 	id      int
 	ledger  *ledger
-	next    position
 	spilled int
 }
 
@@ -122,7 +144,7 @@ func newQueue(d *Dispatcher, name resource.Name) *queue {
 	return &queue{
 		d: d, name: name, home: d.opts.Log.Partition(name.Namespace, name.Name), central: ok && central(h),
 		chains: map[pair]*chain{}, groups: map[string]*group{}, sending: map[*group]struct{}{},
-		sent: map[string]time.Time{}, lanes: map[int]*lane{}, limit: d.opts.Workers,
+		sent: map[string]time.Time{}, lanes: map[int]*lane{}, shelves: map[pair]*shelf{}, limit: d.opts.Workers,
 	}
 }
 
@@ -164,15 +186,20 @@ func (q *queue) add(it *item) {
 	}
 	ln := q.lanes[it.Partition]
 	if ln == nil {
-		ln = &lane{id: it.Partition, ledger: it.ledger, next: it.pos}
+		ln = &lane{id: it.Partition, ledger: it.ledger}
 		q.lanes[it.Partition] = ln
 	}
-	if q.spilled == 0 && q.fits(len(it.Event)) {
-		ln.next = it.pos.successor()
+	p, class := pair{it.Entity, it.Check}, it.Class()
+	if q.spilled == 0 && q.fits(len(it.Event)) ||
+		class == delivery.Change && q.reserve(len(it.Event)) && q.shelves[p] == nil && !q.lined(class) {
 		if !it.stored {
 			it.ledger.track(it)
 		}
 		q.put(it)
+		return
+	}
+	if q.mayShed(class) {
+		q.shed(it, class)
 		return
 	}
 	if err := it.ledger.spill(it); err != nil {
@@ -187,8 +214,7 @@ func (q *queue) add(it *item) {
 		q.d.rare.Warn("queue of handler is full: new deliveries are stored until it drains", q.name.String(),
 			"namespace", q.name.Namespace, "handler", q.name.Name)
 	}
-	ln.spilled++
-	q.spilled++
+	q.shelve(p, spot{lane: ln, pos: it.pos, class: class, size: len(it.Event)})
 	q.spills++
 	if q.workers == 0 {
 		q.wake() // reading them back has failed
@@ -199,6 +225,11 @@ func (q *queue) fits(size int) bool {
 	return q.count+q.parked == 0 || q.count < q.d.opts.QueueSize && q.bytes+size <= q.d.opts.QueueBytes && q.parked < q.d.opts.ParkSize
 }
 
+// reserve reports whether memory has room for a state change that others leave none: only state changes count.
+func (q *queue) reserve(size int) bool {
+	return q.changes < q.d.opts.QueueSize && q.changeBytes+size <= q.d.opts.QueueBytes && q.parked < q.d.opts.ParkSize
+}
+
 // put appends a delivery to its chain. The caller holds mu.
 func (q *queue) put(it *item) {
 	if it.parked {
@@ -207,6 +238,10 @@ func (q *queue) put(it *item) {
 		q.count++
 		it.size = len(it.Event)
 		q.bytes += it.size
+		if it.Class() == delivery.Change {
+			q.changes++
+			q.changeBytes += it.size
+		}
 	}
 	p := pair{it.Entity, it.Check}
 	c := q.chains[p]
@@ -214,6 +249,9 @@ func (q *queue) put(it *item) {
 		c = &chain{pair: p}
 		q.chains[p] = c
 	}
+	q.placed++
+	it.number = q.placed
+	c.lasts[it.Class()] = it.number
 	if c.head != nil {
 		c.tail.next = it
 		c.tail = it
@@ -226,6 +264,9 @@ func (q *queue) put(it *item) {
 			q.turn(c)
 		case c.index > 0 || c.stopped:
 			q.park(it) // the wait may be long
+		case c.in != nil && c.in != &q.leaving && c.in != &q.ready[c.lasts.class(c.head.number)]:
+			c.in.remove(c) // the whole pair is more urgent now
+			q.turn(c)
 		}
 		return
 	}
@@ -259,7 +300,7 @@ func (q *queue) turn(c *chain) {
 		q.startHandOver()
 		return
 	}
-	q.ready.push(c)
+	q.ready[c.lasts.class(c.head.number)].push(c)
 	q.spawn()
 }
 
@@ -301,6 +342,10 @@ func (q *queue) forget(it *item) {
 	}
 	q.count--
 	q.bytes -= it.size
+	if it.Class() == delivery.Change {
+		q.changes--
+		q.changeBytes -= it.size
+	}
 }
 
 // park leaves a delivery's event to Pebble. If that fails, the delivery stays in memory. The caller holds mu.
@@ -323,9 +368,20 @@ func (q *queue) park(it *item) {
 func (q *queue) wake() {
 	q.startHandOver()
 	q.spawn()
-	for c := q.ready.head; c != nil && q.workers < q.limit; c = c.next {
-		q.spawn()
+	for i := range q.ready {
+		for c := q.ready[i].head; c != nil && q.workers < q.limit; c = c.next {
+			q.spawn()
+		}
 	}
+}
+
+// nextList returns the list that has the next turn; nil if none has a chain. The caller holds mu.
+func (q *queue) nextList() *chainList {
+	class, ok := q.turns.next(func(c delivery.Class) bool { return q.ready[c].head != nil })
+	if !ok {
+		return nil
+	}
+	return &q.ready[class]
 }
 
 // spawn starts a worker unless there are enough. The caller holds mu.
@@ -348,7 +404,8 @@ func (q *queue) work() {
 		if q.pageDue() && q.pageIn() {
 			continue
 		}
-		if q.ready.head == nil && len(q.sealed) == 0 {
+		list := q.nextList()
+		if list == nil && len(q.sealed) == 0 {
 			return
 		}
 		permit := q.d.permit.Load() // before the question: a loss of the right behind it ends them
@@ -358,8 +415,8 @@ func (q *queue) work() {
 		}
 		h, ok := q.d.lookup(q.name.Namespace, q.name.Name)
 		q.central = ok && central(h)
-		if c := q.ready.head; len(q.sealed) == 0 && q.away(c.head) {
-			q.turn(q.ready.pop()) // the definition has changed
+		if len(q.sealed) == 0 && q.away(list.head.head) {
+			q.turn(list.pop()) // the definition has changed
 			continue
 		}
 		if ok {
@@ -379,7 +436,8 @@ func (q *queue) work() {
 			}
 			continue
 		}
-		c := q.ready.pop()
+		c := list.pop()
+		q.turns.turns++
 		it := c.head
 		it.begin, it.behind = time.Now(), c.group
 		it.revoked = it.Resolution && c.incidentFollows()

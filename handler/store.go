@@ -39,11 +39,12 @@ const (
 	escalatedVersion = 4
 )
 
-// Flags of a stored delivery; its hops are above them.
+// Flags of a stored delivery. Its hops, at most maxHops, are between the first two and the last.
 const (
 	flagIncident = 1 << iota
 	flagResolution
-	flagBits = 2
+	flagBits    = 2
+	flagRepeats = 1 << 7 // earlier releases take it for many hops: such a delivery gets no fallback there
 )
 
 var errMalformed = errors.New("malformed stored delivery")
@@ -134,11 +135,28 @@ func flagsOf(dl *delivery.Delivery) (flags byte) {
 	if dl.Resolution {
 		flags |= flagResolution
 	}
+	if dl.Repeats {
+		flags |= flagRepeats
+	}
 	return flags | byte(dl.Hops)<<flagBits
 }
 
 // decodeDelivery makes a delivery of a value and the parts of its key. It copies all that it keeps.
 func decodeDelivery(name resource.Name, partition int, pos position, value []byte) (*delivery.Delivery, error) {
+	dl, err := decodeShared(name, partition, pos, value)
+	if err != nil {
+		return nil, err
+	}
+	if dl.Data != nil {
+		dl.Data = append([]byte{}, dl.Data...)
+	} else {
+		dl.Event = append([]byte{}, dl.Event...)
+	}
+	return dl, nil
+}
+
+// decodeShared is decodeDelivery without a copy of the event.
+func decodeShared(name resource.Name, partition int, pos position, value []byte) (*delivery.Delivery, error) {
 	if len(value) == 0 || value[0] == 0 || value[0] > escalatedVersion {
 		return nil, errMalformed
 	}
@@ -155,7 +173,7 @@ func decodeDelivery(name resource.Name, partition int, pos position, value []byt
 		if r.Err() != nil {
 			return nil, errMalformed
 		}
-		dl.Data = append([]byte{}, r.Rest...)
+		dl.Data = r.Rest[:len(r.Rest):len(r.Rest)]
 		return dl, nil
 	}
 	dl.Pipeline, dl.Workflow = r.Text(), r.Text()
@@ -168,8 +186,9 @@ func decodeDelivery(name resource.Name, partition int, pos position, value []byt
 		return nil, errMalformed
 	}
 	dl.Status, dl.Step = uint32(status), int(step)
-	dl.Incident, dl.Resolution, dl.Hops = flags&flagIncident != 0, flags&flagResolution != 0, int(flags>>flagBits)
-	dl.Event = append([]byte{}, r.Rest...)
+	dl.Incident, dl.Resolution, dl.Repeats = flags&flagIncident != 0, flags&flagResolution != 0, flags&flagRepeats != 0
+	dl.Hops = int(flags &^ flagRepeats >> flagBits)
+	dl.Event = r.Rest
 	return dl, nil
 }
 
@@ -211,7 +230,7 @@ func (d *Dispatcher) load() error {
 		return err
 	}
 	handed := map[resource.Name]int{}
-	err = d.eachKey('q', func(_ []byte, name resource.Name, lane int, pos position) error {
+	err = d.eachKey('q', func(_, _ []byte, name resource.Name, lane int, pos position) error {
 		switch {
 		case isLocal(lane):
 			d.localSeq = max(d.localSeq, pos.seq)
@@ -235,15 +254,10 @@ const oldLocal = math.MaxUint16
 func (d *Dispatcher) moveLocal() error {
 	b := d.opts.DB.NewBatch()
 	defer b.Close()
-	err := d.eachKey('q', func(key []byte, name resource.Name, lane int, pos position) error {
+	err := d.eachKey('q', func(key, value []byte, name resource.Name, lane int, pos position) error {
 		if lane != oldLocal {
 			return nil
 		}
-		value, closer, err := d.opts.DB.Get(key)
-		if err != nil {
-			return err
-		}
-		defer closer.Close()
 		if err := errors.Join(b.Delete(key, nil), b.Delete(progressKeyOf(key), nil)); err != nil {
 			return err
 		}
@@ -271,8 +285,8 @@ func (d *Dispatcher) moveLocal() error {
 	return b.Commit(pebble.NoSync)
 }
 
-// eachKey calls f with the keys of the stored deliveries ('q') or of their progress ('r').
-func (d *Dispatcher) eachKey(kind byte, f func(key []byte, name resource.Name, lane int, pos position) error) error {
+// eachKey calls f with the stored deliveries ('q') or their progress ('r'). f must not keep the key or the value.
+func (d *Dispatcher) eachKey(kind byte, f func(key, value []byte, name resource.Name, lane int, pos position) error) error {
 	it, err := d.opts.DB.NewIter(&pebble.IterOptions{LowerBound: []byte{'d', kind}, UpperBound: []byte{'d', kind + 1}})
 	if err != nil {
 		return err
@@ -286,7 +300,10 @@ func (d *Dispatcher) eachKey(kind byte, f func(key []byte, name resource.Name, l
 			d.rare.Error("key of a stored delivery cannot be read and is left alone", "", "key", string(it.Key()))
 			continue
 		}
-		err = f(it.Key(), name, lane, pos)
+		var value []byte
+		if value, err = it.ValueAndErr(); err == nil {
+			err = f(it.Key(), value, name, lane, pos)
+		}
 	}
 	return errors.Join(err, it.Error(), it.Close())
 }
@@ -305,68 +322,30 @@ func (d *Dispatcher) readProgress(it *item) {
 	}
 }
 
-// page is a part of a lane to read, and the result.
-type page struct {
-	lane *lane
-	want int // at least this many are stored
-
-	items  []*item
-	next   position // where to begin; afterwards where to go on
-	passed int      // how many of the lane's spilled deliveries were read or removed
-}
-
-// readPage reads deliveries of a handler until each page has as many as it wants, or their data fills room.
-func (d *Dispatcher) readPage(name resource.Name, plan []page, room int) error {
-	it, err := d.opts.DB.NewIter(&pebble.IterOptions{
-		LowerBound: queueKey(name),
-		UpperBound: append(deliveryKey(name, math.MaxUint16, position{math.MaxUint64, math.MaxUint32}), 0),
-	})
-	if err != nil {
-		return err
-	}
-	for i := range plan {
-		if room = d.readLane(it, name, &plan[i], room); room <= 0 {
-			break
-		}
-	}
-	return errors.Join(it.Error(), it.Close())
-}
-
-func (d *Dispatcher) readLane(it *pebble.Iterator, name resource.Name, p *page, room int) (left int) {
-	l, id := p.lane.ledger, p.lane.id
-	last := append(deliveryKey(name, id, position{math.MaxUint64, math.MaxUint32}), 0)
-	for ok := it.SeekGE(deliveryKey(name, id, p.next)); p.passed < p.want; ok = it.Next() {
-		if !ok || bytes.Compare(it.Key(), last) >= 0 {
-			if it.Error() == nil {
-				d.log.Error("stored deliveries are missing", "namespace", name.Namespace, "handler", name.Name,
-					"lane", id, "count", p.want-p.passed)
-				p.passed = p.want
-			}
-			return room
-		}
-		_, _, pos, err := parseDeliveryKey(it.Key())
-		if err != nil {
-			continue // Own has not counted it
-		}
-		value, err := it.ValueAndErr()
-		if err != nil {
-			return room // it.Error returns the error
-		}
-		p.passed++
-		p.next = pos.successor()
-		dl, err := decodeDelivery(name, id, pos, value)
-		if err != nil {
-			d.discard(l, it.Key(), err)
+// readPage reads the deliveries of a handler at some places. One that cannot be decoded is removed, and nil is in its
+// place.
+func (d *Dispatcher) readPage(name resource.Name, plan []spot) ([]*item, error) {
+	items := make([]*item, len(plan))
+	for i, s := range plan {
+		it := &item{pos: s.pos, ledger: s.lane.ledger, stored: true}
+		it.Delivery = &delivery.Delivery{Partition: s.lane.id}
+		it.Namespace, it.Handler = name.Namespace, name.Name
+		dl, err := d.read(it)
+		switch {
+		case errors.Is(err, errMalformed):
+			d.discard(it.ledger, it.key(), err)
 			continue
+		case errors.Is(err, pebble.ErrNotFound):
+			d.log.Error("a stored delivery is missing", "namespace", name.Namespace, "handler", name.Name, "lane", s.lane.id)
+			continue
+		case err != nil:
+			return nil, err
 		}
-		item := &item{Delivery: dl, pos: pos, ledger: l, stored: true}
-		d.readProgress(item)
-		p.items = append(p.items, item)
-		if room -= len(dl.Event); room <= 0 {
-			return room
-		}
+		it.Delivery = dl
+		d.readProgress(it)
+		items[i] = it
 	}
-	return room
+	return items, nil
 }
 
 // discard removes a stored delivery that cannot be read.
