@@ -6,7 +6,7 @@
 // wait that occupies no worker and outlasts a restart. After a permanent one it becomes a dead letter, which users can
 // read and have sent again. Deliveries of one (namespace, entity, check) to a handler go out one after the other, in
 // the order of the event log. When a queue is full, further deliveries are stored in Pebble and read back as it
-// drains.
+// drains. State changes go first, and at a bound the other classes are shed (docs/overload.md).
 //
 // Every delivery runs at least once, whatever happens to the process or to its disk: the owner of a partition reports
 // its deliveries, and what became of them, to the event log, and every backend folds these records (Fold). A backend

@@ -311,6 +311,7 @@ type handlerFigures struct {
 	runs                                      histogram
 	usual                                     float64            // mean seconds of a run since the start
 	failed                                    map[string]float64 // by result
+	shed                                      []string           // since the start, as text
 }
 
 func (e *exam) handlerFigures(name string) handlerFigures {
@@ -325,6 +326,11 @@ func (e *exam) handlerFigures(name string) handlerFigures {
 		failed: map[string]float64{},
 	}
 	h.waiting = max(0, get("lapwing_handler_queue_depth")-h.running)
+	for _, m := range e.after.Families["lapwing_handler_shed_total"].GetMetric() {
+		if class, _ := labelOf(m, "class"); matches(m, []string{"handler", name}) && value(m) > 0 {
+			h.shed = append(h.shed, fmt.Sprintf("%s %s", number(value(m)), class))
+		}
+	}
 	for _, m := range e.after.Families["lapwing_handler_runs_total"].GetMetric() {
 		if !matches(m, []string{"handler", name}) {
 			continue
@@ -375,7 +381,7 @@ func (e *exam) handler(name string) {
 		f.Detail = fmt.Sprintf("All %s that may run at a time do, the longest for %s, and none has ended in %s. Waiting: "+
 			"%s.", number(h.workers), duration(h.runAge), duration(e.seconds), h.queue())
 		f.Advice = "Check what its command or server waits for. Give the handler a timeout, so that one that hangs ends. " +
-			"No other handler waits for this one, and no delivery is lost."
+			"No other handler waits for this one, and no state change is lost."
 		if h.spilled > 0 || h.age >= lateEvent {
 			f.Severity = Critical
 		}
@@ -388,7 +394,7 @@ func (e *exam) handler(name string) {
 		if h.out > h.in {
 			f.Detail += fmt.Sprintf(" It catches up and needs about %s.", duration(backlog/e.perSecond(h.out-h.in)))
 		}
-		f.Advice = "Make it faster, let it take fewer events (filters, fewer checks that name it), or raise --handler-workers. No other handler waits for this one, and no delivery is lost."
+		f.Advice = "Make it faster, let it take fewer events (filters, fewer checks that name it), or raise --handler-workers. No other handler waits for this one, and no state change is lost."
 		if h.age >= tooLate {
 			f.Severity = Critical
 		}
@@ -400,6 +406,14 @@ func (e *exam) handler(name string) {
 	}
 	if f.Title != "" {
 		e.find(f)
+	}
+	if len(h.shed) > 0 {
+		e.find(Finding{
+			Severity: Warning, Part: Handler, Subject: name,
+			Title:  "deliveries were shed",
+			Detail: fmt.Sprintf("Too many were on disk. Shed since the start, by class: %s.", strings.Join(h.shed, ", ")),
+			Advice: "Make it faster, let it take fewer events, or raise --handler-queue-disk. State changes are never shed; docs/overload.md has the order.",
+		})
 	}
 	failed := 0.0
 	var how []string

@@ -305,6 +305,8 @@ func handlerFlags(f *pflag.FlagSet, o *backend.Options) {
 	f.IntVar(&o.Handler.Workers, "handler-workers", o.Handler.Workers, "runs of one handler at a time")
 	f.IntVar(&o.Handler.QueueSize, "handler-queue", o.Handler.QueueSize,
 		"deliveries to one handler that wait in memory; more wait on disk")
+	f.IntVar(&o.Handler.QueueDisk, "handler-queue-disk", o.Handler.QueueDisk,
+		"deliveries to one handler that wait on disk before others than state changes are shed; 0 for any number")
 	f.IntVar(&o.Send.MaxProcesses, "handler-processes", o.Send.MaxProcesses,
 		"commands of handlers that run at a time, over all handlers")
 	f.StringSliceVar(&o.Send.PassEnv, "handler-env", o.Send.PassEnv,
