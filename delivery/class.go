@@ -1,9 +1,9 @@
 package delivery
 
-// Class says how much a delivery matters under overload. Lower numbers go first, and are shed last.
+// Class says how much an event matters under overload. Lower numbers go first, and are shed last.
 type Class int
 
-// The classes of deliveries.
+// The classes of events.
 const (
 	Change      Class = iota // the status, the flapping or the silencing is another than before; never shed
 	Failing                  // fails as before
@@ -18,13 +18,16 @@ var classNames = [Classes]string{"change", "failing", "unchanged", "metrics"}
 func (c Class) String() string { return classNames[c] }
 
 // Class returns the delivery's class. A delivery that an earlier release stored is a Change.
-func (d *Delivery) Class() Class {
+func (d *Delivery) Class() Class { return ClassOf(d.Check, d.Repeats, d.Status) }
+
+// ClassOf returns the class of an event of a check, "" for none. It repeats if it changed nothing of its pair.
+func ClassOf(check string, repeats bool, status uint32) Class {
 	switch {
-	case d.Check == "":
+	case check == "":
 		return MetricsOnly
-	case !d.Repeats:
+	case !repeats:
 		return Change
-	case d.Status != 0:
+	case status != 0:
 		return Failing
 	}
 	return Unchanged

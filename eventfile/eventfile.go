@@ -26,6 +26,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
@@ -150,14 +151,20 @@ func (w *Writer) Reopen() {
 // Name is part of fold.Follower.
 func (w *Writer) Name() string { return "eventfile" }
 
-// Follow is part of fold.Follower. It puts a copy of an event into the queue, or counts it if there is no room.
+// shares are the eighths of the queue that each class of events may fill: the rest is for the higher ones.
+var shares = [delivery.Classes]int{delivery.Change: 8, delivery.Failing: 7, delivery.Unchanged: 6, delivery.MetricsOnly: 4}
+
+// Follow is part of fold.Follower. It puts a copy of an event into the queue, or counts it if there is no room for its
+// class.
 func (w *Writer) Follow(a *state.Applied) {
 	if a.Deleted || w.opts.Origin != "" && a.Origin != w.opts.Origin {
 		return
 	}
 	queue, size := w.queues[a.Partition%len(w.queues)], int64(overhead+len(a.Body()))
+	class := delivery.ClassOf(a.Check, a.Repeats(), a.Status)
+	share := shares[class]
 	// Without room there is no copy either.
-	if w.waiting.Add(size) <= maxWaiting && len(queue) < cap(queue) {
+	if w.waiting.Add(size)*8 <= int64(maxWaiting*share) && len(queue)*8 < cap(queue)*share {
 		select {
 		case queue <- a.Keep():
 			return
@@ -166,6 +173,7 @@ func (w *Writer) Follow(a *state.Applied) {
 	}
 	w.waiting.Add(-size)
 	w.metrics.leftOut.Inc()
+	w.metrics.shed[class].Inc()
 }
 
 // run writes the events of a queue until it is closed and empty.
@@ -243,6 +251,7 @@ func (w *Writer) report(err error) {
 // metrics has the events by what became of them, and the errors of the file.
 type metrics struct {
 	written, leftOut, failed, errors prometheus.Counter
+	shed                             [delivery.Classes]prometheus.Counter // of leftOut
 }
 
 func newMetrics(r prometheus.Registerer, waiting *atomic.Int64) metrics {
@@ -259,8 +268,15 @@ func newMetrics(r prometheus.Registerer, waiting *atomic.Int64) metrics {
 			Help: "Attempts to open, write or rotate the event log file that failed.",
 		}),
 	}
+	shed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lapwing_event_log_file_left_out_total",
+		Help: "Events that were left out of the event log file because the queue was full, by class.",
+	}, []string{"class"})
+	for c := range delivery.Class(delivery.Classes) {
+		m.shed[c] = shed.WithLabelValues(c.String())
+	}
 	if r != nil {
-		r.MustRegister(events, m.errors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		r.MustRegister(events, shed, m.errors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "lapwing_event_log_file_waiting_bytes",
 			Help: "Bytes of memory of the events that wait to be written to the event log file; 64 MiB at most.",
 		}, func() float64 { return float64(waiting.Load()) }))

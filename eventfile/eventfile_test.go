@@ -54,19 +54,31 @@ func TestFullQueue(t *testing.T) {
 	for name, tc := range map[string]struct {
 		parallel bool
 		waiting  int64 // bytes, before the first event
+		event    state.Applied
 		want     int
 	}{
-		"number":           {want: 8},
-		"several encoders": {parallel: true, want: (8 + encoders - 1) / encoders}, // all are of one partition
-		"bytes":            {waiting: maxWaiting - 3*overhead, want: 3},
+		"state changes":     {event: state.Applied{Check: "c", Changed: true}, want: 8},
+		"failing as before": {event: state.Applied{Check: "c", Status: 2}, want: 7},
+		"passing as before": {event: state.Applied{Check: "c"}, want: 6},
+		"metrics":           {want: 4},
+		// All are of one partition.
+		"several encoders": {event: state.Applied{Check: "c", Changed: true}, parallel: true, want: (8 + encoders - 1) / encoders},
+		"bytes":            {event: state.Applied{Check: "c", Changed: true}, waiting: maxWaiting - 3*overhead, want: 3},
+		"bytes of metrics": {waiting: maxWaiting/2 - 3*overhead, want: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWriter(t, func(o *Options) { o.Queue, o.Parallel = 8, tc.parallel })
 			w.waiting.Store(tc.waiting)
 			for range 10 {
-				w.Follow(&state.Applied{})
+				w.Follow(&tc.event)
 			}
-			left := testutil.ToFloat64(w.metrics.leftOut)
+			left, byClass := testutil.ToFloat64(w.metrics.leftOut), 0.0
+			for _, c := range w.metrics.shed {
+				byClass += testutil.ToFloat64(c)
+			}
+			if byClass != left {
+				t.Errorf("%v are left out, by class %v", left, byClass)
+			}
 			if n := len(w.queues[0]); n != tc.want || left != float64(10-tc.want) {
 				t.Errorf("%d wait and %v are left out, want %d to wait", n, left, tc.want)
 			}

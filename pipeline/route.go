@@ -122,7 +122,7 @@ func (r *Router) deliveries(list []*delivery.Delivery, sn *config.Snapshot, a *s
 		}
 		list = append(list, &delivery.Delivery{
 			Header: header(a, rt), Partition: a.Partition, Seq: a.Seq, Sub: sub, Event: body,
-			Repeats: !a.Changed && !a.Stateless,
+			Repeats: a.Repeats(),
 		})
 	}
 	switch {

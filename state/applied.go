@@ -49,6 +49,9 @@ type Applied struct {
 	event     *resource.Event
 }
 
+// Repeats reports whether the event is known to have changed neither status, flapping nor silencing.
+func (a *Applied) Repeats() bool { return !a.Changed && !a.Stateless }
+
 // event returns the change of an event that was folded into a pair; pr is nil if it has none.
 func (f *Folder) event(pr *pair) *Applied {
 	rec, a := &f.rec, &f.applied

@@ -42,7 +42,7 @@ var layers = []layer{
 	{"handler/send", "", "one attempt: knows protocols and receivers, not queues or definitions"},
 
 	{"delivery", "", "the types of an event on its way to a handler; pipeline, handler, trace and api share them"},
-	{"eventfile", "state", "events as lines for other programs; follows the fold, and is asked by none"},
+	{"eventfile", "state delivery", "events as lines for other programs; follows the fold, and is asked by none"},
 	{"trace", "delivery", "what became of events; told by pipeline and handler, asked by api"},
 	{"notification", "delivery", "whom handlers told what; recorded by handler, asked by api"},
 
