@@ -472,7 +472,7 @@ func (m *model) poll(f func() bool) {
 			m.each(func(q *queue) bool {
 				q.mu.Lock()
 				defer q.mu.Unlock()
-				fmt.Println(q.name, q.count, q.parked, q.spilled, q.workers, q.paging, len(q.waits), q.nextList() != nil,
+				fmt.Println(q.name, q.count, q.parked, q.spilled, q.workers, q.paging, len(q.waits), q.isReady(),
 					q.leaving.head != nil, q.handing)
 				for p, c := range q.chains {
 					fmt.Print(p, " ", c.index, c.due)
@@ -504,7 +504,7 @@ func (m *model) atRest() bool {
 		if q.count+q.parked+q.spilled == 0 && q.workers == 0 {
 			return true
 		}
-		if q.handing && q.workers == 0 && q.nextList() == nil {
+		if q.handing && q.workers == 0 && !q.isReady() {
 			return true // the other partition is not replayed yet
 		}
 		busy := 0

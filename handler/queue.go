@@ -375,13 +375,15 @@ func (q *queue) wake() {
 	}
 }
 
-// nextList returns the list that has the next turn; nil if none has a chain. The caller holds mu.
-func (q *queue) nextList() *chainList {
-	class, ok := q.turns.next(func(c delivery.Class) bool { return q.ready[c].head != nil })
-	if !ok {
-		return nil
-	}
-	return &q.ready[class]
+// nextClass returns the class that has the next turn; false if none has a chain. The caller holds mu.
+func (q *queue) nextClass() (delivery.Class, bool) {
+	return q.turns.next(func(c delivery.Class) bool { return q.ready[c].head != nil })
+}
+
+// isReady reports whether a chain is in ready. The caller holds mu.
+func (q *queue) isReady() bool {
+	_, ok := q.nextClass()
+	return ok
 }
 
 // spawn starts a worker unless there are enough. The caller holds mu.
@@ -404,8 +406,8 @@ func (q *queue) work() {
 		if q.pageDue() && q.pageIn() {
 			continue
 		}
-		list := q.nextList()
-		if list == nil && len(q.sealed) == 0 {
+		class, found := q.nextClass()
+		if !found && len(q.sealed) == 0 {
 			return
 		}
 		permit := q.d.permit.Load() // before the question: a loss of the right behind it ends them
@@ -415,8 +417,8 @@ func (q *queue) work() {
 		}
 		h, ok := q.d.lookup(q.name.Namespace, q.name.Name)
 		q.central = ok && central(h)
-		if len(q.sealed) == 0 && q.away(list.head.head) {
-			q.turn(list.pop()) // the definition has changed
+		if len(q.sealed) == 0 && q.away(q.ready[class].head.head) {
+			q.turn(q.ready[class].pop()) // the definition has changed
 			continue
 		}
 		if ok {
@@ -436,7 +438,7 @@ func (q *queue) work() {
 			}
 			continue
 		}
-		c := list.pop()
+		c := q.ready[class].pop()
 		q.turns.turns++
 		it := c.head
 		it.begin, it.behind = time.Now(), c.group

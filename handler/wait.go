@@ -100,7 +100,7 @@ func (q *queue) onTimer() {
 	if len(q.waits) > 0 {
 		q.arm(q.waits[0].due)
 	}
-	if q.nextList() != nil || q.leaving.head != nil || len(q.sealed) > 0 || q.spilled > 0 {
+	if q.isReady() || q.leaving.head != nil || len(q.sealed) > 0 || q.spilled > 0 {
 		q.wake()
 	}
 }
