@@ -1,7 +1,7 @@
 package delivery
 
 // Class says how much an event matters under overload. Lower numbers go first, and are shed last.
-type Class int
+type Class uint8
 
 // The classes of events.
 const (

@@ -68,7 +68,7 @@ func (q *queue) mayShed(c delivery.Class) bool {
 
 // shed ends a delivery without a turn. The log has it already if it was handed over. The caller holds mu.
 func (q *queue) shed(it *item, c delivery.Class) {
-	q.shedCounts[c]++
+	q.sheds[c]++
 	if it.stored {
 		it.ledger.discard(it.key())
 	}

@@ -148,6 +148,28 @@ func TestPairIsPromoted(t *testing.T) {
 	}
 }
 
+// TestPromotedPairIsBounded: deliveries that are read with a state change of their pair count as state changes, so they
+// do not fill the memory.
+func TestPromotedPairIsBounded(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		const size, n = 10, 200
+		b := setup(t, Options{DB: db, Workers: 1, QueueSize: size}, pipe("a", "true"))
+		s := b.steps()
+		for i := range n {
+			b.Dispatch(of(delivery.Unchanged, i+1, "host"))
+		}
+		b.Dispatch(of(delivery.Change, n+1, "host"))
+		b.start(t)
+		synctest.Wait()
+		s.run(size)
+		if depth := b.metric(t, "lapwing_handler_queue_depth"); depth > 2*size {
+			t.Errorf("%v deliveries are in memory, want at most %d", depth, 2*size)
+		}
+		close(s.goOn)
+		b.finished.wait(n + 1)
+	})
+}
+
 // TestNoClassStarves: each class has its share of turns although higher ones always have something.
 func TestNoClassStarves(t *testing.T) {
 	for name, size := range map[string]int{"in memory": 10_000, "on disk": 40} {
@@ -205,7 +227,7 @@ func TestShed(t *testing.T) {
 		}
 	}
 	put(delivery.Change, 1) // in memory
-	put(delivery.MetricsOnly, 60)
+	put(delivery.MetricsOnly, 61) // one of them in memory
 	check(delivery.MetricsOnly, 10)
 	put(delivery.Unchanged, 30)
 	check(delivery.Unchanged, 5)

@@ -330,7 +330,9 @@ func (m *model) route(p int, ev modelEvent) {
 		m.d.Dispatch(&delivery.Delivery{
 			Header: delivery.Header{
 				ID: id, EventID: delivery.EventIDOf(id), Namespace: "default", Handler: h, Entity: entity, Check: "cpu",
+				Status: uint32(ev.pos.seq % 2),
 			},
+			Repeats:   (ev.pos.seq+uint64(ev.pos.sub))%3 != 0,
 			Partition: p, Seq: ev.pos.seq, Sub: int(ev.pos.sub), Event: event(entity, "data of "+id).AppendProto(nil),
 		})
 	}
@@ -472,7 +474,7 @@ func (m *model) poll(f func() bool) {
 			m.each(func(q *queue) bool {
 				q.mu.Lock()
 				defer q.mu.Unlock()
-				fmt.Println(q.name, q.count, q.parked, q.spilled, q.workers, q.paging, len(q.waits), q.isReady(),
+				fmt.Println(q.name, q.changes, q.others, q.parked, q.spilled, q.workers, q.paging, len(q.waits), q.isReady(),
 					q.leaving.head != nil, q.handing)
 				for p, c := range q.chains {
 					fmt.Print(p, " ", c.index, c.due)
@@ -501,7 +503,7 @@ func (m *model) atRest() bool {
 	return m.each(func(q *queue) bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if q.count+q.parked+q.spilled == 0 && q.workers == 0 {
+		if q.changes.count+q.others.count+q.parked+q.spilled == 0 && q.workers == 0 {
 			return true
 		}
 		if q.handing && q.workers == 0 && !q.isReady() {

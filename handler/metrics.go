@@ -190,11 +190,11 @@ func (q *queue) addTo(f *queueFigures) {
 	defer q.mu.Unlock()
 	f.added += q.added
 	f.spills += q.spills
-	f.depth += q.count
-	f.bytes += q.bytes
+	f.depth += q.changes.count + q.others.count
+	f.bytes += q.changes.bytes + q.others.bytes
 	f.spilled += q.spilled
 	f.parked += q.parked
-	for c, n := range q.shedCounts {
+	for c, n := range q.sheds {
 		f.shed[c] += n
 	}
 	f.waiting += len(q.waits)

@@ -1,26 +1,30 @@
 package handler
 
-import "github.com/lapwing-monitoring/lapwing/delivery"
+import (
+	"container/list"
+
+	"github.com/lapwing-monitoring/lapwing/delivery"
+)
 
 // This file has the spilled deliveries of a queue: where each is, and in which order they are read back.
 
-// spot is the place of a spilled delivery.
+// spot is the place of a spilled delivery. There may be a million of them, so it is small.
 type spot struct {
 	lane  *lane
 	pos   position
+	size  int32 // of its event
 	class delivery.Class
-	size  int
 }
 
 // shelf has the spilled deliveries of a pair, in their order.
 type shelf struct {
-	pair    pair
-	spots   []spot
-	first   uint64 // number of the first spot
-	lasts   lasts
-	class   delivery.Class // whose line it is in,
-	waiting bool           // if it is in one
-	taken   int            // so many of the first are being read
+	pair  pair
+	spots []spot
+	first uint64 // number of the first spot
+	lasts lasts
+	taken int            // so many of the first are being read
+	in    *list.Element  // of a line; nil if all are being read
+	class delivery.Class // of this line
 }
 
 // shelve notes a spilled delivery. The caller holds mu.
@@ -33,7 +37,7 @@ func (q *queue) shelve(p pair, s spot) {
 	sh.append(s)
 	s.lane.spilled++
 	q.spilled++
-	q.line(sh, s.class)
+	q.line(sh)
 }
 
 func (sh *shelf) append(s spot) {
@@ -41,78 +45,71 @@ func (sh *shelf) append(s spot) {
 	sh.spots = append(sh.spots, s)
 }
 
-// line puts a shelf into the line of a class, unless it is in that of a higher one. Its place in a lower one is void.
-func (q *queue) line(sh *shelf, c delivery.Class) {
-	if !sh.waiting || c < sh.class {
-		sh.class, sh.waiting = c, true
-		q.lines[c] = append(q.lines[c], sh)
+// line puts a shelf at the end of the line of its class, unless it is in that one already. The caller holds mu.
+func (q *queue) line(sh *shelf) {
+	if len(sh.spots) == sh.taken {
+		return
 	}
+	class := sh.lasts.class(sh.first + uint64(sh.taken))
+	if sh.in != nil && sh.class == class {
+		return
+	}
+	q.unline(sh)
+	sh.class, sh.in = class, q.lines[class].PushBack(sh)
 }
 
-// relined puts a shelf whose first deliveries were taken behind the others of its class. The caller holds mu.
-func (q *queue) relined(sh *shelf) {
-	if len(sh.spots) > sh.taken {
-		q.line(sh, sh.lasts.class(sh.first+uint64(sh.taken)))
+func (q *queue) unline(sh *shelf) {
+	if sh.in != nil {
+		q.lines[sh.class].Remove(sh.in)
+		sh.in = nil
 	}
-}
-
-// lined reports whether a class has a shelf, and removes void places. The caller holds mu.
-func (q *queue) lined(c delivery.Class) bool {
-	for len(q.lines[c]) > 0 {
-		if sh := q.lines[c][0]; sh.waiting && sh.class == c {
-			return true
-		}
-		q.lines[c] = q.lines[c][1:]
-	}
-	return false
 }
 
 // pageDue reports whether spilled deliveries should be read back. The caller holds mu.
 func (q *queue) pageDue() bool {
-	if q.spilled == 0 || q.paging || q.parked >= q.d.opts.ParkSize {
-		return false
-	}
-	return q.count <= q.d.opts.QueueSize/2 && q.bytes <= q.d.opts.QueueBytes/2 ||
-		q.lined(delivery.Change) && q.changes <= q.d.opts.QueueSize/2 && q.changeBytes <= q.d.opts.QueueBytes/2
+	roomy := func(h held) bool { return h.count <= q.d.opts.QueueSize/2 && h.bytes <= q.d.opts.QueueBytes/2 }
+	return q.spilled > 0 && !q.paging && q.parked < q.d.opts.ParkSize &&
+		(roomy(q.others) || roomy(q.changes) && q.lines[delivery.Change].Len() > 0)
 }
 
-// plan takes spots for a page: one of each shelf in turns, of the higher classes first, until memory is full. For the
-// shelves of state changes it is the reserve that must not be full. The caller holds mu.
+// plan takes spots for a page, with the class of their shelf: one of each shelf in turns, of the higher classes first,
+// until memory is full. The caller holds mu.
 func (q *queue) plan() (plan []spot, shelves []*shelf) {
-	count, bytes, changes, changeBytes := q.count, q.bytes, q.changes, q.changeBytes
+	var rooms [delivery.Classes]*held
+	changes, others := q.changes, q.others
+	for c := range delivery.Class(delivery.Classes) {
+		if rooms[c] = &others; c == delivery.Change {
+			rooms[c] = &changes
+		}
+	}
+	next := func(c delivery.Class) (*shelf, spot) {
+		sh := q.lines[c].Front().Value.(*shelf)
+		return sh, sh.spots[sh.taken]
+	}
 	room := func(c delivery.Class) bool {
-		if !q.lined(c) {
+		if q.lines[c].Len() == 0 {
 			return false
 		}
-		sh := q.lines[c][0]
-		n, size := count, bytes
-		if c == delivery.Change {
-			n, size = changes, changeBytes
-		}
-		return count == 0 || n < q.d.opts.QueueSize && size+sh.spots[sh.taken].size <= q.d.opts.QueueBytes
+		_, s := next(c)
+		return q.fits(*rooms[c], int(s.size))
 	}
 	for {
 		c, ok := q.pages.next(room)
 		if !ok {
 			return plan, shelves
 		}
-		sh := q.lines[c][0]
-		s := sh.spots[sh.taken]
 		q.pages.turns++
-		q.lines[c] = q.lines[c][1:]
-		sh.waiting = false
+		sh, s := next(c)
+		q.unline(sh)
 		if sh.taken == 0 {
 			shelves = append(shelves, sh)
 		}
 		sh.taken++
-		q.relined(sh)
+		q.line(sh)
+		s.class = c
 		plan = append(plan, s)
-		count++
-		bytes += s.size
-		if c == delivery.Change {
-			changes++
-			changeBytes += s.size
-		}
+		rooms[c].count++
+		rooms[c].bytes += int(s.size)
 	}
 }
 
@@ -131,7 +128,7 @@ func (q *queue) pageIn() bool {
 	if err != nil {
 		for _, sh := range shelves {
 			sh.taken = 0
-			q.relined(sh)
+			q.line(sh)
 		}
 		q.d.metrics.storeErrors.Inc()
 		q.d.rare.Error("stored deliveries could not be read and will be tried again", q.name.String(),
@@ -151,6 +148,7 @@ func (q *queue) pageIn() bool {
 	}
 	for i, it := range items {
 		if it != nil && q.lanes[plan[i].lane.id] == plan[i].lane { // else Disown came first
+			it.urgent = plan[i].class == delivery.Change
 			q.put(it)
 		}
 	}
@@ -163,12 +161,12 @@ func (q *queue) pageIn() bool {
 
 // abandon drops the spilled deliveries of lanes that are not the queue's any more. The caller holds mu.
 func (q *queue) abandon() {
-	gone := func(s spot) bool { return q.lanes[s.lane.id] != s.lane }
 	for p, sh := range q.shelves {
 		spots, taken := sh.spots, sh.taken
-		sh.spots, sh.taken, sh.lasts, sh.waiting = nil, 0, lasts{}, false
+		sh.spots, sh.taken, sh.lasts = nil, 0, lasts{}
+		q.unline(sh)
 		for i, s := range spots {
-			if gone(s) {
+			if q.lanes[s.lane.id] != s.lane {
 				continue
 			}
 			if sh.append(s); i < taken {
@@ -178,9 +176,6 @@ func (q *queue) abandon() {
 		if len(sh.spots) == 0 {
 			delete(q.shelves, p)
 		}
-	}
-	q.lines = [delivery.Classes][]*shelf{}
-	for _, sh := range q.shelves {
-		q.relined(sh)
+		q.line(sh)
 	}
 }

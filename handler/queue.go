@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"container/list"
 	"sync"
 	"time"
 
@@ -11,8 +12,8 @@ import (
 // queue has the deliveries of one handler: some in memory, and when there are too many, the newer ones in Pebble.
 //
 // In memory they form one chain for each pair. Chains whose turn it is are in ready, by class. A chain is detached
-// while its first delivery runs: it is in no list, and after the run it goes to the end of its class. So a pair never runs twice at
-// a time, and a pair with many deliveries does not delay one with few. A chain whose first delivery has to wait is in
+// while its first delivery runs: it is in no list, and after the run it goes to the end of its class. So a pair never
+// runs twice at a time, and a pair with many deliveries does not delay one with few. A chain whose first delivery has to wait is in
 // waits, or in its group. A chain whose first delivery is to be handed over is in leaving.
 type queue struct {
 	d    *Dispatcher
@@ -35,24 +36,32 @@ type queue struct {
 	sending map[*group]struct{}  // groups that workers have
 	late    []*group             // groups that failed and wait
 	sent    map[string]time.Time // when groups last went out
-	count   int                  // deliveries in memory with their events, running ones included
-	bytes   int                  // size of their events
+	changes held                 // in memory with their events, running ones included: state changes and what was read with them
+	others  held                 // the same of all others
 	parked  int                  // deliveries in memory without their events
 	lanes   map[int]*lane
 	spilled int // sum over lanes
 	shelves map[pair]*shelf
-	lines   [delivery.Classes][]*shelf
-	pages   rotation // of lines
+	lines   [delivery.Classes]list.List // of shelves that wait to be read
+	pages   rotation                    // of lines
 	paging  bool
 	workers int
 	limit   int // of workers, from the handler's last known definition
 	bucket  bucket
 	added   uint64 // deliveries accepted, ever
 	spills  uint64 // deliveries of these that were spilled
+	sheds   [delivery.Classes]uint64
+}
 
-	// How many of count are state changes, and how many of bytes are theirs.
-	changes, changeBytes int
-	shedCounts           [delivery.Classes]uint64
+// held is what memory has of some deliveries.
+type held struct{ count, bytes int }
+
+// held returns the sums that a delivery counts in. State changes have room of their own, so others leave them some.
+func (q *queue) held(it *item) *held {
+	if it.urgent {
+		return &q.changes
+	}
+	return &q.others
 }
 
 type pair struct{ entity, check string }
@@ -68,7 +77,8 @@ type item struct {
 	// Guarded by queue.mu, or owned by the worker that runs it.
 	begin   time.Time // when a worker took it
 	parked  bool      // its event is in Pebble only
-	size    int       // its share of queue.bytes
+	size    int       // its share of held.bytes
+	urgent  bool      // it counts as a state change: it is one, or it was read from disk to go before one of its pair
 	decided bool      // it goes out
 	behind  *group    // has deliveries of its pair
 	revoked bool      // a resolution that an incident has followed
@@ -190,8 +200,9 @@ func (q *queue) add(it *item) {
 		q.lanes[it.Partition] = ln
 	}
 	p, class := pair{it.Entity, it.Check}, it.Class()
-	if q.spilled == 0 && q.fits(len(it.Event)) ||
-		class == delivery.Change && q.reserve(len(it.Event)) && q.shelves[p] == nil && !q.lined(class) {
+	it.urgent = class == delivery.Change
+	overtakes := class == delivery.Change && q.shelves[p] == nil && q.lines[class].Len() == 0
+	if (q.spilled == 0 || overtakes) && q.parked < q.d.opts.ParkSize && q.fits(*q.held(it), len(it.Event)) {
 		if !it.stored {
 			it.ledger.track(it)
 		}
@@ -214,20 +225,16 @@ func (q *queue) add(it *item) {
 		q.d.rare.Warn("queue of handler is full: new deliveries are stored until it drains", q.name.String(),
 			"namespace", q.name.Namespace, "handler", q.name.Name)
 	}
-	q.shelve(p, spot{lane: ln, pos: it.pos, class: class, size: len(it.Event)})
+	q.shelve(p, spot{lane: ln, pos: it.pos, class: class, size: int32(len(it.Event))})
 	q.spills++
 	if q.workers == 0 {
 		q.wake() // reading them back has failed
 	}
 }
 
-func (q *queue) fits(size int) bool {
-	return q.count+q.parked == 0 || q.count < q.d.opts.QueueSize && q.bytes+size <= q.d.opts.QueueBytes && q.parked < q.d.opts.ParkSize
-}
-
-// reserve reports whether memory has room for a state change that others leave none: only state changes count.
-func (q *queue) reserve(size int) bool {
-	return q.changes < q.d.opts.QueueSize && q.changeBytes+size <= q.d.opts.QueueBytes && q.parked < q.d.opts.ParkSize
+// fits reports whether memory has room for one more. It always has room for one.
+func (q *queue) fits(h held, size int) bool {
+	return h.count == 0 || h.count < q.d.opts.QueueSize && h.bytes+size <= q.d.opts.QueueBytes
 }
 
 // put appends a delivery to its chain. The caller holds mu.
@@ -235,13 +242,10 @@ func (q *queue) put(it *item) {
 	if it.parked {
 		q.parked++
 	} else {
-		q.count++
 		it.size = len(it.Event)
-		q.bytes += it.size
-		if it.Class() == delivery.Change {
-			q.changes++
-			q.changeBytes += it.size
-		}
+		h := q.held(it)
+		h.count++
+		h.bytes += it.size
 	}
 	p := pair{it.Entity, it.Check}
 	c := q.chains[p]
@@ -340,12 +344,9 @@ func (q *queue) forget(it *item) {
 		q.parked--
 		return
 	}
-	q.count--
-	q.bytes -= it.size
-	if it.Class() == delivery.Change {
-		q.changes--
-		q.changeBytes -= it.size
-	}
+	h := q.held(it)
+	h.count--
+	h.bytes -= it.size
 }
 
 // park leaves a delivery's event to Pebble. If that fails, the delivery stays in memory. The caller holds mu.
@@ -504,5 +505,5 @@ func (c *chain) incidentFollows() bool {
 func (q *queue) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.count == 0 && q.parked == 0 && q.spilled == 0 && q.workers == 0 && !q.handing
+	return q.changes.count+q.others.count == 0 && q.parked == 0 && q.spilled == 0 && q.workers == 0 && !q.handing
 }
