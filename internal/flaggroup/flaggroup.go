@@ -1,6 +1,6 @@
 // Package flaggroup puts the flags in a command's help under headings. Commands mark the flags that they register with
 // Set, and Install lets the help of a whole tree of commands show them so. Flags without a group are the command's own
-// and come first. Parsing, defaults and man pages do not change.
+// and come first; internal/manpage gets the same from Groups. Parsing and defaults do not change.
 package flaggroup
 
 import (
@@ -68,44 +68,51 @@ func Install(root *cobra.Command) {
 	root.SetUsageTemplate(before + "{{flagGroups .}}{{if .HasHelpSubCommands}}" + after)
 }
 
-// group is a part of a command's flags.
-type group struct {
-	heading string
+// Group is a part of a command's flags.
+type Group struct {
+	Heading string
+	Flags   *pflag.FlagSet
 	number  int
-	flags   *pflag.FlagSet
 }
 
-// usages returns the part of the help that is about flags.
-func usages(cmd *cobra.Command) string {
-	groups := []*group{{heading: "Flags", number: -1, flags: pflag.NewFlagSet("", pflag.ContinueOnError)}}
+// Groups returns the flags that the help of a command shows, own ones first, and what is to be said of those that the
+// command takes besides, or "". Flags may be hidden; no group is without a visible one.
+func Groups(cmd *cobra.Command) (groups []Group, others string) {
+	groups = []Group{{"Flags", pflag.NewFlagSet("", pflag.ContinueOnError), -1}}
 	names, restricted := cmd.Annotations[only]
 	add := func(f *pflag.Flag) {
-		g := groups[0]
+		i := 0
 		if a := f.Annotations[key]; a != nil {
 			if restricted && !strings.Contains(names, " "+f.Name+" ") {
 				return
 			}
-			i := slices.IndexFunc(groups, func(g *group) bool { return g.heading == a[0] })
-			if i < 0 {
+			if i = slices.IndexFunc(groups, func(g Group) bool { return g.Heading == a[0] }); i < 0 {
 				number, _ := strconv.Atoi(a[1])
 				i = len(groups)
-				groups = append(groups, &group{a[0], number, pflag.NewFlagSet("", pflag.ContinueOnError)})
+				groups = append(groups, Group{a[0], pflag.NewFlagSet("", pflag.ContinueOnError), number})
 			}
-			g = groups[i]
 		}
-		g.flags.AddFlag(f)
+		groups[i].Flags.AddFlag(f)
 	}
 	cmd.LocalFlags().VisitAll(add)
 	cmd.InheritedFlags().VisitAll(add)
-	slices.SortStableFunc(groups, func(a, b *group) int { return cmp.Compare(a.number, b.number) })
-	var b strings.Builder
-	for _, g := range groups {
-		if g.flags.HasAvailableFlags() {
-			b.WriteString("\n\n" + g.heading + ":\n" + strings.TrimRight(g.flags.FlagUsages(), " \n"))
-		}
-	}
 	if restricted && names != "  " {
-		b.WriteString("\n\nIt takes all flags of \"" + cmd.Parent().CommandPath() + "\", as the same settings file is for both.")
+		others = "It takes all flags of \"" + cmd.Parent().CommandPath() + "\", as the same settings file is for both."
+	}
+	groups = slices.DeleteFunc(groups, func(g Group) bool { return !g.Flags.HasAvailableFlags() })
+	slices.SortStableFunc(groups, func(a, b Group) int { return cmp.Compare(a.number, b.number) })
+	return groups, others
+}
+
+// usages returns the part of the help that is about flags.
+func usages(cmd *cobra.Command) string {
+	var b strings.Builder
+	groups, others := Groups(cmd)
+	for _, g := range groups {
+		b.WriteString("\n\n" + g.Heading + ":\n" + strings.TrimRight(g.Flags.FlagUsages(), " \n"))
+	}
+	if others != "" {
+		b.WriteString("\n\n" + others)
 	}
 	return b.String()
 }
