@@ -104,6 +104,9 @@ func bySelector(cmd *cobra.Command, k *kind, do action) *cobra.Command {
 		})(cmd, words)
 	}
 	if !do.onlySelected {
+		if cmd.Long == "" {
+			cmd.Long = strings.ToUpper(cmd.Short[:1]) + cmd.Short[1:] + "."
+		}
 		cmd.Long += fmt.Sprintf("\n\nWith --field-selector, --label-selector or --all in place of a name, %s all %s that match, "+
 			"after a question with\ntheir number.", do.verb, k.words())
 	}
