@@ -20,15 +20,16 @@ SYSTEMS = linux/amd64 linux/arm64 linux/arm windows/amd64 darwin/arm64 darwin/am
 FIPS ?=
 GOFIPS140 ?= $(if $(FIPS),v1.0.0,off)
 
-dist: web ## build static binaries for all systems into dist/, the whole and the agent alone, with checksums, and show their sizes; FIPS=1 for FIPS 140-3
+dist: web ## build static binaries for all systems into dist/, the whole and the agent alone, with checksums, man pages and completion files, and show sizes; FIPS=1 for FIPS 140-3
 	@rm -rf dist && mkdir dist
 	@for s in $(SYSTEMS); do for what in lapwing lapwing-agent; do \
 	  os=$${s%/*}; arch=$${s#*/}; out=dist/$$what-$$os-$$arch; tags=; [ $$os != windows ] || out=$$out.exe; [ $$what = lapwing ] || tags=agentonly; \
 	  CGO_ENABLED=0 GOFIPS140=$(GOFIPS140) GOOS=$$os GOARCH=$$arch GOARM=6 $(GO) build -tags "$$tags" -trimpath -ldflags '$(LDFLAGS)' -o $$out ./cmd/lapwing || exit 1; \
 	  printf '%-36s %4d MiB\n' $$out $$(($$(wc -c <$$out) >> 20)); \
 	done; done
+	@CGO_ENABLED=0 GOFIPS140=$(GOFIPS140) $(GO) run -trimpath -ldflags '$(LDFLAGS)' ./cmd/lapwing man --dir dist
 	@cd dist && if command -v sha512sum >/dev/null; then sha512sum lapwing-*; else shasum -a 512 lapwing-*; fi >SHA512SUMS
-	@echo "dist/SHA512SUMS has their checksums; packaging/ has units for systemd and configuration files"
+	@echo "dist/SHA512SUMS has their checksums; dist/man and dist/completion are for all systems; packaging/ has units for systemd and configuration files"
 
 run: build ## start a backend and an agent with sample checks in ./data; Ctrl-C stops all
 	@exec bin/lapwing demo --dir data

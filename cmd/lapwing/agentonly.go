@@ -16,7 +16,7 @@ import (
 func describe(root *cobra.Command) {
 	root.Short = "Run lapwing's agent"
 	root.Long = "This is lapwing without its backend and its client: what a host needs that runs an agent."
-	root.AddCommand(agentCommand())
+	root.AddCommand(agentCommand(), manCommand())
 	flaggroup.Install(root)
 }
 

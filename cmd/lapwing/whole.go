@@ -24,7 +24,7 @@ hands incidents to handlers.
   lapwing configure   sign in, then: lapwing event list`
 	root.AddCommand(backendCommand(), agentCommand(), demoCommand(), doctorCommand(), migrateCommand(), backupCommand(),
 		restoreCommand(),
-		loadCommand(), loadWorkerCommand(), carbonCommand())
+		loadCommand(), loadWorkerCommand(), carbonCommand(), manCommand())
 	ctl.Add(root)
 }
 

@@ -133,6 +133,7 @@ var layers = []layer{
 
 	// Helpers and tools. Any package may import those below internal/, except for testbackend.
 	{"internal/...", "", "useful to any Go program"},
+	{"internal/manpage", "internal/flaggroup", "the commands as man pages"},
 	{"internal/testbroker", "broker", "the brokers of a cluster for tests"},
 	{"internal/testconfig", "broker config", "a store of definitions for tests"},
 	{"internal/testcomputed", "selector state", "definitions and events in memory, for tests of computed and its callers"},
@@ -153,7 +154,7 @@ var foreign = []layer{
 	{"github.com/gobwas/ws/...", "wire session", "wire has one type for both ends; session answers the upgrade"},
 	{"github.com/dop251/goja/...", "filter", "scripts of users run in the processes of filter.Pool, and nowhere else"},
 	{"github.com/anishathalye/porcupine/...", "test/chaos", "a checker of histories, for tests only"},
-	{"github.com/spf13/...", "cmd/... client/ctl internal/flaggroup", "flags are mapped onto Options once; nothing deeper reads one"},
+	{"github.com/spf13/...", "cmd/... client/ctl internal/flaggroup internal/manpage", "flags are mapped onto Options once; nothing deeper reads one"},
 }
 
 func TestImports(t *testing.T) {
