@@ -31,7 +31,7 @@ Lines in columns:
 After them.
 
 Exit codes: 0 success, 1 an error, or
-two, 64 unknown.`,
+.two, 64 unknown.`,
 		Example: "  lapwing list-all `x` ^a ~b\n\n  # äöü\n  lapwing list-all 'event.check.name == disk'",
 	}
 	f := child.Flags()
@@ -92,7 +92,7 @@ success
 .TP 6
 \fB1\fP
 an error, or
-two
+\&.two
 .TP 6
 \fB64\fP
 unknown
