@@ -81,7 +81,7 @@ The csv and json formats have all columns, for example the error and the beginni
 	f.StringVar(&opts.Until, "until", "", "latest time: RFC 3339, Unix seconds, or how long ago")
 	f.StringVar(&opts.FieldSelector, "field-selector", "",
 		"only notifications whose fields match, for example 'notification.attempt > 1 && notification.handler =~ \"^page\"'")
-	f.IntVar(&limit, "limit", 100, "number of notifications to list; 0 for all")
+	f.IntVarP(&limit, "limit", "n", 100, "number of notifications to list; 0 for all")
 	f.BoolVar(&all, "all-namespaces", false, "list the resources of all namespaces")
 	formatFlagWith(cmd, formatCSV)
 	return cmd

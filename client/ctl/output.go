@@ -29,7 +29,10 @@ const (
 	pathTemplate = formatJSONPath + "="
 )
 
-var outputs = []string{outputTable, outputWide, formatJSON, formatWrappedJSON, formatYAML, formatName, pathTemplate}
+var outputs = []string{outputTable, outputWide, formatJSON, formatWrappedJSON, formatYAML, formatName}
+
+// allOutputs returns the formats of --output, those that only one command has before the template.
+func allOutputs(more []string) []string { return slices.Concat(outputs, more, []string{pathTemplate}) }
 
 // outputFlag adds --output, unless the command has a flag of that name or letter that means something else.
 func outputFlag(cmd *cobra.Command, more []string) {
@@ -41,7 +44,7 @@ func outputFlag(cmd *cobra.Command, more []string) {
 	if f.ShorthandLookup(letter) != nil {
 		letter = ""
 	}
-	all := slices.Concat(outputs, more)
+	all := allOutputs(more)
 	f.StringP("output", letter, "", "output format: "+strings.Join(all, ", ")+"TEMPLATE (instead of --format)")
 	_ = f.SetAnnotation("output", outputOfCommand, append([]string{}, more...)) // the flag exists
 	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
@@ -75,7 +78,7 @@ func (s *settings) setOutput(cmd *cobra.Command) error {
 		s.format = formatJSONPath
 		return nil
 	}
-	all := slices.Concat(outputs, more)
+	all := allOutputs(more)
 	switch {
 	case value == outputTable || value == formatTabular:
 		s.format = formatTabular
