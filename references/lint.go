@@ -102,7 +102,8 @@ func (l *linting) definition(obj any) {
 		}
 	case *resource.Silenced:
 		if o.ExpireAt == 0 && !o.ExpireOnResolve {
-			l.add(o, warning, "it has no end", "lapwing silenced update "+o.Metadata.Name+", or lapwing silenced delete "+o.Metadata.Name)
+			name := "'" + o.Metadata.Name + "'" // most have a * that shells would expand
+			l.add(o, warning, "it has no end", "lapwing silenced update "+name+", or lapwing silenced delete "+name)
 		}
 		if name, ok := strings.CutPrefix(o.Subscription, resource.EntitySubscription("")); ok {
 			if _, ok := config.Get(l.sn, config.Entities, o.Metadata.Namespace, name); !ok {
