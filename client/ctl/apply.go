@@ -41,6 +41,8 @@ type applied struct {
 	Action     string   `json:"action"`
 	Changes    []change `json:"changes,omitempty"`
 	Error      string   `json:"error,omitempty"`
+
+	at string // file and line of the resource; "" if it is in none
 }
 
 // report is the JSON report of an apply.
@@ -182,7 +184,7 @@ func (a *applier) run(ctx context.Context, in *inputFiles, prune bool) error {
 		}
 	}
 	for _, o := range objects {
-		r := &applied{Type: o.kind.Type, APIVersion: o.kind.Group, Namespace: o.namespace, Name: o.name}
+		r := &applied{Type: o.kind.Type, APIVersion: o.kind.Group, Namespace: o.namespace, Name: o.name, at: o.at}
 		a.results = append(a.results, r)
 		if err := a.apply(ctx, o, r); err != nil {
 			if ctx.Err() != nil || errors.Is(err, client.ErrNoCredentials) || errors.Is(err, client.ErrUnauthenticated) || !refusal(err) {
@@ -528,7 +530,11 @@ func (a *applier) print(changes bool, counts map[string]int) {
 		mark := marks[r.Action]
 		fmt.Fprintln(a.out, paint(a.color, mark[1], fmt.Sprintf("%s %s %s %s", mark[0], r.Action, r.Type, printable(name))))
 		if r.Error != "" {
-			fmt.Fprintln(a.out, "    "+printable(r.Error))
+			at := ""
+			if r.at != "" {
+				at = r.at + ": "
+			}
+			fmt.Fprintln(a.out, "    "+printable(at+r.Error))
 		}
 		if changes && r.Action == actionUpdate {
 			for _, c := range r.Changes {

@@ -32,6 +32,7 @@ type object struct {
 	namespace string // empty if the kind has none
 	name      string
 	body      map[string]any // unwrapped
+	at        string         // file and line
 }
 
 func (o *object) path() string { return o.kind.Path(o.namespace, o.name) }
@@ -223,7 +224,7 @@ func parseObject(d *document, namespace string, label labelling, lenient bool) r
 	if in.Metadata != nil && k.NameField == "" && !k.Singleton {
 		w.walk(reflect.TypeFor[resource.ObjectMeta](), in.Metadata, "metadata.", []any{"metadata"})
 	}
-	o := &object{kind: k, body: in.Spec}
+	o := &object{kind: k, body: in.Spec, at: fmt.Sprintf("%s:%d", d.source, d.at.line)}
 	if err := o.setMetadata(in.Metadata, label); err != nil {
 		return fail(d.at.line, "%v", err)
 	}
