@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // did says in one line what a command did to one thing. The first word is sensuctl's, which scripts may look for; in
@@ -122,6 +123,19 @@ func (s *invocation) didSilence(ctx context.Context, word string, k *kind, body 
 	s.did(word, k, name, more...)
 }
 
+// wholeAgents explains a silence of a subscription that hits nothing, most often one of a rack or a role: it is about checks
+// that name the subscription, as in Sensu, not about all checks of its agents.
+func wholeAgents(s *silenced) string {
+	if s.Subscription == "" || s.LabelSelector+s.FieldSelector != "" {
+		return ""
+	}
+	if strings.HasPrefix(s.Subscription, resource.EntitySubscription("")) {
+		return ""
+	}
+	return fmt.Sprintf("; it is for checks with subscription %s, not for all checks of its agents: for these use --name NAME"+
+		` --field-selector '"%[1]s" in event.entity.subscriptions'`, s.Subscription)
+}
+
 // hits says how many events a silence hits, or returns "" if the server does not tell.
 func (s *invocation) hits(ctx context.Context, body any, one *silenced) string {
 	if s.format != formatTabular {
@@ -138,6 +152,9 @@ func (s *invocation) hits(ctx context.Context, body any, one *silenced) string {
 	now := time.Now()
 	switch {
 	case p.Holds:
+		if p.Events == 0 {
+			return "the silence hits " + text + " now" + wholeAgents(one)
+		}
 		return "the silence hits " + text + " now" + failing
 	case one.Expired(now):
 		return "the silence has ended, and hits nothing"

@@ -114,7 +114,10 @@ func (s *invocation) ownPath(segments ...string) string {
 func (s *invocation) previewSilenced(ctx context.Context, body any) error {
 	var raw json.RawMessage
 	if err := s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "preview"), body, &raw); err != nil {
-		return err
+		if refused := new(client.Error); errors.As(err, &refused) {
+			err = refused // without the path
+		}
+		return fmt.Errorf("preview the silence: %w", err)
 	}
 	return s.printPlain(raw, s.showPreview)
 }
