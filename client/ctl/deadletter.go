@@ -1,10 +1,12 @@
 package ctl
 
 import (
-	"bufio"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +29,7 @@ func listDeadLettersCommand() *cobra.Command {
 		all     bool
 		handler string
 		fields  string
+		limit   int
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -34,6 +37,7 @@ func listDeadLettersCommand() *cobra.Command {
 		Example: `  lapwing deadletter list
   lapwing deadletter list --handler pager
   lapwing deadletter list --field-selector 'deadletter.entity == web1'
+  lapwing deadletter list -n 20
   lapwing deadletter list --all-namespaces --format json`,
 		Args: args(),
 		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
@@ -48,41 +52,45 @@ func listDeadLettersCommand() *cobra.Command {
 				}
 				letters = append(letters, d)
 			}
-			if s.format == formatJSON {
-				raw, err := jsonOf(letters)
-				if err != nil {
-					return err
-				}
-				return writeJSONBlock(s.out, raw)
+			if limit > 0 {
+				slices.SortStableFunc(letters, func(a, b *client.DeadLetter) int { return cmp.Compare(b.Last, a.Last) })
+				letters = letters[:min(limit, len(letters))]
 			}
-			if len(letters) == 0 {
+			if len(letters) == 0 && s.format == formatTabular {
 				s.noItems("dead letters", "deadletter list", namespace, handler+fields != "")
 			}
-			t := &table{color: s.color, columns: []column{
-				{title: "ID"}, {title: "Handler"}, {title: "Entity"}, {title: "Check"}, {title: "State", keep: true, color: wordColor},
-				{title: "Attempts", right: true}, {title: "Last"}, {title: "Reason"},
-			}}
-			if all {
-				t.columns = append(t.columns, column{title: "Namespace"})
+			raw, err := jsonOf(letters)
+			if err != nil {
+				return err
 			}
-			for _, d := range letters {
-				row := []string{d.ID, d.Handler, d.Entity, d.Check, stateWord(d.Status), fmt.Sprint(d.Attempts),
-					millisTime(d.Last), oneLine(d.Reason)}
-				if all {
-					row = append(row, d.Namespace)
-				}
-				t.rows = append(t.rows, row)
-			}
-			w := bufio.NewWriter(s.out)
-			s.print(w, t)
-			return w.Flush()
+			return s.printPlain(raw, func(json.RawMessage) (shown, error) { return deadLetterTable(letters, all), nil })
 		}),
 	}
 	cmd.Flags().BoolVar(&all, "all-namespaces", false, "list the resources of all namespaces")
 	cmd.Flags().StringVar(&handler, "handler", "", "only dead letters of this handler")
 	cmd.Flags().StringVar(&fields, "field-selector", "", "only dead letters whose fields match, for example 'deadletter.attempts > 3'")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 0, "show this number of dead letters at most, those that failed last; 0 for all")
 	formatFlag(cmd)
 	return cmd
+}
+
+func deadLetterTable(letters []*client.DeadLetter, namespaces bool) *table {
+	t := &table{columns: []column{
+		{title: "ID"}, {title: "Handler"}, {title: "Entity"}, {title: "Check"}, {title: "State", keep: true, color: wordColor},
+		{title: "Reason", text: true, keep: true}, {title: "Last", right: true}, {title: "Attempts", right: true},
+	}}
+	if namespaces {
+		t.columns = append(t.columns, column{title: "Namespace"})
+	}
+	for _, d := range letters {
+		row := []string{d.ID, d.Handler, d.Entity, d.Check, stateWord(d.Status), oneLine(d.Reason), ageOf(d.Last / 1000),
+			fmt.Sprint(d.Attempts)}
+		if namespaces {
+			row = append(row, d.Namespace)
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t
 }
 
 func infoDeadLetterCommand() *cobra.Command {
@@ -97,12 +105,9 @@ func infoDeadLetterCommand() *cobra.Command {
 			if err != nil {
 				return hintDeadLetter(err)
 			}
-			if s.format == formatJSON {
-				raw, err := jsonOf(d)
-				if err != nil {
-					return err
-				}
-				return writeJSONBlock(s.out, raw)
+			raw, err := jsonOf(d)
+			if err != nil {
+				return err
 			}
 			block := &infoBlock{title: d.ID, lines: []infoLine{
 				{"Entity", d.Entity}, {"Check", d.Check}, {"Status", stateAndStatus(d.Status)}, {"Handler", d.Handler},
@@ -113,7 +118,7 @@ func infoDeadLetterCommand() *cobra.Command {
 			block.lines = append(block.lines,
 				infoLine{"Reason", d.Reason}, infoLine{"Attempts", fmt.Sprint(d.Attempts)}, infoLine{"First", millisTime(d.First)},
 				infoLine{"Last", millisTime(d.Last)}, infoLine{"Output", d.Output})
-			return block.show(s)
+			return s.printPlain(raw, func(json.RawMessage) (shown, error) { return block, nil })
 		}),
 	}
 	formatFlag(cmd)

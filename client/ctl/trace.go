@@ -53,7 +53,7 @@ The json format is one object: answer, outcomes as the API has them, simulated, 
 				return hint(fmt.Errorf("there is no event %s/%s, and no trace of one", a.entity, a.check),
 					"See 'lapwing %s list' for the existing ones.", k.Command)
 			}
-			if s.format == formatJSON {
+			if s.format != formatTabular {
 				silences := []*silenced{}
 				for _, name := range slices.Sorted(maps.Keys(a.silencers)) {
 					if one := a.silencers[name]; one != nil {
@@ -66,7 +66,7 @@ The json format is one object: answer, outcomes as the API has them, simulated, 
 				if err != nil {
 					return err
 				}
-				return writeJSONBlock(s.out, raw)
+				return s.printPlain(raw, nil)
 			}
 			w := bufio.NewWriter(s.out)
 			(&tracePrinter{account: a, w: w, color: s.color}).write(limit)
@@ -170,12 +170,12 @@ create mutators. Each draft needs the right to create and update it.`,
 		if err != nil {
 			return err
 		}
-		if s.format == formatJSON {
+		if s.format != formatTabular {
 			raw, err := jsonOf(map[string]any{"deliveries": deliveries})
 			if err != nil {
 				return err
 			}
-			return writeJSONBlock(s.out, raw)
+			return s.printPlain(raw, nil)
 		}
 		a := &account{now: time.Now()}
 		answer := "No handler would get it: " + a.because(deliveries) + "."

@@ -260,7 +260,7 @@ func TestWhyNot(t *testing.T) {
 		}
 	})
 	t.Run("dead letters", func(t *testing.T) {
-		out := o.asks(t, `broken +web1 +failed +CRITICAL +1 `, "deadletter", "list")
+		out := o.asks(t, `(?m)broken +web1 +failed +CRITICAL +\S.* 1\s*$`, "deadletter", "list")
 		id := ""
 		for _, line := range strings.Split(out, "\n") {
 			if strings.Contains(line, " web1 ") {
