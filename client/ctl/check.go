@@ -157,7 +157,7 @@ func removeFieldCommand(k *kind, flag, field string, empty any) *cobra.Command {
 			return s.modify(ctx, k, args[0], func(body map[string]any) error {
 				body[field] = empty
 				return nil
-			}, "Removed")
+			}, "Removed "+strings.ReplaceAll(flag, "-", " ")+" of")
 		}),
 	}
 	completeNames(cmd, k)
@@ -242,7 +242,7 @@ func setHooksCommand(k *kind) *cobra.Command {
 		if err := s.client.Do(ctx, http.MethodPut, path, map[string]any{typ: answers["hooks"]}, nil); err != nil {
 			return fmt.Errorf("add hooks to check %q: %w", args[0], bare(err))
 		}
-		s.did("Added", k, args[0])
+		s.did("Added hooks to", k, args[0])
 		return nil
 	})
 	for i := range hooks {
@@ -268,7 +268,7 @@ func removeHookCommand(k *kind) *cobra.Command {
 			if err := s.client.Do(ctx, http.MethodDelete, path, nil, nil); err != nil {
 				return fmt.Errorf("remove hook %q of type %s from check %q: %w", args[2], args[1], args[0], bare(err))
 			}
-			s.did("Removed", k, args[0])
+			s.did("Removed hook "+args[2]+" of", k, args[0])
 			return nil
 		}),
 	}

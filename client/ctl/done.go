@@ -13,10 +13,11 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// did says in one line what a command did to one thing. The first word is sensuctl's, which scripts may look for; in
-// the formats for programs it is alone.
+// did says in one line what a command did to one thing, for example "Created" or "Removed handlers of". The first word is
+// sensuctl's, which scripts may look for; in the formats for programs it is alone.
 func (s *invocation) did(word string, k *kind, name string, more ...string) {
 	if s.format != formatTabular {
+		word, _, _ = strings.Cut(word, " ")
 		fmt.Fprintln(s.out, word)
 		return
 	}
@@ -116,34 +117,37 @@ func (s *invocation) didSilence(ctx context.Context, word string, k *kind, body 
 		return
 	}
 	name := one.DerivedName()
-	more := []string{s.hits(ctx, body, one)}
+	text, none := s.hits(ctx, body, one)
+	more := []string{text}
 	if undo {
 		more = append(more, s.undo("silenced", "delete", name))
 	}
 	s.did(word, k, name, more...)
+	if none {
+		s.wholeAgents(one)
+	}
 }
 
 // wholeAgents explains a silence of a subscription that hits nothing, most often one of a rack or a role: it is about checks
 // that name the subscription, as in Sensu, not about all checks of its agents.
-func wholeAgents(s *silenced) string {
-	if s.Subscription == "" || s.LabelSelector+s.FieldSelector != "" {
-		return ""
+func (s *invocation) wholeAgents(one *silenced) {
+	of := one.Subscription
+	if of == "" || of == "*" || one.LabelSelector+one.FieldSelector != "" || strings.HasPrefix(of, resource.EntitySubscription("")) {
+		return
 	}
-	if strings.HasPrefix(s.Subscription, resource.EntitySubscription("")) {
-		return ""
-	}
-	return fmt.Sprintf("; it is for checks with subscription %s, not for all checks of its agents: for these use --name NAME"+
-		` --field-selector '"%[1]s" in event.entity.subscriptions'`, s.Subscription)
+	fmt.Fprintf(s.errOut, "It silences checks with the subscription %s, not all checks of the agents that have it.\n", printable(of))
+	fmt.Fprintf(s.errOut, "For these: lapwing silenced create --name NAME --field-selector %s\n",
+		shellWord(fmt.Sprintf("%q in event.entity.subscriptions", of)))
 }
 
-// hits says how many events a silence hits, or returns "" if the server does not tell.
-func (s *invocation) hits(ctx context.Context, body any, one *silenced) string {
+// hits says how many events a silence hits, and whether it acts but hits none. It returns "" if the server does not tell.
+func (s *invocation) hits(ctx context.Context, body any, one *silenced) (what string, none bool) {
 	if s.format != formatTabular {
-		return ""
+		return "", false
 	}
 	var p client.SilencePreview
 	if s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "preview"), body, &p) != nil {
-		return ""
+		return "", false
 	}
 	text, failing := count(int(p.Events), "event"), ""
 	if p.Failing > 0 {
@@ -152,14 +156,11 @@ func (s *invocation) hits(ctx context.Context, body any, one *silenced) string {
 	now := time.Now()
 	switch {
 	case p.Holds:
-		if p.Events == 0 {
-			return "the silence hits " + text + " now" + wholeAgents(one)
-		}
-		return "the silence hits " + text + " now" + failing
+		return "the silence hits " + text + " now" + failing, p.Events == 0
 	case one.Expired(now):
-		return "the silence has ended, and hits nothing"
+		return "the silence has ended, and hits nothing", false
 	case len(p.Spans) > 0:
-		return "the silence begins in " + span(time.Unix(p.Spans[0].Begins, 0).Sub(now)) + "; it would hit " + text + failing
+		return "the silence begins in " + span(time.Unix(p.Spans[0].Begins, 0).Sub(now)) + "; it would hit " + text + failing, false
 	}
-	return "the silence never applies"
+	return "the silence never applies", false
 }

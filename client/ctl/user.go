@@ -146,21 +146,21 @@ func reinstateUserCommand(k *kind) *cobra.Command {
 func addGroupCommand(k *kind) *cobra.Command {
 	return userCommand(k, "add-group", "add a user to a group", "add-group alice ops", []string{"GROUP"},
 		func(ctx context.Context, s *invocation, args []string) error {
-			return s.userCall(ctx, k, http.MethodPut, args[0], "/groups/"+url.PathEscape(args[1]), nil, "Added")
+			return s.userCall(ctx, k, http.MethodPut, args[0], "/groups/"+url.PathEscape(args[1]), nil, "Added group "+args[1]+" to")
 		})
 }
 
 func removeGroupCommand(k *kind) *cobra.Command {
 	return userCommand(k, "remove-group", "remove a user from a group", "remove-group alice ops", []string{"GROUP"},
 		func(ctx context.Context, s *invocation, args []string) error {
-			return s.userCall(ctx, k, http.MethodDelete, args[0], "/groups/"+url.PathEscape(args[1]), nil, "Removed")
+			return s.userCall(ctx, k, http.MethodDelete, args[0], "/groups/"+url.PathEscape(args[1]), nil, "Removed group "+args[1]+" of")
 		})
 }
 
 func removeGroupsCommand(k *kind) *cobra.Command {
 	return userCommand(k, "remove-groups", "remove a user from all groups", "remove-groups alice", nil,
 		func(ctx context.Context, s *invocation, args []string) error {
-			return s.userCall(ctx, k, http.MethodDelete, args[0], "/groups", nil, "Removed")
+			return s.userCall(ctx, k, http.MethodDelete, args[0], "/groups", nil, "Removed all groups of")
 		})
 }
 
