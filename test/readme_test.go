@@ -18,7 +18,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 )
 
-// readme runs the commands of README.md, in a directory that looks like the repository.
+// readme runs the commands of README.md and CONTRIBUTING.md, in a directory that looks like the repository.
 type readme struct {
 	t          *testing.T
 	dir        string
@@ -27,14 +27,23 @@ type readme struct {
 	env        []string // beside this process's
 }
 
-// commands are the lines of the page's blocks of code that call the program, without their comments.
+// pages returns the text of both pages.
+func (r *readme) pages() (text []byte) {
+	r.t.Helper()
+	for _, path := range []string{"../README.md", "../CONTRIBUTING.md"} {
+		page, err := os.ReadFile(path)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		text = append(text, page...)
+	}
+	return text
+}
+
+// commands are the lines of the pages' blocks of code that call the program, without their comments.
 func (r *readme) commands() (out []string) {
 	r.t.Helper()
-	page, err := os.ReadFile("../README.md")
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(page)) {
+	for line := range strings.Lines(string(r.pages())) {
 		if command, ok := strings.CutPrefix(line, "    bin/lapwing "); ok {
 			command, _, _ = strings.Cut(command, "  #")
 			out = append(out, strings.TrimSpace(command))
@@ -109,7 +118,7 @@ func (r *readme) says(file, pattern string) string {
 	return string(found[len(found)-1])
 }
 
-// TestREADME runs every command of the README against a real backend. An unknown command fails it.
+// TestREADME runs every command of both pages against a real backend. An unknown command fails it.
 func TestREADME(t *testing.T) {
 	t.Parallel()
 	path, err := binary()
@@ -183,7 +192,7 @@ func TestREADME(t *testing.T) {
 	}
 	commands := r.commands()
 	if len(commands) < 8 {
-		t.Fatalf("README has the commands %q", commands)
+		t.Fatalf("the pages have the commands %q", commands)
 	}
 	ran := map[string]bool{}
 	for _, line := range commands {
@@ -194,7 +203,7 @@ func TestREADME(t *testing.T) {
 			act = actions[name]
 		}
 		if act == nil {
-			t.Errorf("README calls lapwing %s, and this test does not know how to run that", line)
+			t.Errorf("a page calls lapwing %s, and this test does not know how to run that", line)
 			continue
 		}
 		ran[name] = true
@@ -202,18 +211,14 @@ func TestREADME(t *testing.T) {
 	}
 	for name := range actions {
 		if !ran[name] {
-			t.Errorf("README does not call lapwing %s any more", name)
+			t.Errorf("no page calls lapwing %s any more", name)
 		}
 	}
 	// No block of code may write into a directory of the sources.
-	page, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, dir := range regexp.MustCompile(`--(?:state-dir|cache-dir|dir) \./(\S+)`).FindAllSubmatch(page, -1) {
+	for _, dir := range regexp.MustCompile(`--(?:state-dir|cache-dir|dir) \./(\S+)`).FindAllSubmatch(r.pages(), -1) {
 		ignored, err := os.ReadFile("../.gitignore")
 		if top, _, _ := bytes.Cut(dir[1], []byte("/")); err != nil || !bytes.Contains(ignored, fmt.Appendf(nil, "/%s/\n", top)) {
-			t.Errorf("README writes into %s, which is not left out of the repository", dir[1])
+			t.Errorf("a page writes into %s, which is not left out of the repository", dir[1])
 		}
 	}
 }

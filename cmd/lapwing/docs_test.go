@@ -23,18 +23,18 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 )
 
-// TestDocs checks the blocks of code of README.md and docs/*.md, each page against a backend of its own, in the page's
-// order: client commands run, other commands of lapwing are parsed, resources go through a strict dry run. A block that
-// fits no rule is a failure: see note in docblocks_test.go for what a page can say about its blocks. "make docs-test"
+// TestDocs checks the blocks of code of README.md, CONTRIBUTING.md and docs/*.md, each page against a backend of its
+// own, in the page's order: client commands run, other commands of lapwing are parsed, resources go through a strict
+// dry run. A block that fits no rule is a failure: see note in docblocks_test.go for what a page can say about its blocks. "make docs-test"
 // prints what was done with each block.
 func TestDocs(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	results := make(chan map[string]int, len(pages)+1)
-	for _, path := range append(pages, "../../README.md") {
-		t.Run(filepath.Base(path), func(t *testing.T) {
+	results := make(chan map[string]int, len(pages)+2)
+	for _, path := range append(pages, "../../README.md", "../../CONTRIBUTING.md") {
+		t.Run(strings.TrimPrefix(path, "../../"), func(t *testing.T) {
 			t.Parallel()
 			text, err := os.ReadFile(path)
 			if err != nil {
