@@ -69,6 +69,7 @@ type Options struct {
 	DeregistrationHandler string
 	StripNetworks         bool // do not report network interfaces
 	DetectCloud           bool // report the cloud provider of the host
+	DiscoverProcesses     bool // report the processes of the host (Linux)
 	// AllowList is a file with the commands that may run, see docs/agent.md. Default: all may run.
 	AllowList string
 	// KeepaliveLabels and KeepaliveAnnotations are set on keepalive events.
@@ -161,6 +162,8 @@ type Agent struct {
 	isReady   atomic.Bool
 
 	connection atomic.Pointer[Connection] // the current connection
+
+	processesCut bool // that was logged; for refreshProcesses alone
 
 	checkCtx context.Context // for the running checks
 	running  sync.WaitGroup  // goroutines
@@ -314,6 +317,9 @@ func (a *Agent) Start(ctx context.Context) error {
 	a.checkCtx = ctx
 	a.recall()
 	a.openCgroups()
+	if a.opts.DiscoverProcesses && !hostfacts.DiscoversProcesses {
+		a.log.Warn("discover-processes has no effect: it is for Linux only")
+	}
 	libC := hostfacts.LibC(ctx)
 	a.refreshSystem(ctx, libC)
 	a.running.Go(func() { a.watchSystem(ctx, libC) })

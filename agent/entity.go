@@ -15,10 +15,12 @@ import (
 // pushed last, which checks also use while no backend is connected. The options define the entity before that, when the
 // backend does not know the agent, and always if Managed.
 type self struct {
-	local   atomic.Pointer[resource.EntityConfig]
-	pushed  atomic.Pointer[resource.EntityConfig] // nil for none
-	system  atomic.Pointer[resource.System]
-	version string
+	local  atomic.Pointer[resource.EntityConfig]
+	pushed atomic.Pointer[resource.EntityConfig] // nil for none
+	system atomic.Pointer[resource.System]
+	// processes are those of the host. Only keepalives have them: with events they would travel too often.
+	processes atomic.Pointer[[]resource.Process]
+	version   string
 }
 
 // The label (key and value) of an entity that its agent defines.
@@ -67,6 +69,15 @@ func (s *self) entity() *resource.Entity {
 	return resource.JoinEntity(config, state)
 }
 
+// entityWithProcesses returns the entity as keepalives have it.
+func (s *self) entityWithProcesses() *resource.Entity {
+	e := s.entity()
+	if processes := s.processes.Load(); processes != nil {
+		e.System.Processes = *processes
+	}
+	return e
+}
+
 // systemRefresh is how often the facts of the host are read again.
 const systemRefresh = 20 * time.Second
 
@@ -85,6 +96,9 @@ func (a *Agent) watchSystem(ctx context.Context, libC string) {
 }
 
 func (a *Agent) refreshSystem(ctx context.Context, libC string) {
+	if a.opts.DiscoverProcesses && hostfacts.DiscoversProcesses {
+		a.refreshProcesses(ctx)
+	}
 	facts, err := hostfacts.System(ctx, libC, !a.opts.StripNetworks)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -97,3 +111,24 @@ func (a *Agent) refreshSystem(ctx context.Context, libC string) {
 	}
 	a.self.system.Store(facts)
 }
+
+// refreshProcesses lists the processes of the host again.
+func (a *Agent) refreshProcesses(ctx context.Context) {
+	listing, cancel := context.WithTimeout(ctx, processesTimeout)
+	defer cancel()
+	some, total, err := hostfacts.Processes(listing)
+	if err != nil {
+		if ctx.Err() == nil {
+			a.log.Warn("processes of the host not refreshed", "err", err)
+		}
+		return
+	}
+	if len(some) < total && !a.processesCut {
+		a.processesCut = true
+		a.log.Warn("the host has more processes than an entity may have, or may be read: some are left out",
+			"processes", total, "reported", len(some), "limit", resource.MaxProcesses, "bytes", resource.MaxProcessBytes)
+	}
+	a.self.processes.Store(&some)
+}
+
+const processesTimeout = 5 * time.Second

@@ -24,7 +24,7 @@ func (a *Agent) newEvent(config *resource.CheckConfig, command string, issued in
 
 // newKeepalive returns a keepalive: with the timeouts and handlers for when the keepalives stop.
 func (a *Agent) newKeepalive() *resource.Event {
-	entity := a.self.entity()
+	entity := a.self.entityWithProcesses()
 	namespace := entity.Metadata.Namespace
 	s := a.settings.Load()
 	return &resource.Event{

@@ -46,6 +46,7 @@ func (a *Agent) Reload(opts Options) (needStart []string, err error) {
 		"backend-url": !slices.Equal(opts.BackendURLs, a.opts.BackendURLs), "user": opts.User != a.opts.User, "password": opts.Password != a.opts.Password,
 		"max-concurrent-checks": opts.MaxConcurrency != a.opts.MaxConcurrency, "disable-assets": opts.DisableAssets != a.opts.DisableAssets,
 		"cache-dir": opts.CacheDir != a.opts.CacheDir, "strip-networks": opts.StripNetworks != a.opts.StripNetworks,
+		"discover-processes":     opts.DiscoverProcesses != a.opts.DiscoverProcesses,
 		"api, sockets or statsd": opts.Local.APIAddress != a.opts.Local.APIAddress || opts.Local.SocketAddress != a.opts.Local.SocketAddress || opts.Local.StatsDAddress != a.opts.Local.StatsDAddress,
 	} {
 		if differs {

@@ -52,6 +52,7 @@ type State interface {
 	Events(namespace, entity, after string, limit int) (events []*resource.Event, next string, err error)
 	Select(ctx context.Context, query state.Query) (*state.Page, error)
 	EntityState(namespace, name string) (*resource.EntityState, bool)
+	EntityFacts(namespace, name string) (*resource.EntityState, bool) // without the processes
 	History(namespace, entity, check string, before uint64, limit int) (changes []state.StateChange, next uint64, err error)
 	Tail(buffer int) *state.Tail
 	Cursor() state.Cursor

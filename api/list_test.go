@@ -258,7 +258,7 @@ type hosts struct {
 	system []byte
 }
 
-func (h *hosts) EntityState(namespace, name string) (*resource.EntityState, bool) {
+func (h *hosts) EntityFacts(namespace, name string) (*resource.EntityState, bool) {
 	st := new(resource.EntityState)
 	if err := st.UnmarshalProto(h.system); err != nil {
 		return nil, false

@@ -14,7 +14,7 @@ type Kind uint8
 // The kinds of records. Their numbers are stored; they never change.
 const (
 	KindEvent        Kind = 1 // a check result, a keepalive or metrics; Body is an Event without its entity
-	KindEntity       Kind = 2 // the facts of an agent's host; Body is an EntityState
+	KindEntity       Kind = 2 // the facts of an agent's host; Body is an EntityState (state.AppendFacts)
 	KindDeleteEvent  Kind = 3 // deletes the state of one (entity, check)
 	KindDeleteEntity Kind = 4 // deletes an entity and all its checks
 	KindDeliveries   Kind = 5 // changes of a partition's deliveries, of package handler; no entity

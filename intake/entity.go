@@ -98,6 +98,7 @@ func (i *Intake) ensureProxy(ctx context.Context, agent string, e *resource.Enti
 		return reject("invalid", "proxy entity %q: %w", resource.Short(name), err)
 	}
 	st := resource.EntityStateOf(e)
+	st.System.Processes = i.boundProcesses(namespace, name, st.System.Processes)
 	if limited {
 		if err := i.quotas.mayMake(i.opts.Config.Snapshot(), namespace, agent); err != nil {
 			return err

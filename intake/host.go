@@ -2,8 +2,12 @@ package intake
 
 import (
 	"encoding/json"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/state"
 )
 
 // Bounds of what an event or keepalive may say about an entity and its host. Definitions and facts are in memory, one
@@ -53,6 +57,35 @@ func definitionSize(e *resource.EntityConfig) int64 {
 		}
 	}
 	return int64(n)
+}
+
+// A host's processes are logged again after this time, and up to processesSpread more, by the entity's name: otherwise
+// all hosts of a fleet that was started at once would write at once.
+const (
+	processesPeriod = 4 * time.Minute
+	processesSpread = 2 * time.Minute
+)
+
+// processesDue reports whether the processes of a host are to be logged although its other facts are as they were.
+// logged is what state.SplitFacts returns for the processes logged last.
+func processesDue(entity string, now []resource.Process, logged []byte, at time.Time) bool {
+	if len(logged) == 0 {
+		return len(now) > 0
+	}
+	period := processesPeriod + time.Duration(xxhash.Sum64String(entity)%uint64(processesSpread))
+	age := at.Sub(time.Unix(state.ProcessesReported(logged), 0))
+	return age >= period || age < -period // the clock was set back
+}
+
+// boundProcesses returns as many of a host's processes as are stored, and logs it if some are not. Lapwing's agents send
+// no more.
+func (i *Intake) boundProcesses(namespace, entity string, all []resource.Process) []resource.Process {
+	kept := resource.BoundProcesses(all)
+	if len(kept) < len(all) {
+		i.rare.Warn("some processes of a host are not stored: it reports too many", namespace+"/"+entity, "namespace", namespace,
+			"entity", entity, "reported", len(all), "stored", len(kept), "limit", resource.MaxProcesses, "bytes", resource.MaxProcessBytes)
+	}
+	return kept
 }
 
 // tooLarge reports whether facts are too large to be stored, and logs that.

@@ -202,14 +202,25 @@ func Managed(cfg *resource.EntityConfig) bool {
 
 // hostChanged logs an agent's system facts if they differ from those logged last. It leaves out the time at which the
 // agent was last seen, which its keepalives have, and facts for which there is no room: the keepalive counts all the
-// same.
+// same. Processes differ in each keepalive, so if only they do, they are logged once in a while.
 func (i *Intake) hostChanged(ctx context.Context, e *resource.Entity, prompt bool) error {
 	namespace, name := e.Metadata.Namespace, e.Metadata.Name
 	st := resource.EntityStateOf(e)
 	st.LastSeen = 0
 	st.Metadata = resource.ObjectMeta{Namespace: namespace, Name: name}
+	processes := st.System.Processes
+	st.System.Processes = nil
 	facts, old := st.AppendProto(nil), i.opts.State.EntityStateBytes(namespace, name)
-	if bytes.Equal(facts, old) || i.tooLarge(namespace, name, facts) {
+	oldFacts, oldProcesses := state.SplitFacts(old)
+	now := time.Now()
+	if bytes.Equal(facts, oldFacts) && !processesDue(name, processes, oldProcesses, now) {
+		return nil
+	}
+	if len(processes) > 0 {
+		st.System.Processes, st.LastSeen = i.boundProcesses(namespace, name, processes), now.Unix()
+	}
+	facts = state.AppendFacts(nil, st)
+	if i.tooLarge(namespace, name, facts) {
 		return nil
 	}
 	if prompt {

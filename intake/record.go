@@ -62,7 +62,7 @@ func recordOf(ev *resource.Event, namespace, entity string, now time.Time) event
 // recordOfState returns the record of the facts of an entity's host.
 func recordOfState(st *resource.EntityState, now time.Time) eventlog.Record {
 	rec := newRecord(eventlog.KindEntity, st.Metadata.Namespace, st.Metadata.Name, "", now)
-	rec.Body = st.AppendProto(nil)
+	rec.Body = state.AppendFacts(nil, st)
 	return rec
 }
 

@@ -142,11 +142,6 @@ type NetworkInterface struct {
 	Addresses []string `json:"addresses" pb:"3"`
 }
 
-// Process is a process on a host.
-type Process struct {
-	Name string `json:"name" pb:"1"`
-}
-
 // Deregistration names the handler for the event about an entity's removal.
 type Deregistration struct {
 	Handler string `json:"handler,omitempty" pb:"1"`

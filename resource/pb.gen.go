@@ -2232,45 +2232,6 @@ func (m *NetworkInterface) mergeProto(b []byte) error {
 }
 
 // AppendProto appends the protobuf encoding of m to b.
-func (m *Process) AppendProto(b []byte) []byte {
-	if m.Name != "" {
-		b = protowire.AppendString(append(b, 0x0a), m.Name)
-	}
-	return b
-}
-
-// UnmarshalProto sets m from its protobuf encoding b and keeps nothing of b. Unknown fields are left out.
-func (m *Process) UnmarshalProto(b []byte) error {
-	*m = Process{}
-	return m.mergeProto(b)
-}
-
-func (m *Process) mergeProto(b []byte) error {
-	var err error
-	var v []byte
-	for len(b) > 0 {
-		tag, n := protowire.ConsumeVarint(b)
-		if n < 0 {
-			return fieldError("Process", 0, n, nil)
-		}
-		b = b[n:]
-		switch tag {
-		case 0xa: // field 1
-			if v, n = protowire.ConsumeBytes(b); n >= 0 {
-				m.Name = string(v)
-			}
-		default:
-			n = skipField(tag, b)
-		}
-		if n < 0 || err != nil {
-			return fieldError("Process", tag, n, err)
-		}
-		b = b[n:]
-	}
-	return nil
-}
-
-// AppendProto appends the protobuf encoding of m to b.
 func (m *Deregistration) AppendProto(b []byte) []byte {
 	if m.Handler != "" {
 		b = protowire.AppendString(append(b, 0x0a), m.Handler)
@@ -2918,6 +2879,102 @@ func (m *Secret) mergeProto(b []byte) error {
 		}
 		if n < 0 || err != nil {
 			return fieldError("Secret", tag, n, err)
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// AppendProto appends the protobuf encoding of m to b.
+func (m *Process) AppendProto(b []byte) []byte {
+	if m.Name != "" {
+		b = protowire.AppendString(append(b, 0x0a), m.Name)
+	}
+	if m.PID != 0 {
+		b = protowire.AppendVarint(append(b, 0xa0, 0x06), uint64(m.PID))
+	}
+	if m.PPID != 0 {
+		b = protowire.AppendVarint(append(b, 0xa8, 0x06), uint64(m.PPID))
+	}
+	if m.Status != "" {
+		b = protowire.AppendString(append(b, 0xb2, 0x06), m.Status)
+	}
+	if m.Background {
+		b = append(b, 0xb8, 0x06, 1)
+	}
+	if m.Running {
+		b = append(b, 0xc0, 0x06, 1)
+	}
+	if m.Created != 0 {
+		b = protowire.AppendVarint(append(b, 0xc8, 0x06), uint64(m.Created))
+	}
+	if v := math.Float64bits(m.MemoryPercent); v != 0 {
+		b = protowire.AppendFixed64(append(b, 0xd1, 0x06), v)
+	}
+	if v := math.Float64bits(m.CPUPercent); v != 0 {
+		b = protowire.AppendFixed64(append(b, 0xd9, 0x06), v)
+	}
+	return b
+}
+
+// UnmarshalProto sets m from its protobuf encoding b and keeps nothing of b. Unknown fields are left out.
+func (m *Process) UnmarshalProto(b []byte) error {
+	*m = Process{}
+	return m.mergeProto(b)
+}
+
+func (m *Process) mergeProto(b []byte) error {
+	var err error
+	var x uint64
+	var v []byte
+	for len(b) > 0 {
+		tag, n := protowire.ConsumeVarint(b)
+		if n < 0 {
+			return fieldError("Process", 0, n, nil)
+		}
+		b = b[n:]
+		switch tag {
+		case 0xa: // field 1
+			if v, n = protowire.ConsumeBytes(b); n >= 0 {
+				m.Name = string(v)
+			}
+		case 0x320: // field 100
+			if x, n = protowire.ConsumeVarint(b); n >= 0 {
+				m.PID = int32(x)
+			}
+		case 0x328: // field 101
+			if x, n = protowire.ConsumeVarint(b); n >= 0 {
+				m.PPID = int32(x)
+			}
+		case 0x332: // field 102
+			if v, n = protowire.ConsumeBytes(b); n >= 0 {
+				m.Status = string(v)
+			}
+		case 0x338: // field 103
+			if x, n = protowire.ConsumeVarint(b); n >= 0 {
+				m.Background = x != 0
+			}
+		case 0x340: // field 104
+			if x, n = protowire.ConsumeVarint(b); n >= 0 {
+				m.Running = x != 0
+			}
+		case 0x348: // field 105
+			if x, n = protowire.ConsumeVarint(b); n >= 0 {
+				m.Created = int64(x)
+			}
+		case 0x351: // field 106
+			if x, n = protowire.ConsumeFixed64(b); n >= 0 {
+				m.MemoryPercent = math.Float64frombits(x)
+			}
+		case 0x359: // field 107
+			if x, n = protowire.ConsumeFixed64(b); n >= 0 {
+				m.CPUPercent = math.Float64frombits(x)
+			}
+		default:
+			n = skipField(tag, b)
+		}
+		if n < 0 || err != nil {
+			return fieldError("Process", tag, n, err)
 		}
 		b = b[n:]
 	}

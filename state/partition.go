@@ -78,7 +78,7 @@ type partition struct {
 // entity is one entity with state in this partition.
 type entity struct {
 	namespace, name string
-	body            []byte // its EntityState, encoded; nil if it has none
+	body            []byte // its EntityState as AppendFacts encodes it; nil if it has none
 	pos             uint64 // position of body's record
 	first           uint32 // first of its pairs, plus one
 	dirty           bool

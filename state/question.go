@@ -342,11 +342,12 @@ func (p *partition) forgetConfig(i uint32) {
 	}
 }
 
-// whole returns an entity with the facts of its host. The caller holds mu.
+// whole returns an entity with the facts of its host, except its processes. The caller holds mu.
 func (q *question) whole(i uint32) *resource.Entity {
 	e := &q.p.entities[i]
 	st := new(resource.EntityState)
-	if e.body == nil || st.UnmarshalProto(e.body) != nil {
+	facts, _ := SplitFacts(e.body)
+	if e.body == nil || st.UnmarshalProto(facts) != nil {
 		return resource.JoinEntity(q.entity(i), nil)
 	}
 	st.LastSeen = max(st.LastSeen, q.p.lastSeen(i))

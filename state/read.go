@@ -118,7 +118,7 @@ func (s *State) entity(p *partition, namespace, name string, carried *resource.E
 		carried.Metadata.Namespace, carried.Metadata.Name = namespace, name
 		return carried
 	}
-	st, _ := p.entityState(namespace, name)
+	st, _ := p.entityState(namespace, name, false)
 	if !ok {
 		cfg = unregistered(namespace, name)
 	}
@@ -138,10 +138,15 @@ func (s *State) entityConfig(namespace, name string) *resource.EntityConfig {
 
 // EntityState returns the facts that an entity's agent reported last; false if there are none.
 func (s *State) EntityState(namespace, name string) (*resource.EntityState, bool) {
-	return s.parts[s.opts.Log.Partition(namespace, name)].entityState(namespace, name)
+	return s.parts[s.opts.Log.Partition(namespace, name)].entityState(namespace, name, true)
 }
 
-func (p *partition) entityState(namespace, name string) (*resource.EntityState, bool) {
+// EntityFacts is EntityState without the processes of the host. Lists and events have no more.
+func (s *State) EntityFacts(namespace, name string) (*resource.EntityState, bool) {
+	return s.parts[s.opts.Log.Partition(namespace, name)].entityState(namespace, name, false)
+}
+
+func (p *partition) entityState(namespace, name string, processes bool) (*resource.EntityState, bool) {
 	p.mu.Lock()
 	i, ok := p.findEntity(namespace, name, false)
 	var body []byte
@@ -153,6 +158,9 @@ func (p *partition) entityState(namespace, name string) (*resource.EntityState, 
 	p.mu.Unlock()
 	if body == nil {
 		return nil, false
+	}
+	if !processes {
+		body, _ = SplitFacts(body)
 	}
 	st := new(resource.EntityState)
 	if err := st.UnmarshalProto(body); err != nil {

@@ -28,6 +28,8 @@ var entityKind = newKind(client.Entities, display[entity]{
 		{label: "Platform", text: func(e *entity) string { return e.System.Platform }},
 		{label: "Platform Family", text: func(e *entity) string { return e.System.PlatformFamily }},
 		{label: "Platform Version", text: func(e *entity) string { return e.System.PlatformVersion }},
+		{label: "Processes", text: func(e *entity) string { return number(len(e.System.Processes)) },
+			unset: func(e *entity) bool { return len(e.System.Processes) == 0 }},
 		{label: "Auto-Deregistration", text: func(e *entity) string { return yesNo(e.Deregister) }},
 		{label: "TTL", text: func(e *entity) string { return number(e.TTL) }, unset: func(e *entity) bool { return e.TTL == 0 }},
 		{label: "Deregistration Handler", text: func(e *entity) string { return e.Deregistration.Handler }},

@@ -231,6 +231,7 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 	p.StringToStringVar(&o.KeepaliveAnnotations, "keepalive-check-annotations", nil, "annotations of keepalive events")
 	p.BoolVar(&o.DetectCloud, "detect-cloud-provider", false,
 		"report the cloud provider this host is in (EC2, GCP or Azure)")
+	p.BoolVar(&o.DiscoverProcesses, "discover-processes", false, "report the processes of this host with keepalives (Linux)")
 	p.Var(duration.New(0, &o.MaxSession), "max-session-length", "connect anew after half to the whole of this time; 0 for never")
 	p.BoolVar(&o.InOrder, "backend-in-order", false, "prefer the backends named first, instead of spreading over all")
 	p.StringVar(&f.id, "id", "", "old name of --name")
@@ -257,7 +258,7 @@ func (f *agentFlags) register(p *pflag.FlagSet) {
 func groupAgentFlags(p *pflag.FlagSet) {
 	for _, g := range []struct{ heading, begins string }{
 		{"Entity", "name namespace subscriptions labels annotations redact deregister deregistration-handler agent-managed-entity " +
-			"detect-cloud-provider strip-networks id"},
+			"detect-cloud-provider discover-processes strip-networks id"},
 		{"Connection to the backend", "backend- user password retry- max-session-length batch-delay"},
 		{"TLS", "cert-file key-file trusted-ca-file insecure-"},
 		{"Keepalives", "keepalive-"},

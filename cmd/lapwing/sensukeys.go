@@ -3,7 +3,6 @@ package main
 // sensuAgentKeys are the keys of a sensu-agent 6.12 that our agent does not have. They are accepted with a warning, so
 // that a host's old configuration file works as it is.
 var sensuAgentKeys = map[string]string{
-	"discover-processes":     "the agent does not report processes; a check with the command builtin:processes counts those of a name",
 	"require-fips":           "run a binary that was built with make dist FIPS=1, or set GODEBUG=fips140=on",
 	"require-openssl":        "run a binary that was built with make dist FIPS=1, or set GODEBUG=fips140=on",
 	"exec":                   "define a check and use lapwing check execute",

@@ -4653,6 +4653,23 @@ export interface components {
         /** @description Process is a process on a host. */
         Process: {
             name?: string;
+            /** Format: int32 */
+            pid?: number;
+            /** Format: int32 */
+            ppid?: number;
+            /** @description as ps shows it, such as Ss */
+            status?: string;
+            background?: boolean;
+            running?: boolean;
+            /**
+             * Format: int64
+             * @description Unix seconds
+             */
+            created?: number;
+            /** @description 1 is all of the host's memory */
+            memory_percent?: number;
+            /** @description 1 is one processor, on average since the process was created */
+            cpu_percent?: number;
         };
         /** @description ProxyRequests selects the entities that a check runs for, and says how the requests are spread over the interval. */
         ProxyRequests: {
