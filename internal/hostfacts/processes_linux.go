@@ -31,10 +31,10 @@ const DiscoversProcesses = true
 // Processes returns the host's processes by their ids, within the bounds of an entity, and how many there are. If not
 // all are returned, the largest in memory are; the kernel's own threads come last.
 func Processes(ctx context.Context) (some []resource.Process, total int, err error) {
-	return processesIn(ctx, cmp.Or(os.Getenv("HOST_PROC"), "/proc"))
+	return processesIn(ctx, cmp.Or(os.Getenv("HOST_PROC"), "/proc"), maxRead)
 }
 
-func processesIn(ctx context.Context, root string) (some []resource.Process, total int, err error) {
+func processesIn(ctx context.Context, root string, most int) (some []resource.Process, total int, err error) {
 	host, err := readHost(root)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read processes: %w", err)
@@ -51,7 +51,7 @@ func processesIn(ctx context.Context, root string) (some []resource.Process, tot
 		if name[0] < '1' || name[0] > '9' {
 			continue
 		}
-		if total++; total > maxRead {
+		if total++; total > most {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
