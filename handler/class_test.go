@@ -226,7 +226,7 @@ func TestShed(t *testing.T) {
 			}
 		}
 	}
-	put(delivery.Change, 1) // in memory
+	put(delivery.Change, 1)       // in memory
 	put(delivery.MetricsOnly, 61) // one of them in memory
 	check(delivery.MetricsOnly, 10)
 	put(delivery.Unchanged, 30)
