@@ -42,7 +42,7 @@ type deadLetterCount struct {
 
 func (a *API) serveDeadLetters() {
 	const collection = ours + "namespaces/{namespace}/deadletters"
-	who := access{resource: "deadletters"}
+	who := access{resource: "deadletters", long: true} // a long outage leaves many
 	id := func(r *request) string { return r.PathValue("id") }
 	a.route(collection, who, methods{http.MethodGet: a.listDeadLetters, http.MethodDelete: a.deleteDeadLetters})
 	a.route(collection+"/redrive", who, methods{http.MethodPost: a.redriveDeadLetters})
@@ -151,13 +151,17 @@ func (a *API) withDeadLetters(w *response, r *request, action string, req chosen
 	}
 	var out deadLetterCount
 	if a.opts.DeadLetters != nil {
+		w.patient()
+		ctx, cancel := patiently(r.Context())
+		defer cancel()
 		var err error
-		if out.Count, err = do(a.opts.DeadLetters, r.Context(), inNamespace(r), req.IDs, req.Handler); err != nil {
+		out.Count, err = do(a.opts.DeadLetters, ctx, inNamespace(r), req.IDs, req.Handler)
+		if out.Count > 0 { // even if others failed
+			a.audited(ctx, r.act, action, "deadletters", inNamespace(r), req.Handler)
+		}
+		if err != nil {
 			return err
 		}
-	}
-	if out.Count > 0 {
-		a.audited(r.Context(), r.act, action, "deadletters", inNamespace(r), req.Handler)
 	}
 	return w.object(&out)
 }

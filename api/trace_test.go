@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -30,6 +31,7 @@ func (p *pastEvents) Of(_ context.Context, namespace, entity, check string, limi
 type letters struct {
 	list    []delivery.DeadLetter
 	redrove []string
+	until   time.Time // deadline of the last Redrive
 }
 
 func (l *letters) DeadLetters(namespace, handler, after string, limit int) (page []delivery.DeadLetter, next string, err error) {
@@ -56,6 +58,7 @@ func (l *letters) DeadLetter(namespace, id string) (*delivery.DeadLetter, bool, 
 
 func (l *letters) Redrive(ctx context.Context, namespace string, ids []string, handler string) (int, error) {
 	before := l.ids()
+	l.until, _ = ctx.Deadline()
 	n, err := l.DeleteDeadLetters(ctx, namespace, ids, handler)
 	for _, id := range before {
 		if !slices.Contains(l.ids(), id) {
@@ -259,6 +262,9 @@ func TestDeadLetters(t *testing.T) {
 	f(http.MethodPost, path+"/redrive", `{"ids":["id1","id7"]}`, http.StatusOK, `{"count":1}`)
 	f(http.MethodPost, path+"/redrive", `{"handler":"mail"}`, http.StatusOK, `{"count":1}`)
 	f(http.MethodPost, path+"/redrive", `{"all":true}`, http.StatusOK, `{"count":2}`)
+	if left := time.Until(l.until); left < cascadeTimeout/2 {
+		t.Errorf("sending many again has to end within %v, as a short request", left)
+	}
 	if fmt.Sprint(l.redrove) != "[id1 id0 id2 id3]" {
 		t.Errorf("redrove %v", l.redrove)
 	}

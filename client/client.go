@@ -245,7 +245,21 @@ func (c *Client) roundTripTo(ctx context.Context, base string, r request, author
 }
 
 func (c *Client) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, c.opts.Timeout, &timeoutError{c.bases.base(), c.opts.Timeout})
+	timeout := c.opts.Timeout
+	if ctx.Value(patientKey{}) != nil {
+		timeout = max(timeout, longWork)
+	}
+	return context.WithTimeoutCause(ctx, timeout, &timeoutError{c.bases.base(), timeout})
+}
+
+type patientKey struct{}
+
+// longWork is how long a backend works at most on requests about everything of some kind.
+const longWork = 5 * time.Minute
+
+// patiently returns a context whose requests may take that long.
+func patiently(ctx context.Context) context.Context {
+	return context.WithValue(ctx, patientKey{}, true)
 }
 
 // timeoutError is the cause when a request ends by its timeout.

@@ -1,11 +1,13 @@
 package client
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"testing"
+	"time"
 )
 
 func TestDo(t *testing.T) {
@@ -28,6 +30,31 @@ func TestDo(t *testing.T) {
 	err := c.Do(t.Context(), http.MethodDelete, path, nil, nil)
 	if want := "DELETE " + path + ": not found"; !errors.Is(err, ErrNotFound) || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+// roundTrip is a transport.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestManyDeadLetters: all dead letters of a handler may take longer than a usual request.
+func TestManyDeadLetters(t *testing.T) {
+	var until time.Time
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"count":69000}`) })
+	transport := c.http.Transport
+	c.http.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+		until, _ = r.Context().Deadline()
+		return transport.RoundTrip(r)
+	})
+	for name, f := range map[string]func(context.Context, string, DeadLetterChoice) (int, error){
+		"redrive": c.RedriveDeadLetters, "delete": c.DeleteDeadLetters,
+	} {
+		n, err := f(t.Context(), "default", DeadLetterChoice{Handler: "mail"})
+		must(t, err)
+		if left := time.Until(until); n != 69_000 || left < longWork/2 {
+			t.Errorf("%s: %d, and an answer had to come within %v", name, n, left)
+		}
 	}
 }
 

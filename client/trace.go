@@ -83,7 +83,7 @@ func (c *Client) DeadLetter(ctx context.Context, namespace, id string) (*DeadLet
 // RedriveDeadLetters delivers dead letters once more, and returns how many there were.
 func (c *Client) RedriveDeadLetters(ctx context.Context, namespace string, which DeadLetterChoice) (int, error) {
 	var out DeadLetterCount
-	if err := c.Do(ctx, http.MethodPost, deadLetters(namespace)+"/redrive", which, &out); err != nil {
+	if err := c.Do(patiently(ctx), http.MethodPost, deadLetters(namespace)+"/redrive", which, &out); err != nil {
 		return 0, fmt.Errorf("redrive dead letters: %w", err)
 	}
 	return out.Count, nil
@@ -112,7 +112,7 @@ func (c *Client) DeleteDeadLetters(ctx context.Context, namespace string, which 
 		q.Set("all", "true")
 	}
 	var out DeadLetterCount
-	if err := c.Do(ctx, http.MethodDelete, deadLetters(namespace)+"?"+q.Encode(), nil, &out); err != nil {
+	if err := c.Do(patiently(ctx), http.MethodDelete, deadLetters(namespace)+"?"+q.Encode(), nil, &out); err != nil {
 		return 0, fmt.Errorf("delete dead letters: %w", err)
 	}
 	return out.Count, nil

@@ -302,6 +302,9 @@ func (f *finder) find(obj any) (missing []Missing) {
 	if f.known[namespace] == nil {
 		f.known[namespace] = subscriptionsOf(where)
 	}
+	if len(f.known[namespace]) == 0 {
+		return missing // definitions often come before the first agent
+	}
 	var all []string
 	for one := range f.known[namespace] {
 		if !strings.HasPrefix(one, resource.EntitySubscription("")) {

@@ -32,7 +32,6 @@ var silencedKind = newKind(client.Silences, display[silenced]{
 		{column{title: "Begin", wide: true}, func(s *silenced) string { return rfc3339(s.Begin) }},
 		{column{title: "Expiration", wide: true}, expiration},
 		{column{title: "ExpireOnResolve", wide: true}, func(s *silenced) string { return yesNo(s.ExpireOnResolve) }},
-		{column{title: "Namespace"}, func(s *silenced) string { return s.Metadata.Namespace }},
 	},
 	title: func(s *silenced) string { return s.Metadata.Name },
 	fields: []fieldOf[silenced]{
