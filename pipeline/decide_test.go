@@ -50,7 +50,7 @@ func TestTracesOfWhatIsNotDelivered(t *testing.T) {
 	f(event(2, "a", "b"), eventlog.FlagHandlers, "no_handler: no handler is defined of those that the event names: a, b")
 	silenced := event(2, "quiet")
 	silenced.Check.Silenced = []string{"entity:e:*"}
-	f(silenced, eventlog.FlagHandlers|eventlog.FlagSilenced, "silenced: it is silenced, and no handler in its namespace takes what is")
+	f(silenced, eventlog.FlagHandlers|eventlog.FlagSilenced, "silenced: it is silenced, and no handler in its namespace takes silenced events")
 	b.handler("all", nil)
 	f(silenced, eventlog.FlagHandlers|eventlog.FlagSilenced, "quiet silenced: it is silenced by entity:e:*")
 	b.handler("metrics", func(h *resource.Handler) { h.Filters = []string{"has_metrics"} })

@@ -59,7 +59,7 @@ func (r *Router) passes(sn *config.Snapshot, a *state.Applied) bool {
 		r.metrics.denied.Inc()
 		facts.Silenced = false
 		if passes, _ := g.passes(a.Namespace, facts); passes && a.Silenced {
-			r.end(a, trace.Silenced, "it is silenced, and no handler in its namespace takes what is")
+			r.end(a, trace.Silenced, "it is silenced, and no handler in its namespace takes silenced events")
 		} else {
 			r.end(a, trace.Filtered, "the built-in filters of all handlers in its namespace deny it")
 		}

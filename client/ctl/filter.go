@@ -26,7 +26,7 @@ var filterKind = newKind(client.Filters, display[filter]{
 	},
 	create: []flagField{
 		{flag: "action", short: "a", field: "action", required: true,
-			usage: "action for events for which all expressions are true: allow or deny"},
+			usage: "allow: only events for which all expressions are true pass; deny: only those for which none is"},
 		{flag: "expressions", short: "s", field: "expressions", kind: expressionField, required: true,
 			usage: "JavaScript expressions over event, comma separated"},
 	},
