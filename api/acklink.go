@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"net/http"
 	"strings"
+	"unicode"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -56,7 +57,7 @@ func (a *API) readLink(r *request) (link *oncall.Link, ev *resource.Event, statu
 	link, err = a.opts.Links.Read(r.PathValue("token"), a.opts.Now())
 	if errors.Is(err, oncall.ErrLink) {
 		return nil, nil, http.StatusNotFound, &linkPage{Title: "This link is not valid",
-			Text: "It is damaged, or its time is over. Acknowledge in the web page or with: lapwing event ack ENTITY CHECK"}, nil
+			Text: "It is damaged, or its time is over. Acknowledge with: lapwing event ack ENTITY CHECK"}, nil
 	}
 	if err != nil {
 		return nil, nil, 0, nil, err
@@ -76,11 +77,41 @@ func (a *API) readLink(r *request) (link *oncall.Link, ev *resource.Event, statu
 		return nil, nil, 0, nil, err
 	case !ev.IsIncident():
 		return nil, nil, http.StatusConflict, &linkPage{Title: name + " passes", Text: "There is nothing to acknowledge."}, nil
-	case ev.Check.LastOK != link.LastOK:
+	}
+	over, err := a.passedSince(link)
+	if err != nil {
+		return nil, nil, 0, nil, err
+	}
+	if over || ev.Check.LastOK != link.LastOK {
 		return nil, nil, http.StatusConflict, &linkPage{Title: "This incident of " + name + " is over",
-			Text: "The check fails again since: acknowledge with the link of the later notification."}, nil
+			Text: "The check fails again: acknowledge with the link of the later notification."}, nil
 	}
 	return link, ev, 0, nil, nil
+}
+
+// passedSince reports whether a link's check has passed, or its event was deleted, since the link was made. The check's
+// last_ok does not tell: it is 0 as long as the check has never passed, and for results that do not say when they ran.
+func (a *API) passedSince(link *oncall.Link) (bool, error) {
+	const page, pages = 100, 10
+	var before uint64
+	for range pages {
+		changes, next, err := a.opts.State.History(link.Namespace, link.Entity, link.Check, before, page)
+		if err != nil {
+			return false, err
+		}
+		for _, c := range changes {
+			switch {
+			case c.Time.UnixMilli() < link.Made:
+				return false, nil
+			case c.Deleted || c.Status == 0:
+				return true, nil
+			}
+		}
+		if before = next; next == 0 {
+			break
+		}
+	}
+	return false, nil
 }
 
 func (a *API) showLink(w *response, r *request) error {
@@ -93,7 +124,7 @@ func (a *API) showLink(w *response, r *request) error {
 	}
 	page = &linkPage{Output: ev.Check.Output, Ask: true}
 	page.Title = fmt.Sprintf("%s/%s is %s", link.Entity, link.Check, stateWord(ev.Check.Status))
-	page.Text = "Namespace " + link.Namespace + ". The acknowledgement ends the escalation, and ends itself when the check passes."
+	page.Text = "Namespace " + link.Namespace + ". The acknowledgement holds the escalation, and ends when the check passes."
 	if by := a.acknowledgedBy(link); by != "" {
 		page.Text = "Already acknowledged by " + by + "."
 		page.Ask = false
@@ -127,7 +158,10 @@ func (a *API) followLink(w *response, r *request) error {
 		return w.linkPage(http.StatusOK, &linkPage{Title: "Already acknowledged", Text: "By " + by + "."})
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxLinkForm)
-	comment := strings.TrimSpace(r.PostFormValue("comment"))
+	if err := r.ParseForm(); err != nil {
+		return invalid("the form cannot be read: %v", err)
+	}
+	comment := strings.TrimSpace(strings.Map(noControl, r.PostFormValue("comment")))
 	if comment == "" {
 		comment = "by link"
 	}
@@ -135,9 +169,9 @@ func (a *API) followLink(w *response, r *request) error {
 	r.user = &auth.Identity{User: a.linkUser(link)}
 	ctx, cancel := context.WithTimeout(config.WithAuthor(r.Context(), r.author()), a.opts.WriteTimeout)
 	defer cancel()
-	fails := func() error {
-		_, _, _, page, err := a.readLink(r)
-		if err == nil && page != nil {
+	var refused *linkPage
+	fails := func() (err error) {
+		if _, _, status, refused, err = a.readLink(r); err == nil && refused != nil {
 			err = errNotFound
 		}
 		return err
@@ -148,14 +182,22 @@ func (a *API) followLink(w *response, r *request) error {
 		err = a.silences.keepAck(ctx, one, fails, func(*resource.Silenced) error { return nil })
 	}
 	switch {
-	case err == errNotFound:
-		return w.linkPage(http.StatusConflict, &linkPage{Title: "The incident is over", Text: "There is nothing to acknowledge any more."})
+	case refused != nil:
+		return w.linkPage(status, refused)
 	case err != nil:
 		return err
 	}
 	return w.linkPage(http.StatusOK, &linkPage{Title: "Acknowledged",
-		Text: fmt.Sprintf("%s/%s is yours, %s. The acknowledgement ends when the check passes. To end it earlier: lapwing event unack %s %s",
-			link.Entity, link.Check, r.user.User, link.Entity, link.Check)})
+		Text: fmt.Sprintf("%s/%s is yours, %s. The acknowledgement ends when the check passes. To end it earlier: "+
+			"lapwing event unack %s %s --namespace %s", link.Entity, link.Check, r.user.User, link.Entity, link.Check, link.Namespace)})
+}
+
+// noControl leaves control characters out of a text: terminals and YAML do not take them.
+func noControl(c rune) rune {
+	if unicode.IsControl(c) || c == unicode.ReplacementChar {
+		return -1
+	}
+	return c
 }
 
 // maxLinkForm bounds the form of a link's page, in bytes.

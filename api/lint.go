@@ -5,30 +5,43 @@ import (
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/references"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// serveLint adds what is doubtful about the stored definitions. Users see findings about the kinds that they may list.
+// serveLint adds what is doubtful about the stored definitions. Users see findings about the kinds that they may list, if
+// they tell about names of no other kinds.
 func (a *API) serveLint() {
 	a.route(ours+"namespaces/{namespace}/lint", access{open: true}, methods{http.MethodGet: a.lint})
 }
 
 func (a *API) lint(w *response, r *request) error {
 	found := []resource.LintFinding{}
-	may := map[[2]string]bool{}
-	for _, f := range references.Lint(a.opts.Config.Snapshot(), inNamespace(r)) {
-		key := [2]string{f.Resource, f.Namespace}
-		allowed, known := may[key]
-		if !known {
-			allowed = a.mayList(r.user, f.Resource, f.Namespace)
-			may[key] = allowed
+	known := map[[2]string]bool{}
+	may := func(resource, namespace string) bool {
+		key := [2]string{resource, namespaceOf(resource, namespace)}
+		allowed, asked := known[key]
+		if !asked {
+			allowed = a.mayList(r.user, key[0], key[1])
+			known[key] = allowed
 		}
-		if allowed {
+		return allowed
+	}
+	for _, f := range references.Lint(a.opts.Config.Snapshot(), inNamespace(r)) {
+		if may(f.Resource, f.Namespace) && (f.Names == "" || may(f.Names, f.Namespace)) {
 			found = append(found, f)
 		}
 	}
 	return w.object(found)
+}
+
+// namespaceOf returns the namespace of what a definition names: of users and cluster roles there is none.
+func namespaceOf(resource, namespace string) string {
+	if resource == config.ClusterRoles.String() || resource == config.Users.String() {
+		return ""
+	}
+	return namespace
 }
 
 func (a *API) mayList(user *auth.Identity, resource, namespace string) bool {
@@ -43,14 +56,10 @@ func (a *API) missingReferences(t *act, obj any) string {
 	}
 	var texts []string
 	for _, m := range references.Find(a.opts.Config.Snapshot(), obj) {
-		namespace := t.namespace
-		switch m.Resource {
-		case "clusterroles", "users":
-			namespace = ""
-		case "calendars":
+		if m.Resource == config.Calendars.String() {
 			continue // checks and silences say what a missing calendar means
 		}
-		if a.mayList(t.user, m.Resource, namespace) {
+		if a.mayList(t.user, m.Resource, namespaceOf(m.Resource, t.namespace)) {
 			texts = append(texts, m.String())
 		}
 	}

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -37,13 +39,12 @@ func ActOnLogLevels(l LogLevels, do LogLevelAction) (resource.LogLevels, error) 
 	case do.Reset:
 		l.Reset()
 	case do.Set != nil:
-		lasts := usualLogLevel
-		if do.Set.Seconds != 0 {
-			lasts = time.Duration(do.Set.Seconds) * time.Second
+		const longest = int64(longestLogLevel / time.Second)
+		seconds := cmp.Or(int64(do.Set.Seconds), int64(usualLogLevel/time.Second))
+		if seconds < 1 || seconds > longest {
+			return resource.LogLevels{}, &LogLevelError{fmt.Sprintf("seconds must be from 1 to %d", longest)}
 		}
-		if lasts < time.Second || lasts > longestLogLevel {
-			return resource.LogLevels{}, &LogLevelError{fmt.Sprintf("seconds must be from 1 to %d", int64(longestLogLevel/time.Second))}
-		}
+		lasts := time.Duration(seconds) * time.Second
 		if err := l.Set(do.Set.Component, do.Set.Level, lasts); err != nil {
 			return resource.LogLevels{}, &LogLevelError{err.Error()}
 		}
@@ -86,7 +87,7 @@ func (a *API) resetLogLevel(w *response, r *request) error {
 func (a *API) answerLogLevel(ctx context.Context, w *response, r *request, do LogLevelAction) error {
 	levels, err := a.opts.LogLevel(ctx, r.URL.Query().Get("member"), do)
 	if err != nil {
-		if wrong, ok := err.(*LogLevelError); ok {
+		if wrong := new(LogLevelError); errors.As(err, &wrong) {
 			return invalid("%s", wrong.Text)
 		}
 		return err

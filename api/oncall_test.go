@@ -119,4 +119,29 @@ func TestAcknowledgeByLink(t *testing.T) {
 	if got := string(s.do("GET", path(right), "").is(200).body); !strings.Contains(got, "Already acknowledged by alice.smith (contact alice)") {
 		t.Errorf("the page is %s", got)
 	}
+
+	// The same last_ok does not make a later incident the link's.
+	first := path(right)
+	s.token = s.login(admin)
+	for _, status := range []string{"0", "2"} {
+		s.do("POST", "/api/core/v2/namespaces/default/events",
+			`{"entity":{"metadata":{"name":"srv"},"entity_class":"proxy"},"check":{"metadata":{"name":"disk"},"status":`+status+`}}`).is(201)
+	}
+	if ev, err := s.fold.Event("default", "srv", "disk"); err != nil || ev.Check.LastOK != right.LastOK {
+		t.Fatalf("last_ok is %d, was %d: %v", ev.Check.LastOK, right.LastOK, err)
+	}
+	s.do("DELETE", "/api/core/v2/namespaces/default/silenced/"+url.PathEscape(silences()[0].Metadata.Name), "").is(204)
+	s.token = ""
+	if got := string(s.do("POST", first, "").is(409).body); !strings.Contains(got, "This incident of srv/disk is over") {
+		t.Errorf("in a later incident: %s", got)
+	}
+	again := path(right)
+	form := []string{"Content-Type", "application/x-www-form-urlencoded"}
+	s.do("POST", again, "comment="+strings.Repeat("x", 10_000), form...).is(400)
+	if got := string(s.do("POST", again, "comment=on%1B%5B31m+it", form...).is(200).body); !strings.Contains(got, "is yours") {
+		t.Errorf("the answer is %s", got)
+	}
+	if list := silences(); len(list) != 1 || list[0].Reason != "on[31m it" {
+		t.Errorf("it made %+v", list)
+	}
 }

@@ -53,6 +53,7 @@ type Calendar struct {
 
 	own, except   []source
 	include, less []*Calendar // of other calendars
+	perYear       int         // times that a search of a year goes through, about, with those of other calendars
 
 	page    atomic.Pointer[page]
 	filling sync.Mutex // one caller computes a page

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -96,8 +97,6 @@ func TestWindows(t *testing.T) {
 			[]resource.CalendarWindow{{RRule: "FREQ=WEEKLY;BYDAY=TH,FR", Begin: "08:00", End: "18:00"}},
 			[]resource.CalendarWindow{{Dates: []string{"12-25"}}, {Cron: "0 12 * * *", Duration: 3600}},
 			"2026-12-24T00:00:00Z", "2026-12-26T00:00:00Z", "2026-12-24T08:00 2026-12-24T12:00\n2026-12-24T13:00 2026-12-24T18:00"},
-		{"a rule that never holds", "", []resource.CalendarWindow{{RRule: "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30", Duration: 60}}, nil,
-			"2026-01-01T00:00:00Z", "2030-01-01T00:00:00Z", ""},
 	} {
 		c := made(t, &resource.Calendar{TimeZone: tc.zone, Windows: tc.windows, Except: tc.except})
 		if got := listed(t, c, tc.from, tc.to); got != tc.want {
@@ -171,11 +170,50 @@ func TestCompileRefuses(t *testing.T) {
 		"more than 400 days":                 {Dates: []string{"2026-12-25/2036-12-24"}},
 		"leave begin away":                   {RRule: "DTSTART:20261230T230000Z\nRRULE:FREQ=DAILY", Begin: "08:00", Duration: 60},
 		"begin with BEGIN:VCALENDAR":         {ICS: "hello: world"},
+
+		// The search for their times could last.
+		"FREQ=MONTHLY or FREQ=YEARLY":       {RRule: "FREQ=HOURLY;BYMONTH=2;BYMONTHDAY=30", Duration: 60},
+		"names no time":                     {RRule: "FREQ=MONTHLY;BYMONTH=2;BYMONTHDAY=30", Duration: 60},
+		"BYSETPOS needs":                    {RRule: "FREQ=DAILY;BYSETPOS=2", Duration: 60},
+		"either INTERVAL, or BYDAY":         {RRule: "FREQ=DAILY;INTERVAL=7;BYDAY=MO", Begin: "2026-01-06T00:00", Duration: 60},
+		"an INTERVAL that divides 24":       {RRule: "FREQ=HOURLY;INTERVAL=168;BYDAY=MO", Begin: "2026-01-06T00:00", Duration: 60},
+		"must be in the years 1900 to 2200": {RRule: "DTSTART:00010101T000000Z\nRRULE:FREQ=HOURLY", Duration: 60},
+		"INTERVAL must be 1000 at most":     {RRule: "FREQ=YEARLY;INTERVAL=5000", Begin: "2026-01-06T00:00", Duration: 60},
 	} {
 		err := Check(&resource.Calendar{Windows: []resource.CalendarWindow{w}})
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "windows 1: ") {
 			t.Errorf("%+v: %v, want %q", w, err, want)
 		}
+	}
+}
+
+// TestManyTimes: the times of a calendar, and of one with those that it includes, are bounded: a search goes through all.
+func TestManyTimes(t *testing.T) {
+	hourly := func(n int) *resource.Calendar {
+		def := &resource.Calendar{Windows: slices.Repeat([]resource.CalendarWindow{{RRule: "FREQ=HOURLY", Duration: 60}}, n)}
+		return def
+	}
+	if err := Check(hourly(12)); err != nil {
+		t.Error(err)
+	}
+	if err := Check(hourly(13)); err == nil || !strings.Contains(err.Error(), "windows 13: with it the calendar names more than") {
+		t.Errorf("13 hourly windows: %v", err)
+	}
+	sn := config.Empty()
+	one := &resource.Calendar{Metadata: resource.ObjectMeta{Namespace: "default", Name: "all"}}
+	for _, name := range []string{"a", "b", "c"} {
+		def := hourly(10)
+		def.Metadata = resource.ObjectMeta{Namespace: "default", Name: name}
+		one.Include = append(one.Include, name)
+		sn = config.With(sn, config.Calendars, def)
+	}
+	sn = config.With(sn, config.Calendars, one)
+	c := New(nil)
+	if found := c.Find(sn, "default", "a"); found.Problem != "" {
+		t.Error(found.Problem)
+	}
+	if found := c.Find(sn, "default", "all"); !strings.Contains(found.Problem, "with those that it includes") {
+		t.Errorf("the problem is %q", found.Problem)
 	}
 }
 

@@ -141,7 +141,7 @@ func (l *linking) link(id resource.Name) *Calendar {
 	l.all[id] = nil
 	made := new(Calendar)
 	if d := l.compiled[def]; d != nil {
-		made.own, made.except = d.own, d.except
+		made.own, made.except, made.perYear = d.own, d.except, d.perYear
 	} else {
 		made.Problem = fmt.Sprintf("the calendar %s cannot be read", id.Name)
 	}
@@ -150,6 +150,7 @@ func (l *linking) link(id resource.Name) *Calendar {
 		if found.Problem != "" && made.Problem == "" {
 			made.Circular, made.Problem = found.Circular, fmt.Sprintf("the calendar %s needs another: %s", id.Name, found.Problem)
 		}
+		made.perYear = min(made.perYear+found.perYear, maxPerYearInAll+1)
 		return found
 	}
 	for _, name := range def.Include {
@@ -159,6 +160,9 @@ func (l *linking) link(id resource.Name) *Calendar {
 		if name := def.Except[i].Calendar; name != "" {
 			made.less = append(made.less, other(name))
 		}
+	}
+	if made.perYear > maxPerYearInAll && made.Problem == "" {
+		made.Problem = fmt.Sprintf("the calendar %s names more than %d times a year, with those that it includes", id.Name, maxPerYearInAll)
 	}
 	l.all[id] = made
 	return made

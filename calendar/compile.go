@@ -15,7 +15,14 @@ import (
 // definition is a calendar without the calendars that it names.
 type definition struct {
 	own, except []source
+	perYear     int // times that a search of a year goes through, about
 }
+
+const (
+	// maxPerYear bounds the times of one calendar, and maxPerYearInAll those of one with all that it names: a search goes
+	// through all of them.
+	maxPerYear, maxPerYearInAll = 110_000, 220_000
+)
 
 // Check returns what is wrong with the windows of a calendar, or nil. Its errors are for the author of the calendar.
 func Check(def *resource.Calendar) error {
@@ -38,43 +45,48 @@ func compile(def *resource.Calendar) (*definition, error) {
 		to      *[]source
 	}{{"windows", def.Windows, &d.own}, {"except", def.Except, &d.except}} {
 		for i := range list.windows {
-			s, err := compileWindow(&list.windows[i], zone)
+			s, perYear, err := compileWindow(&list.windows[i], zone)
 			if err != nil {
 				return nil, fmt.Errorf("%s %d: %w", list.name, i+1, err)
 			}
 			*list.to = append(*list.to, s...)
+			if d.perYear += perYear; d.perYear > maxPerYear {
+				return nil, fmt.Errorf("%s %d: with it the calendar names more than %d times a year: write longer windows",
+					list.name, i+1, maxPerYear)
+			}
 		}
 	}
 	return d, nil
 }
 
-func compileWindow(w *resource.CalendarWindow, zone *time.Location) ([]source, error) {
+// compileWindow returns the sources of a window, and how many times a search of a year goes through, about.
+func compileWindow(w *resource.CalendarWindow, zone *time.Location) (sources []source, perYear int, err error) {
 	var one source
-	var err error
 	switch {
 	case w.ICS != "":
 		return parseICS(w.ICS, zone)
 	case w.Calendar != "":
-		return nil, nil
+		return nil, 0, nil
 	case w.Cron != "":
-		one, err = cronWindow(w, zone)
+		one, perYear, err = cronWindow(w, zone)
 	case w.RRule != "":
-		one, err = ruleWindow(w, zone)
+		one, perYear, err = ruleWindow(w, zone)
 	default:
 		one, err = dateWindow(w, zone)
+		perYear = 1
 	}
-	return []source{one}, err
+	return []source{one}, perYear, err
 }
 
-func cronWindow(w *resource.CalendarWindow, zone *time.Location) (source, error) {
+func cronWindow(w *resource.CalendarWindow, zone *time.Location) (one source, perYear int, err error) {
 	times, err := ParseCron(w.Cron, zone)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if n := perDay(times.cron); n > maxCronTimes {
-		return nil, fmt.Errorf("cron %q names %d times a day, more than %d: write one longer window", w.Cron, n, maxCronTimes)
+		return nil, 0, fmt.Errorf("cron %q names %d times a day, more than %d: write one longer window", w.Cron, n, maxCronTimes)
 	}
-	return recurring(times, lasting(w.Duration), ""), nil
+	return recurring(times, lasting(w.Duration), ""), times.perYear, nil
 }
 
 // recurring makes the source of times; until returns the end for a begin.
@@ -97,40 +109,40 @@ func lasting(seconds int64) func(time.Time) time.Time {
 const firstBegin = "2006-01-02T15:04"
 
 // ruleWindow compiles an RRULE with its begin and its end or duration.
-func ruleWindow(w *resource.CalendarWindow, zone *time.Location) (source, error) {
+func ruleWindow(w *resource.CalendarWindow, zone *time.Location) (one source, perYear int, err error) {
 	// A rule without a first day must not depend on one: it starts at the first day of a week, a month and a year.
 	start, day := time.Date(1990, 1, 1, 0, 0, 0, 0, zone), strings.Contains(w.RRule, "DTSTART")
 	if w.Begin != "" {
 		if day {
-			return nil, errors.New("the rule has a DTSTART: leave begin away")
+			return nil, 0, errors.New("the rule has a DTSTART: leave begin away")
 		}
 		if at, err := time.ParseInLocation(firstBegin, w.Begin, zone); err == nil {
 			start, day = at, true
 		} else {
 			clock, err := timeOfDay("begin", w.Begin)
 			if err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 			if clock == dayLength {
-				return nil, errors.New("begin must be before 24:00")
+				return nil, 0, errors.New("begin must be before 24:00")
 			}
 			start = on(start, clock)
 		}
 	}
 	times, err := ParseRule(w.RRule, start, zone)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if !day {
 		if err := needsNoDay(w.RRule); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
 	until := lasting(w.Duration)
 	if w.End != "" {
 		end, err := timeOfDay("end", w.End)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		until = func(begin time.Time) time.Time {
 			if at := on(begin, end); at.After(begin) {
@@ -139,7 +151,7 @@ func ruleWindow(w *resource.CalendarWindow, zone *time.Location) (source, error)
 			return on(begin.AddDate(0, 0, 1), end)
 		}
 	}
-	return recurring(times, until, ""), nil
+	return recurring(times, until, ""), times.perYear, nil
 }
 
 // needsNoDay refuses rules that count from their first day, or take parts from it.

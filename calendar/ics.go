@@ -40,10 +40,10 @@ func (c *component) get(name string) (property, bool) {
 
 // parseICS compiles the events of an iCalendar file (RFC 5545). Times without a zone, and days, are in the given zone. It
 // reads what recurs and what calendars of Google, Outlook and Apple write, and skips alarms, tasks and cancelled events.
-func parseICS(text string, zone *time.Location) ([]source, error) {
+func parseICS(text string, zone *time.Location) (sources []source, perYear int, err error) {
 	events, zones, err := readICS(text)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	f := &icsFile{zone: zone, zones: zones, known: map[string]*time.Location{}, moved: map[string][]time.Time{}}
 	// First the events that stand in the place of a repetition: it is taken out of the event that repeats.
@@ -52,18 +52,18 @@ func parseICS(text string, zone *time.Location) ([]source, error) {
 			uid, _ := e.get("UID")
 			when, _, err := f.time(at)
 			if err != nil {
-				return nil, fmt.Errorf("ics line %d: %w", e.line, err)
+				return nil, 0, fmt.Errorf("ics line %d: %w", e.line, err)
 			}
 			f.moved[uid.value] = append(f.moved[uid.value], when)
 		}
 	}
 	for _, e := range events {
 		if err := f.event(e); err != nil {
-			return nil, fmt.Errorf("ics line %d: event %w", e.line, err)
+			return nil, 0, fmt.Errorf("ics line %d: event %w", e.line, err)
 		}
 	}
 	if len(f.single)+len(f.sources) == 0 {
-		return nil, errors.New("ics: the file has no events")
+		return nil, 0, errors.New("ics: the file has no events")
 	}
 	single := f.single
 	all := append(f.sources, func(from, to int64) (out []span) {
@@ -74,7 +74,7 @@ func parseICS(text string, zone *time.Location) ([]source, error) {
 		}
 		return out
 	})
-	return all, nil
+	return all, f.perYear + len(single), nil
 }
 
 // readICS splits a file into events, and into the IANA names that its time zones say they have.
@@ -85,7 +85,7 @@ func readICS(text string) (events []*component, zones map[string]string, err err
 	var unfolded strings.Builder
 	begun := 0
 	end := func() error {
-		line := strings.TrimRight(unfolded.String(), "\r\n")
+		line := unfolded.String()
 		unfolded.Reset()
 		if strings.TrimSpace(line) == "" {
 			return nil
@@ -135,10 +135,7 @@ func readICS(text string) (events []*component, zones map[string]string, err err
 	for line := range strings.Lines(strings.TrimPrefix(text, "\ufeff")) {
 		number++
 		if line[0] == ' ' || line[0] == '\t' { // it continues the line before
-			cut := strings.TrimRight(unfolded.String(), "\r\n")
-			if rest := strings.TrimRight(line[1:], "\r\n"); len(cut)+len(rest) <= 1<<16 { // longer ones are descriptions
-				unfolded.Reset()
-				unfolded.WriteString(cut)
+			if rest := strings.TrimRight(line[1:], "\r\n"); unfolded.Len()+len(rest) <= 1<<16 { // longer ones are descriptions
 				unfolded.WriteString(rest)
 			}
 			continue
@@ -147,7 +144,7 @@ func readICS(text string) (events []*component, zones map[string]string, err err
 			return nil, nil, err
 		}
 		begun = number
-		unfolded.WriteString(line)
+		unfolded.WriteString(strings.TrimRight(line, "\r\n"))
 	}
 	if err := end(); err != nil {
 		return nil, nil, err
@@ -202,6 +199,7 @@ type icsFile struct {
 	single    []span
 	sources   []source
 	recurring int
+	perYear   int // of sources
 }
 
 func (f *icsFile) event(e *component) error {
@@ -261,6 +259,7 @@ func (f *icsFile) event(e *component) error {
 		return fmt.Errorf("%q: %w", name, err)
 	}
 	f.sources = append(f.sources, recurring(times, until, name))
+	f.perYear += times.perYear
 	return nil
 }
 

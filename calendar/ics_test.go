@@ -80,7 +80,7 @@ func TestICSRefuses(t *testing.T) {
 		"and not more often":                    event("DTSTART:20261110T220000Z\nDTEND:20261110T230000Z\nRRULE:FREQ=SECONDLY"),
 		"the year is not between 1900 and 2200": event("DTSTART:00011110T220000Z"),
 	} {
-		_, err := parseICS(text, time.UTC)
+		_, _, err := parseICS(text, time.UTC)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}

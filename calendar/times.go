@@ -19,6 +19,8 @@ const (
 	maxTimes, maxCronTimes = 24, 288
 	// maxCount bounds COUNT in a rule: such a rule is expanded from its start each time.
 	maxCount = 10_000
+	// maxInterval bounds INTERVAL, and firstYear and lastYear bound DTSTART.
+	maxInterval, firstYear, lastYear = 1000, 1900, 2200
 )
 
 // Times are the times at which something begins again and again, by a cron expression or an RRULE. They never change.
@@ -27,6 +29,8 @@ type Times struct {
 	cron   *cron.SpecSchedule // nil for a rule
 	option rrule.ROption
 	except []time.Time
+	// perYear is how many times a search of a year goes through, about.
+	perYear int
 	// further are times beside those of the rule, in order.
 	further []time.Time
 }
@@ -44,7 +48,7 @@ func ParseCron(text string, zone *time.Location) (*Times, error) {
 	if !ok {
 		return nil, fmt.Errorf("cron %q names no times of the day", text)
 	}
-	return &Times{zone: zone, cron: spec}, nil
+	return &Times{zone: zone, cron: spec, perYear: perDay(spec) * 366}, nil
 }
 
 // perDay returns how many times a day a cron names.
@@ -90,12 +94,45 @@ func newRule(text string, option rrule.ROption, except, further []time.Time, zon
 	case option.Count > maxCount:
 		return nil, fmt.Errorf("rrule %q: COUNT must be %d at most", text, maxCount)
 	}
-	if _, err := rrule.NewRRule(option); err != nil {
+	if err := boundedRule(&option); err != nil {
 		return nil, fmt.Errorf("rrule %q: %w", text, err)
 	}
 	further = slices.Clone(further)
 	slices.SortFunc(further, time.Time.Compare)
-	return &Times{zone: zone, option: explicit(option), except: except, further: further}, nil
+	t := &Times{zone: zone, option: explicit(option), except: except, further: further}
+	endless := t.option
+	endless.Until, endless.Count = time.Time{}, 0
+	r, err := rrule.NewRRule(endless)
+	if err != nil {
+		return nil, fmt.Errorf("rrule %q: %w", text, err)
+	}
+	start := t.option.Dtstart
+	if r.After(start, true).IsZero() {
+		return nil, fmt.Errorf("rrule %q names no time", text)
+	}
+	t.perYear = max(len(r.Between(start, start.AddDate(1, 0, 0), true)), option.Count)
+	return t, nil
+}
+
+// boundedRule refuses rules whose search for a time could last. The library tries each period until the year 9999, so the
+// rules of short periods must find one soon.
+func boundedRule(o *rrule.ROption) error {
+	days := len(o.Bymonthday) + len(o.Byyearday) + len(o.Byweekno) + len(o.Byeaster)
+	switch year := o.Dtstart.Year(); {
+	case year < firstYear || year > lastYear:
+		return fmt.Errorf("its first day must be in the years %d to %d", firstYear, lastYear)
+	case o.Interval > maxInterval:
+		return fmt.Errorf("INTERVAL must be %d at most", maxInterval)
+	case o.Freq >= rrule.WEEKLY && days > 0:
+		return errors.New("days of the month or the year need FREQ=MONTHLY or FREQ=YEARLY")
+	case o.Freq >= rrule.WEEKLY && len(o.Bysetpos) > 0:
+		return errors.New("BYSETPOS needs FREQ=MONTHLY or FREQ=YEARLY")
+	case o.Freq == rrule.DAILY && o.Interval > 1 && len(o.Byweekday)+len(o.Bymonth) > 0:
+		return errors.New("FREQ=DAILY has either INTERVAL, or BYDAY and BYMONTH")
+	case o.Freq == rrule.HOURLY && (len(o.Byhour) > 0 || o.Interval > 1 && 24%o.Interval != 0):
+		return errors.New("FREQ=HOURLY has an INTERVAL that divides 24, and no BYHOUR: list hours with FREQ=DAILY")
+	}
+	return nil
 }
 
 // explicit sets the parts of a rule that come from its start, so that the start can be moved.

@@ -83,9 +83,11 @@ func (c *climb) names() (names []string) {
 
 // climber is what a worker knows of an escalation besides.
 type climber struct {
-	follower *item     // behind it in the chain
-	told     string    // the last reason in the trace
-	passing  time.Time // when its event was first seen to pass
+	follower *item // behind it in the chain
+	// spilledBehind is set if deliveries of its pair are on disk; a resolution may be one of them.
+	spilledBehind bool
+	told          string    // the last reason in the trace
+	passing       time.Time // when its event was first seen to pass
 }
 
 // escalate gives the first delivery of an escalation's chain its turn.
@@ -221,7 +223,7 @@ func stepDelivery(of *delivery.Delivery, escalation string, step int, to oncall.
 // has a minute.
 func (d *Dispatcher) passes(it *item) outcome {
 	now := time.Now()
-	if it.passing.IsZero() {
+	if it.passing.IsZero() || it.spilledBehind {
 		it.passing = now
 	}
 	if now.Sub(it.passing) < lookAgain {

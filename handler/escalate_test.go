@@ -84,12 +84,15 @@ func meta(name string) resource.ObjectMeta {
 	return resource.ObjectMeta{Namespace: "default", Name: name}
 }
 
-func climbing(t *testing.T, db *pebble.DB, def *resource.Handler) *ladder {
+func climbing(t *testing.T, db *pebble.DB, def *resource.Handler, change ...func(*Options)) *ladder {
 	l := &ladder{world: new(present), traces: new(traces)}
 	var b *bundle
-	l.bundle = setup(t, Options{DB: db, Trace: l.traces.record, Present: l.world.Event,
-		OnCall: oncall.New(func() *config.Snapshot { return b.handlers.snapshot() }, calendar.New(nil))},
-		def, hook("mail"), hook("chat"))
+	opts := Options{DB: db, Trace: l.traces.record, Present: l.world.Event,
+		OnCall: oncall.New(func() *config.Snapshot { return b.handlers.snapshot() }, calendar.New(nil))}
+	for _, f := range change {
+		f(&opts)
+	}
+	l.bundle = setup(t, opts, def, hook("mail"), hook("chat"))
 	b = l.bundle
 	define(b.handlers, config.Contacts, &resource.Contact{Metadata: meta("alice"), Email: "alice@example.org", Handlers: []string{"mail"}})
 	define(b.handlers, config.Contacts, &resource.Contact{Metadata: meta("bob"), Handlers: []string{"mail"}})
@@ -212,6 +215,26 @@ func TestResolutionDuringAStep(t *testing.T) {
 		l.world.once = func() { l.Dispatch(resolution("page", 2, "srv")) }
 		l.Dispatch(incident("page", 1, "srv"))
 		wantSent(t, "both", l.after(time.Second), "0s 0-1-1/page/1/alice/mail", "0s 0-2-1/page/resolved/alice/mail")
+	})
+}
+
+// TestEscalationsFillTheRoom: while escalations take all the room for deliveries that wait, each still hears of its
+// resolution, and others go on when one has ended.
+func TestEscalationsFillTheRoom(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		l := climbing(t, db, escalation(), func(o *Options) { o.ParkSize = 2 })
+		for i, entity := range []string{"a", "b", "c"} {
+			l.world.set(entity, 2)
+			l.Dispatch(incident("page", i+1, entity))
+			synctest.Wait()
+		}
+		wantSent(t, "two have room", l.after(2*time.Minute), "0s 0-1-1/page/1/alice/mail", "0s 0-2-1/page/1/alice/mail")
+		if n := l.metric(t, "lapwing_handler_queue_spilled"); n != 1 {
+			t.Fatalf("%v deliveries are on disk, want 1", n)
+		}
+		l.world.set("a", 0)
+		l.Dispatch(resolution("page", 4, "a"))
+		wantSent(t, "one is over", l.after(time.Second), "2m0s 0-3-1/page/1/alice/mail", "2m0s 0-4-1/page/resolved/alice/mail")
 	})
 }
 

@@ -105,6 +105,7 @@ type chain struct {
 	// resolving is set while it waits with a resolution, which an incident would revoke.
 	resolving bool
 
+	climbs  bool   // its first delivery is an escalation
 	members int    // in group
 	group   *group // has deliveries of the pair
 	stopped bool   // the next deliveries must not overtake the group
@@ -202,7 +203,11 @@ func (q *queue) add(it *item) {
 	p, class := pair{it.Entity, it.Check}, it.Class()
 	it.urgent = class == delivery.Change
 	overtakes := class == delivery.Change && q.shelves[p] == nil && q.lines[class].Len() == 0
-	if (q.spilled == 0 || overtakes) && q.parked < q.d.opts.ParkSize && q.fits(*q.held(it), len(it.Event)) {
+	room := (q.spilled == 0 || overtakes) && q.parked < q.d.opts.ParkSize && q.fits(*q.held(it), len(it.Event))
+	if c := q.chains[p]; c != nil && c.climbs && q.shelves[p] == nil {
+		room = true // the escalation takes it at once, and may end with it
+	}
+	if room {
 		if !it.stored {
 			it.ledger.track(it)
 		}
@@ -256,6 +261,7 @@ func (q *queue) put(it *item) {
 	q.placed++
 	it.number = q.placed
 	c.lasts[it.Class()] = it.number
+	c.climbs = c.climbs || c.head == nil && it.climb != nil // it went on before a restart
 	if c.head != nil {
 		c.tail.next = it
 		c.tail = it
@@ -312,6 +318,7 @@ func (q *queue) turn(c *chain) {
 func (q *queue) drop(c *chain) {
 	it := c.head
 	q.forget(it)
+	c.climbs = false
 	c.head, it.next = it.next, nil // the ledger may keep it for a while, but must not keep those behind it
 	q.advance(c)
 }
@@ -444,7 +451,7 @@ func (q *queue) work() {
 		it := c.head
 		it.begin, it.behind = time.Now(), c.group
 		it.revoked = it.Resolution && c.incidentFollows()
-		it.follower = it.next
+		it.follower, it.spilledBehind = it.next, q.shelves[c.pair] != nil
 		q.mu.Unlock()
 		out := q.d.run(permit.ctx, h, it)
 		q.mu.Lock()
@@ -478,6 +485,7 @@ func (q *queue) afterTurn(h *resource.Handler, c *chain, it *item, out outcome) 
 	if out.absorbed {
 		q.dropSecond(c, it.follower)
 	}
+	c.climbs = it.climb != nil
 	switch {
 	case out.finished || it.ledger.isOver():
 		q.drop(c)
@@ -485,7 +493,8 @@ func (q *queue) afterTurn(h *resource.Handler, c *chain, it *item, out outcome) 
 		q.stop(c)
 	case out.group != "":
 		q.join(h.Group, c, it, out.group)
-	case out.absorbed, out.resolving && c.incidentFollows(), it.climb != nil && it.next != nil: // the last came meanwhile
+	case out.absorbed, out.resolving && c.incidentFollows(),
+		it.climb != nil && it.follower == nil && it.next != nil: // the next one came meanwhile
 		q.turn(c)
 	default:
 		q.wait(c, out.due, out.resolving)

@@ -21,8 +21,10 @@ type Link struct {
 	Entity    string `json:"e"`
 	Check     string `json:"k"`
 	Contact   string `json:"c,omitempty"` // "" for a handler without a contact
-	// LastOK is the check's last_ok in the incident, so that the link is not for a later one. Unix seconds.
+	// LastOK is the check's last_ok in the incident (Unix seconds), and Made when the link was made (Unix milliseconds), so
+	// that the link is not for a later incident. URL sets Made.
 	LastOK int64 `json:"l"`
+	Made   int64 `json:"m"`
 	Until  int64 `json:"u"` // Unix seconds
 }
 
@@ -58,7 +60,7 @@ func (l *Links) URL(to Link, now time.Time) (string, error) {
 	if l.base == "" {
 		return "", nil
 	}
-	to.Until = cmp.Or(to.Until, now.Add(linkAge).Unix())
+	to.Made, to.Until = now.UnixMilli(), cmp.Or(to.Until, now.Add(linkAge).Unix())
 	body, err := json.Marshal(to)
 	if err != nil {
 		return "", fmt.Errorf("write link: %w", err)

@@ -266,18 +266,34 @@ func (t *turns) at(now time.Time) (shift resource.OnCallShift, onCall bool, turn
 	if since < 0 || len(t.within) > 0 && !slices.ContainsFunc(t.within, func(c *calendar.Calendar) bool { return c.Active(now) }) {
 		return resource.OnCallShift{}, false, 0
 	}
-	turn = int(since / t.rota.Shift)
+	turn = int(t.turnAt(now))
 	return resource.OnCallShift{Contact: t.rota.Contacts[turn%len(t.rota.Contacts)]}, true, turn
 }
 
+// turnAt returns the number of the turn at a time, -1 before the first one. A turn ends at an instant: when the clocks are set
+// back, they show its end twice, and the first counts.
+func (t *turns) turnAt(now time.Time) int64 {
+	since := t.wall(now) - t.start
+	if since < 0 {
+		return -1
+	}
+	turn := since / t.rota.Shift
+	for !t.begin(turn + 1).After(now) {
+		turn++
+	}
+	for turn > 0 && t.begin(turn).After(now) {
+		turn--
+	}
+	return turn
+}
+
+// begin returns when a turn begins.
+func (t *turns) begin(turn int64) time.Time { return t.fromWall(t.start + turn*t.rota.Shift) }
+
 // next returns the first time after now at which the answer of at may be another one.
 func (t *turns) next(now time.Time) time.Time {
-	boundary := t.start
-	if since := t.wall(now) - t.start; since >= 0 {
-		boundary += (since/t.rota.Shift + 1) * t.rota.Shift
-	}
-	next := t.fromWall(boundary)
-	if !next.After(now) { // the clocks are set back in this hour
+	next := t.begin(t.turnAt(now) + 1)
+	if !next.After(now) { // the rota begins in the hour in which the clocks are set back
 		next = now.Add(time.Hour)
 	}
 	sooner := func(at time.Time) {

@@ -45,6 +45,8 @@ func TestTurns(t *testing.T) {
 	}{
 		{"turns begin at the same time of day, also where the clocks are set back", nil, "2026-10-24T00:00:00Z", "2026-10-27T00:00:00Z",
 			"b 24 02:00-09:00, a 24 09:00-25 09:00, b 25 09:00-26 09:00, a 26 09:00-27 01:00"},
+		{"turns that begin in the hour that comes twice", func(r *resource.Rota) { r.Start = "2026-10-20T02:30" },
+			"2026-10-24T12:00:00Z", "2026-10-26T12:00:00Z", "a 24 14:00-25 02:30, b 25 02:30-26 02:30, a 26 02:30-13:00"},
 		{"where they are set forward", func(r *resource.Rota) { r.Start = "2026-03-20T09:00" }, "2026-03-28T08:30:00Z", "2026-03-29T08:30:00Z",
 			"a 28 09:30-29 09:00, b 29 09:00-10:30"},
 		{"hours", func(r *resource.Rota) { r.Shift = 12 * 3600 }, "2026-10-20T08:00:00Z", "2026-10-21T08:00:00Z",

@@ -59,9 +59,15 @@ const (
 )
 
 func (l *linting) add(obj any, severity, text, hint string) {
+	l.addAbout("", obj, severity, text, hint)
+}
+
+// addAbout adds a finding that tells about names of another resource.
+func (l *linting) addAbout(names string, obj any, severity, text, hint string) {
 	namespace, name := l.kind.Key(obj)
 	l.found = append(l.found, resource.LintFinding{
 		Severity: severity, Kind: l.kind.Command, Resource: l.kind.Role, Namespace: namespace, Name: name, Text: text, Hint: hint,
+		Names: names,
 	})
 }
 
@@ -82,7 +88,7 @@ func (l *linting) definition(obj any) {
 		if m.What != subscription {
 			hint = "lapwing " + strings.ReplaceAll(m.What, " ", "-") + " list"
 		}
-		l.add(obj, warning, m.String(), hint)
+		l.addAbout(m.Resource, obj, warning, m.String(), hint)
 	}
 	switch o := obj.(type) {
 	case *resource.CheckConfig:
@@ -107,7 +113,7 @@ func (l *linting) definition(obj any) {
 		}
 		if name, ok := strings.CutPrefix(o.Subscription, resource.EntitySubscription("")); ok {
 			if _, ok := config.Get(l.sn, config.Entities, o.Metadata.Namespace, name); !ok {
-				l.add(o, note, "the entity "+name+" does not exist", "lapwing silenced purge --dry-run")
+				l.addAbout(config.Entities.String(), o, note, "the entity "+name+" does not exist", "lapwing silenced purge --dry-run")
 			}
 		}
 	}

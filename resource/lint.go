@@ -11,4 +11,8 @@ type LintFinding struct {
 	Name      string `json:"name"`
 	Text      string `json:"text"`
 	Hint      string `json:"hint,omitempty"` // a command that helps
+
+	// Names is the resource that the definition names one of, which the text says something about; "" for none. Only users
+	// that may list it may read the finding.
+	Names string `json:"-"`
 }
