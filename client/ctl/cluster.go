@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/lapwing-monitoring/lapwing/client"
 )
@@ -172,7 +171,7 @@ func (s *invocation) printPlain(raw json.RawMessage, layout func(json.RawMessage
 	case formatJSON, formatWrappedJSON:
 		return writeJSONBlock(s.out, raw)
 	case formatYAML:
-		text, err := yaml.JSONToYAML(raw)
+		text, err := yamlOf(raw)
 		if err != nil {
 			return fmt.Errorf("encode as YAML: %w", err)
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -236,12 +237,26 @@ func writeYAML(w io.Writer, k *kind, raw json.RawMessage) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", k.Command, err)
 	}
-	body, err := yaml.JSONToYAML(data)
+	body, err := yamlOf(data)
 	if err != nil {
 		return fmt.Errorf("encode %s as YAML: %w", k.Command, err)
 	}
 	_, err = fmt.Fprintf(w, "type: %s\napi_version: %s\n%s", out.Type, out.APIVersion, body)
 	return err
+}
+
+// yamlOf returns JSON as YAML. JSON may have characters as they are that YAML takes for line breaks or refuses.
+func yamlOf(data []byte) ([]byte, error) {
+	var out []byte
+	for _, r := range string(data) {
+		switch {
+		case r >= 0x7f && r < 0xa0, r == 0x2028, r == 0x2029, r == 0xfeff, r == 0xfffe, r == 0xffff:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		default:
+			out = utf8.AppendRune(out, r)
+		}
+	}
+	return yaml.JSONToYAML(out)
 }
 
 // jsonOf encodes a value of this package. It cannot fail for the server's data.

@@ -172,7 +172,7 @@ func targetLines(t *resource.CheckTargets) lines {
 		out = append(out, fmt.Sprintf("  for %d entities that its proxy requests match", *t.Proxies))
 	}
 	for _, sub := range t.Subscriptions {
-		out = append(out, fmt.Sprintf("  subscription %s: %d agents connected, %d entities", sub.Name, sub.Agents, sub.Entities))
+		out = append(out, fmt.Sprintf("  subscription %s: %d agents connected, %d entities", printable(sub.Name), sub.Agents, sub.Entities))
 	}
 	for i, name := range t.Names {
 		if i == shownAgents {

@@ -206,5 +206,5 @@ func (s *settings) warn(w io.Writer, path, text string) {
 	if s.many {
 		text = path + ": " + text
 	}
-	fmt.Fprintln(w, "Warning:", text)
+	fmt.Fprintln(w, "Warning:", printable(text))
 }

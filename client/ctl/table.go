@@ -319,7 +319,7 @@ func printable(line string) string {
 			return ' '
 		case r == '\r':
 			return -1
-		case unicode.IsControl(r), r == utf8.RuneError:
+		case unicode.IsControl(r), r == utf8.RuneError, unicode.Is(unicode.Bidi_Control, r):
 			return '?'
 		}
 		return r

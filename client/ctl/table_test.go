@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sigs.k8s.io/yaml"
 )
 
 func TestTableColors(t *testing.T) {
@@ -42,6 +44,26 @@ func TestPrintable(t *testing.T) {
 	f("\x1b]0;title\x07", "?]0;title?")
 	f("\u009b31m", "?31m")
 	f("\xff", "?")
+	f("a\u202eb", "a?b")
+}
+
+// TestYAMLOfControlCharacters: texts come back from YAML as they were.
+func TestYAMLOfControlCharacters(t *testing.T) {
+	for _, text := range []string{"a\x1b[31m", "a\x7f", "a\u0085b", "a\u009bb", "a\ufeffb", "a\x00", "a\u2028b", "é 東 😀", "a\nb"} {
+		raw, err := jsonOf(map[string]any{"metadata": map[string]any{"name": "x"}, "reason": text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		if err := writeYAML(&b, silencedKind, raw); err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		var back struct{ Spec struct{ Reason string } }
+		if err := yaml.Unmarshal([]byte(b.String()), &back); err != nil || back.Spec.Reason != text {
+			t.Errorf("%q came back as %q: %v\n%s", text, back.Spec.Reason, err, b.String())
+		}
+	}
 }
 
 func TestDisplayWidth(t *testing.T) {
