@@ -104,7 +104,7 @@ type timeRange struct{ from, to string }
 // flags adds the flags. usual is how long the range is without --to.
 func (o *timeRange) flags(cmd *cobra.Command, usual string) {
 	cmd.Flags().StringVar(&o.from, "from", "", "first day, or time as 2026-12-24T08:00 (default now)")
-	cmd.Flags().StringVar(&o.to, "to", "", "last day, or time as 2026-12-24T08:00 (default "+usual+" after --from)")
+	cmd.Flags().StringVar(&o.to, "to", "", "day or time as 2026-12-24T08:00 at which the answer ends; the day itself does not belong to it (default "+usual+" after --from)")
 }
 
 func (o *timeRange) query() (string, error) {
