@@ -89,16 +89,16 @@ The csv and json formats have all columns, for example the error and the beginni
 
 func notificationTable(list []*client.Notification, namespaces bool) *table {
 	t := &table{columns: []column{
-		{title: "Time"}, {title: "Handler"}, {title: "Recipients"}, {title: "Entity"}, {title: "Check"},
-		{title: "State", keep: true, color: wordColor}, {title: "Result"}, {title: "Attempt", right: true}, {title: "Final"},
-		{title: "Events", right: true}, {title: "Error"},
+		{title: "Age", right: true}, {title: "Handler"}, {title: "Recipients"}, {title: "Entity"}, {title: "Check"},
+		{title: "State", keep: true, color: wordColor}, {title: "Result", keep: true}, {title: "Error", text: true, keep: true},
+		{title: "Attempt", right: true}, {title: "Final"}, {title: "Events", right: true}, {title: "Time", wide: true},
 	}}
 	if namespaces {
 		t.columns = append(t.columns, column{title: "Namespace"})
 	}
 	for _, n := range list {
-		row := []string{millisTime(n.At), n.Handler, comma(n.Recipients), n.Entity, n.Check, stateWord(n.Status), n.Result + replayOf(n),
-			fmt.Sprint(n.Attempt), strconv.FormatBool(n.Final), fmt.Sprint(n.Events), oneLine(n.Error)}
+		row := []string{ageOf(n.At / 1000), n.Handler, comma(n.Recipients), n.Entity, n.Check, stateWord(n.Status), n.Result + replayOf(n),
+			oneLine(n.Error), fmt.Sprint(n.Attempt), strconv.FormatBool(n.Final), fmt.Sprint(n.Events), millisTime(n.At)}
 		if namespaces {
 			row = append(row, n.Namespace)
 		}
