@@ -77,7 +77,7 @@ func TestManPages(t *testing.T) {
 	}
 }
 
-// TestManPagesRender has groff read all pages; it warns of whatever it does not understand.
+// TestManPagesRender has groff read all pages; groff warns of each request that it does not know.
 func TestManPagesRender(t *testing.T) {
 	groff, err := exec.LookPath("groff")
 	if err != nil {
