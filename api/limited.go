@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
@@ -12,7 +13,7 @@ import (
 // Names with a meaning for the whole namespace: built-in filters, and handlers of events that come from no team's
 // check.
 var (
-	namesOfFilters  = []string{"is_incident", "not_silenced", "has_metrics", "fatigue_check", "allow_list"}
+	namesOfFilters  = filter.Names
 	namesOfHandlers = []string{"keepalive", "registration", "lapwing"}
 )
 

@@ -36,6 +36,9 @@ func Builtin(name string) (Func, bool) {
 	return nil, false
 }
 
+// Names are the names of all built-in filters: those of Builtin and of NativeFilter.
+var Names = []string{"is_incident", "not_silenced", "has_metrics", "fatigue_check", "allow_list"}
+
 // IsIncident passes incidents and resolutions.
 func IsIncident(f Facts) bool { return f.Incident || f.Resolution }
 

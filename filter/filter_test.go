@@ -43,3 +43,14 @@ func TestFactsCostNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestNames: each of the names is that of a filter.
+func TestNames(t *testing.T) {
+	for _, name := range filter.Names {
+		_, simple := filter.Builtin(name)
+		_, native := filter.NativeFilter(name)
+		if !simple && !native {
+			t.Errorf("%s is no built-in filter", name)
+		}
+	}
+}

@@ -83,10 +83,16 @@ func cluster(t target) target {
 	return t
 }
 
+// builtin adds names that are always there.
+func builtin(t target, list []string) target {
+	has, all := t.has, t.all
+	t.has = func(of in, n string) bool { return slices.Contains(list, n) || has(of, n) }
+	t.all = func(of in) []string { return append(all(of), list...) }
+	return t
+}
+
 var (
 	handlers  = targetOf("handler", config.Handlers, func(h *resource.Handler) string { return h.Metadata.Name })
-	filters   = targetOf("filter", config.Filters, func(f *resource.EventFilter) string { return f.Metadata.Name })
-	mutators  = targetOf("mutator", config.Mutators, func(m *resource.Mutator) string { return m.Metadata.Name })
 	assets    = targetOf("asset", config.Assets, func(a *resource.Asset) string { return a.Metadata.Name })
 	hooks     = targetOf("hook", config.Hooks, func(h *resource.HookConfig) string { return h.Metadata.Name })
 	pipelines = targetOf("pipeline", config.Pipelines, func(p *resource.Pipeline) string { return p.Metadata.Name })
@@ -95,12 +101,14 @@ var (
 	rotas     = targetOf("rota", config.Rotas, func(r *resource.Rota) string { return r.Metadata.Name })
 	roles     = targetOf("role", config.Roles, func(r *resource.Role) string { return r.Metadata.Name })
 
+	filters = builtin(targetOf("filter", config.Filters, func(f *resource.EventFilter) string { return f.Metadata.Name }),
+		filter.Names)
+	mutators = builtin(targetOf("mutator", config.Mutators, func(m *resource.Mutator) string { return m.Metadata.Name }),
+		[]string{"json", "only_check_output"})
+
 	clusterRoles = cluster(targetOf("cluster role", config.ClusterRoles, func(r *resource.ClusterRole) string { return r.Metadata.Name }))
 	users        = cluster(targetOf("user", config.Users, func(u *resource.User) string { return u.Username }))
 )
-
-// builtinMutators are always there.
-var builtinMutators = []string{"json", "only_check_output"}
 
 // use is a target with the names of it in a definition.
 type use struct {
@@ -140,10 +148,8 @@ func usesOf(sn *config.Snapshot, obj any) (namespace string, uses []use) {
 		}
 	case *resource.Handler:
 		namespace = o.Metadata.Namespace
-		add(filters, slices.DeleteFunc(slices.Clone(o.Filters), builtinFilter)...)
-		if !slices.Contains(builtinMutators, o.Mutator) {
-			add(mutators, o.Mutator)
-		}
+		add(filters, o.Filters...)
+		add(mutators, o.Mutator)
 		add(handlers, o.Handlers...)
 		add(assets, o.RuntimeAssets...)
 		if e := o.Escalation; e != nil {
@@ -162,11 +168,11 @@ func usesOf(sn *config.Snapshot, obj any) (namespace string, uses []use) {
 		namespace = o.Metadata.Namespace
 		for _, w := range o.Workflows {
 			for _, f := range w.Filters {
-				if f != nil && !builtinFilter(f.Name) {
+				if f != nil {
 					add(filters, f.Name)
 				}
 			}
-			if w.Mutator != nil && !slices.Contains(builtinMutators, w.Mutator.Name) {
+			if w.Mutator != nil {
 				add(mutators, w.Mutator.Name)
 			}
 			if w.Handler != nil && (w.Handler.Type == "Handler" || w.Handler.Type == "") {
@@ -224,12 +230,6 @@ func usesOf(sn *config.Snapshot, obj any) (namespace string, uses []use) {
 		add(users, subjects(sn, o.Subjects)...)
 	}
 	return namespace, uses
-}
-
-func builtinFilter(name string) bool {
-	_, builtin := filter.Builtin(name)
-	_, native := filter.NativeFilter(name)
-	return builtin || native
 }
 
 // subjects returns the users that a binding names.

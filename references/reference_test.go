@@ -51,6 +51,10 @@ func TestFind(t *testing.T) {
 			`handler "slack" does not exist`},
 		"a handler": {&resource.Handler{Metadata: meta("h"), Type: "set", Filters: []string{"is_incident", "not_silenced", "business-hour"},
 			Mutator: "json", Handlers: []string{"slack", "x"}}, `filter "business-hour" does not exist (business-hours?); handler "x" does not exist`},
+		"built-in filters and mutators": {&resource.Handler{Metadata: meta("h"), Type: "pipe", Mutator: "jsno",
+			Filters: []string{"not_silencd", "fatige_check", "is_incidents"}}, `filter "not_silencd" does not exist (not_silenced?); ` +
+			`filter "fatige_check" does not exist (fatigue_check?); filter "is_incidents" does not exist (is_incident?); ` +
+			`mutator "jsno" does not exist (json?)`},
 		"an escalation": {&resource.Handler{Metadata: meta("h"), Type: "escalation", Escalation: &resource.HandlerEscalation{
 			Steps: []resource.EscalationStep{{Notify: []resource.EscalationTarget{{Contact: "alcie"}, {Rota: "ops"}, {Handler: "slack"}, {Label: "x"}}}},
 			Quiet: []resource.EscalationQuiet{{Calendars: []string{"nights"}}}}},
