@@ -172,34 +172,37 @@ func Others(err error) error {
 	return err
 }
 
-// Nearest returns the known name with the fewest edits to the given one, "" if none is close.
+// Nearest returns the known name with the fewest edits to the given one, "" if none is close. Case does not count.
 func Nearest(name string, known []string) string {
-	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
+	plain := func(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "-")) }
+	name = plain(name)
 	best, fewest := "", 1+len(name)/4
 	for _, k := range known {
-		if d := edits(name, strings.ReplaceAll(k, "_", "-")); d <= fewest && (best == "" || d < fewest) {
+		if d := edits(name, plain(k)); d <= fewest && (best == "" || d < fewest) {
 			best, fewest = k, d
 		}
 	}
 	return best
 }
 
-// edits counts the insertions, removals and replacements of bytes between a and b.
+// edits counts the insertions, removals and replacements of bytes, and the swaps of neighbours, between a and b.
 func edits(a, b string) int {
-	row := make([]int, len(b)+1)
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := range len(a) {
-		diagonal := row[0]
+		before, last, row = last, row, before
 		row[0] = i + 1
 		for j := range len(b) {
-			change := diagonal
+			change := last[j]
 			if a[i] != b[j] {
 				change++
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+			row[j+1] = min(change, row[j]+1, last[j+1]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
 		}
 	}
 	return row[len(b)]

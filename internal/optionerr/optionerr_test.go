@@ -110,3 +110,21 @@ func TestListen(t *testing.T) {
 		t.Error("the cause is lost")
 	}
 }
+
+func TestNearest(t *testing.T) {
+	known := []string{"db1", "web1", "check-cpu", "check_disk", "SRV-DB-01"}
+	f := func(name, want string) {
+		t.Helper()
+		if got := optionerr.Nearest(name, known); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	f("wbe1", "web1") // a swap is one edit
+	f("ewb1", "web1")
+	f("chek-cpu", "check-cpu")
+	f("check-dsik", "check_disk")
+	f("srv-db-02", "SRV-DB-01")
+	f("SRV-DB-10", "SRV-DB-01")
+	f("mail", "")
+	f("", "")
+}
