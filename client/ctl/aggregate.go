@@ -110,7 +110,7 @@ func evaluateCommand(k *kind) *cobra.Command {
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			var raw json.RawMessage
 			if err := s.client.Do(ctx, http.MethodGet, k.Path(s.namespace, args[0])+"/evaluation", nil, &raw); err != nil {
-				return hintMissing(k, err)
+				return missingNamed(k, args[0], err)
 			}
 			return s.printPlain(raw, s.showEvaluation)
 		}),

@@ -97,7 +97,7 @@ resource that fails does not stop the others; the exit code is then 1.`,
 		Example: `  lapwing apply -r -f config/ --dry-run
   lapwing apply -r -f config/ --prune
   lapwing apply -f checks.yaml -o json | jq .summary`,
-		Args: args(),
+		Args: fileArgs,
 	}
 	cmd.RunE = run(func(ctx context.Context, s *invocation, _ []string) error {
 		if output != "" && output != formatJSON {
@@ -135,7 +135,7 @@ func diffCommand() *cobra.Command {
 ` + filesHelp,
 		Example: `  lapwing diff -r -f config/
   lapwing diff -f checks.yaml -o json`,
-		Args: args(),
+		Args: fileArgs,
 	}
 	cmd.RunE = run(func(ctx context.Context, s *invocation, _ []string) error {
 		if output != "" && output != formatJSON {

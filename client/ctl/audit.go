@@ -83,7 +83,7 @@ made, until the command is interrupted (exit code 0).`,
 						return err
 					}
 				}
-				fmt.Fprintln(s.errOut, "no changes match")
+				fmt.Fprintln(s.errOut, s.noChanges(all, user+kind+name+action+fields+since+until != ""))
 			}
 			raw, err := jsonOf(list)
 			if err != nil {
@@ -112,6 +112,19 @@ made, until the command is interrupted (exit code 0).`,
 	f.BoolVarP(&follow, "follow", "f", false, "keep running, and print each further change")
 	formatFlag(cmd)
 	return cmd
+}
+
+// noChanges says that there are no changes, and where else they may be: a namespace's part of the log is without the others'
+// and without what belongs to none, such as users.
+func (s *invocation) noChanges(all, selected bool) string {
+	text := "no changes"
+	if selected {
+		text += " match"
+	}
+	if all {
+		return text + " in any namespace"
+	}
+	return text + " in namespace " + s.namespace + "; the other namespaces, and what belongs to none: add --all-namespaces"
 }
 
 func auditEntries(ctx context.Context, s *invocation, path string, q url.Values) ([]client.AuditEntry, error) {

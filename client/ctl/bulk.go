@@ -70,7 +70,7 @@ func bulkCommand(use, short string, each func(ctx context.Context, s *invocation
 	cmd := &cobra.Command{
 		Use:   use,
 		Short: short,
-		Args:  args(),
+		Args:  fileArgs,
 		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
 			objects, err := readObjects(ctx, s, &in)
 			if err != nil {

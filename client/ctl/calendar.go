@@ -70,7 +70,7 @@ func describeWindows(windows []resource.CalendarWindow) string {
 
 // showCalendarCommand shows the next times of a calendar.
 func showCalendarCommand(k *kind) *cobra.Command {
-	var when timeRange
+	when := timeRange{days: 5 * 366}
 	cmd := &cobra.Command{
 		Use:   "show NAME",
 		Short: "show when one calendar is active",
@@ -85,7 +85,7 @@ and when that changes. If the calendar counts as missing, the reason is shown.`,
 			}
 			var raw json.RawMessage
 			if err := s.client.Do(ctx, http.MethodGet, k.Path(s.namespace, args[0])+"/preview"+query, nil, &raw); err != nil {
-				return hintMissing(k, err)
+				return missingNamed(k, args[0], err)
 			}
 			return s.printPlain(raw, s.showCalendar)
 		}),

@@ -140,6 +140,11 @@ func (s *invocation) user() string {
 	if s.client != nil && s.client.Tokens().AccessToken != "" {
 		tokens = s.client.Tokens()
 	}
+	return subjectOf(tokens)
+}
+
+// subjectOf returns the user in an access token, which is not verified, or "".
+func subjectOf(tokens client.Tokens) string {
 	var claims jwt.RegisteredClaims
 	if _, _, err := jwt.NewParser().ParseUnverified(tokens.AccessToken, &claims); err != nil {
 		return ""

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,11 +87,11 @@ func configure(cmd *cobra.Command, set *settings, username, password string) err
 	if err != nil {
 		return err
 	}
-	return saveSettings(cmd, set, tokens, opts.Timeout)
+	return saveSettings(cmd, set, username, tokens, opts.Timeout)
 }
 
-// saveSettings writes the settings and tokens to the profile.
-func saveSettings(cmd *cobra.Command, set *settings, tokens client.Tokens, timeout time.Duration) (err error) {
+// saveSettings writes the settings and tokens to the profile, and says so. username is "" if only the token tells it.
+func saveSettings(cmd *cobra.Command, set *settings, username string, tokens client.Tokens, timeout time.Duration) (err error) {
 	dir, _ := lookup(cmd, "config-dir")
 	if dir == "" {
 		if dir, err = configDir(); err != nil {
@@ -105,7 +106,16 @@ func saveSettings(cmd *cobra.Command, set *settings, tokens client.Tokens, timeo
 		},
 		profile: profile{Format: set.format, Namespace: set.namespace},
 	}
-	return saved.save()
+	if err := saved.save(); err != nil {
+		return err
+	}
+	as := "with an API key"
+	if set.apiKey == "" {
+		as = "as user " + cmp.Or(subjectOf(tokens), username)
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), printable(fmt.Sprintf("Signed in to %s %s, namespace %s; saved in %s", set.url, as,
+		cmp.Or(set.namespace, "default"), dir)))
+	return nil
 }
 
 // signIn returns tokens, or none if there is an API key that the server accepts.

@@ -26,7 +26,7 @@ event is ignored.`,
 				url.PathEscape(args[0]) + "/" + url.PathEscape(args[1]) + "/dependencies"
 			var raw json.RawMessage
 			if err := s.client.Do(ctx, http.MethodGet, path, nil, &raw); err != nil {
-				return hintMissing(k, err)
+				return missingNamed(k, strings.Join(args, "/"), err)
 			}
 			return s.printPlain(raw, s.showDependencies)
 		}),

@@ -3,12 +3,14 @@ package ctl
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/internal/flaggroup"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 )
 
 const typesHelp = `A type has names like checks, check or core/v2.CheckConfig. Separate several types by commas; all means every type.
@@ -78,7 +80,7 @@ func kindsNamed(list string) ([]*kind, error) {
 		}
 		k, ok := kindByName(name)
 		if !ok {
-			return nil, hint(fmt.Errorf("unknown type %q", name), "See 'lapwing describe-type all' for the types.")
+			return nil, unknownType(name, "%s is a file or directory: a type is needed, as in 'lapwing describe-type all'.")
 		}
 		if !slices.Contains(out, k) {
 			out = append(out, k)
@@ -88,6 +90,17 @@ func kindsNamed(list string) ([]*kind, error) {
 		return nil, hint(fmt.Errorf("no type is given"), "See 'lapwing describe-type all' for the types.")
 	}
 	return out, nil
+}
+
+// unknownType is the error of a word that is no type. ofFile is the hint if the word is a file.
+func unknownType(name, ofFile string) error {
+	err := fmt.Errorf("unknown type %q", name)
+	if near := optionerr.Nearest(name, typeNames()); near != "" {
+		err = fmt.Errorf("%w: did you mean %q?", err, near)
+	} else if _, missing := os.Stat(name); missing == nil {
+		return hint(err, ofFile, shellWord(name))
+	}
+	return hint(err, "See 'lapwing describe-type all' for the types.")
 }
 
 // typeNames returns the short names of all kinds.

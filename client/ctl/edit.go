@@ -41,7 +41,7 @@ If another client changes the resource at the same time, nothing is sent, and yo
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			k, ok := kindByName(args[0])
 			if !ok {
-				return hint(fmt.Errorf("unknown type %q", args[0]), "See 'lapwing describe-type all' for the types.")
+				return unknownType(args[0], "edit changes what is stored. To apply a file: lapwing apply -f %s")
 			}
 			if blank {
 				return s.editBlank(ctx, k)

@@ -36,7 +36,7 @@ var handlerKind = newKind(client.Handlers, display[handler]{
 	},
 	create: []flagField{
 		{flag: "type", short: "t", field: "type", initial: "pipe",
-			usage: "type of the handler: " + strings.Join(resource.HandlerTypes, ", ")},
+			usage: "type of the handler: " + strings.Join(resource.HandlerTypes, ", ") + "; " + stepsOfFile},
 		{flag: "command", field: "command", usage: "command of a pipe handler"},
 		{flag: "env-vars", field: "env_vars", kind: listField, usage: "environment of the command, as A=b, comma separated"},
 		{flag: "filters", field: "filters", kind: listField, usage: "filters that an event must pass, comma separated"},
@@ -85,6 +85,9 @@ var handlerKind = newKind(client.Handlers, display[handler]{
   lapwing handler create everyone --type set --handlers mail,chat`,
 	can: canList | canInfo | canDelete | canCreate | canUpdate,
 })
+
+// stepsOfFile says how to make a handler of type escalation.
+const stepsOfFile = "the steps of an escalation have no flags: write it to a file for 'lapwing create -f FILE', as docs/oncall.md shows"
 
 // execute returns what a handler does with an event, for tables.
 func execute(h *handler) string {

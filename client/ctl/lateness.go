@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +22,8 @@ type addition struct {
 	// list returns the cells of a list, and one the text for one resource: "" for no line.
 	list func(ctx context.Context, c *client.Client, namespace string, opts client.ListOptions) (cells, error)
 	one  func(ctx context.Context, c *client.Client, namespace, name string) (string, error)
+	// more returns one more line of the info block, without text for none; it may be nil.
+	more func(ctx context.Context, s *invocation, raw json.RawMessage) infoLine
 }
 
 // cells returns the text for a resource of a list.
@@ -48,8 +52,8 @@ func (s *invocation) withColumn(ctx context.Context, k *kind, namespace string, 
 	return &with
 }
 
-// withLine returns a kind with the addition's line in the info block of one resource.
-func (s *invocation) withLine(ctx context.Context, k *kind, name string) *kind {
+// withLine returns a kind with the addition's lines in the info block of one resource.
+func (s *invocation) withLine(ctx context.Context, k *kind, name string, raw json.RawMessage) *kind {
 	if k.addition == nil || s.format != formatTabular {
 		return k
 	}
@@ -57,14 +61,16 @@ func (s *invocation) withLine(ctx context.Context, k *kind, name string) *kind {
 	if err != nil {
 		s.leftOut(k, err)
 	}
-	if text == "" {
-		return k
+	added := []infoLine{{k.addition.title, text}}
+	if k.addition.more != nil && err == nil {
+		added = append(added, k.addition.more(ctx, s, raw))
 	}
+	added = slices.DeleteFunc(added, func(l infoLine) bool { return l.text == "" })
 	with := *k
 	with.info = func(raw json.RawMessage) (shown, error) {
 		what, err := k.info(raw)
 		if block, ok := what.(*infoBlock); ok {
-			block.lines = append(block.lines, infoLine{k.addition.title, text})
+			block.lines = append(block.lines, added...)
 		}
 		return what, err
 	}
@@ -103,8 +109,30 @@ var lastRun = &addition{
 		if err != nil {
 			return "", err
 		}
+		if l.LastRun == 0 {
+			if why := neverRan(ctx, c, namespace, name); why != "" {
+				return "never ran: " + why, nil
+			}
+		}
 		return lastRunText(l, time.Now()), nil
 	},
+}
+
+// neverRan says why a check has never run: why it does not run now, or when it will first. It is "" if the server does not tell.
+func neverRan(ctx context.Context, c *client.Client, namespace, name string) string {
+	path := "/api/lapwing/v1/namespaces/" + url.PathEscape(namespace) + "/checks/" + url.PathEscape(name)
+	var targets resource.CheckTargets
+	if c.Do(ctx, http.MethodGet, path+"/targets", nil, &targets) != nil {
+		return ""
+	}
+	if len(targets.Now) > 0 {
+		return strings.Join(targets.Now, "; ")
+	}
+	var next resource.CheckRuns
+	if c.Do(ctx, http.MethodGet, path+"/next?count=1", nil, &next) != nil || len(next.Runs) == 0 {
+		return ""
+	}
+	return "the next run is " + untilOrSince(next.Runs[0])
 }
 
 func lastRunText(l *resource.CheckLateness, now time.Time) string {
@@ -149,4 +177,19 @@ var late = &addition{
 		}
 		return l.Summary, nil
 	},
+	more: deletedCheck,
+}
+
+// deletedCheck says that the check of an event was scheduled and is not defined any more: nothing changes the event then.
+func deletedCheck(ctx context.Context, s *invocation, raw json.RawMessage) (line infoLine) {
+	ev, err := decode[event](raw)
+	if err != nil || !eventCheck(ev).Publish || eventCheck(ev).Metadata.Name == "keepalive" {
+		return line
+	}
+	name := eventCheck(ev).Metadata.Name
+	if _, err := client.Get(ctx, s.client, client.Checks, s.namespace, name); !errors.Is(err, client.ErrNotFound) {
+		return line
+	}
+	return infoLine{"Definition", fmt.Sprintf("check %s is deleted; this event stays as it is until: %s", name,
+		s.commandLine("event", "delete", eventEntity(ev).Metadata.Name, name))}
 }

@@ -30,7 +30,7 @@ The exit status is 2 if there are warnings, so it can be a check of its own.`,
 			for _, name := range args {
 				k, ok := kindByName(name)
 				if !ok {
-					return hint(fmt.Errorf("unknown type %q", name), "See 'lapwing describe-type all' for the types.")
+					return unknownType(name, "lint looks at what is stored. To look at files before they are applied: lapwing diff -f %s")
 				}
 				kinds[k.Command] = true
 			}

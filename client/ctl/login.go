@@ -70,7 +70,7 @@ ssh -L 8000:127.0.0.1:8000, and open the printed URL there.`,
 			return explain(err, set)
 		}
 		set.apiKey = "" // otherwise it would be used instead of the tokens
-		return saveSettings(cmd, set, tokens, opts.Timeout)
+		return saveSettings(cmd, set, "", tokens, opts.Timeout)
 	}
 	return cmd
 }

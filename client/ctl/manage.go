@@ -191,7 +191,7 @@ func infoCommand(k *kind) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.printOne(s.withLine(ctx, k, name), raw)
+			return s.printOne(s.withLine(ctx, k, name, raw), raw)
 		}),
 	}
 	if k.Singleton {

@@ -117,7 +117,7 @@ begun to fail, and for each entity the changes of its status. Nothing is stored 
 			path := fmt.Sprintf("%s/preview?since=%d&until=%d", k.Path(s.namespace, args[0]), now.Add(-last).Unix(), now.Unix())
 			var raw json.RawMessage
 			if err := s.client.Do(ctx, http.MethodGet, path, nil, &raw); err != nil {
-				return hintMissing(k, err)
+				return missingNamed(k, args[0], err)
 			}
 			return s.printPlain(raw, s.showMetricPreview)
 		}),

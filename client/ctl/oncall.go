@@ -98,8 +98,11 @@ func lengthOf(d time.Duration) string {
 
 func startOf(r *resource.Rota) string { return r.Start + " " + cmp.Or(r.TimeZone, "UTC") }
 
-// timeRange has the flags of the time that a question about rotas or calendars is about.
-type timeRange struct{ from, to string }
+// timeRange has the flags of the time that a question about rotas or calendars is about. Its error names them.
+type timeRange struct {
+	from, to string
+	days     int // the longest range that the server answers
+}
 
 // flags adds the flags. usual is how long the range is without --to.
 func (o *timeRange) flags(cmd *cobra.Command, usual string) {
@@ -109,15 +112,30 @@ func (o *timeRange) flags(cmd *cobra.Command, usual string) {
 
 func (o *timeRange) query() (string, error) {
 	query := url.Values{}
-	for _, one := range []struct{ name, text string }{{"since", o.from}, {"until", o.to}} {
+	begin, end := time.Now(), time.Time{}
+	for _, one := range []struct {
+		flag, name, text string
+		at               *time.Time
+	}{{"from", "since", o.from, &begin}, {"to", "until", o.to, &end}} {
 		if one.text == "" {
 			continue
 		}
 		at, err := dayOrTime(one.text)
 		if err != nil {
-			return "", fmt.Errorf("read the range: %w", err)
+			return "", fmt.Errorf("--%s: %w", one.flag, err)
 		}
+		*one.at = at
 		query.Set(one.name, fmt.Sprint(at.Unix()))
+	}
+	switch {
+	case o.to == "":
+	case !begin.Before(end) && o.from == o.to:
+		return "", hint(fmt.Errorf("--to %s is the time of --from, and must be later: a day means its beginning", o.to),
+			"For one whole day: --from %s --to %s", begin.Format(time.DateOnly), begin.AddDate(0, 0, 1).Format(time.DateOnly))
+	case !begin.Before(end):
+		return "", fmt.Errorf("--to %s must be later than --from %s", o.to, cmp.Or(o.from, "(now, as it is not set)"))
+	case end.Sub(begin) > time.Duration(o.days)*24*time.Hour:
+		return "", fmt.Errorf("--to %s must be at most %d days later than --from %s", o.to, o.days, cmp.Or(o.from, "(now, as it is not set)"))
 	}
 	if len(query) == 0 {
 		return "", nil
@@ -127,7 +145,7 @@ func (o *timeRange) query() (string, error) {
 
 // onCallCommand shows who is on call in all rotas.
 func onCallCommand() *cobra.Command {
-	var when timeRange
+	when := timeRange{days: 400}
 	cmd := &cobra.Command{
 		Use:     "oncall",
 		Short:   "show who is on call",
@@ -190,7 +208,7 @@ func overrideOf(shift *resource.OnCallShift) string {
 
 // showRotaCommand shows the turns of a rota.
 func showRotaCommand(k *kind) *cobra.Command {
-	var when timeRange
+	when := timeRange{days: 400}
 	cmd := &cobra.Command{
 		Use:     "show NAME",
 		Short:   "show the turns of a rota",
@@ -204,7 +222,7 @@ func showRotaCommand(k *kind) *cobra.Command {
 			}
 			var raw json.RawMessage
 			if err := s.client.Do(ctx, http.MethodGet, k.Path(s.namespace, args[0])+"/oncall"+query, nil, &raw); err != nil {
-				return hintMissing(k, err)
+				return missingNamed(k, args[0], err)
 			}
 			return s.printPlain(raw, s.showTurns)
 		}),

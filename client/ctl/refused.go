@@ -59,6 +59,8 @@ func aimOf(refused *client.Error) (to aim) {
 		to.role = client.Events.Plural
 	case own && len(words) > 1 && to.kind != nil && to.kind.Type == client.Events.Type:
 		to.name = strings.Join(words[1:min(3, len(words))], "/") // what follows is about the event
+	case len(words) > 1 && to.kind != nil && to.kind.Type != client.Events.Type:
+		to.name = words[1] // what follows is about it
 	}
 	switch refused.Method {
 	case http.MethodPost:
@@ -130,16 +132,45 @@ func (s *invocation) similar(ctx context.Context, to *aim) string {
 		return ""
 	}
 	k := client.Kind[json.RawMessage]{Kind: to.kind}
-	wanted, nameOf, opts := to.name, resourceName(&kind{Kind: k}), client.ListOptions{ChunkSize: defaultChunkSize}
-	before := ""
 	if to.kind.Type == client.Events.Type {
-		entity, check, _ := strings.Cut(to.name, "/")
-		wanted, nameOf, before, opts.Entity = check, eventCheckName, entity+"/", entity
+		return s.similarEvent(ctx, k, to)
 	}
-	var names []string
-	for raw, err := range client.All(ctx, s.client, k, to.namespace, opts) {
+	near, _ := s.nearest(ctx, k, to.namespace, to.name, resourceName(&kind{Kind: k}), client.ListOptions{})
+	return near
+}
+
+// similarEvent returns ENTITY/CHECK of a similar event: of the same entity, or of one with a similar name. If that entity
+// has no check with a similar name, its name alone is returned.
+func (s *invocation) similarEvent(ctx context.Context, k client.Kind[json.RawMessage], to *aim) string {
+	entity, check, _ := strings.Cut(to.name, "/")
+	near, events := s.nearest(ctx, k, to.namespace, check, eventCheckName, client.ListOptions{Entity: entity})
+	switch {
+	case near != "":
+		return entity + "/" + near
+	case len(events) > 0:
+		return ""
+	}
+	entities := client.Kind[json.RawMessage](client.Entities)
+	nameOf := resourceName(&kind{Kind: entities})
+	if entity, _ = s.nearest(ctx, entities, to.namespace, entity, nameOf, client.ListOptions{}); entity == "" {
+		return ""
+	}
+	near, events = s.nearest(ctx, k, to.namespace, check, eventCheckName, client.ListOptions{Entity: entity})
+	if slices.Contains(events, check) {
+		near = check
+	}
+	return strings.TrimSuffix(entity+"/"+near, "/")
+}
+
+// nearest returns the name that is nearest to the wanted one, and all names; near is "" if the wanted one is there.
+func (s *invocation) nearest(
+	ctx context.Context, k client.Kind[json.RawMessage], namespace, wanted string, nameOf func(json.RawMessage) string,
+	opts client.ListOptions,
+) (near string, names []string) {
+	opts.ChunkSize = defaultChunkSize
+	for raw, err := range client.All(ctx, s.client, k, namespace, opts) {
 		if err != nil {
-			return ""
+			return "", nil
 		}
 		names = append(names, nameOf(*raw))
 		if len(names) == mostNames {
@@ -147,10 +178,29 @@ func (s *invocation) similar(ctx context.Context, to *aim) string {
 		}
 	}
 	if slices.Contains(names, wanted) { // made in between, or another thing is missing
-		return ""
+		return "", names
 	}
-	if near := optionerr.Nearest(wanted, names); near != "" {
-		return before + near
-	}
-	return ""
+	return optionerr.Nearest(wanted, names), names
 }
+
+// rewordedError says in other words that something is not there. The server's answer stays its cause, so the nearest name
+// is looked for.
+type rewordedError struct {
+	text  string
+	cause error
+}
+
+// missingNamed names what is not there, in place of the path. A server that does not know the path sends no code.
+func missingNamed(k *kind, name string, err error) error {
+	if refused := new(client.Error); errors.As(err, &refused) && errors.Is(err, client.ErrNotFound) && refused.Code != 0 {
+		err = reworded(err, "there is no %s %s", k.word(), name)
+	}
+	return hintMissing(k, err)
+}
+
+func reworded(cause error, format string, args ...any) error {
+	return &rewordedError{fmt.Sprintf(format, args...), cause}
+}
+
+func (e *rewordedError) Error() string { return e.text }
+func (e *rewordedError) Unwrap() error { return e.cause }

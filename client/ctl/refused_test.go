@@ -31,6 +31,8 @@ func TestAimOf(t *testing.T) {
 	f("PUT", "/api/lapwing/v1/dry-run/api/core/v2/namespaces/default/checks/a", `update checks "default" "a" CheckConfig`)
 	f("POST", "/api/lapwing/v1/namespaces/default/events/web1/disk/ack", `create silenced "default" "web1/disk" Event`)
 	f("GET", "/api/lapwing/v1/namespaces/default/events/web1/disk/trace?limit=100", `get events "default" "web1/disk" Event`)
+	f("GET", "/api/lapwing/v1/namespaces/default/checks/cpu/next?count=5", `get checks "default" "cpu" CheckConfig`)
+	f("POST", "/api/core/v2/namespaces/default/checks/cpu/execute", `create checks "default" "cpu" CheckConfig`)
 	f("GET", "/api/lapwing/v1/audit?limit=1", `list audit "" "" `)
 	f("GET", "/api/lapwing/v1/namespaces/prod/deadletters", `list deadletters "prod" "" `)
 	f("GET", "/api/lapwing/v1/namespaces/prod/notifications", `list events "prod" "" `)

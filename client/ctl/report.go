@@ -264,20 +264,28 @@ const bandWidth = 60
 func historyEventCommand(k *kind) *cobra.Command {
 	var since, until string
 	cmd := &cobra.Command{
-		Use:   "history ENTITY CHECK",
-		Short: "show the states of a check over days",
+		Use:   "history ENTITY [CHECK]",
+		Short: "show the states of a check over days, or of all checks of an entity",
 		Long: `Show the states of a check over days: a band over the time, and the changes, newest first. Each part of the band is the
 worst state in it: o OK, w warning, u unknown, m missing (no result came in time), c critical, - no data. The line below
 marks with s where the check was silenced or acknowledged. Between the changes are the notifications: the handler, the
 recipients and the result; and who silenced or acknowledged the check. For silences that are over it takes the right to list
 the audit log.
 
+Without CHECK, there is a band for each check of the entity that has an event, and the changes of all of them.
+
 The history outlives the event. It reaches back as long as the backend keeps it (--state-history-age), or, if there is a
 PostgreSQL, as long as that keeps it (--postgres-changes-retention). The json format is the list of changes as the API has
-it.`,
+it; without CHECK, each has the field check, too.`,
 		Example: `  lapwing event history srv1 check-cpu --since 30d
+  lapwing event history srv1 --since 1d
   lapwing event history srv1 check-cpu --since 2026-10-01T00:00:00Z --until 2026-11-01T00:00:00Z --format json`,
-		Args: args("ENTITY", "CHECK"),
+		Args: func(cmd *cobra.Command, words []string) error {
+			if len(words) == 1 {
+				return nil
+			}
+			return args("ENTITY", "[CHECK]")(cmd, words)
+		},
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			now := time.Now()
 			h := &history{begin: now.AddDate(0, 0, -7), end: now}
@@ -296,6 +304,9 @@ it.`,
 			}
 			if !h.begin.Before(h.end) {
 				return fmt.Errorf("--since must be before --until")
+			}
+			if len(args) == 1 {
+				return s.showEntityHistory(ctx, args[0], h.begin, h.end)
 			}
 			var err error
 			if h.changes, h.before, err = s.client.StateHistory(ctx, s.namespace, args[0], args[1], h.begin, h.end); err != nil {
@@ -329,10 +340,10 @@ func known(ctx context.Context, s *invocation, entity, check string) error {
 	if !errors.Is(err, client.ErrNotFound) {
 		return err
 	}
-	if any, err := s.client.HasStateHistory(ctx, s.namespace, entity, check); any || err != nil {
-		return err
+	if any, failed := s.client.HasStateHistory(ctx, s.namespace, entity, check); any || failed != nil {
+		return failed
 	}
-	err = fmt.Errorf("entity %s has no check %s in namespace %s: there is neither an event nor a history", entity, check, s.namespace)
+	err = reworded(err, "entity %s has no check %s in namespace %s: there is neither an event nor a history", entity, check, s.namespace)
 	return hint(err, "'lapwing event list' has the names of both.")
 }
 
@@ -410,20 +421,11 @@ func (h *history) bands() (states, silenced []byte) {
 
 func (h *history) show(s *invocation) error {
 	states, silenced := h.bands()
-	var band strings.Builder
-	for _, l := range states {
-		if s.color {
-			band.WriteString(paint(true, cmp.Or(letterColors[l], bold), map[bool]string{true: "·", false: "█"}[l == '-']))
-		} else {
-			band.WriteByte(l)
-		}
-	}
-	fmt.Fprintln(s.out, band.String())
+	fmt.Fprintln(s.out, bandText(states, s.color))
 	if marks := strings.TrimRight(string(silenced), " "); marks != "" {
 		fmt.Fprintln(s.out, marks)
 	}
-	from, to := h.begin.Local().Format("2006-01-02 15:04"), h.end.Local().Format("2006-01-02 15:04")
-	fmt.Fprintf(s.out, "%s%*s\n\n", from, bandWidth-len(from), to)
+	fmt.Fprintf(s.out, "%s\n\n", bandTimes(h.begin, h.end))
 	t := &table{columns: []column{
 		{title: "Time"}, {title: "Lasted", right: true}, {title: "State"}, {title: "Status", keep: true, color: wordColor},
 		{title: "Silenced"}, {title: "Output", text: true},

@@ -31,7 +31,7 @@ computer. A check with an interval runs on each lapwing agent at a moment of its
 			var raw json.RawMessage
 			path := fmt.Sprintf("%s?count=%d", s.ownPath("checks", args[0], "next"), count)
 			if err := s.client.Do(ctx, http.MethodGet, path, nil, &raw); err != nil {
-				return hintMissing(k, err)
+				return missingNamed(k, args[0], err)
 			}
 			return s.printPlain(raw, s.showNextRuns)
 		}),
@@ -115,9 +115,10 @@ would.`,
 			var raw json.RawMessage
 			if err := s.client.Do(ctx, http.MethodGet, path, nil, &raw); err != nil {
 				if errors.Is(err, client.ErrNotFound) && strings.Contains(err.Error(), "there is no entity") {
-					return hint(bare(err), "List the entities with: lapwing entity list")
+					_, err = client.Get(ctx, s.client, client.Entities, s.namespace, entity) // its path is about the entity
+					return hint(reworded(err, "there is no entity %s", entity), "List the entities with: lapwing entity list")
 				}
-				return hintMissing(k, err)
+				return missingNamed(k, args[0], err)
 			}
 			t, err := decode[resource.CheckTargets](raw)
 			if err != nil {

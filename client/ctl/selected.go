@@ -217,35 +217,6 @@ func (k *kind) counted(n int) string {
 
 func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
-func silenceEventsCommand(k *kind) *cobra.Command {
-	var expire, reason string
-	var onResolve bool
-	cmd := &cobra.Command{
-		Use:   "silence",
-		Short: "silence all events that a selector selects",
-		Long: `Silence each event that a selector selects, after a question with their number. Each gets a silence of its own, for this
-check of this entity. To silence also events that come later, use 'lapwing silenced create' with selectors. To end
-them, use 'lapwing event unsilence' with the same selector.`,
-		Example: `  lapwing event silence --field-selector 'event.check.name == disk' --expire 2h --reason 'moving disks'
-  lapwing event unsilence --field-selector 'event.check.name == disk'`,
-		Args: args(),
-	}
-	f := cmd.Flags()
-	f.StringVarP(&expire, "expire", "e", "", "duration of the silences in seconds, or with a unit like 2h (default no end)")
-	f.StringVarP(&reason, "reason", "r", "", "reason, for other people to read")
-	f.BoolVarP(&onResolve, "expire-on-resolve", "x", false, "end each silence when its event resolves")
-	return bySelector(cmd, k, action{
-		name: "silence", verb: "silence", done: "Silenced", onlySelected: true, undo: "unsilence",
-		fill: func(in *client.BulkRequest) (err error) {
-			in.Reason, in.ExpireOnResolve = reason, onResolve
-			if expire != "" {
-				in.Expire, err = parseLength("expire", expire)
-			}
-			return err
-		},
-	})
-}
-
 // labelled reports whether the labels of many of a kind's resources can be set at once.
 func (k *kind) labelled() bool {
 	return k.Namespaced && k.Group == resource.CoreV2 && !k.Singleton && k.Type != client.Events.Type && k.Type != client.Silences.Type

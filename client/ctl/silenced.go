@@ -258,6 +258,10 @@ func createSilencedCommand(k *kind) *cobra.Command {
 		if preview {
 			return s.previewSilenced(ctx, body)
 		}
+		if extras.selects() && extras.name == "" {
+			return hint(errors.New("--name is missing: a silence with selectors needs a name of its own"),
+				"Add one, such as --name maintenance. Only without selectors, subscription and check make the name.")
+		}
 		return s.create(ctx, k, "", body)
 	})
 	a.flags(cmd)

@@ -28,7 +28,7 @@ type silencedExtras struct {
 func (e *silencedExtras) flags(cmd *cobra.Command) {
 	labelsFlag(cmd, &e.labels)
 	f := cmd.Flags()
-	f.StringVar(&e.name, "name", "", "name of a silence with selectors")
+	f.StringVar(&e.name, "name", "", "name of a silence with selectors, which needs one")
 	f.StringVar(&e.labelSelector, "label-selector", "", "silence events whose labels match, for example 'region == eu'")
 	f.StringVar(&e.fieldSelector, "field-selector", "", "silence events whose fields match, for example 'event.check.status == 1'")
 	f.StringVar(&e.cron, "cron", "", "silence only at recurring times: a cron schedule like '0 22 * * 6' (needs --duration)")
@@ -259,7 +259,7 @@ the check passes, and that result reaches the handlers. A second acknowledgement
 				}
 			}
 			if err := s.client.Do(ctx, http.MethodPost, s.ownPath("events", args[0], args[1], "ack"), body, nil); err != nil {
-				return hintMissing(k, err)
+				return missingNamed(k, strings.Join(args, "/"), err)
 			}
 			s.did("Acknowledged", k, strings.Join(args, "/"), s.undo("event", "unack", args[0], args[1]))
 			return nil
@@ -292,7 +292,11 @@ func unackEventCommand(k *kind) *cobra.Command {
 		Args:    args("ENTITY", "CHECK"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			if err := s.client.Do(ctx, http.MethodDelete, s.ownPath("events", args[0], args[1], "ack"), nil, nil); err != nil {
-				return err
+				name := strings.Join(args, "/")
+				if _, gone := client.Get(ctx, s.client, client.Events, s.namespace, client.EventName(args[0], args[1])); gone == nil && errors.Is(err, client.ErrNotFound) {
+					return fmt.Errorf("event %s is not acknowledged", name)
+				}
+				return missingNamed(k, name, err)
 			}
 			s.did("Unacknowledged", k, strings.Join(args, "/"))
 			return nil

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
 )
 
 // source is a text with resources, and its origin.
@@ -101,6 +103,32 @@ func readFileOrDir(path string, recursive bool) ([]source, error) {
 		}
 	}
 	return out, nil
+}
+
+// fileArgs accepts no arguments: files are named with --file. It says so, with the command to copy.
+func fileArgs(cmd *cobra.Command, words []string) error {
+	if len(words) == 0 {
+		return nil
+	}
+	err := args()(cmd, words)
+	if h := new(hintError); errors.As(err, &h) {
+		err = h.err
+	}
+	if k, ok := kindByName(words[0]); ok && len(words) > 1 {
+		if one, _, _ := cmd.Root().Find([]string{k.Command, cmd.Name()}); one != nil && one.Name() == cmd.Name() && one != cmd {
+			return hint(err, "Did you mean '%s %s'? Files are named with -f.", one.CommandPath(), joinWords(words[1:], " "))
+		}
+	}
+	return hint(err, "Name files and directories with -f: %s -f %s", cmd.CommandPath(), joinWords(words, " -f "))
+}
+
+// joinWords joins words of a command to copy.
+func joinWords(words []string, between string) string {
+	var quoted []string
+	for _, word := range words {
+		quoted = append(quoted, shellWord(word))
+	}
+	return strings.Join(quoted, between)
 }
 
 // download gets a text without our credentials, which are only for the API.

@@ -50,8 +50,7 @@ The json format is one object: answer, outcomes as the API has them, simulated, 
 				return err
 			}
 			if a.event == nil && len(a.outcomes) == 0 {
-				return hint(fmt.Errorf("there is no event %s/%s, and no trace of one", a.entity, a.check),
-					"See 'lapwing %s list' for the existing ones.", k.Command)
+				return hintMissing(k, reworded(a.missing, "there is no event %s/%s, and no trace of one", a.entity, a.check))
 			}
 			if s.format != formatTabular {
 				silences := []*silenced{}
@@ -96,7 +95,7 @@ func (a *account) fetchOutcomes(ctx context.Context, s *invocation) error {
 	if err != nil && !errors.Is(err, client.ErrNotFound) {
 		return err
 	}
-	a.event = ev
+	a.event, a.missing = ev, err
 	if a.outcomes, err = s.client.Trace(ctx, s.namespace, a.entity, a.check, tracedOutcomes); err != nil {
 		return hint(err, "Traces need a lapwing backend.")
 	}

@@ -15,6 +15,7 @@ import (
 type account struct {
 	entity, check string
 	event         *event           // the present event; nil if there is none
+	missing       error            // the server's answer if there is none
 	outcomes      []client.Outcome // newest first
 	// simulated is what would happen to the present event now, if it has no trace; why is the reason why not.
 	simulated []client.Delivery

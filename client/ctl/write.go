@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // createCommand returns "create NAME" for a kind with fields.
@@ -124,6 +125,9 @@ func (s *invocation) create(ctx context.Context, k *kind, name string, body map[
 	}
 	if errors.Is(err, client.ErrDenied) && strings.Contains(err.Error(), "metadata.labels") {
 		return hint(err, "Set labels with --labels, such as --labels team=red.")
+	}
+	if err != nil && k.Type == client.Handlers.Type && body["type"] == resource.EscalationType {
+		return hint(err, "%s.", sentence(stepsOfFile))
 	}
 	if err != nil {
 		return err
