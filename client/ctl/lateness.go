@@ -187,7 +187,7 @@ func deletedCheck(ctx context.Context, s *invocation, raw json.RawMessage) (line
 		return line
 	}
 	name := eventCheck(ev).Metadata.Name
-	if _, err := client.Get(ctx, s.client, client.Checks, s.namespace, name); !errors.Is(err, client.ErrNotFound) {
+	if _, err := client.Get(ctx, s.client, client.Checks, s.namespace, name); !absent(err) {
 		return line
 	}
 	return infoLine{"Definition", fmt.Sprintf("check %s is deleted; this event stays as it is until: %s", name,

@@ -103,7 +103,7 @@ const mostNames = 5000
 // missing adds to an error that something is not there what is there: another namespace, or a similar name.
 func (s *invocation) missing(ctx context.Context, err error) error {
 	var refused *client.Error
-	if !errors.As(err, &refused) || refused.Status != http.StatusNotFound || refused.Code == 0 || ctx.Err() != nil {
+	if !errors.As(err, &refused) || !absent(err) || ctx.Err() != nil {
 		return err
 	}
 	to := aimOf(refused)
@@ -190,9 +190,15 @@ type rewordedError struct {
 	cause error
 }
 
-// missingNamed names what is not there, in place of the path. A server that does not know the path sends no code.
+// absent reports whether something is not there. A server that does not know the path itself sends no code.
+func absent(err error) bool {
+	var refused *client.Error
+	return errors.As(err, &refused) && refused.Status == http.StatusNotFound && refused.Code != 0
+}
+
+// missingNamed names what is not there, in place of the path.
 func missingNamed(k *kind, name string, err error) error {
-	if refused := new(client.Error); errors.As(err, &refused) && errors.Is(err, client.ErrNotFound) && refused.Code != 0 {
+	if absent(err) {
 		err = reworded(err, "there is no %s %s", k.word(), name)
 	}
 	return hintMissing(k, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -40,8 +41,8 @@ func silenceEventsCommand(k *kind) *cobra.Command {
 			if one.Expire, err = seconds(); err != nil {
 				return err
 			}
-			name := strings.Join(args, "/")
-			if _, err := client.Get(ctx, s.client, client.Events, s.namespace, client.EventName(args[0], args[1])); err != nil {
+			name := client.EventName(args[0], args[1])
+			if _, err := client.Get(ctx, s.client, client.Events, s.namespace, name); err != nil {
 				return missingNamed(k, name, err)
 			}
 			err = client.Post(ctx, s.client, client.Silences, s.namespace, one)
@@ -54,7 +55,18 @@ func silenceEventsCommand(k *kind) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s.did("Silenced", k, name, s.undo("event", "unsilence", args[0], args[1]))
+			var ends []string
+			if one.Expire > 0 {
+				ends = append(ends, "in "+span(time.Duration(one.Expire)*time.Second))
+			}
+			if onResolve {
+				ends = append(ends, "when the event resolves")
+			}
+			end := "it has no end"
+			if len(ends) > 0 {
+				end = "it ends " + strings.Join(ends, ", or ")
+			}
+			s.did("Silenced", k, name, end, s.undo("event", "unsilence", args[0], args[1]))
 			return nil
 		}),
 	}

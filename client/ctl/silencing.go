@@ -292,8 +292,8 @@ func unackEventCommand(k *kind) *cobra.Command {
 		Args:    args("ENTITY", "CHECK"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			if err := s.client.Do(ctx, http.MethodDelete, s.ownPath("events", args[0], args[1], "ack"), nil, nil); err != nil {
-				name := strings.Join(args, "/")
-				if _, gone := client.Get(ctx, s.client, client.Events, s.namespace, client.EventName(args[0], args[1])); gone == nil && errors.Is(err, client.ErrNotFound) {
+				name := client.EventName(args[0], args[1])
+				if _, gone := client.Get(ctx, s.client, client.Events, s.namespace, name); gone == nil && absent(err) {
 					return fmt.Errorf("event %s is not acknowledged", name)
 				}
 				return missingNamed(k, name, err)
