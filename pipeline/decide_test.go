@@ -50,7 +50,10 @@ func TestTracesOfWhatIsNotDelivered(t *testing.T) {
 	f(event(2, "a", "b"), eventlog.FlagHandlers, "no_handler: no handler is defined of those that the event names: a, b")
 	silenced := event(2, "quiet")
 	silenced.Check.Silenced = []string{"entity:e:*"}
-	f(silenced, eventlog.FlagHandlers|eventlog.FlagSilenced, "silenced: it is silenced, and no handler in its namespace takes silenced events")
+	f(silenced, eventlog.FlagHandlers|eventlog.FlagSilenced, "silenced: it is silenced by entity:e:*, and no handler in its namespace takes silenced events")
+	if saw := b.traced[0].Steps[0].Saw; saw[0] != (trace.Value{Name: "event.check.silenced", Value: "[entity:e:*]"}) {
+		t.Errorf("saw %v", saw)
+	}
 	b.handler("all", nil)
 	f(silenced, eventlog.FlagHandlers|eventlog.FlagSilenced, "quiet silenced: it is silenced by entity:e:*")
 	b.handler("metrics", func(h *resource.Handler) { h.Filters = []string{"has_metrics"} })

@@ -9,6 +9,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
+	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
@@ -59,7 +60,7 @@ func (r *Router) passes(sn *config.Snapshot, a *state.Applied) bool {
 		r.metrics.denied.Inc()
 		facts.Silenced = false
 		if passes, _ := g.passes(a.Namespace, facts); passes && a.Silenced {
-			r.end(a, trace.Silenced, "it is silenced, and no handler in its namespace takes silenced events")
+			r.endSilenced(a)
 		} else {
 			r.end(a, trace.Filtered, "the built-in filters of all handlers in its namespace deny it")
 		}
@@ -162,6 +163,19 @@ func (r *Router) end(a *state.Applied, verdict trace.Verdict, reason string) {
 	if r.trace != nil && (a.Incident || a.Resolution) {
 		r.trace(&trace.Delivery{Header: header(a, nil), Verdict: verdict, Reason: reason})
 	}
+}
+
+// endSilenced traces an event that no handler takes because it is silenced, with the names of the silences: later they may
+// be deleted. It does not decode the event, because all events of a silenced fleet may end here.
+func (r *Router) endSilenced(a *state.Applied) {
+	if r.trace == nil || !a.Incident && !a.Resolution {
+		return
+	}
+	d := workflow.DeniedBySilences(resource.PeekSilenced(a.Body()))
+	r.trace(&trace.Delivery{
+		Header: header(a, nil), Verdict: d.Verdict, Steps: d.Steps,
+		Reason: d.Reason + ", and no handler in its namespace takes silenced events",
+	})
 }
 
 // endRoute traces one route that ends before a delivery.

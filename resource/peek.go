@@ -305,6 +305,24 @@ func setOnce(dst *[]byte, f rawField) error {
 	return nil
 }
 
+// PeekSilenced returns the names of the silences in the protobuf encoding of an Event. Only the result is allocated.
+func PeekSilenced(event []byte) []string {
+	view, err := PeekEvent(event)
+	if err != nil {
+		return nil
+	}
+	var room [8][]byte // most events have fewer
+	silenced, err := appendStrings(room[:0], "Check", view.Check, 33)
+	if err != nil || len(silenced) == 0 {
+		return nil
+	}
+	names := make([]string, len(silenced))
+	for i, name := range silenced {
+		names[i] = string(name)
+	}
+	return names
+}
+
 // PeekOutput returns the check output in the protobuf encoding of an Event, or nil if there is none.
 func PeekOutput(event []byte) []byte {
 	view, err := PeekEvent(event)

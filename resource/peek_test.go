@@ -78,6 +78,9 @@ func requirePeek(t *testing.T, b []byte, e *Event) {
 		subscriptions, err := AppendCheckSubscriptions(nil, view.Check)
 		requireStrings(t, subscriptions, err, c.Subscriptions)
 	}
+	if e.Check != nil && !slices.Equal(PeekSilenced(b), e.Check.Silenced) {
+		t.Errorf("PeekSilenced: %q, want %q", PeekSilenced(b), e.Check.Silenced)
+	}
 	requireWithoutEntity(t, b, e)
 }
 

@@ -48,7 +48,7 @@ func (a *account) mutedBy(d *client.Delivery) (names []string) {
 		}
 	}
 	if names == nil && d.Verdict == client.VerdictSilenced && a.event != nil {
-		// The trace of an event without deliveries has no names.
+		// The trace of an earlier release has no names.
 		names = eventCheck(a.event).Silenced
 	}
 	return names
@@ -91,7 +91,7 @@ func (s *invocation) silencer(ctx context.Context, name string) (*silencer, erro
 	case !errors.Is(err, client.ErrNotFound):
 		return nil, err
 	}
-	gone := &silencer{ended: "it has ended", silenced: &silenced{}}
+	gone := &silencer{ended: "it is deleted or has expired", silenced: &silenced{}}
 	gone.Metadata.Name = name
 	q := url.Values{"resource": {"silenced"}, "name": {name}, "limit": {"20"}}
 	entries, err := auditEntries(ctx, s, s.ownPath("audit"), q)
@@ -103,7 +103,7 @@ func (s *invocation) silencer(ctx context.Context, name string) (*silencer, erro
 	}
 	for i, e := range entries {
 		if i == 0 && e.Action == "delete" {
-			gone.ended = "ended by " + cmp.Or(e.User, "lapwing") + " at " + e.Time.Local().Format(time.DateTime)
+			gone.ended = "deleted by " + cmp.Or(e.User, "lapwing") + " at " + e.Time.Local().Format(time.DateTime)
 		}
 		for _, c := range e.Changes {
 			was := c.New

@@ -54,16 +54,32 @@ func (w *Workflows) AskFirst(
 
 // deniedBuiltin returns the decision of a built-in filter that denies.
 func deniedBuiltin(name string, ev *resource.Event) Decision {
+	if name == notSilenced {
+		var by []string
+		if ev.Check != nil {
+			by = ev.Check.Silenced
+		}
+		return DeniedBySilences(by)
+	}
 	step := trace.Step{Kind: trace.StepFilter, Name: name, Verdict: trace.Deny, Saw: builtinSaw(name, ev)}
-	if name != "not_silenced" {
-		return Decision{Verdict: trace.Filtered, Reason: "filter " + name + " denies it", Steps: []trace.Step{step}}
-	}
-	step.Kind = trace.StepSilence
+	return Decision{Verdict: trace.Filtered, Reason: "filter " + name + " denies it", Steps: []trace.Step{step}}
+}
+
+const notSilenced = "not_silenced"
+
+// DeniedBySilences returns the decision of the filter not_silenced for an event with these silences.
+func DeniedBySilences(names []string) Decision {
 	reason := "it is silenced"
-	if ev.Check != nil && len(ev.Check.Silenced) > 0 {
-		reason = "it is silenced by " + joinNames(ev.Check.Silenced)
+	if len(names) > 0 {
+		reason += " by " + joinNames(names)
 	}
-	return Decision{Verdict: trace.Silenced, Reason: reason, Steps: []trace.Step{step}}
+	return Decision{Verdict: trace.Silenced, Reason: reason, Steps: []trace.Step{{
+		Kind: trace.StepSilence, Name: notSilenced, Verdict: trace.Deny, Saw: silencedSaw(names),
+	}}}
+}
+
+func silencedSaw(names []string) []trace.Value {
+	return []trace.Value{{Name: "event.check.silenced", Value: "[" + joinNames(names) + "]"}}
 }
 
 // builtinSaw returns the values that a built-in filter reads.
@@ -74,9 +90,9 @@ func builtinSaw(name string, ev *resource.Event) []trace.Value {
 			{Name: "event.is_incident", Value: fmt.Sprint(ev.IsIncident())},
 			{Name: "event.is_resolution", Value: fmt.Sprint(ev.IsResolution())},
 		}
-	case "not_silenced":
+	case notSilenced:
 		if ev.Check != nil {
-			return []trace.Value{{Name: "event.check.silenced", Value: "[" + joinNames(ev.Check.Silenced) + "]"}}
+			return silencedSaw(ev.Check.Silenced)
 		}
 	case "has_metrics":
 		return []trace.Value{{Name: "event.has_metrics", Value: fmt.Sprint(ev.HasMetrics())}}
