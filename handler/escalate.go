@@ -290,8 +290,7 @@ func (d *Dispatcher) takeStep(h *resource.Handler, it *item, ev *resource.Event)
 		if !until.IsZero() && until.Before(look) {
 			look = until
 		}
-		return d.hold(it, fmt.Sprintf("step %d is due, but it is quiet for severity %s: calendar %s",
-			it.climb.next+1, resource.SeverityOf(ev.Check.Status), name), look)
+		return d.hold(it, fmt.Sprintf("step %d is due, but %s", it.climb.next+1, oncall.QuietText(ev.Check.Status, name, until)), look)
 	}
 	step := &e.Steps[it.climb.next]
 	recipients, problems := d.opts.OnCall.Recipients(it.Namespace, step, ev, now)
@@ -445,14 +444,35 @@ func (d *Dispatcher) Escalations(namespace string, limit int) (list []resource.E
 		if one.Notified == nil {
 			one.Notified = []string{}
 		}
-		if ev, err := d.opts.Present(name.Namespace, dl.Entity, dl.Check); err == nil && ev != nil && ev.Check != nil {
+		ev, err := d.opts.Present(name.Namespace, dl.Entity, dl.Check)
+		known := err == nil && ev != nil && ev.Check != nil
+		if known {
 			one.Held = d.heldBy(ev)
 		}
-		if h, ok := d.lookup(name.Namespace, name.Name); ok && one.Held == "" && h.Escalation != nil && it.climb.next < len(h.Escalation.Steps) {
+		h, ok := d.lookup(name.Namespace, name.Name)
+		if ok && one.Held == "" && h.Escalation != nil && it.climb.next < len(h.Escalation.Steps) {
 			one.Next = max(it.due, dl.Received)
+			if known {
+				d.noteQuiet(&one, h.Escalation, ev.Check.Status)
+			}
 		}
 		list = append(list, one)
 		return nil
 	})
 	return list, more, err
+}
+
+// noteQuiet notes in an escalation with a next step whether that step waits for the end of a quiet time.
+func (d *Dispatcher) noteQuiet(one *resource.Escalation, e *resource.HandlerEscalation, status uint32) {
+	now := time.Now()
+	if time.UnixMilli(one.Next).After(now) {
+		return
+	}
+	name, until, quiet := d.opts.OnCall.Quiet(one.Namespace, e, status, now)
+	if !quiet {
+		return
+	}
+	if one.Quiet = name; !until.IsZero() {
+		one.QuietUntil = until.UnixMilli()
+	}
 }

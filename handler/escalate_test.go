@@ -293,8 +293,26 @@ func TestQuiet(t *testing.T) {
 			l.Dispatch(incident("page", i+1, entity))
 		}
 		wantSent(t, "in the night", l.after(time.Second), "0s 0-2-1/page/1/alice/mail")
-		if tr := l.traces.of("0-1-1/page"); tr.Reason != "step 1 is due, but it is quiet for severity warning: calendar night" {
+		if tr := l.traces.of("0-1-1/page"); tr.Reason !=
+			"step 1 is due, but it is quiet for severity warning until 2000-01-01T06:00:00Z: calendar night" {
 			t.Errorf("the trace is %+v", tr)
+		}
+		list, _, err := l.Escalations("default", 10)
+		if err != nil || len(list) != 3 {
+			t.Fatalf("the list is %+v (%v)", list, err)
+		}
+		for _, one := range list {
+			want := ""
+			if one.Entity != "grave" { // its first step is taken, and the second one is due later
+				want = "night 2000-01-01T06:00:00Z"
+			}
+			got := ""
+			if one.Quiet != "" {
+				got = one.Quiet + " " + time.UnixMilli(one.QuietUntil).UTC().Format(time.RFC3339)
+			}
+			if got != want {
+				t.Errorf("%s is quiet until %q, want %q", one.Entity, got, want)
+			}
 		}
 		l.world.set("grave", -1)
 		l.world.set("worse", 2)

@@ -180,6 +180,15 @@ func (d *Directory) Quiet(
 	return "", time.Time{}, false
 }
 
+// QuietText says in words what Quiet returns.
+func QuietText(status uint32, name string, until time.Time) string {
+	text := "it is quiet for severity " + resource.SeverityOf(status)
+	if !until.IsZero() {
+		text += " until " + until.UTC().Format(time.RFC3339)
+	}
+	return text + ": calendar " + name
+}
+
 // Contact returns a contact's definition, or nil.
 func (d *Directory) Contact(namespace, name string) *resource.Contact {
 	c, _ := config.Get(d.config(), config.Contacts, namespace, name)

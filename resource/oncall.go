@@ -120,6 +120,10 @@ type Escalation struct {
 	Steps int `json:"steps"`
 	// Held says why no step is due although steps are left: an acknowledgement or a silence.
 	Held string `json:"held,omitempty"`
+	// Quiet is the calendar because of which a step that is due is not taken, and QuietUntil when that ends, Unix
+	// milliseconds; 0 if it does not in the next years.
+	Quiet      string `json:"quiet,omitempty"`
+	QuietUntil int64  `json:"quiet_until,omitempty"`
 	// Notified are the contacts, or handlers without one, that got the incident.
 	Notified []string `json:"notified"`
 }

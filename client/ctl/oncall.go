@@ -321,7 +321,7 @@ func listEscalationsCommand() *cobra.Command {
 		Use:   "list",
 		Short: "list the escalations that are going on",
 		Long: `List the incidents that an escalation handler is at: whom it has notified, and when the next step is due unless
-an acknowledgement comes first. 'event trace' tells each step of one incident, and 'event ack' ends it.`,
+an acknowledgement comes first. A step that waits for a quiet time shows when that ends. 'event trace' tells each step of one incident, and 'event ack' ends it.`,
 		Example: "  lapwing escalation list\n  lapwing escalation list --all-namespaces --format json",
 		Args:    args(),
 	}
@@ -360,6 +360,10 @@ func (s *invocation) showEscalations(raw json.RawMessage, namespaces bool) (show
 		e := &list.Escalations[i]
 		next := e.Held
 		switch {
+		case e.Quiet != "" && e.QuietUntil > 0:
+			next = "quiet until " + millisTime(e.QuietUntil) + ": calendar " + e.Quiet
+		case e.Quiet != "":
+			next = "quiet without end: calendar " + e.Quiet
 		case e.Next > 0:
 			next = millisTime(e.Next)
 		case next == "":

@@ -11,6 +11,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
 )
@@ -164,8 +165,7 @@ func (w *Workflows) simulateEscalation(rt *Route, ev *resource.Event, facts filt
 	e, now := rt.def.Escalation, time.Now()
 	d.Verdict, d.Reason = trace.Held, "the steps are shown as of now; nothing was sent: this was a simulation"
 	if name, until, quiet := w.opts.OnCall.Quiet(rt.namespace, e, ev.Check.Status, now); quiet {
-		d.Reason = fmt.Sprintf("it is quiet for severity %s until %s: calendar %s; %s",
-			resource.SeverityOf(ev.Check.Status), until.UTC().Format(time.RFC3339), name, d.Reason)
+		d.Reason = oncall.QuietText(ev.Check.Status, name, until) + "; " + d.Reason
 	}
 	at := now
 	for i := range e.Steps {

@@ -3565,6 +3565,10 @@ export interface components {
             steps: number;
             /** @description Held says why no step is due although steps are left: an acknowledgement or a silence. */
             held?: string;
+            /** @description Quiet is the calendar because of which a step that is due is not taken, and QuietUntil when that ends, Unix milliseconds; 0 if it does not in the next years. */
+            quiet?: string;
+            /** Format: int64 */
+            quiet_until?: number;
             /** @description Notified are the contacts, or handlers without one, that got the incident. */
             notified: string[] | null;
         };
