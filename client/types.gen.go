@@ -860,6 +860,8 @@ type Step struct {
 	Error      string  `json:"error,omitempty"`
 	Saw        []Value `json:"saw,omitempty"`
 	Micros     int64   `json:"micros,omitempty"`
+	// At is when a step of an escalation was taken, Unix milliseconds.
+	At int64 `json:"at,omitempty"`
 }
 
 // StreamStatus is how the copies of a stream of the broker stand.

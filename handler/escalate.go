@@ -197,12 +197,12 @@ func (d *Dispatcher) absorb(h *resource.Handler, it, next *item) outcome {
 		list = append(list, stepDelivery(dl, it.Handler, 0, oncall.Recipient{Contact: contact, Handler: handler}))
 	}
 	it.ledger.addLocal(list)
-	over := "resolved before anyone was notified"
+	verdict, over := trace.Filtered, "resolved before anyone was notified"
 	if len(list) > 0 {
-		over = "resolved; told " + strings.Join(it.climb.names(), ", ")
+		verdict, over = trace.Delivered, "resolved; told "+strings.Join(it.climb.names(), ", ")
 	}
-	d.finish(it, d.climbed(it, trace.Delivered, over))
-	d.finish(next, told(trace.Delivered, "it ends the escalation of "+it.ID+": "+over))
+	d.finish(it, d.climbed(it, verdict, over))
+	d.finish(next, told(verdict, "it ends the escalation of "+it.ID+": "+over))
 	return outcome{absorbed: true, finished: true}
 }
 
@@ -229,7 +229,11 @@ func (d *Dispatcher) passes(it *item) outcome {
 	if now.Sub(it.passing) < lookAgain {
 		return outcome{due: it.passing.Add(lookAgain)}
 	}
-	d.finish(it, d.climbed(it, trace.Delivered, "the check passes, and no resolution came to the handler: its filters denied it"))
+	verdict := trace.Delivered
+	if len(it.climb.notified) == 0 {
+		verdict = trace.Filtered
+	}
+	d.finish(it, d.climbed(it, verdict, "the check passes, and no resolution came to the handler: its filters denied it"))
 	return outcome{finished: true}
 }
 
@@ -347,7 +351,9 @@ func (d *Dispatcher) reportStep(it *item, h *resource.Handler, number int, recip
 	for _, r := range recipients {
 		names = append(names, r.String())
 	}
-	step := trace.Step{Kind: trace.StepEscalate, Name: fmt.Sprintf("step %d", it.climb.taken), Verdict: trace.Pass}
+	step := trace.Step{
+		Kind: trace.StepEscalate, Name: fmt.Sprintf("step %d", it.climb.taken), Verdict: trace.Pass, At: time.Now().UnixMilli(),
+	}
 	if len(names) > 0 {
 		step.Saw = append(step.Saw, trace.Value{Name: "notified", Value: strings.Join(names, ", ")})
 	}

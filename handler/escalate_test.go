@@ -164,6 +164,9 @@ func TestEscalation(t *testing.T) {
 				t.Errorf("%s: %+v", id, tr)
 			}
 		}
+		if first := l.traces.of("0-1-1/page").Steps[0]; time.UnixMilli(first.At).UTC().Format(time.RFC3339) != "2000-01-01T00:00:00Z" {
+			t.Errorf("the first step is %+v", first)
+		}
 		l.flush(t, 0)
 		time.Sleep(time.Minute) // the bubble's time
 		synctest.Wait()
@@ -235,6 +238,31 @@ func TestEscalationsFillTheRoom(t *testing.T) {
 		l.world.set("a", 0)
 		l.Dispatch(resolution("page", 4, "a"))
 		wantSent(t, "one is over", l.after(time.Second), "2m0s 0-3-1/page/1/alice/mail", "2m0s 0-4-1/page/resolved/alice/mail")
+	})
+}
+
+// TestResolvedBeforeTheFirstStep: an escalation that has notified no one is not delivered.
+func TestResolvedBeforeTheFirstStep(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		def := escalation()
+		def.Escalation.Steps[0].After = 600
+		l := climbing(t, db, def)
+		for _, entity := range []string{"resolved", "denied"} {
+			l.world.set(entity, 2)
+		}
+		l.Dispatch(incident("page", 1, "resolved"))
+		l.Dispatch(incident("page", 2, "denied"))
+		wantSent(t, "before the first step", l.after(time.Minute))
+		for _, entity := range []string{"resolved", "denied"} {
+			l.world.set(entity, 0)
+		}
+		l.Dispatch(resolution("page", 3, "resolved"))
+		wantSent(t, "resolved", l.after(time.Hour))
+		for _, id := range []string{"0-1-1/page", "0-2-1/page", "0-3-1/page"} {
+			if tr := l.traces.of(id); tr.Verdict != trace.Filtered {
+				t.Errorf("%s: %+v", id, tr)
+			}
+		}
 	})
 }
 

@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/internal/testpool"
+	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/pipeline/workflow"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -382,6 +385,48 @@ func TestSimulate(t *testing.T) {
 	}
 	if len(b.routed) != 0 || len(b.traced) != 0 {
 		t.Error("a simulation left something behind")
+	}
+}
+
+// TestSimulateEscalation: the reason says when the first step is taken and whom it notifies.
+func TestSimulateEscalation(t *testing.T) {
+	b := newBench(t)
+	b.handler("chat", nil)
+	workflows := b.newWorkflows(workflow.Options{
+		Expressions: testpool.Pool(t), OnCall: oncall.New(b.config.Snapshot, calendar.New(nil)),
+	})
+	// One of the calendars is active at any time.
+	for name, dates := range map[string]string{"spring": "01-01/06-30", "autumn": "07-01/12-31"} {
+		check(t, config.Put(t.Context(), b.config, config.Calendars, &resource.Calendar{
+			Metadata: resource.ObjectMeta{Namespace: "default", Name: name}, Windows: []resource.CalendarWindow{{Dates: []string{dates}}},
+		}))
+	}
+	ev := event(1, "page")
+	ev.Check.Metadata = resource.ObjectMeta{Namespace: "default", Name: "c"}
+	ev.Entity = &resource.Entity{Metadata: resource.ObjectMeta{Namespace: "default", Name: "e"}}
+	quiet := []resource.EscalationQuiet{{Severities: []string{"warning"}, Calendars: []string{"spring", "autumn"}}}
+	for _, tc := range []struct {
+		escalation resource.HandlerEscalation
+		to, want   string
+	}{
+		{resource.HandlerEscalation{}, "chat", "^it begins an escalation, and step 1 notifies chat now$"},
+		{resource.HandlerEscalation{}, "nothing", "^it begins an escalation, and step 1 finds no one to notify now$"},
+		{resource.HandlerEscalation{Steps: []resource.EscalationStep{{After: 600}}}, "chat",
+			"^it begins an escalation, and step 1 notifies chat after 10m0s$"},
+		{resource.HandlerEscalation{Quiet: quiet}, "chat", "^it begins an escalation, and step 1 notifies chat when the quiet time is over: " +
+			"it is quiet for severity warning until 20[0-9-]+T00:00:00Z: calendar (spring|autumn)$"},
+	} {
+		b.handler("page", func(h *resource.Handler) {
+			h.Type, h.Escalation = resource.EscalationType, &tc.escalation
+			if tc.escalation.Steps == nil {
+				tc.escalation.Steps = make([]resource.EscalationStep, 1)
+			}
+			tc.escalation.Steps[0].Notify = []resource.EscalationTarget{{Handler: tc.to}}
+		})
+		list := workflows.Simulate(t.Context(), workflow.Overlay{}, ev, "default")
+		if len(list) != 1 || list[0].Verdict != trace.Held || !regexp.MustCompile(tc.want).MatchString(list[0].Reason) {
+			t.Errorf("%+v, want the reason %s", list, tc.want)
+		}
 	}
 }
 

@@ -83,6 +83,8 @@ type Step struct {
 	Error      string  `json:"error,omitempty"`
 	Saw        []Value `json:"saw,omitempty"`
 	Micros     int64   `json:"micros,omitempty"`
+	// At is when a step of an escalation was taken, Unix milliseconds.
+	At int64 `json:"at,omitempty"`
 }
 
 // Value is a name that an expression read, and its value.

@@ -177,12 +177,8 @@ create mutators. Each draft needs the right to create and update it.`,
 			return s.printPlain(raw, nil)
 		}
 		a := &account{now: time.Now()}
-		answer := "No handler would get it: " + a.because(deliveries) + "."
-		if routes := told(deliveries); routes != nil {
-			answer = "It would be sent to " + strings.Join(routes, ", ") + "."
-		}
 		w := bufio.NewWriter(s.out)
-		fmt.Fprintln(w, paint(s.color, bold, printable(answer)+" Nothing was sent."))
+		fmt.Fprintln(w, paint(s.color, bold, printable(a.would(deliveries))+" Nothing was sent."))
 		fmt.Fprintln(w)
 		(&tracePrinter{account: a, w: w, color: s.color, dry: true}).deliveries(deliveries)
 		return w.Flush()

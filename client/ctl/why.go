@@ -37,15 +37,20 @@ func (a *account) traced() bool {
 // incident returns the outcomes since the check began to fail, newest first. For a passing check they are of its last
 // incident.
 func (a *account) incident() []client.Outcome {
-	from := 0
+	from, to := a.bounds()
+	return a.outcomes[from:to]
+}
+
+// bounds returns where the outcomes of incident begin and end.
+func (a *account) bounds() (from, to int) {
 	for from < len(a.outcomes) && a.outcomes[from].Status == 0 {
 		from++
 	}
-	to := from
+	to = from
 	for to < len(a.outcomes) && a.outcomes[to].Status != 0 {
 		to++
 	}
-	return a.outcomes[from:to]
+	return from, to
 }
 
 // sentence answers in one or two sentences whether the check alerted, and why not.
@@ -55,15 +60,17 @@ func (a *account) sentence() string {
 	case a.event == nil && len(a.outcomes) == 0:
 		return "There is no event " + name + " and no trace of one."
 	case a.event == nil:
-		return fmt.Sprintf("There is no event %s now. %s", name, a.past("Its last incident"))
+		return fmt.Sprintf("There is no event %s now. %s", name, a.past("Its last incident")) + a.earlier(0)
 	}
 	c := eventCheck(a.event)
 	if c.Status == 0 {
 		text := name + " passes (status 0), so there is nothing to alert about."
+		explained := 0
 		if len(a.outcomes) > 0 && a.outcomes[0].Resolution {
 			text += fmt.Sprintf(" Its resolution at %s: %s.", a.clock(a.outcomes[0].Received), a.because(a.outcomes[0].Deliveries))
+			explained = 1
 		}
-		return text + after(" ", a.past("The incident before it"))
+		return text + after(" ", a.past("The incident before it")) + a.earlier(explained)
 	}
 	text := fmt.Sprintf("%s fails (status %d", name, c.Status)
 	if c.Occurrences > 0 {
@@ -74,16 +81,45 @@ func (a *account) sentence() string {
 	}
 	text += ")."
 	if !a.traced() {
-		if a.simulated == nil {
-			return text + " There is no trace of this" + after(": ", a.why) + "."
+		text += " There is no trace of this"
+		routes, held := told(a.simulated)
+		switch {
+		case a.simulated == nil:
+			text += after(": ", a.why) + "."
+		case routes == nil && held == nil:
+			text += ". With the present definitions it would not alert: " + a.because(a.simulated) + "."
+		default:
+			text += ". With the present definitions it would alert: " + strings.Join(append(routes, held...), "; ") + "."
 		}
-		if told(a.simulated) != nil {
-			return text + " There is no trace of this. With the present definitions it would alert: " +
-				strings.Join(told(a.simulated), ", ") + "."
-		}
-		return text + " There is no trace of this. With the present definitions it would not alert: " + a.because(a.simulated) + "."
+		return text + a.stillOpen("", a.outcomes)
 	}
-	return text + a.verdict(a.incident()) + a.undefinedNote()
+	return text + a.verdict(a.incident()) + a.undefinedNote() + a.earlier(0)
+}
+
+// earlier names the deliveries that still wait, besides those of the last incident and of the first outcomes, which the
+// sentence has explained.
+func (a *account) earlier(explained int) string {
+	from, to := a.bounds()
+	return a.stillOpen(" of other events", slices.Concat(a.outcomes[min(explained, from):from], a.outcomes[to:]))
+}
+
+// stillOpen names the deliveries of some events that still wait.
+func (a *account) stillOpen(of string, outcomes []client.Outcome) string {
+	var list []client.Delivery
+	for _, d := range latest(outcomes) {
+		if open(&d) {
+			list = append(list, d)
+		}
+	}
+	if list == nil {
+		return ""
+	}
+	return " Still open" + of + ": " + a.because(list) + "."
+}
+
+// open reports whether a delivery waits.
+func open(d *client.Delivery) bool {
+	return d.Verdict == client.VerdictWaiting || d.Verdict == client.VerdictGrouped || d.Verdict == client.VerdictHeld
 }
 
 // verdict reports whether an incident alerted, which routes did not alert, and what happened to its newest event.
@@ -91,22 +127,27 @@ func (a *account) verdict(incident []client.Outcome) string {
 	alerts, by := a.alerts(incident)
 	latest := latest(incident)
 	var not, newest []client.Delivery
+	var escalations []string // that have alerted and go on
 	for _, d := range latest {
+		_, alerted := alertedAt(&d)
 		switch {
 		case d.Verdict == client.VerdictDelivered:
+		case alerted:
+			escalations = append(escalations, route(&d)+": "+d.Reason)
 		case by[route(&d)]:
 			newest = append(newest, d)
 		default:
 			not = append(not, d)
 		}
 	}
-	waits := slices.ContainsFunc(not, func(d client.Delivery) bool {
-		return d.Verdict == client.VerdictWaiting || d.Verdict == client.VerdictGrouped || d.Verdict == client.VerdictHeld
-	})
+	waits := slices.ContainsFunc(not, func(d client.Delivery) bool { return open(&d) })
 	folded := slices.ContainsFunc(not, func(d client.Delivery) bool { return d.Verdict == client.VerdictFolded })
 	switch {
 	case len(alerts) > 0:
 		text := " It did alert: " + strings.Join(alerts, ", ") + "."
+		if len(escalations) > 0 {
+			text += " Its escalation goes on: " + strings.Join(escalations, "; ") + "."
+		}
 		if len(not) > 0 {
 			text += " It did not alert by other routes: " + a.because(not) + "."
 		}
@@ -123,13 +164,21 @@ func (a *account) verdict(incident []client.Outcome) string {
 }
 
 // latest returns the newest delivery of each route. A delivery of an older event counts only if something was or should
-// have been sent: a filter that denied it may be gone.
+// have been sent: a filter that denied it may be gone. A delivery that became part of an escalation is left out: the
+// escalation counts.
 func latest(outcomes []client.Outcome) (deliveries []client.Delivery) {
+	key := func(d *client.Delivery) string { return d.Pipeline + "\x00" + d.Workflow + "\x00" + d.Handler }
+	all := map[string]bool{}
+	for _, o := range outcomes {
+		for i := range o.Deliveries {
+			all[key(&o.Deliveries[i])+"\x00"+o.Deliveries[i].ID] = true
+		}
+	}
 	seen := map[string]bool{}
 	for i, o := range outcomes {
 		for _, d := range o.Deliveries {
-			key := d.Pipeline + "\x00" + d.Workflow + "\x00" + d.Handler
-			if seen[key] {
+			key := key(&d)
+			if seen[key] || d.Into != "" && all[key+"\x00"+d.Into] {
 				continue
 			}
 			seen[key] = true
@@ -163,8 +212,12 @@ func (a *account) past(what string) string {
 	if len(incident) == 0 {
 		return ""
 	}
+	open := a.stillOpen("", incident)
 	if alerts, _ := a.alerts(incident); len(alerts) > 0 {
-		return what + " did alert: " + strings.Join(alerts, ", ") + "."
+		return what + " did alert: " + strings.Join(alerts, ", ") + "." + open
+	}
+	if open != "" {
+		return what + " has not alerted yet: " + a.because(latest(incident)) + "."
 	}
 	return what + " did not alert: " + a.because(incident[0].Deliveries) + "."
 }
@@ -174,27 +227,61 @@ func (a *account) alerts(outcomes []client.Outcome) (alerts []string, by map[str
 	seen := map[string]bool{}
 	for _, o := range slices.Backward(outcomes) {
 		for _, d := range o.Deliveries {
-			if d.Verdict != client.VerdictDelivered || seen[route(&d)] {
+			at, alerted := alertedAt(&d)
+			if !alerted || seen[route(&d)] {
 				continue
 			}
 			seen[route(&d)] = true
-			at := d.Updated
-			if n := len(d.Attempts); n > 0 {
-				at = d.Attempts[n-1].At
-			}
 			alerts = append(alerts, route(&d)+" at "+a.clock(at))
 		}
 	}
 	return alerts, seen
 }
 
-func told(deliveries []client.Delivery) (routes []string) {
-	for _, d := range deliveries {
-		if d.Verdict == client.VerdictDelivered || d.Verdict == "" {
-			routes = append(routes, route(&d))
+// alertedAt reports whether a delivery alerted, and when. An escalation did at the first step that notified someone.
+func alertedAt(d *client.Delivery) (at int64, alerted bool) {
+	for i := range d.Steps {
+		if st := &d.Steps[i]; st.Kind == "escalate" && st.Verdict == "pass" && st.At > 0 {
+			return st.At, true
 		}
 	}
-	return routes
+	if d.Verdict != client.VerdictDelivered {
+		return 0, false
+	}
+	if n := len(d.Attempts); n > 0 {
+		return d.Attempts[n-1].At, true
+	}
+	return d.Updated, true
+}
+
+// told returns the routes by which a simulated event would go out, and the handlers that would hold it, each with its
+// reason: those are escalations.
+func told(deliveries []client.Delivery) (routes, held []string) {
+	for _, d := range deliveries {
+		switch d.Verdict {
+		case client.VerdictDelivered, "":
+			routes = append(routes, route(&d))
+		case client.VerdictHeld:
+			held = append(held, route(&d)+": "+d.Reason)
+		}
+	}
+	return routes, held
+}
+
+// would says what a simulation would do with its event.
+func (a *account) would(deliveries []client.Delivery) string {
+	routes, held := told(deliveries)
+	if routes == nil && held == nil {
+		return "No handler would get it: " + a.because(deliveries) + "."
+	}
+	var parts []string
+	if routes != nil {
+		parts = append(parts, "It would be sent to "+strings.Join(routes, ", ")+".")
+	}
+	for _, one := range held {
+		parts = append(parts, "It would be held by "+one+".")
+	}
+	return strings.Join(parts, " ")
 }
 
 // because joins the reasons why the deliveries did not alert, or says that they did.
@@ -387,12 +474,14 @@ func (p *tracePrinter) write(limit int) {
 		fmt.Fprintf(p.w, "\nSimulation with the present definitions (nothing was sent):\n")
 		p.deliveries(p.simulated)
 	}
+	left := 0
 	for i := range p.outcomes {
-		if limit > 0 && i == limit {
-			fmt.Fprintf(p.w, "\n%d older traces are not shown; see --limit.\n", len(p.outcomes)-limit)
-			break
-		}
 		o := &p.outcomes[i]
+		waits := slices.ContainsFunc(o.Deliveries, func(d client.Delivery) bool { return open(&d) })
+		if limit > 0 && i >= limit && !waits {
+			left++
+			continue
+		}
 		kind := ""
 		switch {
 		case o.Resolution:
@@ -403,6 +492,9 @@ func (p *tracePrinter) write(limit int) {
 		fmt.Fprintf(p.w, "\n%s (%s ago): status %d%s\n", time.UnixMilli(o.Received).Local().Format(time.DateTime),
 			p.ago(o.Received), o.Status, kind)
 		p.deliveries(o.Deliveries)
+	}
+	if left > 0 {
+		fmt.Fprintf(p.w, "\n%d older traces are not shown; see --limit.\n", left)
 	}
 }
 
@@ -468,6 +560,9 @@ func (p *tracePrinter) step(st *client.Step) {
 	fmt.Fprintf(p.w, "    %s %s", paint(p.color, shade, pad(verdict, 5, false)), printable(line))
 	if st.Expression != "" {
 		fmt.Fprint(p.w, ": ", oneLine(st.Expression))
+	}
+	if st.At > 0 {
+		fmt.Fprint(p.w, " at ", p.clock(st.At))
 	}
 	if st.Micros >= 1000 {
 		fmt.Fprintf(p.w, " (%d ms)", st.Micros/1000)

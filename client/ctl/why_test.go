@@ -54,6 +54,15 @@ func TestWhy(t *testing.T) {
 	delivered := client.Delivery{Handler: "mail", Verdict: client.VerdictDelivered,
 		Attempts: []client.Attempt{{At: at("03:10:01"), Result: "ok"}}}
 	early := denied("occurrences", "event.check.occurrences == 3", "event.check.occurrences", "1")
+	waiting := client.Delivery{Handler: "pager", Verdict: client.VerdictWaiting, Attempts: []client.Attempt{
+		{At: at("03:10:01"), Result: "timeout", Error: "no answer in 5s", Next: at("03:14:30")}}}
+	step := client.Step{Kind: "escalate", Name: "step 1", Verdict: "pass", At: at("03:10:02")}
+	escalating := client.Delivery{ID: "1/page", Handler: "page", Verdict: client.VerdictHeld, Reason: "step 1 of 2 notified alice by mail",
+		Steps: []client.Step{step, {Kind: "escalate", Name: "step 2", Verdict: "pass", At: at("03:11:02")}}}
+	escalated := client.Delivery{ID: "1/page", Handler: "page", Verdict: client.VerdictDelivered, Reason: "after 1 steps: resolved; told alice",
+		Steps: []client.Step{step}}
+	folded := client.Delivery{ID: "2/page", Handler: "page", Verdict: client.VerdictFolded, Into: "1/page",
+		Reason: "the escalation that began before goes on"}
 	const failing = "web1/disk fails (status 2, 3 times in a row, last OK 02:58:00). "
 	for name, tc := range map[string]struct {
 		status    int
@@ -133,6 +142,35 @@ func TestWhy(t *testing.T) {
 		"passing after an incident": {status: 0, outcomes: []client.Outcome{outcome("03:12:00", 0, delivered),
 			outcome("03:11:00", 2, early), outcome("03:10:00", 2, delivered)},
 			want: "web1/disk passes (status 0), so there is nothing to alert about. Its resolution at 03:12:00: mail: delivered. The incident before it did alert: mail at 03:10:01."},
+		"passing while an attempt is due": {status: 0, outcomes: []client.Outcome{outcome("03:12:00", 0, delivered),
+			outcome("03:10:00", 2, delivered, waiting)},
+			want: "web1/disk passes (status 0), so there is nothing to alert about. Its resolution at 03:12:00: mail: delivered. " +
+				"The incident before it did alert: mail at 03:10:01. Still open: pager: the last attempt failed: no answer in 5s, the next is at 03:14:30."},
+		"passing before any attempt succeeded": {status: 0, outcomes: []client.Outcome{outcome("03:12:00", 0, delivered),
+			outcome("03:10:00", 2, waiting)},
+			want: "web1/disk passes (status 0), so there is nothing to alert about. Its resolution at 03:12:00: mail: delivered. " +
+				"The incident before it has not alerted yet: pager: the last attempt failed: no answer in 5s, the next is at 03:14:30."},
+		"passing while an earlier incident waits": {status: 0, outcomes: []client.Outcome{outcome("03:13:00", 0, delivered),
+			outcome("03:12:00", 2, delivered), outcome("03:11:00", 0, delivered), outcome("03:10:00", 2, waiting)},
+			want: "web1/disk passes (status 0), so there is nothing to alert about. Its resolution at 03:13:00: mail: delivered. " +
+				"The incident before it did alert: mail at 03:10:01. " +
+				"Still open of other events: pager: the last attempt failed: no answer in 5s, the next is at 03:14:30."},
+		"failing while an earlier incident waits": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2, delivered),
+			outcome("03:11:00", 0, delivered), outcome("03:10:00", 2, waiting)},
+			want: failing + "It did alert: mail at 03:10:01. " +
+				"Still open of other events: pager: the last attempt failed: no answer in 5s, the next is at 03:14:30."},
+		"escalating": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2, folded), outcome("03:10:00", 2, escalating)},
+			want: failing + "It did alert: page at 03:10:02. Its escalation goes on: page: step 1 of 2 notified alice by mail."},
+		"passing while it escalates": {status: 0, outcomes: []client.Outcome{outcome("03:12:00", 0, delivered), outcome("03:10:00", 2, escalating)},
+			want: "web1/disk passes (status 0), so there is nothing to alert about. Its resolution at 03:12:00: mail: delivered. " +
+				"The incident before it did alert: page at 03:10:02. Still open: page: it is held: step 1 of 2 notified alice by mail."},
+		"escalated and resolved": {status: 0, outcomes: []client.Outcome{outcome("03:13:00", 0,
+			client.Delivery{Handler: "page", Verdict: client.VerdictDelivered}), outcome("03:10:00", 2, escalated)},
+			want: "web1/disk passes (status 0), so there is nothing to alert about. Its resolution at 03:13:00: page: delivered. " +
+				"The incident before it did alert: page at 03:10:02."},
+		"untraced and escalating": {status: 2, simulated: []client.Delivery{{Handler: "page", Verdict: client.VerdictHeld,
+			Reason: "it begins an escalation, and step 1 notifies bob by mail now"}}, want: failing +
+			"There is no trace of this. With the present definitions it would alert: page: it begins an escalation, and step 1 notifies bob by mail now."},
 		"gone": {gone: true, outcomes: []client.Outcome{outcome("03:10:00", 2, early)},
 			want: "There is no event web1/disk now. Its last incident did not alert: mail: filter occurrences denied it: " +
 				"event.check.occurrences == 3, and event.check.occurrences was 1."},
@@ -200,5 +238,46 @@ func TestTracePage(t *testing.T) {
 	(&tracePrinter{account: a, w: &out}).write(2)
 	if got := out.String(); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// TestTraceShowsWhatWaits: an older event is shown beyond the limit as long as one of its deliveries waits.
+func TestTraceShowsWhatWaits(t *testing.T) {
+	delivered := client.Delivery{Handler: "mail", Verdict: client.VerdictDelivered}
+	a := &account{entity: "web1", check: "disk", event: present(t, 0, 1), now: whyNow, outcomes: []client.Outcome{
+		outcome("03:12:00", 0, delivered), outcome("03:11:00", 2, delivered), outcome("03:10:00", 2, client.Delivery{
+			Handler: "page", Verdict: client.VerdictHeld, Reason: "step 1 of 1 notified alice by mail",
+			Steps: []client.Step{{Kind: "escalate", Name: "step 1", Verdict: "pass", At: at("03:10:02")}},
+		}),
+	}}
+	var out bytes.Buffer
+	(&tracePrinter{account: a, w: &out}).write(1)
+	if got := out.String(); !strings.HasSuffix(got, `
+2030-01-02 03:10:00 (4m ago): status 2, an incident
+  handler page: HELD, step 1 of 1 notified alice by mail
+    pass  escalate step 1 at 03:10:02
+
+1 older traces are not shown; see --limit.
+`) {
+		t.Errorf("got:\n%s", got)
+	}
+}
+
+// TestWould has the first line of a simulation.
+func TestWould(t *testing.T) {
+	mail := client.Delivery{Handler: "mail", Verdict: client.VerdictDelivered}
+	page := client.Delivery{Handler: "page", Verdict: client.VerdictHeld, Reason: "it begins an escalation, and step 1 notifies bob by mail now"}
+	for _, tc := range []struct {
+		deliveries []client.Delivery
+		want       string
+	}{
+		{[]client.Delivery{mail}, "It would be sent to mail."},
+		{[]client.Delivery{page}, "It would be held by page: it begins an escalation, and step 1 notifies bob by mail now."},
+		{[]client.Delivery{page, mail}, "It would be sent to mail. It would be held by page: it begins an escalation, and step 1 notifies bob by mail now."},
+		{[]client.Delivery{{Handler: "mail", Verdict: client.VerdictFiltered, Reason: "closed"}}, "No handler would get it: mail: closed."},
+	} {
+		if got := new(account).would(tc.deliveries); got != tc.want {
+			t.Errorf("got %q, want %q", got, tc.want)
+		}
 	}
 }

@@ -163,10 +163,7 @@ func (w *Workflows) simulateEscalation(rt *Route, ev *resource.Event, facts filt
 		return
 	}
 	e, now := rt.def.Escalation, time.Now()
-	d.Verdict, d.Reason = trace.Held, "the steps are shown as of now; nothing was sent: this was a simulation"
-	if name, until, quiet := w.opts.OnCall.Quiet(rt.namespace, e, ev.Check.Status, now); quiet {
-		d.Reason = oncall.QuietText(ev.Check.Status, name, until) + "; " + d.Reason
-	}
+	d.Verdict = trace.Held
 	at := now
 	for i := range e.Steps {
 		at = at.Add(time.Duration(e.Steps[i].After) * time.Second)
@@ -176,12 +173,27 @@ func (w *Workflows) simulateEscalation(rt *Route, ev *resource.Event, facts filt
 			names[k] = r.String()
 		}
 		step := trace.Step{Kind: trace.StepEscalate, Name: fmt.Sprintf("step %d", i+1), Verdict: trace.Pass, Error: strings.Join(problems, "; "),
-			Saw: []trace.Value{{Name: "after", Value: at.Sub(now).String()}, {Name: "notified", Value: strings.Join(names, ", ")}}}
+			Saw: []trace.Value{{Name: "after", Value: at.Sub(now).String()}, {Name: "notifies", Value: strings.Join(names, ", ")}}}
+		first := "step 1 notifies " + strings.Join(names, ", ")
 		if len(names) == 0 {
 			step.Verdict = trace.Error
+			first = "step 1 finds no one to notify"
 		}
-		d.Steps = append(d.Steps, step)
+		if d.Steps = append(d.Steps, step); i == 0 {
+			d.Reason = "it begins an escalation, and " + first + w.firstStepTime(rt, ev, at.Sub(now), now)
+		}
 	}
+}
+
+// firstStepTime says in words when the first step of an escalation that begins now is taken.
+func (w *Workflows) firstStepTime(rt *Route, ev *resource.Event, after time.Duration, now time.Time) string {
+	if name, until, quiet := w.opts.OnCall.Quiet(rt.namespace, rt.def.Escalation, ev.Check.Status, now.Add(after)); quiet {
+		return " when the quiet time is over: " + oncall.QuietText(ev.Check.Status, name, until)
+	}
+	if after > 0 {
+		return " after " + after.String()
+	}
+	return " now"
 }
 
 func mutatorName(rt *Route) string {

@@ -5204,6 +5204,11 @@ export interface components {
             saw?: components["schemas"]["Value"][] | null;
             /** Format: int64 */
             micros?: number;
+            /**
+             * Format: int64
+             * @description At is when a step of an escalation was taken, Unix milliseconds.
+             */
+            at?: number;
         };
         /** @description StreamStatus is how the copies of a stream of the broker stand. */
         StreamStatus: {
