@@ -456,8 +456,8 @@ type Notification struct {
 	Step       int    `json:"step,omitempty"`
 	Contact    string `json:"contact,omitempty"`
 	Type       string `json:"type"` // Type is the handler's type.
-	// Recipients are the names by which people know the receivers, without secrets: mail addresses, a channel, a host,
-	// a command.
+	// Recipients are the names by which people know the receivers, without secrets: the contact of an escalation's
+	// step, mail addresses, a channel, a host, a command.
 	Recipients []string `json:"recipients"`
 	Result     string   `json:"result"` // Result is ok, failed, timeout or error.
 	// Attempt counts from 1. Final says that no other attempt follows.

@@ -102,7 +102,7 @@ func climbing(t *testing.T, db *pebble.DB, def *resource.Handler, change ...func
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.sent = append(l.sent, time.Since(begin).Round(time.Second).String()+" "+job.ID)
-		return send.Result{Kind: send.KindOK}
+		return send.Result{Kind: send.KindOK, Recipients: []string{"example.org"}}
 	}
 	b.start(t)
 	return l

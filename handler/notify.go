@@ -1,6 +1,8 @@
 package handler
 
 import (
+	"slices"
+
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/notification"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -14,9 +16,12 @@ func (d *Dispatcher) notify(h *resource.Handler, of *delivery.Header, nth int, a
 	if d.opts.Notify == nil || len(at.attempts) == 0 || h.StoresPoints() {
 		return
 	}
-	made := &at.attempts[0]
+	made, recipients := &at.attempts[0], at.res.Recipients
+	if of.Contact != "" && !slices.Contains(recipients, of.Contact) { // the program of a command says nothing of whom it tells
+		recipients = append([]string{of.Contact}, recipients...)
+	}
 	n := &notification.Notification{
-		At: made.At, Millis: made.Millis, Header: *of, Type: h.Type, Recipients: at.res.Recipients, Result: made.Result,
+		At: made.At, Millis: made.Millis, Header: *of, Type: h.Type, Recipients: recipients, Result: made.Result,
 		Attempt: nth, Final: !at.again, Error: made.Error, Output: made.Output, Events: max(1, len(group)),
 	}
 	for _, m := range group[:min(len(group), notification.MaxMerged)] {

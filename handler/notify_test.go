@@ -8,6 +8,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
@@ -91,6 +94,29 @@ func TestNotifyGroup(t *testing.T) {
 	if !strings.Contains(n.ID, "/group-") || n.Result != "ok" || !n.Final || n.Attempt != 1 {
 		t.Errorf("notification %+v", n)
 	}
+}
+
+// TestNotifyContact: the contact of an escalation's step is the first recipient, also of the resolution.
+func TestNotifyContact(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		var sent notifications
+		l := climbing(t, db, escalation(), func(o *Options) { o.Notify = sent.record })
+		l.world.set("srv", 2)
+		l.Dispatch(incident("page", 1, "srv"))
+		l.after(10 * time.Minute)
+		l.world.set("srv", 0)
+		l.Dispatch(resolution("page", 2, "srv"))
+		l.after(time.Second)
+		var got []string
+		for _, n := range sent.all {
+			got = append(got, n.ID+" to "+strings.Join(n.Recipients, ","))
+		}
+		slices.Sort(got)
+		wantSent(t, "recipients", got,
+			"0-1-1/page/1/alice/mail to alice,example.org", "0-1-1/page/2//chat to example.org", "0-1-1/page/2/bob/mail to bob,example.org",
+			"0-2-1/page/resolved//chat to example.org", "0-2-1/page/resolved/alice/mail to alice,example.org",
+			"0-2-1/page/resolved/bob/mail to bob,example.org")
+	})
 }
 
 // TestPointsAreNoNotifications: what writes points to a store has no place in the history.

@@ -28,8 +28,8 @@ type Notification struct {
 	delivery.Header
 	// Type is the handler's type.
 	Type string `json:"type"`
-	// Recipients are the names by which people know the receivers, without secrets: mail addresses, a channel, a host,
-	// a command.
+	// Recipients are the names by which people know the receivers, without secrets: the contact of an escalation's step,
+	// mail addresses, a channel, a host, a command.
 	Recipients []string `json:"recipients"`
 	// Result is ok, failed, timeout or error.
 	Result string `json:"result"`

@@ -4448,7 +4448,7 @@ export interface components {
             contact?: string;
             /** @description Type is the handler's type. */
             type: string;
-            /** @description Recipients are the names by which people know the receivers, without secrets: mail addresses, a channel, a host, a command. */
+            /** @description Recipients are the names by which people know the receivers, without secrets: the contact of an escalation's step, mail addresses, a channel, a host, a command. */
             recipients: string[] | null;
             /** @description Result is ok, failed, timeout or error. */
             result: string;
