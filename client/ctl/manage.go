@@ -191,7 +191,11 @@ func infoCommand(k *kind) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.printOne(s.withLine(ctx, k, name, raw), raw)
+			with := s.withLine(ctx, k, name, raw)
+			if k.Type == client.Events.Type && s.format == formatTabular {
+				with = s.withSilences(ctx, with, raw)
+			}
+			return s.printOne(with, raw)
 		}),
 	}
 	if k.Singleton {

@@ -118,6 +118,39 @@ func (s *invocation) silencer(ctx context.Context, name string) (*silencer, erro
 	return gone, nil
 }
 
+// withSilences returns a kind with the silences of an event in its info block, each on a line behind Silenced.
+// What cannot be looked up stays a name.
+func (s *invocation) withSilences(ctx context.Context, k *kind, raw json.RawMessage) *kind {
+	ev, err := decode[event](raw)
+	if err != nil || len(eventCheck(ev).Silenced) == 0 {
+		return k // printing it reports the error
+	}
+	var lines []infoLine
+	for i, name := range eventCheck(ev).Silenced {
+		text := "silence " + name
+		if err == nil && i < mostSilencers {
+			var one *silencer
+			if one, err = s.silencer(ctx, name); err != nil {
+				fmt.Fprintf(s.errOut, "Warning: silences are shown by their names only: %v\n", err)
+			}
+			if err == nil && one != nil {
+				text = one.text()
+			}
+		}
+		lines = append(lines, infoLine{"Silenced By", text})
+	}
+	with := *k
+	with.info = func(raw json.RawMessage) (shown, error) {
+		what, err := k.info(raw)
+		if block, ok := what.(*infoBlock); ok {
+			at := slices.IndexFunc(block.lines, func(l infoLine) bool { return l.label == "Silenced" })
+			block.lines = slices.Insert(block.lines, at+1, lines...)
+		}
+		return what, err
+	}
+	return &with
+}
+
 // silencedReason says in words which silences muted a delivery, and who made them.
 func (a *account) silencedReason(d *client.Delivery) string {
 	var parts []string
