@@ -294,7 +294,8 @@ func (d *Dispatcher) takeStep(h *resource.Handler, it *item, ev *resource.Event)
 		if !until.IsZero() && until.Before(look) {
 			look = until
 		}
-		return d.hold(it, fmt.Sprintf("step %d is due, but %s", it.climb.next+1, oncall.QuietText(ev.Check.Status, name, until)), look)
+		reason := fmt.Sprintf("step %d is due, but %s", it.climb.next+1, oncall.QuietText(ev.Check.Status, name, until))
+		return d.hold(it, reason, look)
 	}
 	step := &e.Steps[it.climb.next]
 	recipients, problems := d.opts.OnCall.Recipients(it.Namespace, step, ev, now)

@@ -321,7 +321,8 @@ func listEscalationsCommand() *cobra.Command {
 		Use:   "list",
 		Short: "list the escalations that are going on",
 		Long: `List the incidents that an escalation handler is at: whom it has notified, and when the next step is due unless
-an acknowledgement comes first. A step that waits for a quiet time shows when that ends. 'event trace' tells each step of one incident, and 'event ack' ends it.`,
+an acknowledgement comes first. A step that waits for a quiet time shows when that ends. 'event trace' tells each step
+of one incident, and 'event ack' ends it.`,
 		Example: "  lapwing escalation list\n  lapwing escalation list --all-namespaces --format json",
 		Args:    args(),
 	}
