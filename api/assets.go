@@ -1,6 +1,8 @@
 package api
 
 import (
+	"fmt"
+
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -14,11 +16,11 @@ func (a *API) serveAssets() {
 	}
 	k.accept = func(asset *resource.Asset) error {
 		if err := checkExpressions(asset.Filters); err != nil {
-			return err
+			return resource.InField("filters", err)
 		}
-		for _, b := range asset.Builds {
+		for i, b := range asset.Builds {
 			if err := checkExpressions(b.Filters); err != nil {
-				return err
+				return resource.InField(fmt.Sprintf("builds[%d].filters", i), err)
 			}
 		}
 		return nil

@@ -29,7 +29,7 @@ func (a *API) serveChecks() {
 		hide: (*resource.CheckConfig).Redacted,
 	}}
 	c.finish = c.finishCheck
-	c.accept = func(check *resource.CheckConfig) error { return checkProxyExpressions(check.ProxyRequests) }
+	c.accept, c.alone = func(check *resource.CheckConfig) error { return checkProxyExpressions(check.ProxyRequests) }, true
 	a.definitions[c.String()] = definition{new(resource.CheckConfig), c.erase, c.amend}
 	c.serveRoutes(
 		methods{http.MethodGet: c.list, http.MethodPost: c.create},

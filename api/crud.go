@@ -21,6 +21,9 @@ type kind[T any] struct {
 	// accept returns the reason why an object is refused although its Validate accepts it; nil for kinds without such
 	// rules. reason is the prefix of both kinds of reasons, for kinds where Sensu has one.
 	accept func(*T) error
+	// alone says that accept looks only at fields of its own. Then it is called even if Validate refuses the object, and
+	// the mistakes of both are reported.
+	alone  bool
 	reason string
 	// view returns the part of an object that readers get; nil for all of it.
 	view func(*T) any
@@ -118,13 +121,14 @@ func seenAs[T any](a *API, user *auth.Identity, kind config.Kind[T], obj, redact
 
 // validate returns the reason why an object is refused, or nil.
 func (k *kind[T]) validate(obj *T) error {
-	if err := any(obj).(interface{ Validate() error }).Validate(); err != nil {
+	err := any(obj).(interface{ Validate() error }).Validate()
+	if k.accept == nil || err != nil && !k.alone {
 		return err
 	}
-	if k.accept == nil {
-		return nil
+	if err == nil {
+		return k.accept(obj)
 	}
-	return k.accept(obj)
+	return resource.JoinMistakes(err, k.accept(obj))
 }
 
 // finished returns obj in the form to store.
@@ -241,7 +245,7 @@ func (k *kind[T]) complete(t *act, obj *T) error {
 	}
 	resource.DropEmptyLists(obj)
 	if err := k.validate(obj); err != nil {
-		return invalid("%s%v", k.reason, err)
+		return refused(k.reason, err)
 	}
 	k.warn(t, obj)
 	if k.Cluster() {
@@ -369,7 +373,7 @@ func (k *kind[T]) successor(old, obj *T) (*T, error) {
 	}
 	resource.DropEmptyLists(obj)
 	if err := k.validate(obj); err != nil {
-		return nil, invalid("%v", err)
+		return nil, refused("", err)
 	}
 	return obj, nil
 }

@@ -65,7 +65,7 @@ func (e *entities) complete(t *act, ent *resource.Entity) error {
 	}
 	m.CreatedBy = ""
 	if err := ent.Validate(); err != nil {
-		return invalid("%v", err)
+		return refused("", err)
 	}
 	return e.api.needNamespace(m.Namespace)
 }

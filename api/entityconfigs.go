@@ -108,7 +108,7 @@ func (c *entityConfigs) admit(t *act, cfg *resource.EntityConfig) error {
 	}
 	m.CreatedBy = ""
 	if err := cfg.Validate(); err != nil {
-		return invalid("%v", err)
+		return refused("", err)
 	}
 	if err := c.api.needNamespace(t.namespace); err != nil {
 		return err

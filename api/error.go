@@ -36,6 +36,7 @@ type apiError struct {
 	message string
 	outer   bool          // raised before the handler, where Sensu writes the keys with capitals
 	after   time.Duration // when to try again; 0 = not said
+	rules   error         // what Validate said of a definition; answers to dry runs list its mistakes
 }
 
 func (e *apiError) Error() string { return e.message }
@@ -65,6 +66,15 @@ var (
 
 func invalid(format string, args ...any) error {
 	return &apiError{status: http.StatusBadRequest, code: codeInvalid, message: fmt.Sprintf(format, args...)}
+}
+
+// refused refuses a definition that breaks rules. The prefix is before the text of the first.
+func refused(prefix string, err error) error {
+	e := &apiError{status: http.StatusBadRequest, code: codeInvalid, message: prefix + err.Error(), rules: err}
+	if errors.As(err, new(*apiError)) {
+		e.rules = nil // it depends on other definitions
+	}
+	return e
 }
 
 func forbidden(format string, args ...any) error {
@@ -98,6 +108,19 @@ func refusal(err error) *apiError {
 		return &apiError{status: http.StatusTooManyRequests, code: codeDenied, message: quota.Error(), after: after}
 	}
 	return nil
+}
+
+// refusalBody is the body of a refusal. Sensu's has only message and code.
+type refusalBody struct {
+	Message  string         `json:"message"`
+	Code     int            `json:"code"`
+	Mistakes []fieldMistake `json:"mistakes,omitempty"`
+}
+
+// fieldMistake is a broken rule in the answer to a dry run.
+type fieldMistake struct {
+	Field   string `json:"field,omitempty"` // its path in the spec, or from metadata on
+	Message string `json:"message"`
 }
 
 // startingError says that the backend is not ready yet.
@@ -137,10 +160,13 @@ func (a *API) fail(w *response, r *request, err error) {
 		w.text(e.status, string(body))
 		return
 	}
-	body, _ := json.Marshal(struct {
-		Message string `json:"message"`
-		Code    int    `json:"code"`
-	}{e.message, e.code})
+	answer := refusalBody{Message: e.message, Code: e.code}
+	if config.IsDryRun(r.Context()) {
+		for _, m := range resource.Mistakes(e.rules) {
+			answer.Mistakes = append(answer.Mistakes, fieldMistake{m.Field, m.Text()})
+		}
+	}
+	body, _ := json.Marshal(answer)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.text(e.status, string(body))
 }

@@ -25,7 +25,10 @@ func (a *API) serveFilters() {
 		}
 		return authored(t, f, old)
 	}
-	k.accept = func(f *resource.EventFilter) error { return checkExpressions(f.Expressions) }
+	k.accept = func(f *resource.EventFilter) error {
+		return resource.InField("expressions", checkExpressions(f.Expressions))
+	}
+	k.alone = true
 	k.serve()
 }
 
@@ -33,10 +36,10 @@ func (a *API) serveFilters() {
 func checkExpressions(expressions []string) error {
 	for i, e := range expressions {
 		if len(e) > filter.MaxExpression {
-			return fmt.Errorf("expression %d is longer than %d bytes", i, filter.MaxExpression)
+			return resource.InField(fmt.Sprintf("[%d]", i), fmt.Errorf("expression %d is longer than %d bytes", i, filter.MaxExpression))
 		}
 		if err := filter.CheckSyntax(e); err != nil {
-			return fmt.Errorf("syntax error in expression %d: %w", i, err)
+			return resource.InField(fmt.Sprintf("[%d]", i), fmt.Errorf("syntax error in expression %d: %w", i, err))
 		}
 	}
 	return nil
@@ -47,5 +50,5 @@ func checkProxyExpressions(p *resource.ProxyRequests) error {
 	if p == nil {
 		return nil
 	}
-	return checkExpressions(p.EntityAttributes)
+	return resource.InField("proxy_requests.entity_attributes", checkExpressions(p.EntityAttributes))
 }

@@ -10,30 +10,55 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// serveLint adds what is doubtful about the stored definitions. Users see findings about the kinds that they may list, if
+// serveLint adds what is doubtful about the stored definitions, and what names some of them. Users see findings about the kinds that they may list, if
 // they tell about names of no other kinds.
 func (a *API) serveLint() {
 	a.route(ours+"namespaces/{namespace}/lint", access{open: true}, methods{http.MethodGet: a.lint})
+	a.route(ours+"namespaces/{namespace}/referrers", access{open: true}, methods{http.MethodGet: a.referrers})
 }
 
 func (a *API) lint(w *response, r *request) error {
 	found := []resource.LintFinding{}
-	known := map[[2]string]bool{}
-	may := func(resource, namespace string) bool {
-		key := [2]string{resource, namespaceOf(resource, namespace)}
-		allowed, asked := known[key]
-		if !asked {
-			allowed = a.mayList(r.user, key[0], key[1])
-			known[key] = allowed
-		}
-		return allowed
-	}
+	may := a.mayListEach(r.user)
 	for _, f := range references.Lint(a.opts.Config.Snapshot(), inNamespace(r)) {
 		if may(f.Resource, f.Namespace) && (f.Names == "" || may(f.Names, f.Namespace)) {
 			found = append(found, f)
 		}
 	}
 	return w.object(found)
+}
+
+// referrers answers which definitions name some others, which the parameters to say: handlers/slack.
+func (a *API) referrers(w *response, r *request) error {
+	asked := map[string]bool{}
+	for _, to := range r.URL.Query()["to"] {
+		if kind, name, ok := strings.Cut(to, "/"); !ok || kind == "" || name == "" {
+			return invalid("to is %q, want a resource and a name, as handlers/slack", to)
+		}
+		asked[to] = true
+	}
+	found, may := []resource.Referrer{}, a.mayListEach(r.user)
+	named := func(resource, name string) bool { return asked[resource+"/"+name] }
+	for _, one := range references.Referrers(a.opts.Config.Snapshot(), inNamespace(r), named) {
+		if may(one.Resource, one.Namespace) {
+			found = append(found, one)
+		}
+	}
+	return w.object(found)
+}
+
+// mayListEach returns mayList of a user, which asks the roles once for each resource and namespace.
+func (a *API) mayListEach(user *auth.Identity) func(resource, namespace string) bool {
+	known := map[[2]string]bool{}
+	return func(resource, namespace string) bool {
+		key := [2]string{resource, namespaceOf(resource, namespace)}
+		allowed, asked := known[key]
+		if !asked {
+			allowed = a.mayList(user, key[0], key[1])
+			known[key] = allowed
+		}
+		return allowed
+	}
 }
 
 // namespaceOf returns the namespace of what a definition names: of users and cluster roles there is none.

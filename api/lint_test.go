@@ -1,7 +1,9 @@
 package api
 
 import (
+	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,4 +38,47 @@ func TestLintTellsNoNames(t *testing.T) {
 			t.Errorf("%s sees names of filters and users: %v, want %v\n%s", group, got, want, a.body)
 		}
 	}
+}
+
+// TestReferrers: what names a definition, of kinds that the user may list, in its namespace.
+func TestReferrers(t *testing.T) {
+	s := newServer(t, nil)
+	meta := func(namespace, name string) resource.ObjectMeta {
+		return resource.ObjectMeta{Namespace: namespace, Name: name}
+	}
+	for _, err := range []error{
+		config.Put(t.Context(), s.store, config.Handlers, &resource.Handler{Metadata: meta("default", "all"), Type: "set", Handlers: []string{"slack"}}),
+		config.Put(t.Context(), s.store, config.Checks, &resource.CheckConfig{Metadata: meta("default", "b1"), Handlers: []string{"slack"},
+			OutputMetricHandlers: []string{"slack"}, RuntimeAssets: []string{"ops/tools"}}),
+		config.Put(t.Context(), s.store, config.Checks, &resource.CheckConfig{Metadata: meta("dev", "b2"), Handlers: []string{"slack"}}),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	few := resource.Rule{Verbs: []string{"list"}, Resources: []string{"checks"}}
+	s.grant("few", "default", few)
+	for _, c := range []struct{ group, query, want string }{
+		{"cluster-admins", "?to=handlers/slack", "CheckConfig b1 handler slack, Handler all handler slack"},
+		{"cluster-admins", "?to=assets/ops/tools&to=handlers/mail", "CheckConfig b1 asset ops/tools"},
+		{"cluster-admins", "?to=checks/slack", ""},
+		{"cluster-admins", "", ""},
+		{"few", "?to=handlers/slack", "CheckConfig b1 handler slack"},
+	} {
+		a := s.do("GET", "/api/lapwing/v1/namespaces/default/referrers"+c.query, "", "Authorization",
+			"Bearer "+s.user(c.group+"1", c.group)).is(http.StatusOK)
+		var list []resource.Referrer
+		if err := json.Unmarshal([]byte(a.body), &list); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range list {
+			got = append(got, strings.Join([]string{r.Type, r.Name, r.What, r.Named}, " "))
+		}
+		slices.Sort(got)
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("%s %s: %q, want %q", c.group, c.query, got, c.want)
+		}
+	}
+	s.do("GET", "/api/lapwing/v1/namespaces/default/referrers?to=slack", "").is(http.StatusBadRequest)
 }

@@ -35,7 +35,7 @@ func (a *API) serveMutators() {
 func (a *API) acceptMutator(m *resource.Mutator) error {
 	if m.Type == "javascript" {
 		if err := filter.CheckMutatorSyntax(m.Eval); err != nil {
-			return fmt.Errorf("syntax error in eval: %w", err)
+			return resource.InField("eval", fmt.Errorf("syntax error in eval: %w", err))
 		}
 	}
 	return a.opts.MutatorAllowed(m)

@@ -187,6 +187,9 @@ var described = map[string]operation{
 		summary: "A subscription, with the names of what has it", status: 200, answer: resource.Subscription{}},
 	"GET " + ours + "namespaces/{namespace}/lint": {
 		summary: "What is doubtful about the stored definitions; - is all namespaces", status: 200, answer: []resource.LintFinding{}},
+	"GET " + ours + "namespaces/{namespace}/referrers": {
+		summary: "Which definitions name some others, each as handlers/slack; - is all namespaces", query: []string{"to"}, status: 200,
+		answer: []resource.Referrer{}},
 	"GET " + ours + "log-level": {
 		summary: "What a backend logs", query: []string{"member"}, status: 200, answer: resource.LogLevels{}},
 	"POST " + ours + "log-level": {
@@ -403,6 +406,7 @@ var parameters = map[string]object{
 	"challenge": {"description": "SHA-256 of a random verifier, in base64url without padding", "schema": object{"type": "string"}},
 	"state":     {"description": "Given back as it came", "schema": object{"type": "string"}},
 	"code":      {"description": "As given by the provider", "schema": object{"type": "string"}},
+	"to":        {"description": "A resource and a name that may be named; repeatable", "schema": object{"type": "string"}, "example": "handlers/slack"},
 }
 
 // describe returns the operation of a method of a route; false if it follows from nothing and is not described.
@@ -482,6 +486,8 @@ func document(t *testing.T, routes []route) object {
 	}
 	types.components["Error"] = object{"type": "object", "properties": object{
 		"message": object{"type": "string"}, "code": object{"type": "integer"},
+		"mistakes": object{"type": "array", "description": "The broken rules of a definition, in answers to dry runs",
+			"items": object{"type": "object", "properties": object{"field": object{"type": "string"}, "message": object{"type": "string"}}}},
 		"Message": object{"type": "string"}, "Code": object{"type": "integer"},
 	}}
 	return object{

@@ -27,12 +27,13 @@ var publicPaths = map[string]bool{
 
 // openPaths are for every user who has signed in: what the user sees follows from the roles.
 var openPaths = map[string]bool{
-	"GET /api/core/v2/namespaces":                     true,
-	"GET /api/lapwing/v1/auth/can-i":                  true,
-	"GET /api/lapwing/v1/auth/rights":                 true,
-	"GET /api/lapwing/v1/openapi.json":                true,
-	"POST /api/enterprise/prune/v1alpha":              true,
-	"GET /api/lapwing/v1/namespaces/{namespace}/lint": true,
+	"GET /api/core/v2/namespaces":                          true,
+	"GET /api/lapwing/v1/auth/can-i":                       true,
+	"GET /api/lapwing/v1/auth/rights":                      true,
+	"GET /api/lapwing/v1/openapi.json":                     true,
+	"POST /api/enterprise/prune/v1alpha":                   true,
+	"GET /api/lapwing/v1/namespaces/{namespace}/lint":      true,
+	"GET /api/lapwing/v1/namespaces/{namespace}/referrers": true,
 	// Each kind, or each object, is checked by itself.
 	"GET /api/lapwing/v1/namespaces/{namespace}/config/stream":     true,
 	"POST /api/lapwing/v1/namespaces/{namespace}/bulk":             true,

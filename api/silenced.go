@@ -100,7 +100,7 @@ func (s *silences) complete(t *act, one *resource.Silenced, name string) error {
 		m.Name = name
 	}
 	if err := s.validate(one); err != nil {
-		return invalid("%v", err)
+		return refused("", err)
 	}
 	m.Name = one.DerivedName()
 	if t.name != "" && m.Name != t.name {

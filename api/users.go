@@ -53,7 +53,7 @@ func (u *users) readUser(w *response, r *request) (*resource.User, error) {
 	}
 	user.SignedOut = 0
 	if err := u.validate(user); err != nil {
-		return nil, invalid("%v", err)
+		return nil, refused("", err)
 	}
 	return user, u.hash(r, user)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -274,7 +275,7 @@ func TestWrongPassword(t *testing.T) {
 	c := s.client(t, Options{Username: "admin", Password: "guess"})
 	err := list(c)
 	var refused *Error
-	if !errors.As(err, &refused) || *refused != (Error{Status: 401, Message: "Unauthorized", Method: "GET", Path: "/auth"}) {
+	if !errors.As(err, &refused) || !reflect.DeepEqual(*refused, Error{Status: 401, Message: "Unauthorized", Method: "GET", Path: "/auth"}) {
 		t.Errorf("error %v", err)
 	}
 	s.took(t, "GET /auth Basic YWRtaW46Z3Vlc3M=")

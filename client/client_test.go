@@ -120,7 +120,7 @@ func TestErrors(t *testing.T) {
 		_, err := Get(t.Context(), c, Checks, "default", "cpu")
 		var got *Error
 		want.Method, want.Path = http.MethodGet, "/api/core/v2/namespaces/default/checks/cpu"
-		if !errors.As(err, &got) || *got != want {
+		if !errors.As(err, &got) || !reflect.DeepEqual(*got, want) {
 			t.Fatalf("got %#v (%v), want %#v", got, err, want)
 		}
 		if err.Error() != `get checks "cpu" in namespace "default": `+want.Message {

@@ -24,6 +24,15 @@ type Error struct {
 	Message string // never empty
 	// Method and Path are those of the request, the path with its query.
 	Method, Path string
+	// Mistakes are the rules that a definition breaks, as answers to dry runs list them.
+	Mistakes []FieldMistake
+}
+
+// FieldMistake is a rule that a definition breaks.
+type FieldMistake struct {
+	// Field is a path such as subdues[0].begin, in the spec or from metadata on. It is "" if no single field is wrong.
+	Field   string
+	Message string
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -56,11 +65,12 @@ func readError(resp *http.Response) *Error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	body = bytes.TrimSpace(body)
 	var parsed struct {
-		Message string
-		Code    int
+		Message  string
+		Code     int
+		Mistakes []FieldMistake
 	}
 	if json.Unmarshal(body, &parsed) == nil {
-		e.Code = parsed.Code
+		e.Code, e.Mistakes = parsed.Code, parsed.Mistakes
 		if parsed.Message != "" {
 			e.Message = parsed.Message
 		}

@@ -3,6 +3,7 @@ package resource
 import (
 	"fmt"
 	"math"
+	"strings"
 )
 
 // This file has the bounds of names and numbers in definitions and events. Sensu has none. They are beyond every value
@@ -45,7 +46,8 @@ type number struct {
 func checkNumbers(numbers ...number) error {
 	for i := range numbers {
 		if n := &numbers[i]; n.value < n.bound.min || n.value > n.bound.max {
-			return outOfBounds(n.field, n.value, n.bound)
+			_, field, _ := strings.Cut(n.field, " ")
+			return InField(field, outOfBounds(n.field, n.value, n.bound))
 		}
 	}
 	return nil

@@ -19,10 +19,10 @@ func (h *Handler) StoresPoints() bool { return h.Type == "graphite" || h.Type ==
 // validateDelivery checks when and how often the handler is tried, and what goes out together.
 func (h *Handler) validateDelivery() error {
 	if h.Concurrency > maxConcurrency {
-		return fmt.Errorf("concurrency must be at most %d", maxConcurrency)
+		return InField("concurrency", fmt.Errorf("concurrency must be at most %d", maxConcurrency))
 	}
 	if r := h.RateLimit; r != nil && (!(r.PerSecond > 0) || math.IsInf(r.PerSecond, 0)) {
-		return errors.New("rate_limit needs a positive per_second")
+		return InField("rate_limit", errors.New("rate_limit needs a positive per_second"))
 	}
 	for _, d := range h.delays() {
 		if d.seconds > maxDelay {
@@ -31,11 +31,11 @@ func (h *Handler) validateDelivery() error {
 	}
 	if h.Group != nil {
 		if len(h.Group.By) > maxGroupFields {
-			return fmt.Errorf("group can be by at most %d fields", maxGroupFields)
+			return InField("group.by", fmt.Errorf("group can be by at most %d fields", maxGroupFields))
 		}
 		for _, field := range h.Group.By {
 			if field == "" {
-				return errors.New("group has an empty field")
+				return InField("group.by", errors.New("group has an empty field"))
 			}
 		}
 	}

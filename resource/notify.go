@@ -137,33 +137,33 @@ func (h *Handler) validateKind() error {
 	switch h.Type {
 	case "tcp_stream":
 		if h.Socket == nil || h.Socket.Host == "" || h.Socket.Port == 0 {
-			return errors.New("tcp_stream handlers need a socket with host and port")
+			return InField("socket", errors.New("tcp_stream handlers need a socket with host and port"))
 		}
 		if h.Stream == nil {
 			return nil
 		}
 		if h.Stream.Connections > 64 {
-			return errors.New("stream connections must not be more than 64")
+			return InField("stream.connections", errors.New("stream connections must not be more than 64"))
 		}
-		return h.Stream.TLS.validate()
+		return InField("stream.tls", h.Stream.TLS.validate())
 	case "webhook":
-		return h.Webhook.validate()
+		return InField(h.Type, h.Webhook.validate())
 	case "slack":
-		return h.Slack.validate()
+		return InField(h.Type, h.Slack.validate())
 	case "pagerduty":
-		return h.PagerDuty.validate()
+		return InField(h.Type, h.PagerDuty.validate())
 	case "email":
-		return h.Email.validate()
+		return InField(h.Type, h.Email.validate())
 	case "alertmanager":
-		return h.Alertmanager.validate()
+		return InField(h.Type, h.Alertmanager.validate())
 	case "graphite":
-		return h.Graphite.validate()
+		return InField(h.Type, h.Graphite.validate())
 	case "influx":
-		return h.Influx.validate()
+		return InField(h.Type, h.Influx.validate())
 	case EscalationType:
-		return h.validateEscalation()
+		return InField("escalation", h.validateEscalation())
 	}
-	return fmt.Errorf("unknown handler type: %s", h.Type)
+	return InField("type", fmt.Errorf("unknown handler type: %s", h.Type))
 }
 
 func (t *HandlerTLS) validate() error {
@@ -403,10 +403,10 @@ func checkTemplates(of string, namesAndTexts ...string) error {
 	for i := 0; i < len(namesAndTexts); i += 2 {
 		name, text := of+" "+namesAndTexts[i], namesAndTexts[i+1]
 		if len(text) > maxTemplate {
-			return fmt.Errorf("%s must not be longer than %d bytes", name, maxTemplate)
+			return InField(namesAndTexts[i], fmt.Errorf("%s must not be longer than %d bytes", name, maxTemplate))
 		}
 		if _, err := parse.Parse(name, text, "", "", known); err != nil {
-			return fmt.Errorf("%s is no valid template: %w", name, err)
+			return InField(namesAndTexts[i], fmt.Errorf("%s is no valid template: %w", name, err))
 		}
 	}
 	return nil

@@ -20,22 +20,19 @@ type EventFilter struct {
 
 // Validate returns the reason why f is not acceptable, or nil. It does not parse the expressions: package api does.
 func (f *EventFilter) Validate() error {
-	if err := checkName(f.Metadata.Name); err != nil {
-		return fmt.Errorf("filter name %w", err)
-	}
-	if err := checkAssetNames(f.RuntimeAssets); err != nil {
-		return err
-	}
+	var wrong mistakes
+	wrong.add("metadata.name", prefixed("filter name", checkName(f.Metadata.Name)))
+	wrong.add("runtime_assets", checkAssetNames(f.RuntimeAssets))
 	if f.Action != "allow" && f.Action != "deny" {
-		return fmt.Errorf("action '%s' is not valid", f.Action)
+		wrong.add("action", fmt.Errorf("action '%s' is not valid", f.Action))
 	}
 	if len(f.Expressions) == 0 {
-		return errors.New("filter must have one or more expressions")
+		wrong.add("expressions", errors.New("filter must have one or more expressions"))
 	}
 	if f.Metadata.Namespace == "" {
-		return errNoNamespace
+		wrong.add("metadata.namespace", errNoNamespace)
 	}
-	return nil
+	return wrong.asError()
 }
 
 // Mutator turns an event into the handler's input, by a command or by a script in this process.
@@ -54,34 +51,30 @@ type Mutator struct {
 
 // Validate returns the reason why m is not acceptable, or nil.
 func (m *Mutator) Validate() error {
-	if err := checkName(m.Metadata.Name); err != nil {
-		return fmt.Errorf("mutator name %w", err)
-	}
+	var wrong mistakes
+	wrong.add("metadata.name", prefixed("mutator name", checkName(m.Metadata.Name)))
 	switch m.Type {
 	case "", "pipe":
 		if m.Command == "" && m.Eval != "" {
-			return errors.New(`"eval" used with pipe mutator, should be "command"`)
+			wrong.add("eval", errors.New(`"eval" used with pipe mutator, should be "command"`))
 		}
 	case "javascript":
 		if m.Command != "" {
-			return errors.New(`"command" used with javascript mutator, should be "eval"`)
+			wrong.add("command", errors.New(`"command" used with javascript mutator, should be "eval"`))
 		}
 	default:
-		return fmt.Errorf("invalid mutator type %q, valid types are %q", m.Type, "javascript, pipe")
+		wrong.add("type", fmt.Errorf("invalid mutator type %q, valid types are %q", m.Type, "javascript, pipe"))
 	}
 	if m.Command == "" && m.Eval == "" {
-		return errors.New("mutator command or eval must be set")
+		wrong.add("", errors.New("mutator command or eval must be set"))
 	}
-	if err := checkAssetNames(m.RuntimeAssets); err != nil {
-		return err
-	}
+	wrong.add("runtime_assets", checkAssetNames(m.RuntimeAssets))
 	if m.Metadata.Namespace == "" {
-		return errNoNamespace
+		wrong.add("metadata.namespace", errNoNamespace)
 	}
-	if err := checkNumbers(number{"mutator timeout", int64(m.Timeout), boundInterval}); err != nil {
-		return err
-	}
-	return checkEnvVars(m.EnvVars)
+	wrong.add("", checkNumbers(number{"mutator timeout", int64(m.Timeout), boundInterval}))
+	wrong.add("env_vars", checkEnvVars(m.EnvVars))
+	return wrong.asError()
 }
 
 // Pipeline has workflows: ways from an event to handlers.
@@ -100,18 +93,17 @@ type PipelineWorkflow struct {
 
 // Validate returns the reason why p is not acceptable, or nil. The resources it refers to need not exist.
 func (p *Pipeline) Validate() error {
-	if err := checkName(p.Metadata.Name); err != nil {
-		return fmt.Errorf("name %w", err)
-	}
+	var wrong mistakes
+	wrong.add("metadata.name", prefixed("name", checkName(p.Metadata.Name)))
 	if p.Metadata.Namespace == "" {
-		return errNoNamespace
+		wrong.add("metadata.namespace", errNoNamespace)
 	}
 	for i := range p.Workflows {
 		if err := p.Workflows[i].validate(); err != nil {
-			return fmt.Errorf("workflow %w", err)
+			wrong.add(item("workflows", i), fmt.Errorf("workflow %w", err))
 		}
 	}
-	return nil
+	return wrong.asError()
 }
 
 func (w *PipelineWorkflow) validate() error {
@@ -204,25 +196,20 @@ func checkFallback(ref *ResourceReference, pipelines []ResourceReference) error 
 
 // Validate returns the reason why h is not acceptable, or nil.
 func (h *HookConfig) Validate() error {
-	if err := checkName(h.Metadata.Name); err != nil {
-		return fmt.Errorf("hook name %w", err)
-	}
+	var wrong mistakes
+	wrong.add("metadata.name", prefixed("hook name", checkName(h.Metadata.Name)))
 	if h.Command == "" {
-		return errors.New("command cannot be empty")
+		wrong.add("command", errors.New("command cannot be empty"))
 	}
 	if h.Timeout == 0 {
-		return errors.New("hook timeout must be greater than 0")
+		wrong.add("timeout", errors.New("hook timeout must be greater than 0"))
 	}
-	if err := checkNumbers(number{"hook timeout", int64(h.Timeout), boundInterval}); err != nil {
-		return err
-	}
-	if err := checkAssetNames(h.RuntimeAssets); err != nil {
-		return err
-	}
+	wrong.add("", checkNumbers(number{"hook timeout", int64(h.Timeout), boundInterval}))
+	wrong.add("runtime_assets", checkAssetNames(h.RuntimeAssets))
 	if h.Metadata.Namespace == "" {
-		return errNoNamespace
+		wrong.add("metadata.namespace", errNoNamespace)
 	}
-	return nil
+	return wrong.asError()
 }
 
 // minSHA512 is the length of a SHA-512 checksum in hexadecimal digits.
@@ -231,20 +218,21 @@ const minSHA512 = 128
 // Validate returns the reason why a is not acceptable, or nil. An asset with builds needs no archive of its own.
 func (a *Asset) Validate() error {
 	if err := checkAssetName(a.Metadata.Name); err != nil {
-		return err
+		return InField("metadata.name", err)
 	}
 	if a.Metadata.Namespace == "" {
-		return errNoNamespace
+		return InField("metadata.namespace", errNoNamespace)
 	}
 	if len(a.Builds) == 0 {
 		return checkArchive(a.URL, a.Sha512)
 	}
-	for _, b := range a.Builds {
-		if b == nil {
-			return checkArchive("", "")
+	for i, b := range a.Builds {
+		var url, sha512 string
+		if b != nil {
+			url, sha512 = b.URL, b.Sha512
 		}
-		if err := checkArchive(b.URL, b.Sha512); err != nil {
-			return err
+		if err := checkArchive(url, sha512); err != nil {
+			return InField(item("builds", i), err)
 		}
 	}
 	return nil
@@ -253,20 +241,20 @@ func (a *Asset) Validate() error {
 func checkArchive(url, sha512 string) error {
 	switch {
 	case sha512 == "":
-		return errors.New("SHA-512 checksum cannot be empty")
+		return InField("sha512", errors.New("SHA-512 checksum cannot be empty"))
 	case len(sha512) < minSHA512:
-		return fmt.Errorf("SHA-512 checksum must be at least %d characters", minSHA512)
+		return InField("sha512", fmt.Errorf("SHA-512 checksum must be at least %d characters", minSHA512))
 	case url == "":
-		return errors.New("URL cannot be empty")
+		return InField("url", errors.New("URL cannot be empty"))
 	}
 	return nil
 }
 
 // checkAssetNames checks the assets that something needs at run time.
 func checkAssetNames(names []string) error {
-	for _, name := range names {
+	for i, name := range names {
 		if err := checkAssetName(name); err != nil {
-			return fmt.Errorf("asset's %w", err)
+			return InField(fmt.Sprintf("[%d]", i), fmt.Errorf("asset's %w", err))
 		}
 	}
 	return nil

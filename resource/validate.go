@@ -11,8 +11,8 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// The texts of the errors in this file are part of the API: clients show and compare them. Only the first broken rule
-// is reported.
+// The texts of the errors in this file are part of the API: clients show and compare them. The text of an answer is
+// that of the first broken rule; answers to dry runs have them all (Mistakes).
 
 var (
 	errEmpty        = errors.New("must not be empty")
@@ -239,39 +239,33 @@ func (c *Check) checkResult() error {
 // Validate returns the reason why c is not acceptable, or nil. It is as strict as Check.Validate: otherwise a
 // definition could be accepted whose events are all refused.
 func (c *CheckConfig) Validate() error {
-	if err := checkName(c.Metadata.Name); err != nil {
-		return fmt.Errorf("check name %w", err)
-	}
+	var wrong mistakes
+	wrong.add("metadata.name", prefixed("check name", checkName(c.Metadata.Name)))
 	if c.Cron == "" && c.Interval < 1 {
-		return errors.New("check interval must be greater than 0 or a valid cron schedule must be provided")
+		wrong.add("interval", &Mistake{
+			Err:   errors.New("check interval must be greater than 0 or a valid cron schedule must be provided"),
+			Short: "it needs an interval greater than 0, or a cron schedule",
+		})
 	}
 	if err := checkSchedule(c.Interval, c.Cron); err != nil {
-		return err
-	}
-	if err := checkEvery(c.Cron); err != nil {
-		return err
+		wrong.add("cron", err)
+	} else {
+		wrong.add("cron", checkEvery(c.Cron))
 	}
 	// Only in definitions: a result of an older definition must not be lost.
-	err := checkNumbers(
-		number{"check low_flap_threshold", int64(c.LowFlapThreshold), boundPercent},
-		number{"check high_flap_threshold", int64(c.HighFlapThreshold), boundPercent},
-	)
-	if err != nil {
-		return err
+	for _, n := range []number{
+		{"check low_flap_threshold", int64(c.LowFlapThreshold), boundPercent},
+		{"check high_flap_threshold", int64(c.HighFlapThreshold), boundPercent},
+	} {
+		wrong.add("", checkNumbers(n))
 	}
 	if c.Metadata.Namespace == "" {
-		return errNoNamespace
+		wrong.add("metadata.namespace", errNoNamespace)
 	}
-	if err := checkDependencies(c.DependsOn); err != nil {
-		return err
-	}
-	if err := checkFallback(c.FallbackPipeline, c.Pipelines); err != nil {
-		return err
-	}
-	if err := c.Calendars.validate(); err != nil {
-		return err
-	}
-	return (&checkRules{
+	wrong.add("depends_on", checkDependencies(c.DependsOn))
+	wrong.add("fallback_pipeline", checkFallback(c.FallbackPipeline, c.Pipelines))
+	wrong.add("calendars", c.Calendars.validate())
+	wrong.add("", (&checkRules{
 		interval:         c.Interval,
 		timeout:          c.Timeout,
 		ttl:              c.TTL,
@@ -287,7 +281,16 @@ func (c *CheckConfig) Validate() error {
 		maxOutputSize:    c.MaxOutputSize,
 		subdue:           c.Subdue,
 		subdues:          c.Subdues,
-	}).validate()
+	}).validate())
+	return wrong.asError()
+}
+
+// prefixed puts the name of what is wrong before an error.
+func prefixed(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s %w", what, err)
 }
 
 // checkSchedule refuses two schedules, and a cron schedule that does not parse.
@@ -300,12 +303,16 @@ func checkSchedule(interval uint32, spec string) error {
 	}
 	// The parser requires a blank after a time zone.
 	if !strings.Contains(spec, " ") && (strings.HasPrefix(spec, "TZ=") || strings.HasPrefix(spec, "CRON_TZ=")) {
-		return errors.New("check cron string is invalid: no schedule after the time zone")
+		return cronMistake(spec, errors.New("no schedule after the time zone"))
 	}
 	if _, err := cron.ParseStandard(spec); err != nil {
-		return fmt.Errorf("check cron string is invalid: %w", err)
+		return cronMistake(spec, err)
 	}
 	return nil
+}
+
+func cronMistake(spec string, err error) error {
+	return &Mistake{Err: fmt.Errorf("check cron string is invalid: %w", err), Short: fmt.Sprintf("cron %q: %v", Short(spec), err)}
 }
 
 // checkEvery bounds the time between two runs of a cron schedule with "@every". Schedules have whole seconds: a shorter
@@ -317,7 +324,7 @@ func checkEvery(spec string) error {
 	}
 	d, err := time.ParseDuration(strings.TrimSpace(every))
 	if err != nil {
-		return fmt.Errorf("check cron string is invalid: %w", err)
+		return cronMistake(spec, err)
 	}
 	if d < time.Second || d > time.Duration(boundInterval.max)*time.Second {
 		return fmt.Errorf("check cron %q is out of bounds, it must be between 1s and %ds", spec, boundInterval.max)
@@ -346,56 +353,44 @@ type checkRules struct {
 const minTTL = 5
 
 func (r *checkRules) validate() error {
-	if err := checkTTL(r.ttl, r.interval); err != nil {
-		return err
-	}
-	for _, name := range r.assets {
-		if err := checkAssetName(name); err != nil {
-			return fmt.Errorf("asset's %w", err)
-		}
-	}
-	for _, s := range r.subscriptions {
+	var wrong mistakes
+	wrong.add("ttl", checkTTL(r.ttl, r.interval))
+	wrong.add("runtime_assets", checkAssetNames(r.assets))
+	for i, s := range r.subscriptions {
 		if err := checkSubscription(len(s)); err != nil {
-			return err
+			wrong.add(item("subscriptions", i), err)
 		}
 	}
 	if r.proxyEntityName != "" {
-		if err := checkName(r.proxyEntityName); err != nil {
-			return fmt.Errorf("proxy entity name %w", err)
-		}
+		wrong.add("proxy_entity_name", prefixed("proxy entity name", checkName(r.proxyEntityName)))
 	}
 	if r.proxyRequests != nil {
-		if err := r.proxyRequests.Validate(); err != nil {
-			return err
-		}
+		wrong.add("proxy_requests", r.proxyRequests.Validate())
 	}
 	if r.metricFormat != "" && !slices.Contains(metricFormats, r.metricFormat) {
-		return errMetricFormat
+		wrong.add("output_metric_format", errMetricFormat)
 	}
-	if err := checkFlapping(r.lowFlap, r.highFlap); err != nil {
-		return err
-	}
-	if err := checkEnvVars(r.envVars); err != nil {
-		return err
-	}
-	if err := checkLimits(r.interval, r.timeout, r.ttl, r.maxOutputSize); err != nil {
-		return err
-	}
+	wrong.add("low_flap_threshold", checkFlapping(r.lowFlap, r.highFlap))
+	wrong.add("env_vars", checkEnvVars(r.envVars))
+	wrong.add("", checkLimits(r.interval, r.timeout, r.ttl, r.maxOutputSize))
 	for i := range r.metricThresholds {
 		if err := r.metricThresholds[i].Validate(); err != nil {
-			return err
+			wrong.add(item("output_metric_thresholds", i), err)
 		}
 	}
 	for i := range r.subdues {
 		if err := r.subdues[i].Validate(); err != nil {
-			return fmt.Errorf("subdue %d invalid: %w", i, err)
+			wrong.add(item("subdues", i), fmt.Errorf("subdue %d invalid: %w", i, err))
 		}
 	}
 	if r.subdue != nil {
-		return r.subdue.Validate()
+		wrong.add("subdue", r.subdue.Validate())
 	}
-	return nil
+	return wrong.asError()
 }
+
+// item returns the path of an item of a list.
+func item(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
 
 // checkSubscription takes the length of a check's subscription.
 func checkSubscription(length int) error {
@@ -410,7 +405,7 @@ func checkSubscription(length int) error {
 
 func checkLimits(interval, timeout uint32, ttl, maxOutput int64) error {
 	if maxOutput < 0 {
-		return errOutputSize
+		return InField("max_output_size", errOutputSize)
 	}
 	return checkNumbers(
 		number{"check interval", int64(interval), boundInterval}, number{"check timeout", int64(timeout), boundInterval},
@@ -464,9 +459,9 @@ func checkAssetName[T text](s T) error {
 }
 
 func checkEnvVars(vars []string) error {
-	for _, v := range vars {
+	for i, v := range vars {
 		if err := checkEnvVar(strings.IndexByte(v, '='), len(v)); err != nil {
-			return err
+			return InField(fmt.Sprintf("[%d]", i), err)
 		}
 	}
 	return nil
@@ -571,42 +566,35 @@ func (t *TimeWindowWhen) Validate() error {
 
 // Validate returns the reason why h is not acceptable, or nil.
 func (h *Handler) Validate() error {
-	if err := checkName(h.Metadata.Name); err != nil {
-		return fmt.Errorf("handler name %w", err)
-	}
+	var wrong mistakes
+	wrong.add("metadata.name", prefixed("handler name", checkName(h.Metadata.Name)))
 	switch h.Type {
 	case "":
-		return errors.New("empty handler type")
+		wrong.add("type", errors.New("empty handler type"))
 	case "pipe":
 		if strings.TrimSpace(h.Command) == "" {
-			return errors.New("missing command")
+			wrong.add("command", errors.New("missing command"))
 		}
 	case "tcp", "udp":
-		if h.Socket == nil {
-			return errors.New("tcp and udp handlers need a valid socket")
-		}
-		if h.Socket.Host == "" {
-			return errors.New("socket host undefined")
-		}
-		if h.Socket.Port == 0 {
-			return errors.New("socket port undefined")
+		switch {
+		case h.Socket == nil:
+			wrong.add("socket", errors.New("tcp and udp handlers need a valid socket"))
+		case h.Socket.Host == "":
+			wrong.add("socket.host", errors.New("socket host undefined"))
+		case h.Socket.Port == 0:
+			wrong.add("socket.port", errors.New("socket port undefined"))
 		}
 	case "set":
 	default:
-		if err := h.validateKind(); err != nil {
-			return err
-		}
+		wrong.add("", h.validateKind())
 	}
 	if h.Metadata.Namespace == "" {
-		return errNoNamespace
+		wrong.add("metadata.namespace", errNoNamespace)
 	}
-	if err := h.validateDelivery(); err != nil {
-		return err
-	}
-	if err := checkNumbers(number{"handler timeout", int64(h.Timeout), boundInterval}); err != nil {
-		return err
-	}
-	return checkEnvVars(h.EnvVars)
+	wrong.add("", h.validateDelivery())
+	wrong.add("", checkNumbers(number{"handler timeout", int64(h.Timeout), boundInterval}))
+	wrong.add("env_vars", checkEnvVars(h.EnvVars))
+	return wrong.asError()
 }
 
 // Validate returns the reason why n is not acceptable, or nil.

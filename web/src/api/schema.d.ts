@@ -2339,6 +2339,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/referrers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Which definitions name some others, each as handlers/slack; - is all namespaces */
+        get: operations["getLapwingV1NamespacesNamespaceReferrers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/reports/availability": {
         parameters: {
             query?: never;
@@ -3547,6 +3564,11 @@ export interface components {
             Message?: string;
             code?: number;
             message?: string;
+            /** @description The broken rules of a definition, in answers to dry runs */
+            mistakes?: {
+                field?: string;
+                message?: string;
+            }[];
         };
         /** @description Escalation is an incident that an escalation is at. */
         Escalation: {
@@ -4705,6 +4727,18 @@ export interface components {
             type: string;
             api_version: string;
             metadata: components["schemas"]["ObjectMeta"] | null;
+        };
+        /** @description Referrer is a definition that names another one. */
+        Referrer: {
+            /** @description Type is the referrer's type in files, as CheckConfig, and Resource its name in roles' rules, as checks. */
+            type: string;
+            resource: string;
+            namespace?: string;
+            name: string;
+            /** @description Names is the resource of what it names, as handlers, What the word for it, as handler, and Named its name. */
+            names: string;
+            what: string;
+            named: string;
         };
         /** @description RefreshToken is the body of a request that trades a refresh token, or ends a sign-in. */
         RefreshToken: {
@@ -15437,6 +15471,44 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["GroupDetail"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceReferrers: {
+        parameters: {
+            query?: {
+                /**
+                 * @description A resource and a name that may be named; repeatable
+                 * @example handlers/slack
+                 */
+                to?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Referrer"][] | null;
                 };
             };
             /** @description Why not */
