@@ -46,7 +46,7 @@ type number struct {
 func checkNumbers(numbers ...number) error {
 	for i := range numbers {
 		if n := &numbers[i]; n.value < n.bound.min || n.value > n.bound.max {
-			_, field, _ := strings.Cut(n.field, " ")
+			field := n.field[strings.LastIndexByte(n.field, ' ')+1:]
 			return InField(field, outOfBounds(n.field, n.value, n.bound))
 		}
 	}

@@ -617,7 +617,7 @@ func (u *User) Validate() error {
 		return errors.New("a password or its hash is required")
 	}
 	if u.Password != "" && len(u.Password) < minPassword {
-		return fmt.Errorf("password length must be at least %d characters", minPassword)
+		return InField("password", fmt.Errorf("password length must be at least %d characters", minPassword))
 	}
 	return nil
 }
@@ -648,12 +648,12 @@ var verbs = []string{"get", "list", "create", "update", "delete", "*"}
 
 func validateRules(kind string, rules []Rule) error {
 	if len(rules) == 0 {
-		return fmt.Errorf("a %s must have at least one rule", kind)
+		return InField("rules", fmt.Errorf("a %s must have at least one rule", kind))
 	}
-	for _, rule := range rules {
+	for i, rule := range rules {
 		for _, verb := range rule.Verbs {
 			if !slices.Contains(verbs, verb) {
-				return fmt.Errorf("the verb %q is not valid", verb)
+				return InField(item("rules", i)+".verbs", fmt.Errorf("the verb %q is not valid", verb))
 			}
 		}
 	}
@@ -684,14 +684,14 @@ func (b *ClusterRoleBinding) Validate() error {
 
 func validateBinding(kind string, ref RoleRef, subjects []Subject) error {
 	if len(subjects) == 0 {
-		return fmt.Errorf("a %s must have at least one subject", kind)
+		return InField("subjects", fmt.Errorf("a %s must have at least one subject", kind))
 	}
 	if err := validateReference("roleRef", ref.Type, ref.Name, "ClusterRole", "Role"); err != nil {
-		return err
+		return InField("role_ref", err)
 	}
-	for _, s := range subjects {
+	for i, s := range subjects {
 		if err := validateReference("subject", s.Type, s.Name, "Group", "User"); err != nil {
-			return err
+			return InField(item("subjects", i), err)
 		}
 	}
 	return nil
@@ -699,10 +699,10 @@ func validateBinding(kind string, ref RoleRef, subjects []Subject) error {
 
 func validateReference(field, typ, name, either, or string) error {
 	if typ != either && typ != or {
-		return fmt.Errorf("%s type %q is invalid, expected either %q or %q", field, typ, either, or)
+		return InField("type", fmt.Errorf("%s type %q is invalid, expected either %q or %q", field, typ, either, or))
 	}
 	if name == "" {
-		return fmt.Errorf("%s name for %s is required", field, typ)
+		return InField("name", fmt.Errorf("%s name for %s is required", field, typ))
 	}
 	return nil
 }

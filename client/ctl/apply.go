@@ -42,7 +42,8 @@ type applied struct {
 	Changes    []change `json:"changes,omitempty"`
 	Error      string   `json:"error,omitempty"`
 
-	at string // file and line of the resource; "" if it is in none
+	at      string // file and line of the resource; "" if it is in none
+	settled bool   // nothing is to be written
 }
 
 // report is the JSON report of an apply.
@@ -163,19 +164,19 @@ func diffCommand() *cobra.Command {
 	return cmd
 }
 
-// run applies all objects of the files, and then prunes.
+// run applies all objects of the files, and then prunes. First it tries all of them: if the server finds a mistake in one,
+// nothing is written.
 func (a *applier) run(ctx context.Context, in *inputFiles, prune bool) error {
-	objects, err := readObjects(ctx, a.invocation, in)
+	set, err := readFileSet(ctx, a.invocation, in)
 	if err != nil {
 		return err
 	}
-	a.expect(objects)
+	a.expect(set.objects)
 	defer a.tellExpected(a.errOut)
-	a.objects, a.keep = objects, map[string]bool{}
+	a.objects, a.keep = set.objects, map[string]bool{}
 	a.makes = map[string]bool{}
-	for _, o := range objects {
-		// The record would show the secrets of sign-in providers, and the dsn of PostgreSQL.
-		if o.kind == eventKind || o.kind == apiKeyKind || o.kind == postgresKind || o.kind.Group == resource.AuthAPIVersion {
+	for _, o := range set.all() {
+		if !o.applicable() && len(set.wrong) == 0 {
 			return hint(fmt.Errorf("%s %s: apply cannot write this type", o.kind.Type, o.name), "Use 'lapwing create' for it.")
 		}
 		a.keep[o.path()] = true
@@ -183,19 +184,74 @@ func (a *applier) run(ctx context.Context, in *inputFiles, prune bool) error {
 			a.makes[o.name] = true
 		}
 	}
-	for _, o := range objects {
-		r := &applied{Type: o.kind.Type, APIVersion: o.kind.Group, Namespace: o.namespace, Name: o.name, at: o.at}
-		a.results = append(a.results, r)
-		if err := a.apply(ctx, o, r); err != nil {
-			if ctx.Err() != nil || errors.Is(err, client.ErrNoCredentials) || errors.Is(err, client.ErrUnauthenticated) || !refusal(err) {
-				return err
-			}
-			r.Action, r.Error = actionFailed, err.Error()
+	if err := a.trial(ctx, set); err != nil {
+		return err
+	}
+	for i, r := range a.results {
+		if a.dryRun || r.settled {
+			continue
+		}
+		if err := a.applyOne(ctx, a.objects[i], r); err != nil {
+			return err
 		}
 	}
 	if prune {
 		return a.prune(ctx)
 	}
+	return nil
+}
+
+// applicable reports whether apply can write the object. The record would show the secrets of sign-in providers, and the
+// dsn of PostgreSQL.
+func (o *object) applicable() bool {
+	return o.kind != eventKind && o.kind != apiKeyKind && o.kind != postgresKind && o.kind.Group != resource.AuthAPIVersion
+}
+
+// trial makes a result for each object as a dry run does, and returns an error with the mistakes of all, also of those that
+// are known to have one.
+func (a *applier) trial(ctx context.Context, set *fileSet) error {
+	a.quiet = !a.dryRun
+	defer func() { a.quiet = false }()
+	write := a.dryRun
+	a.dryRun = true
+	defer func() { a.dryRun = write }()
+	for i, o := range set.all() {
+		r := &applied{Type: o.kind.Type, APIVersion: o.kind.Group, Namespace: o.namespace, Name: o.name, at: o.at}
+		if i < len(set.objects) {
+			a.results = append(a.results, r)
+		}
+		if !o.applicable() {
+			continue
+		}
+		err := a.apply(ctx, o, r)
+		if set.refused(o, err) {
+			continue
+		}
+		if err = a.failed(ctx, r, err); err != nil {
+			if len(set.wrong) > 0 {
+				break // they are known without the server
+			}
+			return err
+		}
+	}
+	return set.tell(a.errOut)
+}
+
+// applyOne applies an object. It returns only errors that stop all.
+func (a *applier) applyOne(ctx context.Context, o *object, r *applied) error {
+	r.Error = ""
+	return a.failed(ctx, r, a.apply(ctx, o, r))
+}
+
+// failed notes an error in a result, or returns it if it stops all.
+func (a *applier) failed(ctx context.Context, r *applied, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil || errors.Is(err, client.ErrNoCredentials) || errors.Is(err, client.ErrUnauthenticated) || !refusal(err) {
+		return err
+	}
+	r.Action, r.Error = actionFailed, err.Error()
 	return nil
 }
 
@@ -229,6 +285,7 @@ func (a *applier) apply(ctx context.Context, o *object, r *applied) error {
 			if len(r.Changes) == 0 {
 				r.Action = actionUnchanged
 				if reflect.DeepEqual(plain(annotationOf(live)), plain(annotationOf(after))) && !o.secret(live) {
+					r.settled = true
 					return nil
 				}
 			}
@@ -279,11 +336,10 @@ func (a *applier) try(ctx context.Context, o *object, live map[string]any, tag s
 		return nil
 	}
 	err := a.write(client.WithDryRun(ctx), o, live, tag, after)
-	var refused *client.Error
-	if !errors.Is(err, client.ErrNotFound) || !errors.As(err, &refused) {
+	if !errors.Is(err, client.ErrNotFound) {
 		return err
 	}
-	if refused.Code == 0 {
+	if noDryRun(err) {
 		a.untried = true
 		return nil
 	}
@@ -558,7 +614,7 @@ func (a *applier) print(changes bool, counts map[string]int) {
 		text += " (dry run: nothing was written)"
 	}
 	fmt.Fprintln(a.out, text)
-	if a.untried {
+	if a.untried && a.dryRun {
 		fmt.Fprintln(a.errOut, "The server has no dry run, so its own rules are not checked.")
 	}
 }

@@ -17,15 +17,30 @@ const filesHelp = `A file holds resources as "--format yaml" prints them: severa
 objects one after the other. Of a directory, files that end in .yaml, .yml or .json are read, with --recursive also those
 in subdirectories; hidden files are skipped. A resource without a namespace gets the current one.
 
-All files are read before anything is sent. Unknown fields, wrong types, keys that are there twice and two definitions of one
-name are mistakes: each is printed with its file and line, nothing is sent, and the exit code is 2. With --lenient, an
-unknown field is only a warning. Of events it always is.`
+All files are read before anything is changed. Unknown fields, wrong types, keys that are there twice and two definitions of
+one name are mistakes: each is printed with its file and line, nothing is changed, and the exit code is 2. create, apply and
+diff also ask a lapwing server for what it would refuse, and print it alike. With --lenient, an unknown field is only a
+warning. Of events it always is.`
 
 func createFilesCommand() *cobra.Command {
+	put := func(ctx context.Context, s *invocation, o *object) (change string, err error) {
+		body := o.sent()
+		return client.PutTold(ctx, s.client, client.Kind[map[string]any](o.kind.Kind), o.namespace, o.name, &body)
+	}
 	cmd := bulkCommand("create", "create or replace resources from files, directories, URLs or standard input",
+		func(ctx context.Context, s *invocation, in *inputFiles) ([]*object, error) {
+			set, err := readFileSet(ctx, s, in)
+			if err != nil {
+				return nil, err
+			}
+			set.try(ctx, s, func(ctx context.Context, o *object) error {
+				_, err := put(ctx, s, o)
+				return err
+			})
+			return set.objects, set.tell(s.errOut)
+		},
 		func(ctx context.Context, s *invocation, i int, o *object) (string, error) {
-			body := o.sent()
-			change, err := client.PutTold(ctx, s.client, client.Kind[map[string]any](o.kind.Kind), o.namespace, o.name, &body)
+			change, err := put(ctx, s, o)
 			if err != nil {
 				return "", fmt.Errorf("error putting resource #%d with name %q and namespace %q (%s): %w", i, o.name,
 					o.namespace, o.path(), bare(err))
@@ -37,7 +52,8 @@ func createFilesCommand() *cobra.Command {
 ` + filesHelp + `
 The label ` + managedBy + `: sensuctl is added to each.
 
-The first error of the server stops; what was sent before it stays.`
+If the server finds a mistake in one of them, nothing is written. Any other error of the server stops; what was sent before
+it stays.`
 	cmd.Example = `  lapwing create -f checks.yaml
   lapwing create -r -f config/ --namespace staging
   lapwing create -f https://config.example/handlers.json
@@ -46,7 +62,7 @@ The first error of the server stops; what was sent before it stays.`
 }
 
 func deleteFilesCommand() *cobra.Command {
-	cmd := bulkCommand("delete", "delete the resources in files, directories, URLs or standard input",
+	cmd := bulkCommand("delete", "delete the resources in files, directories, URLs or standard input", readObjects,
 		func(ctx context.Context, s *invocation, i int, o *object) (string, error) {
 			if err := client.Delete(ctx, s.client, o.kind.Kind, o.namespace, o.name); err != nil {
 				return "", fmt.Errorf("error deleting resource %d (%s): %w", i, o.path(), bare(err))
@@ -65,14 +81,15 @@ The first error stops, also that a resource is not there.`
 
 // bulkCommand returns a command that calls each for every object in files, in order, and prints how often each returned
 // which word.
-func bulkCommand(use, short string, each func(ctx context.Context, s *invocation, i int, o *object) (string, error)) *cobra.Command {
+func bulkCommand(use, short string, read func(context.Context, *invocation, *inputFiles) ([]*object, error),
+	each func(ctx context.Context, s *invocation, i int, o *object) (string, error)) *cobra.Command {
 	var in inputFiles
 	cmd := &cobra.Command{
 		Use:   use,
 		Short: short,
 		Args:  fileArgs,
 		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
-			objects, err := readObjects(ctx, s, &in)
+			objects, err := read(ctx, s, &in)
 			if err != nil {
 				return err
 			}
@@ -114,7 +131,7 @@ func (in *inputFiles) flags(cmd *cobra.Command) {
 type mistakesError struct{ count, files int }
 
 func (e *mistakesError) Error() string {
-	return fmt.Sprintf("%s in %s; nothing was sent", plural(e.count, "mistake"), plural(e.files, "file"))
+	return fmt.Sprintf("%s in %s; nothing was changed", plural(e.count, "mistake"), plural(e.files, "file"))
 }
 
 func plural(n int, word string) string {
@@ -126,50 +143,50 @@ func plural(n int, word string) string {
 
 // readObjects reads and parses all objects. It reports all mistakes in all files before it fails.
 func readObjects(ctx context.Context, s *invocation, in *inputFiles) ([]*object, error) {
+	set, err := readFileSet(ctx, s, in)
+	if err != nil {
+		return nil, err
+	}
+	return set.objects, set.tell(s.errOut)
+}
+
+// readFileSet reads and parses all objects, and collects all mistakes in all files.
+func readFileSet(ctx context.Context, s *invocation, in *inputFiles) (*fileSet, error) {
 	s.many = true
 	sources, err := readSources(ctx, s, in.targets, in.recursive)
 	if err != nil {
 		return nil, err
 	}
-	var objects []*object
-	var wrong []mistake
-	seen, place := map[string]string{}, map[string]int{} // of names, and of files in their order
+	set := &fileSet{place: map[string]int{}}
+	seen := map[string]string{} // names, with their places
 	for i, src := range sources {
-		place[src.name] = i
+		set.place[src.name] = i
 		documents, bad := splitDocuments(src.name, src.data)
-		wrong = append(wrong, bad...)
+		set.wrong = append(set.wrong, bad...)
 		for i := range documents {
 			d := &documents[i]
 			p := parseObject(d, s.namespace, asManaged, in.lenient)
 			s.warnAbout(p.warnings)
-			wrong = append(wrong, p.wrong...)
+			set.wrong = append(set.wrong, p.wrong...)
+			if p.draft != nil {
+				set.drafts = append(set.drafts, p.draft)
+			}
 			o := p.object
 			if o == nil {
 				continue
 			}
-			objects = append(objects, o)
+			set.objects = append(set.objects, o)
 			here := fmt.Sprintf("%s:%d", d.source, d.at.line)
 			if there, twice := seen[o.path()]; twice && o.kind != eventKind {
-				wrong = append(wrong, mistake{d.source, d.at.line, o.kind.Type + " " + o.name, "it is defined twice, also at " + there})
+				set.wrong = append(set.wrong, mistake{d.source, d.at.line, o.kind.Type + " " + o.name, "it is defined twice, also at " + there})
 			}
 			seen[o.path()] = here
 		}
 	}
-	if len(wrong) > 0 {
-		files := map[string]bool{}
-		slices.SortStableFunc(wrong, func(a, b mistake) int {
-			return cmp.Or(place[a.source]-place[b.source], a.line-b.line)
-		})
-		for _, m := range wrong {
-			fmt.Fprintln(s.errOut, printable(m.String()))
-			files[m.source] = true
-		}
-		return nil, &mistakesError{len(wrong), len(files)}
-	}
-	if len(objects) == 0 {
+	if len(set.objects)+len(set.wrong) == 0 {
 		return nil, errors.New("the input has no resources")
 	}
-	return objects, nil
+	return set, nil
 }
 
 // warnAbout prints warnings about files.

@@ -33,6 +33,8 @@ type object struct {
 	name      string
 	body      map[string]any // unwrapped
 	at        string         // file and line
+	from      *document
+	meant     []string // the fields that are probably meant by unknown ones
 }
 
 func (o *object) path() string { return o.kind.Path(o.namespace, o.name) }
@@ -174,10 +176,13 @@ type wrapper struct {
 	Spec       map[string]any `json:"spec"`
 }
 
-// reading is what parseObject makes of a document. There is an object if nothing is wrong.
+// reading is what parseObject makes of a document. There is an object if nothing is wrong. If something is, and a server
+// could decode the object in spite of it, there is a draft.
 type reading struct {
 	*object
+	draft           *object
 	warnings, wrong []mistake
+	meant           []string // see object
 }
 
 // parseObject makes an object of a wrapped resource.
@@ -224,7 +229,7 @@ func parseObject(d *document, namespace string, label labelling, lenient bool) r
 	if in.Metadata != nil && k.NameField == "" && !k.Singleton {
 		w.walk(reflect.TypeFor[resource.ObjectMeta](), in.Metadata, "metadata.", []any{"metadata"})
 	}
-	o := &object{kind: k, body: in.Spec, at: fmt.Sprintf("%s:%d", d.source, d.at.line)}
+	o := &object{kind: k, body: in.Spec, at: fmt.Sprintf("%s:%d", d.source, d.at.line), from: d, meant: out.meant}
 	if err := o.setMetadata(in.Metadata, label); err != nil {
 		return fail(d.at.line, "%v", err)
 	}
@@ -240,15 +245,19 @@ func parseObject(d *document, namespace string, label labelling, lenient bool) r
 			list[i].what = what
 		}
 	}
-	if len(out.wrong) > 0 {
-		return out
-	}
 	data, err := json.Marshal(o.body)
 	if err != nil {
 		return fail(d.at.line, "encode: %v", err)
 	}
 	spec := reflect.New(k.goType).Interface()
-	if err := json.Unmarshal(data, spec); err != nil {
+	err = json.Unmarshal(data, spec)
+	if len(out.wrong) > 0 {
+		if err == nil {
+			out.draft = o
+		}
+		return out
+	}
+	if err != nil {
 		return fail(d.at.line, "spec: %s", plainJSONError(err))
 	}
 	if check, ok := spec.(*resource.CheckConfig); ok {
@@ -430,6 +439,7 @@ func (p *reading) unknown(d *document, what string, steps []any, path string, kn
 	key, _ := steps[len(steps)-1].(string)
 	if near := optionerr.Nearest(key, known); near != "" {
 		m.text += fmt.Sprintf(" (%s?)", near)
+		p.meant = append(p.meant, strings.TrimSuffix(path, key)+near)
 	}
 	if lenient {
 		m.text += "; it has no effect"

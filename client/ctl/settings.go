@@ -41,6 +41,7 @@ type settings struct {
 
 	many     bool      // the command sends many requests, so warnings of the server are printed with the request's path
 	expected *expected // nil if the command does not write files
+	quiet    bool      // warnings are left out: the same requests follow
 	told     []string  // warnings about files that are already printed
 }
 
@@ -195,6 +196,9 @@ func (s *settings) connect(userAgent string, warnings io.Writer) (*client.Client
 
 // warn prints a warning of the server's about a request, unless the same text was already printed for a file.
 func (s *settings) warn(w io.Writer, path, text string) {
+	if s.quiet {
+		return
+	}
 	if s.expected != nil {
 		if text = s.expected.later(path, text); text == "" {
 			return
