@@ -46,13 +46,10 @@ func (a *API) missingCalendars(namespace, means string, names ...string) string 
 	var problems []string
 	for _, name := range names {
 		if p := a.opts.Calendars.Find(a.opts.Config.Snapshot(), namespace, name).Problem; p != "" {
-			problems = append(problems, p)
+			problems = append(problems, p+": "+means)
 		}
 	}
-	if len(problems) == 0 {
-		return ""
-	}
-	return strings.Join(problems, "; ") + ": " + means
+	return strings.Join(problems, "; ")
 }
 
 // calendarPreviewed is how far ahead a preview looks if the request does not say, and maxCalendarPreview how many windows

@@ -12,7 +12,7 @@ import (
 // expected holds the server's warnings about names that name nothing, until the command has written all its files: what a
 // warning misses may be in one of them.
 type expected struct {
-	made    map[string]bool // what the files define, in the words of warnings: handler "slack"
+	made    map[string]bool // what the files define, by namespace and in the words of warnings: default handler "slack"
 	waiting []expectedWarning
 }
 
@@ -21,15 +21,21 @@ type expectedWarning struct{ path, about, text string }
 // aboutMissing matches the server's warnings about names that name nothing. Its first group is what is missing.
 var aboutMissing = regexp.MustCompile(`^([a-z]+(?: [a-z]+)* "[^"]*")(?: does not exist|: no entity has it)`)
 
+// aboutCalendar matches those about calendars, which also say what it means that one is missing.
+var aboutCalendar = regexp.MustCompile(`the (calendar) (\S+) is not defined`)
+
+// inNamespace matches the namespace in the path of a request.
+var inNamespace = regexp.MustCompile(`/namespaces/([^/]+)/`)
+
 // expect says that the command writes some objects.
 func (s *settings) expect(objects []*object) {
 	e := &expected{made: map[string]bool{}}
 	for _, o := range objects {
-		e.made[fmt.Sprintf("%s %q", strings.ReplaceAll(o.kind.Command, "-", " "), o.name)] = true
+		e.made[fmt.Sprintf("%s %s %q", o.namespace, strings.ReplaceAll(o.kind.Command, "-", " "), o.name)] = true
 		if o.kind.Type == client.Entities.Type || o.kind.Type == client.EntityConfigs.Type {
 			list, _ := o.body["subscriptions"].([]any)
 			for _, one := range list {
-				e.made[fmt.Sprintf("subscription %q", one)] = true
+				e.made[fmt.Sprintf("%s subscription %q", o.namespace, one)] = true
 			}
 		}
 	}
@@ -40,11 +46,17 @@ func (s *settings) expect(objects []*object) {
 func (e *expected) later(path, text string) (rest string) {
 	var others []string
 	for _, part := range strings.Split(text, "; ") {
+		about := ""
 		if m := aboutMissing.FindStringSubmatch(part); m != nil {
-			e.waiting = append(e.waiting, expectedWarning{path, m[1], part})
+			about = m[1]
+		} else if m := aboutCalendar.FindStringSubmatch(part); m != nil {
+			about = fmt.Sprintf("%s %q", m[1], m[2])
+		}
+		if about == "" {
+			others = append(others, part)
 			continue
 		}
-		others = append(others, part)
+		e.waiting = append(e.waiting, expectedWarning{path, about, part})
 	}
 	return strings.Join(others, "; ")
 }
@@ -57,8 +69,13 @@ func (s *settings) tellExpected(w io.Writer) {
 	told := map[string]bool{}
 	for _, one := range s.expected.waiting {
 		line := "Warning: " + shortPath(one.path) + ": " + one.text
-		if !s.expected.made[one.about] && !told[line] {
-			fmt.Fprintln(w, line)
+		namespace := ""
+		if m := inNamespace.FindStringSubmatch(one.path); m != nil {
+			namespace = m[1]
+		}
+		made := s.expected.made[namespace+" "+one.about] || s.expected.made[" "+one.about] // users belong to no namespace
+		if !made && !told[line] {
+			fmt.Fprintln(w, printable(line))
 			told[line] = true
 		}
 	}
