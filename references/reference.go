@@ -1,5 +1,5 @@
 // Package references finds what definitions name, and which of these names name nothing. The API warns of them when a
-// definition is written, and lists them over all that is stored (Lint).
+// definition is written, lists them over all that is stored (Lint), and tells what names a definition (Referrers).
 //
 // A reference to something that is missing is never an error: definitions arrive in any order, and handlers may come later
 // than the checks that name them. All answers are computed from a snapshot of definitions; agents, events and the rights of

@@ -85,7 +85,7 @@ time and no longer do is removed; all others stay as they are. Lists are taken a
 resource at the same moment, it is compared again.
 
 With --prune, resources that an earlier apply made and that are in the files no longer are deleted: those of the types and
-namespaces that the files have. Without it, but with a directory, they are named on standard error. Resources of a type
+namespaces that the files have. A warning says what still names them. Without it, but with a directory, they are named on standard error. Resources of a type
 that no file has any longer are named too, and not deleted: other files may have made them. 'lapwing prune' can do it.
 
 The API shows neither passwords nor redacted labels, so apply cannot compare them. It sends a user's password when it
@@ -133,6 +133,9 @@ func diffCommand() *cobra.Command {
 		Short: "show what apply would change",
 		Long: `Show what 'lapwing apply' would change. Nothing is changed. The exit code is 2 if there is a difference.
 
+With a directory, resources that an earlier apply made and that are in the files no longer are named on standard error.
+Without --prune they are no difference: apply leaves them.
+
 ` + filesHelp,
 		Example: `  lapwing diff -r -f config/
   lapwing diff -f checks.yaml -o json`,
@@ -146,6 +149,7 @@ func diffCommand() *cobra.Command {
 		if err := a.run(ctx, &in, prune); err != nil {
 			return err
 		}
+		defer a.leftovers(ctx, &in, prune)
 		a.results = slices.DeleteFunc(a.results, func(r *applied) bool { return r.Action == actionUnchanged })
 		if output == "" && len(a.results) == 0 {
 			return nil
@@ -523,24 +527,32 @@ func normal(k *kind, body map[string]any) (map[string]any, error) {
 func (a *applier) prune(ctx context.Context) error {
 	spots := spotsOf(a.objects)
 	slices.SortStableFunc(spots, func(a, b spot) int { return slices.Index(kinds, b.kind) - slices.Index(kinds, a.kind) })
+	var gone []*object
 	for _, p := range spots {
-		gone, err := a.gone(ctx, p, client.ListOptions{})
+		list, err := a.gone(ctx, p, client.ListOptions{})
 		if err != nil {
 			return err
 		}
-		for _, o := range gone {
-			r := &applied{Type: o.kind.Type, APIVersion: o.kind.Group, Namespace: o.namespace, Name: o.name, Action: actionDelete}
-			a.results = append(a.results, r)
-			if a.dryRun {
-				continue
+		gone = append(gone, list...)
+	}
+	// In a dry run the server does not have yet what the files say.
+	a.warnOfReferrers(ctx, gone, func(r *resource.Referrer) bool {
+		return a.dryRun && slices.ContainsFunc(a.objects, func(o *object) bool {
+			return o.kind.Type == r.Type && o.namespace == r.Namespace && o.name == r.Name && !mentions(o.body, r.Named)
+		})
+	})
+	for _, o := range gone {
+		r := &applied{Type: o.kind.Type, APIVersion: o.kind.Group, Namespace: o.namespace, Name: o.name, Action: actionDelete}
+		a.results = append(a.results, r)
+		if a.dryRun {
+			continue
+		}
+		err := client.Delete(ctx, a.client, o.kind.Kind, o.namespace, o.name)
+		if err != nil && !errors.Is(err, client.ErrNotFound) {
+			if !refusal(err) {
+				return err
 			}
-			err = client.Delete(ctx, a.client, o.kind.Kind, o.namespace, o.name)
-			if err != nil && !errors.Is(err, client.ErrNotFound) {
-				if !refusal(err) {
-					return err
-				}
-				r.Action, r.Error = actionFailed, err.Error()
-			}
+			r.Action, r.Error = actionFailed, err.Error()
 		}
 	}
 	return nil

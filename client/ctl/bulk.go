@@ -62,7 +62,14 @@ it stays.`
 }
 
 func deleteFilesCommand() *cobra.Command {
-	cmd := bulkCommand("delete", "delete the resources in files, directories, URLs or standard input", readObjects,
+	cmd := bulkCommand("delete", "delete the resources in files, directories, URLs or standard input",
+		func(ctx context.Context, s *invocation, in *inputFiles) ([]*object, error) {
+			objects, err := readObjects(ctx, s, in)
+			if err == nil {
+				s.warnOfReferrers(ctx, objects, nil)
+			}
+			return objects, err
+		},
 		func(ctx context.Context, s *invocation, i int, o *object) (string, error) {
 			if err := client.Delete(ctx, s.client, o.kind.Kind, o.namespace, o.name); err != nil {
 				return "", fmt.Errorf("error deleting resource %d (%s): %w", i, o.path(), bare(err))

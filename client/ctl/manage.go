@@ -250,8 +250,9 @@ func removalCommand(k *kind, name, short string) *cobra.Command {
 	return cmd
 }
 
-// remove deletes a resource, after a question unless it is skipped.
+// remove deletes a resource, after a warning of what names it, and a question unless that is skipped.
 func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfirm bool, query url.Values) error {
+	s.warnOfReferrers(ctx, []*object{{kind: k, namespace: s.namespace, name: name}}, nil)
 	if !skipConfirm {
 		if err := s.confirm(fmt.Sprintf("Are you sure you would like to delete %s resource '%s'?", k.Command, name)); err != nil {
 			return err

@@ -59,12 +59,15 @@ func (set *fileSet) try(ctx context.Context, s *invocation, send func(context.Co
 	}
 }
 
+// noDryRunOf begins the server's refusal of a dry run of a kind that has none.
+const noDryRunOf = "there is no dry run of this request"
+
 // refused notes why the server refuses an object, and reports whether it is for mistakes in the object.
 func (set *fileSet) refused(o *object, err error) bool {
 	found := o.mistakesIn(err)
 	set.wrong = append(set.wrong, found...)
 	var refused *client.Error
-	if len(found) > 0 || !errors.As(err, &refused) || len(refused.Mistakes) > 0 {
+	if len(found) > 0 || !errors.As(err, &refused) || len(refused.Mistakes) > 0 || strings.HasPrefix(refused.Message, noDryRunOf) {
 		return len(found) > 0
 	}
 	line := o.from.at.line

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -32,7 +33,7 @@ func pruneCommand() *cobra.Command {
 
 ` + filesHelp + `
 
-What is deleted is printed. Nothing is asked: try --dry-run first. 'lapwing apply --prune' does the same for resources
+What is deleted is printed, with a warning of what still names it. Nothing is asked: try --dry-run first. 'lapwing apply --prune' does the same for resources
 that apply has made, and needs no support by the server.`,
 		Example: `  lapwing prune checks,handlers -r -f config/ --dry-run
   lapwing prune all -r -f config/ --omit entities --all-users
@@ -81,9 +82,18 @@ that apply has made, and needs no support by the server.`,
 				}
 				keep = append(keep, raw)
 			}
+			const path = "/api/enterprise/prune/v1alpha?"
+			try := maps.Clone(query)
+			try.Set("dryRun", "true") // first see what still names it
 			var deleted json.RawMessage
-			if err := s.client.Do(ctx, http.MethodPost, "/api/enterprise/prune/v1alpha?"+query.Encode(), keep, &deleted); err != nil {
+			if err := s.client.Do(ctx, http.MethodPost, path+try.Encode(), keep, &deleted); err != nil {
 				return err
+			}
+			s.warnOfReferrers(ctx, objectsNamed(deleted), nil)
+			if !dry {
+				if err := s.client.Do(ctx, http.MethodPost, path+query.Encode(), keep, &deleted); err != nil {
+					return err
+				}
 			}
 			if err := s.printPlain(deleted, prunedTable); err != nil {
 				return err
@@ -123,4 +133,19 @@ func prunedTable(raw json.RawMessage) (shown, error) {
 		t.rows = append(t.rows, []string{d.APIVersion + "." + d.Type, meta.Namespace, meta.Name})
 	}
 	return t, nil
+}
+
+// objectsNamed returns what the server's answer names.
+func objectsNamed(raw json.RawMessage) (out []*object) {
+	list, err := decode[[]client.Reference](raw)
+	if err != nil {
+		return nil
+	}
+	for _, one := range *list {
+		k, ok := kindByType(one.APIVersion, one.Type)
+		if meta := one.Metadata; ok && meta != nil {
+			out = append(out, &object{kind: k, namespace: meta.Namespace, name: meta.Name})
+		}
+	}
+	return out
 }

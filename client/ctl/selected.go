@@ -144,6 +144,15 @@ func (s *invocation) bulk(ctx context.Context, k *kind, b *selection, do action,
 	if would.Matched == 0 {
 		return s.nothing(ctx, k, namespace, true)
 	}
+	if do.name == "delete" {
+		var gone []*object
+		for _, o := range would.Objects {
+			if o.Result == "would" {
+				gone = append(gone, &object{kind: k, namespace: o.Namespace, name: o.Name})
+			}
+		}
+		s.warnOfReferrers(ctx, gone, nil)
+	}
 	if b.dryRun {
 		for _, o := range would.Objects {
 			if o.Result == "would" {
