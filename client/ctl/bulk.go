@@ -19,8 +19,8 @@ in subdirectories; hidden files are skipped. A resource without a namespace gets
 
 All files are read before anything is changed. Unknown fields, wrong types, keys that are there twice and two definitions of
 one name are mistakes: each is printed with its file and line, nothing is changed, and the exit code is 2. create, apply and
-diff also ask a lapwing server for what it would refuse, and print it alike. With --lenient, an unknown field is only a
-warning. Of events it always is.`
+diff also print the mistakes that a lapwing server finds. With --lenient, an unknown field is only a warning. Of events it
+always is.`
 
 func createFilesCommand() *cobra.Command {
 	put := func(ctx context.Context, s *invocation, o *object) (change string, err error) {
