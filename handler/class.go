@@ -49,6 +49,16 @@ func (l *lasts) class(from uint64) delivery.Class {
 	return delivery.Classes - 1
 }
 
+// counts are numbers of deliveries by class.
+type counts [delivery.Classes]int
+
+func (c *counts) sum() (n int) {
+	for _, of := range c {
+		n += of
+	}
+	return n
+}
+
 // mayShed reports whether a delivery of a class is shed while as many deliveries are on disk. The caller holds mu.
 func (q *queue) mayShed(c delivery.Class) bool {
 	most := q.d.opts.QueueDisk
@@ -57,11 +67,11 @@ func (q *queue) mayShed(c delivery.Class) bool {
 	}
 	switch c {
 	case delivery.Failing:
-		return q.spilled >= most
+		return q.spilled.sum() >= most
 	case delivery.Unchanged:
-		return q.spilled >= most-most/4
+		return q.spilled.sum() >= most-most/4
 	case delivery.MetricsOnly:
-		return q.spilled >= most/2
+		return q.spilled.sum() >= most/2
 	}
 	return false
 }
@@ -73,7 +83,7 @@ func (q *queue) shed(it *item, c delivery.Class) {
 		it.ledger.discard(it.key())
 	}
 	q.d.rare.Error("deliveries are shed: too many of the handler are on disk", q.name.String()+c.String(),
-		"namespace", q.name.Namespace, "handler", q.name.Name, "class", c.String(), "on_disk", q.spilled)
+		"namespace", q.name.Namespace, "handler", q.name.Name, "class", c.String(), "on_disk", q.spilled.sum())
 	if it.Incident {
 		q.d.report(q.d.verdict(it, trace.Dropped, "too many deliveries of the handler were on disk"))
 	}

@@ -503,7 +503,10 @@ func (m *model) atRest() bool {
 	return m.each(func(q *queue) bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if q.changes.count+q.others.count+q.parked+q.spilled == 0 && q.workers == 0 {
+		if q.changes.count+q.others.count != q.whole.sum() {
+			m.t.Errorf("%s: by class there are %v, and in all %v and %v", q.name, q.whole, q.changes, q.others)
+		}
+		if q.changes.count+q.others.count+q.parked.sum()+q.spilled.sum() == 0 && q.workers == 0 {
 			return true
 		}
 		if q.handing && q.workers == 0 && !q.isReady() {

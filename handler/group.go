@@ -30,6 +30,7 @@ type group struct {
 	closed  bool      // takes no more members
 	members []*member // oldest first
 	begin   time.Time // when a worker started it
+	failure string    // why the last attempt failed, if this process made it
 	progress
 }
 
@@ -108,6 +109,7 @@ func (q *queue) workGroup(ctx context.Context, h *resource.Handler, g *group) bo
 	over, out := q.d.runGroup(ctx, h, g)
 	q.mu.Lock()
 	delete(q.sending, g)
+	g.failure = q.fail(g.failure, out.failure)
 	if out.sent {
 		q.sent[g.key] = time.Now()
 	} else {
@@ -213,6 +215,7 @@ func (d *Dispatcher) runEach(ctx context.Context, h *resource.Handler, g *group)
 		m.decided = true
 		one := d.run(ctx, h, m.item)
 		out.sent = out.sent || one.sent
+		out.failure = cmp.Or(one.failure, out.failure)
 		if one.stopped {
 			g.members = members[i:]
 			return over, outcome{stopped: true, sent: out.sent}
@@ -264,7 +267,7 @@ func (d *Dispatcher) runMerged(
 	dl.Event = ev.AppendProto(nil)
 
 	at := d.attempt(ctx, h, &dl, ev, &g.progress)
-	out.sent = at.sent
+	out.sent, out.failure = at.sent, at.reason
 	d.notify(h, &dl.Header, g.progress.attempts, &at, going)
 	step := trace.Step{Kind: trace.StepGroup, Name: g.key, Saw: []trace.Value{{Name: "members", Value: fmt.Sprint(len(going))}}}
 	switch {

@@ -96,9 +96,11 @@ var (
 	dispatchedDesc = describe("lapwing_handler_dispatched_total", "Deliveries passed to a handler's queue, by handler.")
 	spillsDesc     = describe("lapwing_handler_spilled_total",
 		"Deliveries that went to disk because their handler's queue was full, by handler.")
-	depthDesc   = describe("lapwing_handler_queue_depth", "Deliveries in memory whose turn it is or will be, by handler.")
-	parkedDesc  = describe("lapwing_handler_parked", "Deliveries that wait for a time, for a group, or behind such a one, by handler.")
-	waitingDesc = describe("lapwing_handler_waiting", "Checks of which a delivery waits for another attempt or another time, by handler.")
+	depthDesc    = describe("lapwing_handler_queue_depth", "Deliveries in memory whose turn it is or will be, by handler.")
+	parkedDesc   = describe("lapwing_handler_parked", "Deliveries that wait for a time, for a group, or behind such a one, by handler.")
+	waitingDesc  = describe("lapwing_handler_waiting", "Checks of which a delivery waits for another attempt or another time, by handler.")
+	retryingDesc = describe("lapwing_handler_retrying",
+		"Deliveries of which an attempt failed and that wait for the next one, by handler.")
 	groupsDesc  = describe("lapwing_handler_groups", "Groups that have not gone out, by handler.")
 	lettersDesc = describe("lapwing_handler_dead_letters", "Dead letters that are kept, by handler.")
 	bytesDesc   = describe("lapwing_handler_queue_bytes", "Their events, by handler.")
@@ -124,7 +126,7 @@ type queueCollector struct{ d *Dispatcher }
 func (c queueCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		dispatchedDesc, spillsDesc, depthDesc, bytesDesc, spilledDesc, ageDesc, runningDesc, runAgeDesc, queueLimitDesc, workersDesc,
-		parkedDesc, waitingDesc, groupsDesc, lettersDesc, shedDesc, diskLimitDesc,
+		parkedDesc, waitingDesc, retryingDesc, groupsDesc, lettersDesc, shedDesc, diskLimitDesc,
 	} {
 		ch <- d
 	}
@@ -135,6 +137,7 @@ type queueFigures struct {
 	added, spills                  uint64
 	depth, bytes, spilled, running int
 	parked, waiting, groups        int
+	retrying                       int
 	shed                           [delivery.Classes]uint64
 	received                       int64     // Unix milliseconds; of the oldest
 	begin                          time.Time // of the longest run
@@ -171,6 +174,7 @@ func (c queueCollector) Collect(ch chan<- prometheus.Metric) {
 		metric(runAgeDesc, prometheus.GaugeValue, runAge)
 		metric(parkedDesc, prometheus.GaugeValue, float64(f.parked))
 		metric(waitingDesc, prometheus.GaugeValue, float64(f.waiting))
+		metric(retryingDesc, prometheus.GaugeValue, float64(f.retrying))
 		metric(groupsDesc, prometheus.GaugeValue, float64(f.groups))
 		for c := delivery.Failing; c < delivery.Classes; c++ {
 			ch <- prometheus.MustNewConstMetric(shedDesc, prometheus.CounterValue, float64(f.shed[c]), handler, c.String())
@@ -192,12 +196,13 @@ func (q *queue) addTo(f *queueFigures) {
 	f.spills += q.spills
 	f.depth += q.changes.count + q.others.count
 	f.bytes += q.changes.bytes + q.others.bytes
-	f.spilled += q.spilled
-	f.parked += q.parked
+	f.spilled += q.spilled.sum()
+	f.parked += q.parked.sum()
 	for c, n := range q.sheds {
 		f.shed[c] += n
 	}
 	f.waiting += len(q.waits)
+	f.retrying += q.retrying()
 	f.groups += len(q.groups) + len(q.sealed) + len(q.late)
 	ran := func(begin time.Time) {
 		if begin.IsZero() {

@@ -140,8 +140,10 @@ func (q *queue) disown(l *ledger) {
 	defer q.mu.Unlock()
 	for id, ln := range q.lanes {
 		if ln.ledger == l {
-			q.spilled -= ln.spilled
-			ln.spilled = 0
+			for class, n := range ln.spilled {
+				q.spilled[class] -= n
+			}
+			ln.spilled = counts{}
 			delete(q.lanes, id)
 		}
 	}

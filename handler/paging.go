@@ -35,8 +35,8 @@ func (q *queue) shelve(p pair, s spot) {
 		q.shelves[p] = sh
 	}
 	sh.append(s)
-	s.lane.spilled++
-	q.spilled++
+	s.lane.spilled[s.class]++
+	q.spilled[s.class]++
 	q.line(sh)
 }
 
@@ -68,7 +68,7 @@ func (q *queue) unline(sh *shelf) {
 // pageDue reports whether spilled deliveries should be read back. The caller holds mu.
 func (q *queue) pageDue() bool {
 	roomy := func(h held) bool { return h.count <= q.d.opts.QueueSize/2 && h.bytes <= q.d.opts.QueueBytes/2 }
-	return q.spilled > 0 && !q.paging && q.parked < q.d.opts.ParkSize &&
+	return q.spilled.sum() > 0 && !q.paging && q.parked.sum() < q.d.opts.ParkSize &&
 		(roomy(q.others) || roomy(q.changes) && q.lines[delivery.Change].Len() > 0)
 }
 
@@ -137,8 +137,8 @@ func (q *queue) pageIn() bool {
 	}
 	for _, sh := range shelves {
 		for _, s := range sh.spots[:sh.taken] {
-			s.lane.spilled--
-			q.spilled--
+			s.lane.spilled[s.class]--
+			q.spilled[s.class]--
 		}
 		sh.first += uint64(sh.taken)
 		sh.spots, sh.taken = sh.spots[sh.taken:], 0
@@ -152,7 +152,7 @@ func (q *queue) pageIn() bool {
 			q.put(it)
 		}
 	}
-	if q.spilled == 0 {
+	if q.spilled.sum() == 0 {
 		q.d.rare.Info("queue of handler has drained", q.name.String(),
 			"namespace", q.name.Namespace, "handler", q.name.Name)
 	}

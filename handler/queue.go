@@ -38,9 +38,13 @@ type queue struct {
 	sent    map[string]time.Time // when groups last went out
 	changes held                 // in memory with their events, running ones included: state changes and what was read with them
 	others  held                 // the same of all others
-	parked  int                  // deliveries in memory without their events
+	whole   counts               // the deliveries of changes and others
+	parked  counts               // deliveries in memory without their events
+	failed  failure              // of the last attempt that failed
+	retries int                  // chains in waits whose first delivery was tried
+	running int                  // deliveries that workers have, without those in groups
 	lanes   map[int]*lane
-	spilled int // sum over lanes
+	spilled counts // sum over lanes
 	shelves map[pair]*shelf
 	lines   [delivery.Classes]list.List // of shelves that wait to be read
 	pages   rotation                    // of lines
@@ -83,6 +87,7 @@ type item struct {
 	behind  *group    // has deliveries of its pair
 	revoked bool      // a resolution that an incident has followed
 	stays   bool      // it cannot be handed over
+	failure string    // why its last attempt failed, if this process made it
 	climber           // of an escalation
 	progress
 
@@ -104,6 +109,7 @@ type chain struct {
 	index int       // in waits, from 1; 0 if it is not there
 	// resolving is set while it waits with a resolution, which an incident would revoke.
 	resolving bool
+	retries   bool // waits, and is counted in queue.retries
 
 	climbs  bool   // its first delivery is an escalation
 	members int    // in group
@@ -147,7 +153,7 @@ func (l *chainList) remove(c *chain) {
 type lane struct {
 	id      int
 	ledger  *ledger
-	spilled int
+	spilled counts
 }
 
 func newQueue(d *Dispatcher, name resource.Name) *queue {
@@ -203,7 +209,7 @@ func (q *queue) add(it *item) {
 	p, class := pair{it.Entity, it.Check}, it.Class()
 	it.urgent = class == delivery.Change
 	overtakes := class == delivery.Change && q.shelves[p] == nil && q.lines[class].Len() == 0
-	room := (q.spilled == 0 || overtakes) && q.parked < q.d.opts.ParkSize && q.fits(*q.held(it), len(it.Event))
+	room := (q.spilled.sum() == 0 || overtakes) && q.parked.sum() < q.d.opts.ParkSize && q.fits(*q.held(it), len(it.Event))
 	if c := q.chains[p]; c != nil && c.climbs && q.shelves[p] == nil {
 		room = true // the escalation takes it at once, and may end with it
 	}
@@ -226,7 +232,7 @@ func (q *queue) add(it *item) {
 		q.put(it)
 		return
 	}
-	if q.spilled == 0 {
+	if q.spilled.sum() == 0 {
 		q.d.rare.Warn("queue of handler is full: new deliveries are stored until it drains", q.name.String(),
 			"namespace", q.name.Namespace, "handler", q.name.Name)
 	}
@@ -245,9 +251,10 @@ func (q *queue) fits(h held, size int) bool {
 // put appends a delivery to its chain. The caller holds mu.
 func (q *queue) put(it *item) {
 	if it.parked {
-		q.parked++
+		q.parked[it.Class()]++
 	} else {
 		it.size = len(it.Event)
+		q.whole[it.Class()]++
 		h := q.held(it)
 		h.count++
 		h.bytes += it.size
@@ -348,9 +355,10 @@ func (q *queue) advance(c *chain) {
 // forget subtracts a delivery from the sums. The caller holds mu.
 func (q *queue) forget(it *item) {
 	if it.parked {
-		q.parked--
+		q.parked[it.Class()]--
 		return
 	}
+	q.whole[it.Class()]--
 	h := q.held(it)
 	h.count--
 	h.bytes -= it.size
@@ -369,7 +377,7 @@ func (q *queue) park(it *item) {
 	q.forget(it)
 	it.Delivery = slim(it.Delivery)
 	it.parked, it.size = true, 0
-	q.parked++
+	q.parked[it.Class()]++
 }
 
 // wake starts workers for the ready chains, and at least one, and hands over what leaves. The caller holds mu.
@@ -452,9 +460,11 @@ func (q *queue) work() {
 		it.begin, it.behind = time.Now(), c.group
 		it.revoked = it.Resolution && c.incidentFollows()
 		it.follower, it.spilledBehind = it.next, q.shelves[c.pair] != nil
+		q.running++
 		q.mu.Unlock()
 		out := q.d.run(permit.ctx, h, it)
 		q.mu.Lock()
+		q.running--
 		it.begin = time.Time{}
 		if !out.sent {
 			q.bucket.giveBack(time.Now())
@@ -486,6 +496,7 @@ func (q *queue) afterTurn(h *resource.Handler, c *chain, it *item, out outcome) 
 		q.dropSecond(c, it.follower)
 	}
 	c.climbs = it.climb != nil
+	it.failure = q.fail(it.failure, out.failure)
 	switch {
 	case out.finished || it.ledger.isOver():
 		q.drop(c)
@@ -514,5 +525,5 @@ func (c *chain) incidentFollows() bool {
 func (q *queue) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.changes.count+q.others.count == 0 && q.parked == 0 && q.spilled == 0 && q.workers == 0 && !q.handing
+	return q.changes.count+q.others.count == 0 && q.parked.sum() == 0 && q.spilled.sum() == 0 && q.workers == 0 && !q.handing
 }

@@ -26,6 +26,7 @@ type outcome struct {
 	group     string    // that it is to join
 	behind    bool      // it must not overtake the group of its pair
 	absorbed  bool      // the delivery behind it is finished
+	failure   string    // why the attempt failed, if it did
 }
 
 // run gives a delivery its turn: package workflow decides, and an attempt is made. h is nil if the handler was
@@ -84,13 +85,13 @@ func (d *Dispatcher) run(ctx context.Context, h *resource.Handler, it *item) out
 		it.ledger.progress(it)
 		d.observe(h, dl, "", at)
 		d.report(tr)
-		return outcome{sent: at.sent, due: at.due}
+		return outcome{sent: at.sent, due: at.due, failure: at.reason}
 	default:
 		tr.Verdict = trace.Dead
 		d.observe(h, dl, at.kind(), at)
 		d.bury(it, dl, ev, at, it.progress, tr)
 	}
-	return outcome{finished: true, sent: at.sent}
+	return outcome{finished: true, sent: at.sent, failure: at.reason}
 }
 
 // dropUnread ends a delivery that cannot be read.

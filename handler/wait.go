@@ -37,6 +37,9 @@ func (h *waitHeap) Pop() any {
 func (q *queue) wait(c *chain, due time.Time, resolving bool) {
 	c.due, c.resolving = due, resolving
 	heap.Push(&q.waits, c)
+	if c.retries = c.head.attempts > 0; c.retries {
+		q.retries++
+	}
 	for it := c.head; it != nil; it = it.next {
 		q.park(it)
 	}
@@ -48,7 +51,10 @@ func (q *queue) wait(c *chain, due time.Time, resolving bool) {
 // unwait removes a chain from waits. The caller holds mu.
 func (q *queue) unwait(c *chain) {
 	heap.Remove(&q.waits, c.index-1)
-	c.resolving = false
+	if c.retries {
+		q.retries--
+	}
+	c.resolving, c.retries = false, false
 }
 
 // arm sets the timer, unless it fires earlier anyway. The caller holds mu.
@@ -100,7 +106,7 @@ func (q *queue) onTimer() {
 	if len(q.waits) > 0 {
 		q.arm(q.waits[0].due)
 	}
-	if q.isReady() || q.leaving.head != nil || len(q.sealed) > 0 || q.spilled > 0 {
+	if q.isReady() || q.leaving.head != nil || len(q.sealed) > 0 || q.spilled.sum() > 0 {
 		q.wake()
 	}
 }

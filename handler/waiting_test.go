@@ -1,0 +1,214 @@
+package handler
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// waitingFor returns what waits for a handler.
+func (b *bundle) waitingFor(t *testing.T, handler string, limit int) delivery.Waiting {
+	t.Helper()
+	list, err := b.Waiting("default", handler, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) == 0 {
+		return delivery.Waiting{}
+	}
+	if len(list) > 1 || list[0].Handler != handler {
+		t.Fatalf("of %s: %+v", handler, list)
+	}
+	return list[0]
+}
+
+// lines describes parked deliveries: what, its state, for what, attempts, the time until its turn, and the error.
+func lines(list []delivery.Parked) (all []string) {
+	for _, p := range list {
+		all = append(all, fmt.Sprintf("%s %d %s %s%s %d %s %s", p.Entity, p.Status, p.Class, p.For, p.Group, p.Attempts,
+			time.Until(time.UnixMilli(p.Next)), p.Error))
+	}
+	return all
+}
+
+// TestWaiting has a handler whose receiver is down, one with groups, one that delays resolutions, and a slow one.
+func TestWaiting(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		down, calm, rack := hook("down"), hook("calm"), grouped("rack")
+		down.Retry = &resource.HandlerRetry{Backoff: 60, MaxBackoff: 600}
+		calm.Resolve = &resource.HandlerResolve{Delay: 90}
+		b := setup(t, Options{DB: db, QueueSize: 2, Workers: 1}, down, calm, rack, hook("slow"))
+		up, release := false, make(chan struct{})
+		b.attempts(func(dl *delivery.Delivery, _ int) send.Result {
+			if dl.Handler == "down" && !up {
+				return send.Result{Temporary: true, Kind: send.KindFailed, Err: errors.New("no route to " + strings.Repeat("ä", 150))}
+			}
+			return send.Result{Kind: send.KindOK}
+		})
+		quick := b.send
+		b.send = func(ctx context.Context, h *resource.Handler, dl *delivery.Delivery, job send.Job) send.Result {
+			if h.Metadata.Name == "slow" {
+				<-release
+			}
+			return quick(ctx, h, dl, job)
+		}
+		b.start(t)
+		dispatch := func(dl *delivery.Delivery) {
+			dl.Received = time.Now().UnixMilli()
+			b.Dispatch(dl)
+			synctest.Wait()
+		}
+		began := time.Now()
+		for i := range 4 {
+			dispatch(incident("down", 10+i, fmt.Sprint("e", i)))
+			time.Sleep(time.Second) // the bubble's time
+		}
+		reminder := incident("down", 20, "e0")
+		reminder.Repeats = true
+		dispatch(reminder)
+		dispatch(incident("rack", 30, "r1-1"))
+		dispatch(resolution("calm", 40, "web"))
+		for i := range 5 {
+			dispatch(incident("slow", 50+i, fmt.Sprint("e", i)))
+		}
+		points := incident("slow", 60, "e9")
+		points.Check, points.Incident, points.Status = "", false, 0
+		dispatch(points)
+		b.flush(t, 0)
+
+		w := b.waitingFor(t, "down", 2)
+		failed := "no route to " + strings.Repeat("ä", 92) + "…"
+		if w.Parked != (delivery.ClassCounts{Total: 5, Change: 4, Failing: 1}) || w.Retrying != 4 || w.Running != 0 ||
+			w.Memory.Total != 0 || w.Disk.Total != 0 || w.Oldest != began.UnixMilli() ||
+			w.Next != began.Add(time.Minute).UnixMilli() || w.LastError != failed ||
+			w.LastFailed != began.Add(3*time.Second).UnixMilli() {
+			t.Errorf("down: %+v", w)
+		}
+		if got, want := lines(w.Deliveries), []string{
+			"e0 2 change attempt 1 56s " + failed, "e1 2 change attempt 1 57s " + failed,
+		}; !slices.Equal(got, want) {
+			t.Errorf("of down the first two are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		if got := b.waitingFor(t, "down", 100).Deliveries; len(got) != 4 || got[3].Entity != "e3" {
+			t.Errorf("all that wait for a time: %v", lines(got))
+		}
+		if got := b.metric(t, "lapwing_handler_retrying", "down"); got != 4 {
+			t.Errorf("%v wait for their next attempt in the metrics", got)
+		}
+		w = b.waitingFor(t, "rack", 10)
+		if got := lines(w.Deliveries); w.Parked.Total != 1 || w.Retrying != 0 || w.Next != began.Add(14*time.Second).UnixMilli() ||
+			!slices.Equal(got, []string{"r1-1 2 change groupentity.labels.rack=r1 0 10s "}) {
+			t.Errorf("rack: %+v %q", w, got)
+		}
+		w = b.waitingFor(t, "calm", 10)
+		if got := lines(w.Deliveries); !slices.Equal(got, []string{"web 0 change resolution 0 1m30s "}) {
+			t.Errorf("calm: %+v %q", w, got)
+		}
+		w = b.waitingFor(t, "slow", 10)
+		if w.Memory != (delivery.ClassCounts{Total: 2, Change: 2}) || w.Running != 1 || w.Parked.Total != 0 ||
+			w.Disk != (delivery.ClassCounts{Total: 4, Change: 3, Metrics: 1}) || w.Next != 0 || len(w.Deliveries) != 0 {
+			t.Errorf("slow: %+v", w)
+		}
+		up = true
+		all, err := b.Waiting("", "", 0)
+		if err != nil || len(all) != 4 || all[0].Handler != "calm" || all[3].Handler != "slow" || all[1].Deliveries != nil {
+			t.Errorf("of all handlers: %+v %v", all, err)
+		}
+		if other, err := b.Waiting("other", "", 0); err != nil || len(other) != 0 {
+			t.Errorf("of another namespace: %+v %v", other, err)
+		}
+
+		close(release)
+		b.finished.wait(13)
+		synctest.Wait()
+		if all, err := b.Waiting("", "", 0); err != nil || len(all) != 0 {
+			t.Errorf("in the end there are %+v %v", all, err)
+		}
+	})
+}
+
+// TestWaitingInALateGroup: a group whose attempt has failed waits as a whole.
+func TestWaitingInALateGroup(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		h := grouped("rack")
+		h.Retry = &resource.HandlerRetry{Backoff: 60}
+		b := setup(t, Options{DB: db}, h)
+		b.attempts(func(*delivery.Delivery, int) send.Result { return later })
+		b.start(t)
+		for i := range 3 {
+			b.Dispatch(incident("rack", 1+i, fmt.Sprint("r1-", i)))
+		}
+		time.Sleep(15 * time.Second) // the bubble's time
+		synctest.Wait()
+		w := b.waitingFor(t, "rack", 2)
+		if w.Parked.Total != 3 || w.Retrying != 3 || len(w.Deliveries) != 2 {
+			t.Errorf("a late group: %+v", w)
+		}
+		for _, p := range w.Deliveries {
+			if p.For != delivery.ForAttempt || p.Attempts != 1 || p.Error != later.Err.Error() || p.Group == "" ||
+				time.Until(time.UnixMilli(p.Next)) != 55*time.Second {
+				t.Errorf("a member: %+v", p)
+			}
+		}
+		b.Disown(0)
+		if w := b.waitingFor(t, "rack", 2); w.Parked.Total != 0 {
+			t.Errorf("after another backend has the partition: %+v", w)
+		}
+	})
+}
+
+// TestSoonest compares the first of a heap with the sorted times.
+func TestSoonest(t *testing.T) {
+	var q queue
+	begin := time.Now()
+	var want []time.Duration
+	for i := range 200 {
+		wait := time.Duration(i*7919%211) * time.Second
+		c := &chain{head: &item{}, due: begin.Add(wait)}
+		q.waits.Push(c)
+		want = append(want, wait)
+	}
+	heap.Init(&q.waits)
+	slices.Sort(want)
+	for _, limit := range []int{0, 1, 20, 200, 300} {
+		var got []time.Duration
+		for _, c := range q.waits.soonest(limit) {
+			got = append(got, c.due.Sub(begin))
+		}
+		if !slices.Equal(got, want[:min(limit, len(want))]) {
+			t.Errorf("the first %d are %v", limit, got)
+		}
+	}
+}
+
+func TestJoinWaiting(t *testing.T) {
+	one := []delivery.Waiting{
+		{Namespace: "b", Handler: "mail", Parked: delivery.ClassCounts{Total: 1, Change: 1}},
+		{Namespace: "a", Handler: "mail", Memory: delivery.ClassCounts{Total: 3, Change: 1, Metrics: 2}, Running: 1, Next: 9,
+			LastError: "old", LastFailed: 5, Deliveries: []delivery.Parked{{ID: "1", Next: 9}, {ID: "2", Next: 20}}},
+	}
+	two := []delivery.Waiting{{Namespace: "a", Handler: "mail", Memory: delivery.ClassCounts{Total: 1, Failing: 1}, Retrying: 2,
+		Oldest: 3, Next: 11, LastError: "new", LastFailed: 6, Deliveries: []delivery.Parked{{ID: "3", Next: 11}}}}
+	got := JoinWaiting(2, one, two)
+	if len(got) != 2 || got[1].Namespace != "b" {
+		t.Fatalf("joined %+v", got)
+	}
+	mail := got[0]
+	if mail.Memory != (delivery.ClassCounts{Total: 4, Change: 1, Failing: 1, Metrics: 2}) || mail.Running != 1 ||
+		mail.Retrying != 2 || mail.Oldest != 3 || mail.Next != 9 || mail.LastError != "new" || len(mail.Deliveries) != 2 ||
+		mail.Deliveries[0].ID != "1" || mail.Deliveries[1].ID != "3" {
+		t.Errorf("joined %+v", mail)
+	}
+}
