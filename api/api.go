@@ -36,6 +36,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/oncall"
@@ -101,6 +102,10 @@ type Options struct {
 	// Trace has what happened to events, and DeadLetters the deliveries that failed for good. Default: none.
 	Trace       Traces
 	DeadLetters DeadLetters
+	// Waiting returns what waits for a handler of a namespace, each "" for all, on all backends, with up to limit parked
+	// deliveries of each handler, and the backends that did not answer. Default: nothing waits.
+	Waiting func(ctx context.Context, namespace, handler string, limit int) (
+		list []delivery.Waiting, missing []string, err error)
 	// Reports has the changes of checks' states. Default: there are no reports.
 	Reports report.Source
 	// LongHistory is a copy of these changes that may reach back further. Default: none.
@@ -343,6 +348,7 @@ func New(opts Options) (*API, error) {
 	a.serveReplay()
 	a.serveStoredMetrics()
 	a.serveDeadLetters()
+	a.serveWaiting()
 	a.serveNotifications()
 	a.serveAudit()
 	a.serveConfigStream()

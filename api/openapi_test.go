@@ -249,6 +249,9 @@ var described = map[string]operation{
 	"GET " + ours + "namespaces/{namespace}/deadletters": {
 		summary: "List what handlers never took", query: []string{"handler", "fieldSelector", "limit", "continue"}, status: 200,
 		answer: []delivery.DeadLetter{}},
+	"GET " + ours + "namespaces/{namespace}/waiting": {
+		summary: "What waits for handlers, by class; of one handler with its first parked deliveries",
+		query:   []string{"handler", "limit"}, status: 200, answer: []delivery.Waiting{}},
 	"DELETE " + ours + "namespaces/{namespace}/deadletters": {
 		summary: "Forget the dead letters of a handler, or all", query: []string{"handler", "all", "id"}, status: 200,
 		answer: deadLetterCount{}},
@@ -699,6 +702,12 @@ func TestAnswersFitTheDocument(t *testing.T) {
 			Merged: []notification.Merged{{ID: "0-1-0/mail"}},
 		}}}
 		o.Queue = oneGroup{}
+		o.Waiting = func(context.Context, string, string, int) ([]delivery.Waiting, []string, error) {
+			return []delivery.Waiting{{
+				Oldest: 1, Next: 2, LastError: "a", LastFailed: 3,
+				Deliveries: []delivery.Parked{{Group: "b", Received: 4, Error: "c", Member: "d"}},
+			}}, nil, nil
+		}
 		o.Postgres = func(context.Context) []PostgresStatus {
 			return []PostgresStatus{{Member: "a", Unknown: "b", Gone: true, Status: postgres.Status{
 				Configured: true, Server: "c", Error: "d", Since: time.Now(), Positions: []uint64{1},

@@ -28,6 +28,7 @@ const (
 	questionServers       = "servers"
 	questionAgents        = "agents"
 	questionQueue         = "queue"
+	questionWaiting       = "waiting"
 	questionPostgres      = "postgres"
 	// questionPresence asks a member for all its agents, see queue.Presence.
 	questionPresence = "presence"
@@ -153,6 +154,7 @@ func (v *clusterView) answer() error {
 	return errors.Join(
 		v.members.Handle(questionPresence, func(context.Context, []byte) ([]byte, error) { return v.parts.queue.Copy(), nil }),
 		handle(v.members, questionQueue, v.queueHere),
+		handle(v.members, questionWaiting, v.waitingHere),
 		handle(v.members, questionExecute, func(_ context.Context, q *executeQuestion) (executeAnswer, error) {
 			return v.executeHere(q), nil
 		}),

@@ -120,6 +120,15 @@ type CanIRole struct {
 	Name string `json:"name"`
 }
 
+// ClassCounts are numbers of deliveries by class (see Class), and their sum.
+type ClassCounts struct {
+	Total     int `json:"total"`
+	Change    int `json:"change"`
+	Failing   int `json:"failing"`
+	Unchanged int `json:"unchanged"`
+	Metrics   int `json:"metrics"`
+}
+
 // ClusterHeader says which backend answers.
 type ClusterHeader struct {
 	ClusterID uint64 `json:"cluster_id"`
@@ -503,6 +512,25 @@ type Outcome struct {
 	// Received is when the backend received it, Unix milliseconds.
 	Received   int64      `json:"received"`
 	Deliveries []Delivery `json:"deliveries"`
+}
+
+// Parked is a delivery that waits for a time.
+type Parked struct {
+	ID     string `json:"id"`
+	Entity string `json:"entity"`
+	Check  string `json:"check"`
+	Status uint32 `json:"status"`
+	Class  string `json:"class"`
+	// For is what it waits for: attempt, resolution (the handler's resolve.delay), group or escalation.
+	For   string `json:"for"`
+	Group string `json:"group,omitempty"` // Group is the group that it is in.
+	// Received is when its event was received, and Next when its next turn is, Unix milliseconds.
+	Received int64 `json:"received,omitempty"`
+	Next     int64 `json:"next"`
+	Attempts int   `json:"attempts"`
+	// Error is why the last attempt failed; empty if there was none since the backend started.
+	Error  string `json:"error,omitempty"`
+	Member string `json:"member,omitempty"` // Member is the backend that has it, in a cluster.
 }
 
 // PartitionStatus says who acts for a partition of the event log.
@@ -928,3 +956,29 @@ const (
 	VerdictDropped   Verdict = "dropped"
 	VerdictFailed    Verdict = "failed"
 )
+
+// Waiting is what waits for a handler, on one backend or on several together.
+type Waiting struct {
+	Namespace string `json:"namespace"`
+	Handler   string `json:"handler"`
+	// Memory counts the deliveries that have their turn as soon as a worker is free, Disk those that wait on disk for
+	// room in memory, and Parked those that wait for a time, for their group, or behind such a delivery of their check.
+	Memory ClassCounts `json:"memory"`
+	Disk   ClassCounts `json:"disk"`
+	Parked ClassCounts `json:"parked"`
+	// Retrying is how many of the parked ones wait for their next attempt because one has failed.
+	Retrying int `json:"retrying"`
+	// Running is how many are being run; these are counted above, too.
+	Running int `json:"running"`
+	// Oldest is when the event of the oldest of all these was received, and Next when a parked one has its next turn,
+	// Unix milliseconds; 0 if there is none.
+	Oldest int64 `json:"oldest,omitempty"`
+	Next   int64 `json:"next,omitempty"`
+	// LastError is why the last attempt failed that did, and LastFailed when that was, Unix milliseconds. Both are
+	// empty if no attempt has failed since the backend started.
+	LastError  string `json:"last_error,omitempty"`
+	LastFailed int64  `json:"last_failed,omitempty"`
+	// Deliveries are the first of the parked ones that wait for a time, in the order of their next turn. Lists of all
+	// handlers have none.
+	Deliveries []Parked `json:"deliveries,omitempty"`
+}

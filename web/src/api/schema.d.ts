@@ -2547,6 +2547,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/waiting": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What waits for handlers, by class; of one handler with its first parked deliveries */
+        get: operations["getLapwingV1NamespacesNamespaceWaiting"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/openapi.json": {
         parameters: {
             query?: never;
@@ -3260,6 +3277,14 @@ export interface components {
             now: string[] | null;
             /** @description Entity is the answer about one entity, if one was asked for. */
             entity?: components["schemas"]["CheckTarget"] | null;
+        };
+        /** @description ClassCounts are numbers of deliveries by class (see Class), and their sum. */
+        ClassCounts: {
+            total: number;
+            change: number;
+            failing: number;
+            unchanged: number;
+            metrics: number;
         };
         /** @description ClusterHeader says which backend answers. */
         ClusterHeader: {
@@ -4578,6 +4603,31 @@ export interface components {
             received: number;
             deliveries: components["schemas"]["Delivery"][] | null;
         };
+        /** @description Parked is a delivery that waits for a time. */
+        Parked: {
+            id: string;
+            entity: string;
+            check: string;
+            /** Format: uint32 */
+            status: number;
+            class: string;
+            /** @description For is what it waits for: attempt, resolution (the handler's resolve.delay), group or escalation. */
+            for: string;
+            /** @description Group is the group that it is in. */
+            group?: string;
+            /**
+             * Format: int64
+             * @description Received is when its event was received, and Next when its next turn is, Unix milliseconds.
+             */
+            received?: number;
+            /** Format: int64 */
+            next: number;
+            attempts: number;
+            /** @description Error is why the last attempt failed; empty if there was none since the backend started. */
+            error?: string;
+            /** @description Member is the backend that has it, in a cluster. */
+            member?: string;
+        };
         /** @description PartitionStatus says who acts for a partition of the event log. */
         PartitionStatus: {
             partition: number;
@@ -5402,6 +5452,32 @@ export interface components {
          * @enum {string}
          */
         Verdict: "delivered" | "waiting" | "held" | "grouped" | "folded" | "filtered" | "silenced" | "inhibited" | "no_handler" | "dead" | "dropped" | "failed";
+        /** @description Waiting is what waits for a handler, on one backend or on several together. */
+        Waiting: {
+            namespace: string;
+            handler: string;
+            /** @description Memory counts the deliveries that have their turn as soon as a worker is free, Disk those that wait on disk for room in memory, and Parked those that wait for a time, for their group, or behind such a delivery of their check. */
+            memory: components["schemas"]["ClassCounts"];
+            disk: components["schemas"]["ClassCounts"];
+            parked: components["schemas"]["ClassCounts"];
+            /** @description Retrying is how many of the parked ones wait for their next attempt because one has failed. */
+            retrying: number;
+            /** @description Running is how many are being run; these are counted above, too. */
+            running: number;
+            /**
+             * Format: int64
+             * @description Oldest is when the event of the oldest of all these was received, and Next when a parked one has its next turn, Unix milliseconds; 0 if there is none.
+             */
+            oldest?: number;
+            /** Format: int64 */
+            next?: number;
+            /** @description LastError is why the last attempt failed that did, and LastFailed when that was, Unix milliseconds. Both are empty if no attempt has failed since the backend started. */
+            last_error?: string;
+            /** Format: int64 */
+            last_failed?: number;
+            /** @description Deliveries are the first of the parked ones that wait for a time, in the order of their next turn. Lists of all handlers have none. */
+            deliveries?: components["schemas"]["Parked"][] | null;
+        };
         /** @description WrappedEntityConfig is an EntityConfig as in files. */
         WrappedEntityConfig: {
             type?: string;
@@ -16272,6 +16348,43 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Subscription"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceWaiting: {
+        parameters: {
+            query?: {
+                /** @description Name of a handler */
+                handler?: string;
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Waiting"][] | null;
                 };
             };
             /** @description Why not */

@@ -1,0 +1,46 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/lapwing-monitoring/lapwing/delivery"
+)
+
+func TestWaitingForHandlers(t *testing.T) {
+	var asked []string
+	var missing []string
+	s := newServer(t, func(o *Options) {
+		o.Waiting = func(_ context.Context, namespace, handler string, limit int) ([]delivery.Waiting, []string, error) {
+			asked = append(asked, fmt.Sprintf("%q %q %d", namespace, handler, limit))
+			if handler == "calm" {
+				return nil, missing, nil
+			}
+			return []delivery.Waiting{{Namespace: "default", Handler: "mail", Retrying: 2}}, missing, nil
+		}
+	})
+	const path = "/api/lapwing/v1/namespaces/default/waiting"
+	var got []delivery.Waiting
+	a := s.do(http.MethodGet, path, "")
+	if err := json.Unmarshal([]byte(a.body), &got); err != nil || a.status != http.StatusOK || len(got) != 1 || got[0].Retrying != 2 {
+		t.Errorf("%d %s: %v", a.status, a.body, err)
+	}
+	if a := s.do(http.MethodGet, path+"?handler=calm", ""); a.status != http.StatusOK || a.body != "[]" {
+		t.Errorf("of a handler for which nothing waits: %d %s", a.status, a.body)
+	}
+	missing = []string{"b"}
+	a = s.do(http.MethodGet, "/api/lapwing/v1/namespaces/-/waiting?handler=mail&limit=7", "")
+	if want := `299 lapwing "the backend b did not answer: some figures may be too small"`; a.header.Get("Warning") != want {
+		t.Errorf("headers without a member's answer: %v", a.header)
+	}
+	s.do(http.MethodGet, path+"?handler=mail&limit=100000", "")
+	s.do(http.MethodGet, path+"?limit=5", "")
+	want := []string{`"default" "" 0`, `"default" "calm" 20`, `"" "mail" 7`, `"default" "mail" 200`, `"default" "" 0`}
+	if !slices.Equal(asked, want) {
+		t.Errorf("asked for %q, want %q", asked, want)
+	}
+}

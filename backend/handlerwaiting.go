@@ -1,0 +1,59 @@
+package backend
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/handler"
+)
+
+// waitingQuestion asks members for what waits for handlers.
+type waitingQuestion struct {
+	Namespace string `json:"namespace,omitempty"`
+	Handler   string `json:"handler,omitempty"`
+	Limit     int    `json:"limit,omitempty"`
+}
+
+type waitingAnswer struct {
+	Handlers []delivery.Waiting `json:"handlers"`
+}
+
+// waitingHere answers what waits at this member: the deliveries of the partitions that it owns.
+func (v *clusterView) waitingHere(_ context.Context, q *waitingQuestion) (a waitingAnswer, err error) {
+	if a.Handlers, err = v.parts.handlers.Waiting(q.Namespace, q.Handler, q.Limit); err != nil {
+		return a, fmt.Errorf("look at what waits for handlers: %w", err)
+	}
+	if v.members.Alone() {
+		return a, nil
+	}
+	for i := range a.Handlers {
+		for k := range a.Handlers[i].Deliveries {
+			a.Handlers[i].Deliveries[k].Member = v.name
+		}
+	}
+	return a, nil
+}
+
+// Waiting returns what waits for handlers at all members, and the members that did not answer.
+func (v *clusterView) Waiting(ctx context.Context, namespace, name string, limit int) ([]delivery.Waiting, []string, error) {
+	q := &waitingQuestion{namespace, name, limit}
+	own, err := v.waitingHere(ctx, q)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := askAll[waitingAnswer](ctx, v.members, questionWaiting, q)
+	if err != nil {
+		return nil, nil, err
+	}
+	lists, missing := [][]delivery.Waiting{own.Handlers}, []string(nil)
+	for _, one := range all {
+		switch {
+		case one.err == nil:
+			lists = append(lists, one.answer.Handlers)
+		case one.member == nil || one.member.Silent < goneLong: // what it had is at others by then
+			missing = append(missing, one.name)
+		}
+	}
+	return handler.JoinWaiting(limit, lists...), missing, nil
+}
