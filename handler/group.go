@@ -267,7 +267,7 @@ func (d *Dispatcher) runMerged(
 	dl.Event = ev.AppendProto(nil)
 
 	at := d.attempt(ctx, h, &dl, ev, &g.progress)
-	out.sent, out.failure = at.sent, at.reason
+	out.sent, out.failure = at.sent, at.failure()
 	d.notify(h, &dl.Header, g.progress.attempts, &at, going)
 	step := trace.Step{Kind: trace.StepGroup, Name: g.key, Saw: []trace.Value{{Name: "members", Value: fmt.Sprint(len(going))}}}
 	switch {

@@ -85,13 +85,13 @@ func (d *Dispatcher) run(ctx context.Context, h *resource.Handler, it *item) out
 		it.ledger.progress(it)
 		d.observe(h, dl, "", at)
 		d.report(tr)
-		return outcome{sent: at.sent, due: at.due, failure: at.reason}
+		return outcome{sent: at.sent, due: at.due, failure: at.failure()}
 	default:
 		tr.Verdict = trace.Dead
 		d.observe(h, dl, at.kind(), at)
 		d.bury(it, dl, ev, at, it.progress, tr)
 	}
-	return outcome{finished: true, sent: at.sent, failure: at.reason}
+	return outcome{finished: true, sent: at.sent, failure: at.failure()}
 }
 
 // dropUnread ends a delivery that cannot be read.

@@ -23,6 +23,15 @@ type failure struct {
 	at   int64 // Unix milliseconds
 }
 
+// failure says why an attempt failed, with the first line that the receiver said; "" if it did not fail.
+func (at *attempt) failure() string {
+	said, _, _ := strings.Cut(strings.TrimSpace(string(at.res.Output[:min(len(at.res.Output), maxLogged)])), "\n")
+	if at.reason == "" || said == "" {
+		return at.reason
+	}
+	return at.reason + ": " + said
+}
+
 // maxFailure bounds the text of a failure, in bytes: 100,000 deliveries may wait with one each.
 const maxFailure = 200
 

@@ -53,7 +53,8 @@ func TestWaiting(t *testing.T) {
 		up, release := false, make(chan struct{})
 		b.attempts(func(dl *delivery.Delivery, _ int) send.Result {
 			if dl.Handler == "down" && !up {
-				return send.Result{Temporary: true, Kind: send.KindFailed, Err: errors.New("no route to " + strings.Repeat("ä", 150))}
+				return send.Result{Temporary: true, Kind: send.KindFailed, Err: errors.New("status 75"),
+					Output: []byte("\nno route to " + strings.Repeat("ä", 150) + "\nmore\n")}
 			}
 			return send.Result{Kind: send.KindOK}
 		})
@@ -89,7 +90,7 @@ func TestWaiting(t *testing.T) {
 		b.flush(t, 0)
 
 		w := b.waitingFor(t, "down", 2)
-		failed := "no route to " + strings.Repeat("ä", 92) + "…"
+		failed := "status 75: no route to " + strings.Repeat("ä", 87) + "…"
 		if w.Parked != (delivery.ClassCounts{Total: 5, Change: 4, Failing: 1}) || w.Retrying != 4 || w.Running != 0 ||
 			w.Memory.Total != 0 || w.Disk.Total != 0 || w.Oldest != began.UnixMilli() ||
 			w.Next != began.Add(time.Minute).UnixMilli() || w.LastError != failed ||

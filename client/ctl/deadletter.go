@@ -58,6 +58,7 @@ func listDeadLettersCommand() *cobra.Command {
 			}
 			if len(letters) == 0 && s.format == formatTabular {
 				s.noItems("dead letters", "deadletter list", namespace, handler+fields != "")
+				s.tellWaiting(ctx, namespace, handler)
 			}
 			raw, err := jsonOf(letters)
 			if err != nil {
@@ -183,6 +184,9 @@ that fails again becomes a dead letter again. An alert keeps its idempotency key
 					"See 'lapwing deadletter list' for the dead letters.")
 			}
 			fmt.Fprintf(s.out, "Sent %s\n", count(n, "dead letter"))
+			if n == 0 {
+				s.tellWaiting(ctx, s.namespace, which.handler)
+			}
 			return nil
 		}),
 	}
@@ -216,6 +220,9 @@ func deleteDeadLettersCommand() *cobra.Command {
 					"See 'lapwing deadletter list' for the dead letters.")
 			}
 			fmt.Fprintf(s.out, "Deleted %s\n", count(n, "dead letter"))
+			if n == 0 {
+				s.tellWaiting(ctx, s.namespace, which.handler)
+			}
 			return nil
 		}),
 	}

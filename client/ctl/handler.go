@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -83,7 +85,8 @@ var handlerKind = newKind(client.Handlers, display[handler]{
   lapwing handler create page --type pagerduty --pagerduty-routing-key-file /etc/lapwing/pagerduty
   lapwing handler create team --type email --email-host mail.example.com --email-from lapwing@example.com --email-to ops@example.com
   lapwing handler create everyone --type set --handlers mail,chat`,
-	can: canList | canInfo | canDelete | canCreate | canUpdate,
+	can:   canList | canInfo | canDelete | canCreate | canUpdate,
+	extra: []func(*kind) *cobra.Command{waitingCommand},
 })
 
 // stepsOfFile says how to make a handler of type escalation.

@@ -35,6 +35,7 @@ func TestAimOf(t *testing.T) {
 	f("POST", "/api/core/v2/namespaces/default/checks/cpu/execute", `create checks "default" "cpu" CheckConfig`)
 	f("GET", "/api/lapwing/v1/audit?limit=1", `list audit "" "" `)
 	f("GET", "/api/lapwing/v1/namespaces/prod/deadletters", `list deadletters "prod" "" `)
+	f("GET", "/api/lapwing/v1/namespaces/prod/waiting?handler=mail", `list deadletters "prod" "" `)
 	f("GET", "/api/lapwing/v1/namespaces/prod/notifications", `list events "prod" "" `)
 	f("POST", "/api/enterprise/prune/v1alpha?types=x", `create  "" "" `)
 	f("GET", "/health", `  "" "" `)

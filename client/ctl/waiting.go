@@ -1,0 +1,261 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
+)
+
+// mostParked is how many parked deliveries of a handler the API lists.
+const mostParked = 200
+
+// waitingCommand shows what waits for handlers.
+func waitingCommand(k *kind) *cobra.Command {
+	var (
+		all   bool
+		limit int
+	)
+	cmd := &cobra.Command{
+		Use:   "waiting [NAME]",
+		Short: "show the deliveries that wait for handlers",
+		Long: `Show how many deliveries wait for each handler, on all backends of a cluster. With a name, show the first ones that wait for
+their next attempt, for another time or for their group.
+
+Parked deliveries wait for a time, for a group, or behind such a delivery of their check. Retrying ones are parked
+because an attempt failed. Deliveries in memory and on disk go out as soon as the handler has taken those before them. All of
+them go out by themselves; none is a dead letter.`,
+		Example: `  lapwing handler waiting
+  lapwing handler waiting --all-namespaces
+  lapwing handler waiting pager
+  lapwing handler waiting pager -n 100 --format json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
+			if limit < 1 || limit > mostParked {
+				return fmt.Errorf("--limit must be from 1 to %d", mostParked)
+			}
+			namespace, name := s.namespace, ""
+			if all {
+				namespace = ""
+			}
+			if len(args) > 0 {
+				name = args[0]
+			}
+			list, err := s.client.Waiting(ctx, namespace, name, limit)
+			if err != nil {
+				return err
+			}
+			if len(list) == 0 && name != "" && !all { // there may be no such handler
+				if _, err := client.Get(ctx, s.client, client.Handlers, namespace, name); err != nil {
+					return hintMissing(k, err)
+				}
+			}
+			if list == nil {
+				list = []client.Waiting{}
+			}
+			if len(list) == 0 && s.format == formatTabular {
+				s.nothingWaits(namespace, name)
+				return nil
+			}
+			raw, err := jsonOf(list)
+			if err != nil {
+				return err
+			}
+			return s.printPlain(raw, func(json.RawMessage) (shown, error) {
+				if name != "" {
+					return waitingBlocks(list), nil
+				}
+				return waitingTable(list, all), nil
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&all, "all-namespaces", false, "show the handlers of all namespaces")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 20, fmt.Sprintf("number of parked deliveries of a handler to show, %d at most", mostParked))
+	completeNames(cmd, k)
+	formatFlag(cmd)
+	return cmd
+}
+
+// nothingWaits says that nothing waits, and where else something may.
+func (s *invocation) nothingWaits(namespace, name string) {
+	text := "nothing waits for handlers"
+	if name != "" {
+		text = "nothing waits for handler " + name
+	}
+	if namespace == "" {
+		text += " in any namespace"
+	} else {
+		text += fmt.Sprintf(" in namespace %s; see also: lapwing handler waiting --all-namespaces", namespace)
+	}
+	fmt.Fprintln(s.errOut, text)
+}
+
+func waitingTable(list []client.Waiting, namespaces bool) *table {
+	t := &table{columns: []column{
+		{title: "Handler"}, {title: "Retrying", right: true, keep: true}, {title: "Parked", right: true, keep: true},
+		{title: "Memory", right: true}, {title: "Disk", right: true}, {title: "Running", right: true},
+		{title: "Oldest", right: true}, {title: "Next", right: true, keep: true}, {title: "Last Error", text: true, keep: true},
+		{title: "Classes"},
+	}}
+	if namespaces {
+		t.columns = append(t.columns, column{title: "Namespace"})
+	}
+	for i := range list {
+		w := &list[i]
+		row := []string{
+			w.Handler, fmt.Sprint(w.Retrying), fmt.Sprint(w.Parked.Total), fmt.Sprint(w.Memory.Total), fmt.Sprint(w.Disk.Total),
+			fmt.Sprint(w.Running), ageOf(w.Oldest / 1000), untilOrSince(w.Next / 1000), oneLine(w.LastError), classesOf(w),
+		}
+		if namespaces {
+			row = append(row, w.Namespace)
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t
+}
+
+// classesOf returns how many deliveries of each class wait, wherever they do.
+func classesOf(w *client.Waiting) string {
+	var sum client.ClassCounts
+	for _, c := range [...]*client.ClassCounts{&w.Memory, &w.Disk, &w.Parked} {
+		sum.Change += c.Change
+		sum.Failing += c.Failing
+		sum.Unchanged += c.Unchanged
+		sum.Metrics += c.Metrics
+	}
+	return classes(&sum)
+}
+
+// classes returns for example "change 4, metrics 1".
+func classes(c *client.ClassCounts) string {
+	var parts []string
+	for _, one := range [...]struct {
+		name string
+		n    int
+	}{{"change", c.Change}, {"failing", c.Failing}, {"unchanged", c.Unchanged}, {"metrics", c.Metrics}} {
+		if one.n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", one.name, one.n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// waitingBlocks are handlers, each with the first of its parked deliveries.
+type waitingBlocks []client.Waiting
+
+func (b waitingBlocks) show(s *invocation) error {
+	for i := range b {
+		if i > 0 {
+			fmt.Fprintln(s.out)
+		}
+		if err := waitingBlock(&b[i]).show(s); err != nil {
+			return err
+		}
+		if len(b[i].Deliveries) == 0 {
+			continue
+		}
+		fmt.Fprintln(s.out)
+		if err := parkedTable(b[i].Deliveries).show(s); err != nil {
+			return err
+		}
+		if n := len(b[i].Deliveries); n < b[i].Parked.Total {
+			fmt.Fprintf(s.errOut, "%d of %d parked deliveries are shown: the others wait longer, or behind these (-n shows up to %d)\n", n,
+				b[i].Parked.Total, mostParked)
+		}
+	}
+	return nil
+}
+
+func waitingBlock(w *client.Waiting) *infoBlock {
+	counted := func(c *client.ClassCounts) string {
+		text := fmt.Sprint(c.Total)
+		if c.Total > 0 {
+			text += " (" + classes(c) + ")"
+		}
+		return text
+	}
+	b := &infoBlock{title: w.Handler, lines: []infoLine{
+		{"Retrying", fmt.Sprint(w.Retrying)}, {"Parked", counted(&w.Parked)}, {"In Memory", counted(&w.Memory)},
+		{"On Disk", counted(&w.Disk)}, {"Running", fmt.Sprint(w.Running)}, {"Oldest Event", timeAndAge(w.Oldest / 1000)},
+		{"Next Turn", timeAndAge(w.Next / 1000)},
+	}}
+	text := "none since the backend started"
+	if w.LastError != "" {
+		text = oneLine(w.LastError) + " (" + untilOrSince(w.LastFailed/1000) + ")"
+	}
+	b.lines = append(b.lines, infoLine{"Last Error", text})
+	return b
+}
+
+func parkedTable(list []client.Parked) *table {
+	t := &table{columns: []column{
+		{title: "Entity"}, {title: "Check"}, {title: "State", keep: true, color: wordColor}, {title: "Waits For"},
+		{title: "Next", right: true, keep: true}, {title: "Attempts", right: true}, {title: "Last Error", text: true, keep: true},
+		{title: "Age", right: true}, {title: "Class", wide: true}, {title: "ID", wide: true},
+	}}
+	members := false
+	for i := range list {
+		members = members || list[i].Member != ""
+	}
+	if members {
+		t.columns = append(t.columns, column{title: "Backend"})
+	}
+	for i := range list {
+		p := &list[i]
+		row := []string{
+			p.Entity, p.Check, stateWord(p.Status), waitsFor(p), untilOrSince(p.Next / 1000), fmt.Sprint(p.Attempts),
+			oneLine(p.Error), ageOf(p.Received / 1000), p.Class, p.ID,
+		}
+		if members {
+			row = append(row, p.Member)
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t
+}
+
+// waitsFor returns what a delivery waits for.
+func waitsFor(p *client.Parked) string {
+	switch p.For {
+	case "attempt":
+		return "next attempt"
+	case "resolution":
+		return "resolve delay"
+	case "escalation":
+		return "next step"
+	}
+	return "group " + p.Group
+}
+
+// tellWaiting says, where no dead letters were found, that deliveries wait which are none. A user who may not see them, or
+// a backend that does not know, is no reason to fail.
+func (s *invocation) tellWaiting(ctx context.Context, namespace, handler string) {
+	list, err := s.client.Waiting(ctx, namespace, handler, 1)
+	if err != nil {
+		return
+	}
+	waiting, retrying := 0, 0
+	for i := range list {
+		waiting += list[i].Memory.Total + list[i].Disk.Total + list[i].Parked.Total
+		retrying += list[i].Retrying
+	}
+	if waiting == 0 {
+		return
+	}
+	who, command := "handlers", "lapwing handler waiting"
+	if handler != "" {
+		who, command = "handler "+handler, command+" "+handler
+	}
+	if namespace == "" {
+		command += " --all-namespaces"
+	}
+	text := fmt.Sprintf("%d deliveries wait for %s (%d for the next attempt): no dead letters, they go out by themselves", waiting, who, retrying)
+	if waiting == 1 {
+		text = fmt.Sprintf("1 delivery waits for %s (%d for the next attempt): no dead letter, it goes out by itself", who, retrying)
+	}
+	fmt.Fprintf(s.errOut, "%s; see: %s\n", text, command)
+}
