@@ -156,6 +156,7 @@ func TestClusterView(t *testing.T) {
 		t.Errorf("traces are missing: %q", missing)
 	}
 	m.notify()
+	m.waiting()
 
 	defined := &resource.CheckConfig{
 		Metadata: resource.ObjectMeta{Name: "defined", Namespace: "default"}, Command: "true", Interval: 60,
@@ -189,6 +190,10 @@ func TestClusterView(t *testing.T) {
 	}
 	if missing := m.traces(); !slices.Equal(missing, []string{"traces are missing: c is away"}) {
 		t.Errorf("traces with c away: %q", missing)
+	}
+	_, missing := m.waits(0, "")
+	if want := "the backend c did not answer: some figures may be too small"; !slices.Equal(missing, []string{want}) {
+		t.Errorf("what waits with c away: %q", missing)
 	}
 	if _, missing := m.notifications(0, "?limit=1000"); !slices.Equal(missing, []string{"notifications are missing: c is away"}) {
 		t.Errorf("notifications with c away: %q", missing)
@@ -450,6 +455,58 @@ func (m *members) notify() {
 			}
 		}
 	}
+}
+
+// waiting has deliveries wait at the owners of both partitions, and reads the same through each member.
+func (m *members) waiting() {
+	m.t.Helper()
+	ctx, count := m.t.Context(), 12
+	h := &resource.Handler{
+		Metadata: resource.ObjectMeta{Namespace: "default", Name: "down"}, Type: "pipe", Command: "cat; exit 75",
+		Retry: &resource.HandlerRetry{Backoff: 3600, MaxBackoff: 3600},
+	}
+	if err := m.clients[0].Do(ctx, http.MethodPut, "/api/core/v2/namespaces/default/handlers/down", h, nil); err != nil {
+		m.t.Fatal(err)
+	}
+	for i := range count {
+		ev := testbackend.Event(fmt.Sprint("waits", i), "disk", 2, 1)
+		ev.Check.Handlers = []string{"down"}
+		path := "/api/core/v2/namespaces/default/events/" + ev.Entity.Metadata.Name + "/disk"
+		if err := m.clients[0].Do(ctx, http.MethodPut, path, ev, nil); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	for i, name := range m.names {
+		var list []client.Waiting
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // pause between polls
+			var missing []string
+			if list, missing = m.waits(i, "?handler=down&limit=7"); len(list) == 1 && list[0].Retrying == count {
+				break
+			}
+			if missing != nil || time.Now().After(deadline) {
+				m.t.Fatalf("%s says that these wait: %+v, missing: %q", name, list, missing)
+			}
+		}
+		w := list[0]
+		if w.Parked.Total != count || w.Parked.Change != count || w.Oldest == 0 || w.Next < time.Now().UnixMilli() || len(w.Deliveries) != 7 {
+			m.t.Errorf("%s says that these wait: %+v", name, w)
+		}
+		for _, p := range w.Deliveries {
+			if !slices.Contains(m.names, p.Member) || p.Attempts != 1 || !strings.HasPrefix(p.Error, "status 75") {
+				m.t.Errorf("%s says that this waits: %+v", name, p)
+			}
+		}
+	}
+}
+
+// waits reads what waits for handlers through a member, and what is said to be missing.
+func (m *members) waits(i int, query string) (list []client.Waiting, missing []string) {
+	m.t.Helper()
+	header, err := m.clients[i].Exchange(m.t.Context(), http.MethodGet, "/api/lapwing/v1/namespaces/default/waiting"+query, nil, &list)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return list, client.Warnings(header)
 }
 
 // notifications reads notifications through a member, and what is said to be missing.

@@ -306,6 +306,7 @@ func (e *exam) handlerNames() []string {
 // handlerFigures are the figures of one handler.
 type handlerFigures struct {
 	running, workers, waiting, limit, spilled float64
+	parked, retrying                          float64
 	age, runAge                               float64 // seconds
 	in, out                                   float64 // between the scrapes
 	runs                                      histogram
@@ -326,6 +327,7 @@ func (e *exam) handlerFigures(name string) handlerFigures {
 		failed: map[string]float64{},
 	}
 	h.waiting = max(0, get("lapwing_handler_queue_depth")-h.running)
+	h.parked, h.retrying = get("lapwing_handler_parked"), get("lapwing_handler_retrying")
 	for _, m := range e.after.Families["lapwing_handler_shed_total"].GetMetric() {
 		if class, _ := labelOf(m, "class"); matches(m, []string{"handler", name}) && value(m) > 0 {
 			h.shed = append(h.shed, fmt.Sprintf("%s %s", number(value(m)), class))
@@ -355,6 +357,9 @@ func (h handlerFigures) queue() string {
 	text := fmt.Sprintf("%s in memory", waits(h.waiting))
 	if h.spilled > 0 {
 		text += fmt.Sprintf(" and %s more on disk", number(h.spilled))
+	}
+	if h.parked > 0 {
+		text += fmt.Sprintf("; %s parked, %s of them for the next attempt", number(h.parked), number(h.retrying))
 	}
 	if h.age > 0 {
 		text += fmt.Sprintf("; the oldest event came %s ago", duration(h.age))

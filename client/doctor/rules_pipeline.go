@@ -144,17 +144,35 @@ func deadLetters(e *exam) {
 	}
 }
 
+// retries reports attempts that failed, and deliveries that wait for their next one although none was made lately.
 func retries(e *exam) {
-	waiting := e.after.by("lapwing_handler_waiting", "handler")
-	for name, n := range sorted(e.grownBy("lapwing_handler_retries_total", "handler")) {
-		e.find(Finding{
+	failed, retrying := e.grownBy("lapwing_handler_retries_total", "handler"), e.after.by("lapwing_handler_retrying", "handler")
+	for name, n := range sorted(e.after.by("lapwing_handler_retries_total", "handler")) {
+		if n = failed[name]; n == 0 && retrying[name] == 0 {
+			continue
+		}
+		f := Finding{
 			Severity: Warning, Part: Handler, Subject: name,
-			Title:  "attempts fail and are made again",
-			Detail: fmt.Sprintf("%s failed in %s; deliveries of %s wait for their next.", count(n, "attempt"), duration(e.seconds), count(waiting[name], "check")),
-			Advice: "lapwing event trace shows the receiver's answers. Nothing is lost: a delivery whose attempts have all " +
-				"failed becomes a dead letter.",
-		})
+			Title: "attempts fail and are made again",
+			Detail: fmt.Sprintf("%s failed in %s; %s for the next one.", count(n, "attempt"), duration(e.seconds),
+				deliveriesWait(retrying[name])),
+			Advice: fmt.Sprintf("lapwing handler waiting %s shows them with their errors. They go out by themselves: a delivery becomes "+
+				"a dead letter only when all its attempts have failed.", name),
+		}
+		if n == 0 {
+			f.Title = "deliveries wait for their next attempt"
+			f.Detail = fmt.Sprintf("%s for the next one, because an attempt failed.", deliveriesWait(retrying[name]))
+		}
+		e.find(f)
 	}
+}
+
+// deliveriesWait returns for example "2 deliveries wait".
+func deliveriesWait(n float64) string {
+	if n == 1 {
+		return "1 delivery waits"
+	}
+	return count(n, "delivery") + " wait"
 }
 
 func groups(e *exam) {
