@@ -226,7 +226,7 @@ func waitsFor(p *client.Parked) string {
 	case "resolution":
 		return "resolve delay"
 	case "escalation":
-		return "next step"
+		return "escalation"
 	}
 	return "group " + p.Group
 }
