@@ -137,6 +137,43 @@ func TestWaiting(t *testing.T) {
 		if all, err := b.Waiting("", "", 0); err != nil || len(all) != 0 {
 			t.Errorf("in the end there are %+v %v", all, err)
 		}
+		for name, q := range b.queues {
+			if q.whole != (counts{}) || q.parked != (counts{}) || q.spilled != (counts{}) || q.running+q.retries != 0 {
+				t.Errorf("in the end the counts of %s are %v %v %v %d %d", name, q.whole, q.parked, q.spilled, q.running, q.retries)
+			}
+		}
+	})
+}
+
+// TestWaitingOfOthers: what another backend has got is neither counted nor looked at.
+func TestWaitingOfOthers(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		b := setup(t, Options{DB: db, QueueSize: 1, Workers: 1}, hook("slow"))
+		release := make(chan struct{})
+		b.send = func(context.Context, *resource.Handler, *delivery.Delivery, send.Job) send.Result {
+			<-release
+			return send.Result{Kind: send.KindOK}
+		}
+		b.start(t)
+		var received []int64
+		for i, partition := range []int{0, 1, 1, 0} {
+			dl := incident("slow", 1+i, fmt.Sprint("e", i))
+			dl.ID, dl.Partition, dl.Received = fmt.Sprintf("%d-%d-1/slow", partition, 1+i), partition, time.Now().UnixMilli()
+			received = append(received, dl.Received)
+			b.Dispatch(dl)
+			synctest.Wait()
+			time.Sleep(time.Second) // the bubble's time
+		}
+		b.flush(t, 0)
+		b.flush(t, 1)
+		if w := b.waitingFor(t, "slow", 1); w.Disk.Change != 3 || w.Memory.Total != 1 || w.Oldest != received[0] {
+			t.Errorf("of both partitions %+v", w)
+		}
+		b.Disown(0)
+		if w := b.waitingFor(t, "slow", 1); w.Disk.Change != 2 || w.Disk.Total != 2 || w.Oldest != received[1] {
+			t.Errorf("without partition 0, whose first delivery runs: %+v", w)
+		}
+		close(release)
 	})
 }
 
