@@ -26,7 +26,8 @@ func TestWaitingForHandlers(t *testing.T) {
 	const path = "/api/lapwing/v1/namespaces/default/waiting"
 	var got []delivery.Waiting
 	a := s.do(http.MethodGet, path, "")
-	if err := json.Unmarshal([]byte(a.body), &got); err != nil || a.status != http.StatusOK || len(got) != 1 || got[0].Retrying != 2 {
+	if err := json.Unmarshal([]byte(a.body), &got); err != nil || a.status != http.StatusOK || len(got) != 1 ||
+		got[0].Retrying != 2 {
 		t.Errorf("%d %s: %v", a.status, a.body, err)
 	}
 	if a := s.do(http.MethodGet, path+"?handler=calm", ""); a.status != http.StatusOK || a.body != "[]" {
@@ -34,7 +35,8 @@ func TestWaitingForHandlers(t *testing.T) {
 	}
 	missing = []string{"b"}
 	a = s.do(http.MethodGet, "/api/lapwing/v1/namespaces/-/waiting?handler=mail&limit=7", "")
-	if want := `299 lapwing "the backend b did not answer: some figures may be too small"`; a.header.Get("Warning") != want {
+	warning := `299 lapwing "the backend b did not answer: some figures may be too small"`
+	if a.header.Get("Warning") != warning {
 		t.Errorf("headers without a member's answer: %v", a.header)
 	}
 	s.do(http.MethodGet, path+"?handler=mail&limit=100000", "")

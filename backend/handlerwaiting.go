@@ -36,7 +36,9 @@ func (v *clusterView) waitingHere(_ context.Context, q *waitingQuestion) (a wait
 }
 
 // Waiting returns what waits for handlers at all members, and the members that did not answer.
-func (v *clusterView) Waiting(ctx context.Context, namespace, name string, limit int) ([]delivery.Waiting, []string, error) {
+func (v *clusterView) Waiting(ctx context.Context, namespace, name string, limit int) (
+	[]delivery.Waiting, []string, error,
+) {
 	q := &waitingQuestion{namespace, name, limit}
 	own, err := v.waitingHere(ctx, q)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// This file tells users what waits for handlers. A queue's lock is held while figures are read that are kept anyway, and
-// for as many deliveries as are listed: never for a walk over all that waits, because Dispatch needs the lock.
+// This file tells users what waits for handlers. A queue's lock is held while figures are read that are kept anyway,
+// and for as many deliveries as are listed: never for a walk over all that waits, because Dispatch needs the lock.
 
 // failure is why an attempt failed, and when.
 type failure struct {
@@ -35,8 +35,8 @@ func (at *attempt) failure() string {
 // maxFailure bounds the text of a failure, in bytes: 100,000 deliveries may wait with one each.
 const maxFailure = 200
 
-// fail notes why an attempt failed, "" if it did not, and returns what is kept in place of the text of the attempt before.
-// Equal texts share their memory: those of an outage are mostly equal. The caller holds mu.
+// fail notes why an attempt failed, "" if it did not, and returns what is kept in place of the text of the attempt
+// before. Equal texts share their memory: those of an outage are mostly equal. The caller holds mu.
 func (q *queue) fail(before, text string) string {
 	if text == "" {
 		return before
@@ -70,8 +70,8 @@ func (g *group) tried() int {
 	return g.attempts
 }
 
-// Waiting returns what waits here for the handlers of a namespace, by name; "" for all namespaces, or all handlers. Each
-// has up to limit parked deliveries. A handler for which nothing waits or runs is left out.
+// Waiting returns what waits here for the handlers of a namespace, by name; "" for all namespaces, or all handlers.
+// Each has up to limit parked deliveries. A handler for which nothing waits or runs is left out.
 func (d *Dispatcher) Waiting(namespace, handler string, limit int) ([]delivery.Waiting, error) {
 	var queues []*queue
 	owned := map[int]bool{}
@@ -211,11 +211,13 @@ func (c *counts) told() delivery.ClassCounts {
 	}
 }
 
-// oldest returns when the event of the oldest delivery of a handler was received, 0 if none is stored: those that came in
-// the last moments are not. It reads one delivery of each lane.
+// oldest returns when the event of the oldest delivery of a handler was received, 0 if none is stored: those that came
+// in the last moments are not. It reads one delivery of each lane.
 func (d *Dispatcher) oldest(name resource.Name, owned map[int]bool) (received int64, err error) {
 	prefix := queueKey(name)
-	it, err := d.opts.DB.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: append(bytes.Clone(prefix), 0xff, 0xff, 0xff)})
+	it, err := d.opts.DB.NewIter(&pebble.IterOptions{
+		LowerBound: prefix, UpperBound: append(bytes.Clone(prefix), 0xff, 0xff, 0xff),
+	})
 	if err != nil {
 		return 0, err
 	}

@@ -53,8 +53,10 @@ func TestWaiting(t *testing.T) {
 		up, release := false, make(chan struct{})
 		b.attempts(func(dl *delivery.Delivery, _ int) send.Result {
 			if dl.Handler == "down" && !up {
-				return send.Result{Temporary: true, Kind: send.KindFailed, Err: errors.New("status 75"),
-					Output: []byte("\nno route to " + strings.Repeat("ä", 150) + "\nmore\n")}
+				return send.Result{
+					Temporary: true, Kind: send.KindFailed, Err: errors.New("status 75"),
+					Output: []byte("\nno route to " + strings.Repeat("ä", 150) + "\nmore\n"),
+				}
 			}
 			return send.Result{Kind: send.KindOK}
 		})
@@ -109,7 +111,8 @@ func TestWaiting(t *testing.T) {
 			t.Errorf("%v wait for their next attempt in the metrics", got)
 		}
 		w = b.waitingFor(t, "rack", 10)
-		if got := lines(w.Deliveries); w.Parked.Total != 1 || w.Retrying != 0 || w.Next != began.Add(14*time.Second).UnixMilli() ||
+		if got := lines(w.Deliveries); w.Parked.Total != 1 || w.Retrying != 0 ||
+			w.Next != began.Add(14*time.Second).UnixMilli() ||
 			!slices.Equal(got, []string{"r1-1 2 change groupentity.labels.rack=r1 0 10s "}) {
 			t.Errorf("rack: %+v %q", w, got)
 		}
@@ -139,7 +142,8 @@ func TestWaiting(t *testing.T) {
 		}
 		for name, q := range b.queues {
 			if q.whole != (counts{}) || q.parked != (counts{}) || q.spilled != (counts{}) || q.running+q.retries != 0 {
-				t.Errorf("in the end the counts of %s are %v %v %v %d %d", name, q.whole, q.parked, q.spilled, q.running, q.retries)
+				t.Errorf("in the end the counts of %s are %v %v %v %d %d", name, q.whole, q.parked, q.spilled, q.running,
+					q.retries)
 			}
 		}
 	})
@@ -234,8 +238,8 @@ func TestSoonest(t *testing.T) {
 func TestJoinWaiting(t *testing.T) {
 	one := []delivery.Waiting{
 		{Namespace: "b", Handler: "mail", Parked: delivery.ClassCounts{Total: 1, Change: 1}},
-		{Namespace: "a", Handler: "mail", Memory: delivery.ClassCounts{Total: 3, Change: 1, Metrics: 2}, Running: 1, Next: 9,
-			LastError: "old", LastFailed: 5, Deliveries: []delivery.Parked{{ID: "1", Next: 9}, {ID: "2", Next: 20}}},
+		{Namespace: "a", Handler: "mail", Memory: delivery.ClassCounts{Total: 3, Change: 1, Metrics: 2}, Running: 1,
+			Next: 9, LastError: "old", LastFailed: 5, Deliveries: []delivery.Parked{{ID: "1", Next: 9}, {ID: "2", Next: 20}}},
 	}
 	two := []delivery.Waiting{{Namespace: "a", Handler: "mail", Memory: delivery.ClassCounts{Total: 1, Failing: 1}, Retrying: 2,
 		Oldest: 3, Next: 11, LastError: "new", LastFailed: 6, Deliveries: []delivery.Parked{{ID: "3", Next: 11}}}}

@@ -23,12 +23,12 @@ func waitingCommand(k *kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "waiting [NAME]",
 		Short: "show the deliveries that wait for handlers",
-		Long: `Show how many deliveries wait for each handler, on all backends of a cluster. With a name, show the first ones that wait for
-their next attempt, for another time or for their group.
+		Long: `Show how many deliveries wait for each handler, on all backends of a cluster. With a name, show the first ones that
+wait for their next attempt, for another time or for their group.
 
 Parked deliveries wait for a time, for a group, or behind such a delivery of their check. Retrying ones are parked
-because an attempt failed. Deliveries in memory and on disk go out as soon as the handler has taken those before them. All of
-them go out by themselves; none is a dead letter.`,
+because an attempt failed. Deliveries in memory and on disk go out as soon as the handler has taken those before
+them. All of them go out by themselves; none is a dead letter.`,
 		Example: `  lapwing handler waiting
   lapwing handler waiting --all-namespaces
   lapwing handler waiting pager
@@ -74,7 +74,8 @@ them go out by themselves; none is a dead letter.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&all, "all-namespaces", false, "show the handlers of all namespaces")
-	cmd.Flags().IntVarP(&limit, "limit", "n", 20, fmt.Sprintf("number of parked deliveries of a handler to show, %d at most", mostParked))
+	cmd.Flags().IntVarP(&limit, "limit", "n", 20,
+		fmt.Sprintf("number of parked deliveries of a handler to show, %d at most", mostParked))
 	completeNames(cmd, k)
 	formatFlag(cmd)
 	return cmd
@@ -107,8 +108,9 @@ func waitingTable(list []client.Waiting, namespaces bool) *table {
 	for i := range list {
 		w := &list[i]
 		row := []string{
-			w.Handler, fmt.Sprint(w.Retrying), fmt.Sprint(w.Parked.Total), fmt.Sprint(w.Memory.Total), fmt.Sprint(w.Disk.Total),
-			fmt.Sprint(w.Running), ageOf(w.Oldest / 1000), untilOrSince(w.Next / 1000), oneLine(w.LastError), classesOf(w),
+			w.Handler, fmt.Sprint(w.Retrying), fmt.Sprint(w.Parked.Total), fmt.Sprint(w.Memory.Total),
+			fmt.Sprint(w.Disk.Total), fmt.Sprint(w.Running), ageOf(w.Oldest / 1000), untilOrSince(w.Next / 1000),
+			oneLine(w.LastError), classesOf(w),
 		}
 		if namespaces {
 			row = append(row, w.Namespace)
@@ -163,8 +165,8 @@ func (b waitingBlocks) show(s *invocation) error {
 			return err
 		}
 		if n := len(b[i].Deliveries); n < b[i].Parked.Total {
-			fmt.Fprintf(s.errOut, "%d of %d parked deliveries are shown: the others wait longer, or behind these (-n shows up to %d)\n", n,
-				b[i].Parked.Total, mostParked)
+			fmt.Fprintf(s.errOut, "%d of %d parked deliveries are shown: "+
+				"the others wait longer, or behind these (-n shows up to %d)\n", n, b[i].Parked.Total, mostParked)
 		}
 	}
 	return nil
@@ -194,8 +196,9 @@ func waitingBlock(w *client.Waiting) *infoBlock {
 func parkedTable(list []client.Parked) *table {
 	t := &table{columns: []column{
 		{title: "Entity"}, {title: "Check"}, {title: "State", keep: true, color: wordColor}, {title: "Waits For"},
-		{title: "Next", right: true, keep: true}, {title: "Attempts", right: true}, {title: "Last Error", text: true, keep: true},
-		{title: "Age", right: true}, {title: "Class", wide: true}, {title: "ID", wide: true},
+		{title: "Next", right: true, keep: true}, {title: "Attempts", right: true},
+		{title: "Last Error", text: true, keep: true}, {title: "Age", right: true},
+		{title: "Class", wide: true}, {title: "ID", wide: true},
 	}}
 	members := false
 	for i := range list {
@@ -231,8 +234,8 @@ func waitsFor(p *client.Parked) string {
 	return "group " + p.Group
 }
 
-// tellWaiting says, where no dead letters were found, that deliveries wait which are none. A user who may not see them, or
-// a backend that does not know, is no reason to fail.
+// tellWaiting says, where no dead letters were found, that deliveries wait which are none. A user who may not see them,
+// or a backend that does not know, is no reason to fail.
 func (s *invocation) tellWaiting(ctx context.Context, namespace, handler string) {
 	list, err := s.client.Waiting(ctx, namespace, handler, 1)
 	if err != nil {
@@ -253,9 +256,9 @@ func (s *invocation) tellWaiting(ctx context.Context, namespace, handler string)
 	if namespace == "" {
 		command += " --all-namespaces"
 	}
-	text := fmt.Sprintf("%d deliveries wait for %s (%d for the next attempt): no dead letters, they go out by themselves", waiting, who, retrying)
+	text := "%d deliveries wait for %s (%d for the next attempt): no dead letters, they go out by themselves; see: %s\n"
 	if waiting == 1 {
-		text = fmt.Sprintf("1 delivery waits for %s (%d for the next attempt): no dead letter, it goes out by itself", who, retrying)
+		text = "%d delivery waits for %s (%d for the next attempt): no dead letter, it goes out by itself; see: %s\n"
 	}
-	fmt.Fprintf(s.errOut, "%s; see: %s\n", text, command)
+	fmt.Fprintf(s.errOut, text, waiting, who, retrying, command)
 }
