@@ -73,13 +73,14 @@ func TestDryRun(t *testing.T) {
 func TestDryRunMistakes(t *testing.T) {
 	s := newServer(t, nil)
 	const path = "/api/core/v2/namespaces/default/checks/a"
-	const body = `{"metadata":{"name":"a","namespace":"default"},"command":"c","cron":"61 * * * *","ttl":-900000000,"proxy_requests":{"entity_attributes":["true","a =="]}}`
+	const body = `{"metadata":{"name":"a","namespace":"default"},"command":"c","cron":"61 * * * *","ttl":-900000000,"proxy_requests":{"entity_attributes":["true","a ==","bb =="]}}`
 	const message = `"message":"resource is invalid: check cron string is invalid: end of range (61) above maximum (59): 61","code":1`
 	a := s.do("PUT", dryRunPath+path, body)
 	if want := `{` + message + `,"mistakes":[` +
 		`{"field":"cron","message":"cron \"61 * * * *\": end of range (61) above maximum (59): 61"},` +
 		`{"field":"ttl","message":"check ttl -900000000 is out of bounds, it must be between -315360000 and 315360000"},` +
-		`{"field":"proxy_requests.entity_attributes[1]","message":"syntax error in expression 1: (anonymous): Line 1:5 Unexpected end of input"}]}`; a.status != 400 ||
+		`{"field":"proxy_requests.entity_attributes[1]","message":"syntax error in expression 1: (anonymous): Line 1:5 Unexpected end of input"},` +
+		`{"field":"proxy_requests.entity_attributes[2]","message":"syntax error in expression 2: (anonymous): Line 1:6 Unexpected end of input"}]}`; a.status != 400 ||
 		strings.TrimSpace(a.body) != want {
 		t.Errorf("%d %s\nwant %s", a.status, a.body, want)
 	}

@@ -33,16 +33,18 @@ func (a *API) serveFilters() {
 }
 
 // checkExpressions refuses JavaScript that cannot be parsed. Otherwise the first event would fail.
-func checkExpressions(expressions []string) error {
+func checkExpressions(expressions []string) (wrong error) {
 	for i, e := range expressions {
+		field := fmt.Sprintf("[%d]", i)
 		if len(e) > filter.MaxExpression {
-			return resource.InField(fmt.Sprintf("[%d]", i), fmt.Errorf("expression %d is longer than %d bytes", i, filter.MaxExpression))
-		}
-		if err := filter.CheckSyntax(e); err != nil {
-			return resource.InField(fmt.Sprintf("[%d]", i), fmt.Errorf("syntax error in expression %d: %w", i, err))
+			err := fmt.Errorf("expression %d is longer than %d bytes", i, filter.MaxExpression)
+			wrong = resource.JoinMistakes(wrong, resource.InField(field, err))
+		} else if err := filter.CheckSyntax(e); err != nil {
+			err = fmt.Errorf("syntax error in expression %d: %w", i, err)
+			wrong = resource.JoinMistakes(wrong, resource.InField(field, err))
 		}
 	}
-	return nil
+	return wrong
 }
 
 // checkProxyExpressions is checkExpressions for a check's proxy requests, which may be nil.

@@ -1,6 +1,9 @@
 package resource
 
-import "strings"
+import (
+	"errors"
+	"strings"
+)
 
 // Mistake is a broken rule of a definition. Its text as an error is that of API answers, which clients compare.
 type Mistake struct {
@@ -28,10 +31,27 @@ type mistakes []error
 func (m mistakes) Error() string   { return m[0].Error() }
 func (m mistakes) Unwrap() []error { return m }
 
-// add adds err, the reason why a field is wrong. It ignores nil.
+// maxMistakes bounds the broken rules that are collected of one definition: each costs a hundred times what a client sends
+// to break it.
+const maxMistakes = 100
+
+var errMoreMistakes = &Mistake{Err: errors.New("there are more mistakes than these")}
+
+// add adds err, the reason why a field is wrong. It ignores nil, and what is beyond maxMistakes.
 func (m *mistakes) add(field string, err error) {
-	if err != nil {
-		*m = append(*m, InField(field, err))
+	if err == nil || len(*m) > maxMistakes {
+		return
+	}
+	list, several := err.(mistakes)
+	if !several {
+		list = mistakes{err}
+	}
+	for _, one := range list {
+		if len(*m) == maxMistakes {
+			*m = append(*m, errMoreMistakes)
+			return
+		}
+		*m = append(*m, InField(field, one))
 	}
 }
 

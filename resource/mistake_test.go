@@ -50,3 +50,15 @@ func TestMistakes(t *testing.T) {
 		}
 	}
 }
+
+func TestMistakesAreBounded(t *testing.T) {
+	c := CheckConfig{Metadata: ObjectMeta{Name: "n", Namespace: "default"}, Interval: 60, Subdues: make([]TimeWindowRepeated, 5000)}
+	list := Mistakes(c.Validate())
+	if len(list) != maxMistakes+1 || list[maxMistakes].Text() != "there are more mistakes than these" {
+		t.Errorf("%d mistakes, the last is %q", len(list), list[len(list)-1].Text())
+	}
+	twice := Mistakes(JoinMistakes(c.Validate(), c.Validate()))
+	if len(twice) != maxMistakes+1 {
+		t.Errorf("%d mistakes of two lists", len(twice))
+	}
+}

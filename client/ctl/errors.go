@@ -42,7 +42,7 @@ func Report(w io.Writer, err error) int {
 	case errors.Is(err, errDeclined):
 		fmt.Fprintln(w, err) // it is no failure
 	default:
-		fmt.Fprintln(w, "Error:", err)
+		fmt.Fprintln(w, "Error:", printableText(err.Error())) // a server, or a name that was typed, may have any characters
 	}
 	return ExitCode(err)
 }

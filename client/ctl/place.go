@@ -32,7 +32,7 @@ func (p *place) find(steps []any) *place {
 		case string:
 			next = p.fields[step]
 		case int:
-			if step < len(p.items) {
+			if step >= 0 && step < len(p.items) { // a server may have named it
 				next = p.items[step]
 			}
 		}

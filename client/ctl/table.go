@@ -326,6 +326,19 @@ func printable(line string) string {
 	}, line)
 }
 
+// printableText is printable for a text of several lines.
+func printableText(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		parts := strings.Split(line, "\t")
+		for j := range parts {
+			parts[j] = printable(parts[j])
+		}
+		lines[i] = strings.Join(parts, "\t")
+	}
+	return strings.Join(lines, "\n")
+}
+
 // displayWidth returns the cells of a terminal that a text takes.
 func displayWidth(text string) int {
 	n := 0
