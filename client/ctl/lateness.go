@@ -109,7 +109,7 @@ var lastRun = &addition{
 		if err != nil {
 			return "", err
 		}
-		if l.LastRun == 0 {
+		if l.LastRun == 0 && l.Overdue == 0 {
 			if why := neverRan(ctx, c, namespace, name); why != "" {
 				return "never ran: " + why, nil
 			}
@@ -177,11 +177,12 @@ var late = &addition{
 		}
 		return l.Summary, nil
 	},
-	more: deletedCheck,
+	more: undefinedCheck,
 }
 
-// deletedCheck says that the check of an event was scheduled and is not defined any more: nothing changes the event then.
-func deletedCheck(ctx context.Context, s *invocation, raw json.RawMessage) (line infoLine) {
+// undefinedCheck says that the check of an event was scheduled and is not defined. Its agents send no more results; the event
+// may still change, because its time to live ends or another sender updates it.
+func undefinedCheck(ctx context.Context, s *invocation, raw json.RawMessage) (line infoLine) {
 	ev, err := decode[event](raw)
 	if err != nil || !eventCheck(ev).Publish || eventCheck(ev).Metadata.Name == "keepalive" {
 		return line
@@ -190,6 +191,6 @@ func deletedCheck(ctx context.Context, s *invocation, raw json.RawMessage) (line
 	if _, err := client.Get(ctx, s.client, client.Checks, s.namespace, name); !absent(err) {
 		return line
 	}
-	return infoLine{"Definition", fmt.Sprintf("check %s is deleted; this event stays as it is until: %s", name,
+	return infoLine{"Definition", fmt.Sprintf("check %s is not defined any more; delete its event with: %s", name,
 		s.commandLine("event", "delete", eventEntity(ev).Metadata.Name, name))}
 }
