@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
@@ -16,10 +17,10 @@ type DeadLetters interface {
 	DeadLetters(namespace, handler, after string, limit int) (letters []delivery.DeadLetter, next string, err error)
 	// DeadLetter returns one with its event, or false if there is none.
 	DeadLetter(namespace, id string) (*delivery.DeadLetter, bool, error)
-	// Redrive delivers the named ones once more, or all of the handler if ids is nil, and returns how many. Unknown ids
-	// are skipped.
-	Redrive(ctx context.Context, namespace string, ids []string, handler string) (int, error)
-	// DeleteDeadLetters deletes dead letters, selected like in Redrive.
+	// Redrive queues dead letters for their handlers once more. Unknown ids are skipped.
+	Redrive(ctx context.Context, choice delivery.Redrive) (delivery.Redriven, error)
+	// DeleteDeadLetters deletes the named ones, or all of the handler if ids is nil, and returns how many. Unknown ids are
+	// skipped.
 	DeleteDeadLetters(ctx context.Context, namespace string, ids []string, handler string) (int, error)
 }
 
@@ -28,11 +29,13 @@ const (
 	deadLetterPageMax = 1000
 )
 
-// chosen selects dead letters: one of its fields must be set.
+// chosen selects dead letters: one of ids, handler and all must be set.
 type chosen struct {
 	IDs     []string `json:"ids"`
 	Handler string   `json:"handler"`
 	All     bool     `json:"all"`
+	// FailingOnly, of a redrive, leaves out the incidents of checks that do not fail any more.
+	FailingOnly bool `json:"failing_only"`
 }
 
 // deadLetterCount is how many dead letters a request changed.
@@ -45,7 +48,9 @@ func (a *API) serveDeadLetters() {
 	who := access{resource: "deadletters", long: true} // a long outage leaves many
 	id := func(r *request) string { return r.PathValue("id") }
 	a.route(collection, who, methods{http.MethodGet: a.listDeadLetters, http.MethodDelete: a.deleteDeadLetters})
-	a.route(collection+"/redrive", who, methods{http.MethodPost: a.redriveDeadLetters})
+	redrive := who
+	redrive.dryRun = true
+	a.route(collection+"/redrive", redrive, methods{http.MethodPost: a.redriveDeadLetters})
 	a.route(collection+"/{id}", access{resource: "deadletters", name: id},
 		methods{http.MethodGet: a.getDeadLetter, http.MethodDelete: a.deleteDeadLetter})
 }
@@ -123,31 +128,8 @@ func (a *API) deleteDeadLetter(w *response, r *request) error {
 func (a *API) deleteDeadLetters(w *response, r *request) error {
 	q := r.URL.Query()
 	which := chosen{IDs: q["id"], Handler: q.Get("handler"), All: q.Get("all") == "true"}
-	return a.withDeadLetters(w, r, "delete", which, DeadLetters.DeleteDeadLetters)
-}
-
-// redriveDeadLetters delivers dead letters to their handlers once more.
-func (a *API) redriveDeadLetters(w *response, r *request) error {
-	var req chosen
-	if err := a.decode(w, r, &req); err != nil {
+	if err := which.check(); err != nil {
 		return err
-	}
-	return a.withDeadLetters(w, r, "execute", req, DeadLetters.Redrive)
-}
-
-func (a *API) withDeadLetters(w *response, r *request, action string, req chosen,
-	do func(DeadLetters, context.Context, string, []string, string) (int, error)) error {
-	given := 0
-	for _, is := range [...]bool{len(req.IDs) > 0, req.Handler != "", req.All} {
-		if is {
-			given++
-		}
-	}
-	if given != 1 {
-		return invalid("one of ids, handler and all is required")
-	}
-	if len(req.IDs) == 0 {
-		req.IDs = nil
 	}
 	var out deadLetterCount
 	if a.opts.DeadLetters != nil {
@@ -155,13 +137,59 @@ func (a *API) withDeadLetters(w *response, r *request, action string, req chosen
 		ctx, cancel := patiently(r.Context())
 		defer cancel()
 		var err error
-		out.Count, err = do(a.opts.DeadLetters, ctx, inNamespace(r), req.IDs, req.Handler)
+		out.Count, err = a.opts.DeadLetters.DeleteDeadLetters(ctx, inNamespace(r), which.IDs, which.Handler)
 		if out.Count > 0 { // even if others failed
-			a.audited(ctx, r.act, action, "deadletters", inNamespace(r), req.Handler)
+			a.audited(ctx, r.act, "delete", "deadletters", inNamespace(r), which.Handler)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return w.object(&out)
+}
+
+// redriveDeadLetters queues dead letters for their handlers once more. A dry run tells what that would do.
+func (a *API) redriveDeadLetters(w *response, r *request) error {
+	var req chosen
+	if err := a.decode(w, r, &req); err != nil {
+		return err
+	}
+	if err := req.check(); err != nil {
+		return err
+	}
+	var out delivery.Redriven
+	if a.opts.DeadLetters != nil {
+		w.patient()
+		ctx, cancel := patiently(r.Context())
+		defer cancel()
+		choice := delivery.Redrive{
+			Namespace: inNamespace(r), IDs: req.IDs, Handler: req.Handler, FailingOnly: req.FailingOnly, DryRun: config.IsDryRun(ctx),
+		}
+		var err error
+		out, err = a.opts.DeadLetters.Redrive(ctx, choice)
+		if out.Count > 0 && !choice.DryRun { // even if others failed
+			a.audited(ctx, r.act, "execute", "deadletters", inNamespace(r), req.Handler)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return w.object(&out)
+}
+
+// check returns an error unless one selection is made.
+func (c *chosen) check() error {
+	given := 0
+	for _, is := range [...]bool{len(c.IDs) > 0, c.Handler != "", c.All} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		return invalid("one of ids, handler and all is required")
+	}
+	if len(c.IDs) == 0 {
+		c.IDs = nil
+	}
+	return nil
 }

@@ -29,5 +29,5 @@ func dryRunnable(ctx context.Context, method string, who *access) error {
 			return nil
 		}
 	}
-	return invalid("there is no dry run of this request: there is one for POST, PUT and PATCH of definitions")
+	return invalid("there is no dry run of this request: there is one for POST, PUT and PATCH of definitions, and for redriving dead letters")
 }

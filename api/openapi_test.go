@@ -256,7 +256,7 @@ var described = map[string]operation{
 		summary: "Forget the dead letters of a handler, or all", query: []string{"handler", "all", "id"}, status: 200,
 		answer: deadLetterCount{}},
 	"POST " + ours + "namespaces/{namespace}/deadletters/redrive": {
-		summary: "Hand dead letters over to their handlers once more", body: chosen{}, status: 200, answer: deadLetterCount{}},
+		summary: "Queue dead letters for their handlers once more", body: chosen{}, status: 200, answer: delivery.Redriven{}},
 	"GET " + ours + "namespaces/{namespace}/deadletters/{id}": {summary: "Get a dead letter with its event",
 		status: 200, answer: delivery.DeadLetter{}},
 	"DELETE " + ours + "namespaces/{namespace}/deadletters/{id}": {summary: "Forget a dead letter", status: 204},

@@ -36,7 +36,7 @@ type access struct {
 	labels   bool                    // the handler keeps roles that are limited by labels to their objects
 	long     bool                    // a write has no time limit while its client waits
 	reads    bool                    // POST changes nothing
-	dryRun   bool                    // POST, PUT and PATCH only write definitions, which a dry run leaves out
+	dryRun   bool                    // POST, PUT and PATCH change nothing in a dry run
 }
 
 // route is one path of the API.

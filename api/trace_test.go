@@ -31,6 +31,7 @@ func (p *pastEvents) Of(_ context.Context, namespace, entity, check string, limi
 type letters struct {
 	list    []delivery.DeadLetter
 	redrove []string
+	choices []delivery.Redrive
 	until   time.Time // deadline of the last Redrive
 }
 
@@ -56,16 +57,20 @@ func (l *letters) DeadLetter(namespace, id string) (*delivery.DeadLetter, bool, 
 	return nil, false, nil
 }
 
-func (l *letters) Redrive(ctx context.Context, namespace string, ids []string, handler string) (int, error) {
+func (l *letters) Redrive(ctx context.Context, choice delivery.Redrive) (told delivery.Redriven, err error) {
+	l.choices = append(l.choices, choice)
 	before := l.ids()
 	l.until, _ = ctx.Deadline()
-	n, err := l.DeleteDeadLetters(ctx, namespace, ids, handler)
+	if choice.DryRun {
+		return delivery.Redriven{Count: len(before), Passed: 1, NoHandler: 2, MissingHandlers: []string{"gone"}}, nil
+	}
+	told.Count, err = l.DeleteDeadLetters(ctx, choice.Namespace, choice.IDs, choice.Handler)
 	for _, id := range before {
 		if !slices.Contains(l.ids(), id) {
 			l.redrove = append(l.redrove, id)
 		}
 	}
-	return n, err
+	return told, err
 }
 
 func (l *letters) DeleteDeadLetters(_ context.Context, namespace string, ids []string, handler string) (int, error) {
@@ -259,9 +264,17 @@ func TestDeadLetters(t *testing.T) {
 
 	f(http.MethodPost, path+"/redrive", `{}`, http.StatusBadRequest, "-")
 	f(http.MethodPost, path+"/redrive", `{"all":true,"handler":"mail"}`, http.StatusBadRequest, "-")
-	f(http.MethodPost, path+"/redrive", `{"ids":["id1","id7"]}`, http.StatusOK, `{"count":1}`)
-	f(http.MethodPost, path+"/redrive", `{"handler":"mail"}`, http.StatusOK, `{"count":1}`)
-	f(http.MethodPost, path+"/redrive", `{"all":true}`, http.StatusOK, `{"count":2}`)
+	f(http.MethodPost, dryRunPath+path+"/redrive", `{"handler":"mail","failing_only":true}`, http.StatusOK,
+		`{"count":5,"passed":1,"no_handler":2,"missing_handlers":["gone"]}`)
+	if want := (delivery.Redrive{Namespace: "default", Handler: "mail", FailingOnly: true, DryRun: true}); len(l.list) != 5 ||
+		fmt.Sprint(l.choices) != fmt.Sprint([]delivery.Redrive{want}) {
+		t.Errorf("a dry run asked for %+v and left %v", l.choices, l.ids())
+	}
+	f(http.MethodPost, dryRunPath+path+"/redrive", `{}`, http.StatusBadRequest, "-")
+	f(http.MethodDelete, dryRunPath+path+"?all=true", "", http.StatusBadRequest, "-")
+	f(http.MethodPost, path+"/redrive", `{"ids":["id1","id7"]}`, http.StatusOK, `{"count":1,"passed":0,"no_handler":0}`)
+	f(http.MethodPost, path+"/redrive", `{"handler":"mail"}`, http.StatusOK, `{"count":1,"passed":0,"no_handler":0}`)
+	f(http.MethodPost, path+"/redrive", `{"all":true}`, http.StatusOK, `{"count":2,"passed":0,"no_handler":0}`)
 	if left := time.Until(l.until); left < cascadeTimeout/2 {
 		t.Errorf("sending many again has to end within %v, as a short request", left)
 	}

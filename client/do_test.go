@@ -48,7 +48,11 @@ func TestManyDeadLetters(t *testing.T) {
 		return transport.RoundTrip(r)
 	})
 	for name, f := range map[string]func(context.Context, string, DeadLetterChoice) (int, error){
-		"redrive": c.RedriveDeadLetters, "delete": c.DeleteDeadLetters,
+		"redrive": func(ctx context.Context, namespace string, which DeadLetterChoice) (int, error) {
+			done, err := c.RedriveDeadLetters(ctx, namespace, which)
+			return done.Count, err
+		},
+		"delete": c.DeleteDeadLetters,
 	} {
 		n, err := f(t.Context(), "default", DeadLetterChoice{Handler: "mail"})
 		must(t, err)

@@ -80,13 +80,13 @@ func (c *Client) DeadLetter(ctx context.Context, namespace, id string) (*DeadLet
 	return out, nil
 }
 
-// RedriveDeadLetters delivers dead letters once more, and returns how many there were.
-func (c *Client) RedriveDeadLetters(ctx context.Context, namespace string, which DeadLetterChoice) (int, error) {
-	var out DeadLetterCount
-	if err := c.Do(patiently(ctx), http.MethodPost, deadLetters(namespace)+"/redrive", which, &out); err != nil {
-		return 0, fmt.Errorf("redrive dead letters: %w", err)
+// RedriveDeadLetters queues dead letters for their handlers once more. With WithDryRun it tells what that would do.
+func (c *Client) RedriveDeadLetters(ctx context.Context, namespace string, which DeadLetterChoice) (*Redriven, error) {
+	out := new(Redriven)
+	if err := c.Do(patiently(ctx), http.MethodPost, deadLetters(namespace)+"/redrive", which, out); err != nil {
+		return nil, fmt.Errorf("redrive dead letters: %w", err)
 	}
-	return out.Count, nil
+	return out, nil
 }
 
 // DeleteDeadLetters deletes dead letters, and returns how many there were.

@@ -193,11 +193,13 @@ type DeadLetter struct {
 	Event *resource.Event `json:"event,omitempty"`
 }
 
-// DeadLetterChoice selects dead letters: one of its fields must be set.
+// DeadLetterChoice selects dead letters: one of ids, handler and all must be set.
 type DeadLetterChoice struct {
 	IDs     []string `json:"ids,omitempty"`
 	Handler string   `json:"handler,omitempty"`
 	All     bool     `json:"all,omitempty"`
+	// FailingOnly, of a redrive, leaves out the incidents of checks that do not fail any more.
+	FailingOnly bool `json:"failing_only,omitempty"`
 }
 
 // DeadLetterCount is how many dead letters a request changed.
@@ -600,6 +602,18 @@ type PurgeRequest struct {
 type PurgedSilence struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
+}
+
+// Redriven says what became of dead letters that were to be sent again.
+type Redriven struct {
+	// Count is how many were queued for their handlers, or would be in a dry run.
+	Count int `json:"count"`
+	// Passed is how many are of incidents whose check passes by now, or has no event any more. A receiver would take
+	// these incidents for open. They are in Count, too, unless failing_only left them out.
+	Passed int `json:"passed"`
+	// NoHandler is how many stay because their handler is not defined; MissingHandlers has the names.
+	NoHandler       int      `json:"no_handler"`
+	MissingHandlers []string `json:"missing_handlers,omitempty"`
 }
 
 // Reference names an object in the request and the answer.

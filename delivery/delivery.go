@@ -82,6 +82,30 @@ type DeadLetter struct {
 	Event *resource.Event `json:"event,omitempty"`
 }
 
+// Redrive says which dead letters are sent again.
+type Redrive struct {
+	// Namespace is "" for all. IDs names the letters; if it is nil, they are all of Handler, "" for any.
+	Namespace string
+	IDs       []string
+	Handler   string
+	// FailingOnly leaves out the incidents of checks that do not fail any more.
+	FailingOnly bool
+	// DryRun sends nothing.
+	DryRun bool
+}
+
+// Redriven says what became of dead letters that were to be sent again.
+type Redriven struct {
+	// Count is how many were queued for their handlers, or would be in a dry run.
+	Count int `json:"count"`
+	// Passed is how many are of incidents whose check passes by now, or has no event any more. A receiver would take
+	// these incidents for open. They are in Count, too, unless failing_only left them out.
+	Passed int `json:"passed"`
+	// NoHandler is how many stay because their handler is not defined; MissingHandlers has the names.
+	NoHandler       int      `json:"no_handler"`
+	MissingHandlers []string `json:"missing_handlers,omitempty"`
+}
+
 // Waiting is what waits for a handler, on one backend or on several together.
 type Waiting struct {
 	Namespace string `json:"namespace"`

@@ -276,40 +276,18 @@ func (d *Dispatcher) pick(ctx context.Context, namespace string, ids []string, h
 	}
 }
 
-// Redrive sends dead letters again, as if their events came now but with the same key: those with the given IDs, or
-// all of the handler ("" for any) if ids is nil. It returns their number, and ignores IDs that do not exist. The owner
-// of a letter's partition sends it, even if that is another backend.
-func (d *Dispatcher) Redrive(ctx context.Context, namespace string, ids []string, handler string) (n int, err error) {
-	n, err = d.withdraw(ctx, namespace, ids, handler, true)
-	if err != nil {
-		return n, fmt.Errorf("redrive dead letters: %w", err)
-	}
-	return n, nil
-}
-
-// DeleteDeadLetters removes dead letters for good, chosen as for Redrive.
+// DeleteDeadLetters removes dead letters for good, those with the given IDs, or all of the handler ("" for any) if ids
+// is nil. It returns their number when that is folded here, and ignores IDs that do not exist. Of two requests for the
+// same letter the one that comes first in the log gets it, even if they are of two backends.
 func (d *Dispatcher) DeleteDeadLetters(ctx context.Context, namespace string, ids []string, handler string) (n int, err error) {
-	n, err = d.withdraw(ctx, namespace, ids, handler, false)
-	if err != nil {
+	var all requests
+	err = d.pick(ctx, namespace, ids, handler, func(dead *letter) error {
+		return all.add(ctx, d, d.partitionOf(dead.dl), wish{key: letterKey(dead.Namespace, dead.ID)})
+	})
+	if n, err = all.finish(ctx, d, err); err != nil {
 		return n, fmt.Errorf("delete dead letters: %w", err)
 	}
 	return n, nil
-}
-
-// withdraw removes the chosen dead letters, and returns their number when that is folded here. Of two requests for the
-// same letter the one that comes first in the log gets it, even if they are of two backends.
-func (d *Dispatcher) withdraw(
-	ctx context.Context, namespace string, ids []string, handler string, redrive bool,
-) (n int, err error) {
-	var all requests
-	err = d.pick(ctx, namespace, ids, handler, func(dead *letter) error {
-		w := wish{key: letterKey(dead.Namespace, dead.ID), redrive: redrive}
-		if redrive {
-			w.pos = d.nextLocal()
-		}
-		return all.add(ctx, d, d.partitionOf(dead.dl), w)
-	})
-	return all.finish(ctx, d, err)
 }
 
 // expireLetters removes dead letters older than DeadLetterAge.

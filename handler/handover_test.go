@@ -126,7 +126,7 @@ func TestHandOver(t *testing.T) {
 			t.Errorf("%v were handed over", n)
 		}
 		heal = true
-		if n, err := b.Redrive(t.Context(), "default", nil, "a"); n != 1 || err != nil {
+		if n, err := b.redrive(t, delivery.Redrive{Handler: "a"}); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 		b.finished.wait(2)

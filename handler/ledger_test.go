@@ -75,7 +75,7 @@ func TestEarlierRelease(t *testing.T) {
 	if n := <-tries; n != 3 {
 		t.Errorf("attempt %d, want 3", n)
 	}
-	if n, err := bd.Redrive(t.Context(), "default", []string{"65535-1-0.a"}, ""); n != 1 || err != nil {
+	if n, err := bd.redrive(t, delivery.Redrive{IDs: []string{"65535-1-0.a"}}); n != 1 || err != nil {
 		t.Errorf("sent again %d, %v", n, err)
 	}
 	bd.finished.wait(5)

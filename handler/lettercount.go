@@ -85,15 +85,11 @@ func (c *letterCount) answered(id uint64) int {
 	return n
 }
 
-// byHandler returns the sums over all namespaces.
-func (c *letterCount) byHandler() map[string]int {
+// byName returns how many each handler has.
+func (c *letterCount) byName() map[resource.Name]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	sums := map[string]int{}
-	for name, n := range c.of {
-		sums[name.Name] += n
-	}
-	return sums
+	return maps.Clone(c.of)
 }
 
 // mayExpire returns true once a minute.

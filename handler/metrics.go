@@ -103,8 +103,10 @@ var (
 		"Deliveries of which an attempt failed and that wait for the next one, by handler.")
 	groupsDesc  = describe("lapwing_handler_groups", "Groups that have not gone out, by handler.")
 	lettersDesc = describe("lapwing_handler_dead_letters", "Dead letters that are kept, by handler.")
-	bytesDesc   = describe("lapwing_handler_queue_bytes", "Their events, by handler.")
-	shedDesc    = prometheus.NewDesc("lapwing_handler_shed_total",
+	strayDesc   = describe("lapwing_handler_dead_letters_without_handler",
+		"Dead letters that are kept and whose handler is not defined any more, by handler.")
+	bytesDesc = describe("lapwing_handler_queue_bytes", "Their events, by handler.")
+	shedDesc  = prometheus.NewDesc("lapwing_handler_shed_total",
 		"Deliveries dropped because too many were on disk, by handler and class.", []string{"handler", "class"}, nil)
 	spilledDesc = prometheus.NewDesc("lapwing_handler_queue_spilled",
 		"Deliveries on disk, waiting for room in the queue, by handler.", []string{"handler"}, nil)
@@ -116,17 +118,20 @@ var (
 	runAgeDesc  = describe("lapwing_handler_run_age_seconds", "How long the one of them that began first has been running, by handler.")
 
 	queueLimitDesc = prometheus.NewDesc("lapwing_handler_queue_limit", "Deliveries of one handler that memory takes.", nil, nil)
-	workersDesc    = prometheus.NewDesc("lapwing_handler_workers", "Deliveries of one handler that may run at a time.", nil, nil)
+	workersDesc    = prometheus.NewDesc("lapwing_handler_workers",
+		"Deliveries of one handler that may run at a time, unless it has a concurrency of its own.", nil, nil)
+	concurrencyDesc = describe("lapwing_handler_concurrency",
+		"The concurrency that the handler's definition sets, by handler; 0 if it sets none.")
 )
 
 // queueCollector reads the queues when metrics are collected. Handlers of the same name in different namespaces are
-// summed up; of times the oldest counts.
+// summed up; of times the oldest counts, and of concurrencies the highest.
 type queueCollector struct{ d *Dispatcher }
 
 func (c queueCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		dispatchedDesc, spillsDesc, depthDesc, bytesDesc, spilledDesc, ageDesc, runningDesc, runAgeDesc, queueLimitDesc, workersDesc,
-		parkedDesc, waitingDesc, retryingDesc, groupsDesc, lettersDesc, shedDesc, diskLimitDesc,
+		parkedDesc, waitingDesc, retryingDesc, groupsDesc, lettersDesc, strayDesc, shedDesc, diskLimitDesc, concurrencyDesc,
 	} {
 		ch <- d
 	}
@@ -137,7 +142,7 @@ type queueFigures struct {
 	added, spills                  uint64
 	depth, bytes, spilled, running int
 	parked, waiting, groups        int
-	retrying                       int
+	retrying, concurrency          int
 	shed                           [delivery.Classes]uint64
 	received                       int64     // Unix milliseconds; of the oldest
 	begin                          time.Time // of the longest run
@@ -149,6 +154,9 @@ func (c queueCollector) Collect(ch chan<- prometheus.Metric) {
 	for name, q := range c.d.queues {
 		f := figures[name.Name]
 		q.addTo(&f)
+		if h, ok := c.d.lookup(name.Namespace, name.Name); ok {
+			f.concurrency = max(f.concurrency, int(h.Concurrency))
+		}
 		figures[name.Name] = f
 	}
 	c.d.mu.RUnlock()
@@ -176,12 +184,21 @@ func (c queueCollector) Collect(ch chan<- prometheus.Metric) {
 		metric(waitingDesc, prometheus.GaugeValue, float64(f.waiting))
 		metric(retryingDesc, prometheus.GaugeValue, float64(f.retrying))
 		metric(groupsDesc, prometheus.GaugeValue, float64(f.groups))
+		metric(concurrencyDesc, prometheus.GaugeValue, float64(f.concurrency))
 		for c := delivery.Failing; c < delivery.Classes; c++ {
 			ch <- prometheus.MustNewConstMetric(shedDesc, prometheus.CounterValue, float64(f.shed[c]), handler, c.String())
 		}
 	}
-	for handler, n := range c.d.letters.byHandler() {
+	letters, stray := map[string]int{}, map[string]int{}
+	for name, n := range c.d.letters.byName() {
+		letters[name.Name] += n
+		if _, ok := c.d.lookup(name.Namespace, name.Name); !ok {
+			stray[name.Name] += n
+		}
+	}
+	for handler, n := range letters {
 		ch <- prometheus.MustNewConstMetric(lettersDesc, prometheus.GaugeValue, float64(n), handler)
+		ch <- prometheus.MustNewConstMetric(strayDesc, prometheus.GaugeValue, float64(stray[handler]), handler)
 	}
 	ch <- prometheus.MustNewConstMetric(queueLimitDesc, prometheus.GaugeValue, float64(c.d.opts.QueueSize))
 	ch <- prometheus.MustNewConstMetric(diskLimitDesc, prometheus.GaugeValue, float64(c.d.opts.QueueDisk))

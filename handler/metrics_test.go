@@ -27,7 +27,9 @@ func (b *bundle) startSeconds(t *testing.T) (sum float64) {
 
 // TestQueueMetrics: one delivery runs, one waits, and one is spilled.
 func TestQueueMetrics(t *testing.T) {
-	b := setup(t, Options{QueueSize: 2, Workers: 1}, pipe("a", "true"), pipe("b", "true"))
+	own := pipe("b", "true")
+	own.Concurrency = 3
+	b := setup(t, Options{QueueSize: 2, Workers: 1}, pipe("a", "true"), own)
 	h := b.hold()
 	b.start(t)
 	now := time.Now().UnixMilli()
@@ -64,6 +66,10 @@ func TestQueueMetrics(t *testing.T) {
 	}
 	if size, workers := b.metric(t, "lapwing_handler_queue_limit"), b.metric(t, "lapwing_handler_workers"); size != 2 || workers != 1 {
 		t.Errorf("limits are %v and %v", size, workers)
+	}
+	within("lapwing_handler_concurrency", 0, 0)
+	if n := b.metric(t, "lapwing_handler_concurrency", "b"); n != 3 {
+		t.Errorf("the concurrency of b is %v", n)
 	}
 	close(h.goOn)
 	b.finished.wait(4)

@@ -549,10 +549,15 @@ func TestReportInPart(t *testing.T) {
 	}
 }
 
+func redrive(d *Dispatcher, ctx context.Context, namespace string, ids []string, handler string) (int, error) {
+	done, err := d.Redrive(ctx, delivery.Redrive{Namespace: namespace, IDs: ids, Handler: handler})
+	return done.Count, err
+}
+
 // TestRacingRequests: two backends are asked to send the same dead letter again, or to delete it. One of them does.
 func TestRacingRequests(t *testing.T) {
 	for name, second := range map[string]func(*Dispatcher, context.Context, string, []string, string) (int, error){
-		"redrive": (*Dispatcher).Redrive, "delete": (*Dispatcher).DeleteDeadLetters,
+		"redrive": redrive, "delete": (*Dispatcher).DeleteDeadLetters,
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, 1, 3, 1)
@@ -566,13 +571,13 @@ func TestRacingRequests(t *testing.T) {
 			c.ids[dl.ID], c.want["a e1"] = true, []uint64{2}
 			for _, m := range c.members {
 				m.fold(2)
-				if n := m.d.letters.byHandler()["a"]; n != 1 {
+				if n := m.d.letters.byName()[resource.Name{Namespace: "default", Name: "a"}]; n != 1 {
 					t.Fatalf("%d dead letters are counted", n)
 				}
 			}
 			var calls sync.WaitGroup
 			counts, errs := make([]int, 2), make([]error, 2)
-			calls.Go(func() { counts[0], errs[0] = c.members[0].d.Redrive(t.Context(), "default", nil, "") })
+			calls.Go(func() { counts[0], errs[0] = redrive(c.members[0].d, t.Context(), "default", nil, "") })
 			calls.Go(func() {
 				counts[1], errs[1] = second(c.members[1].d, t.Context(), "default", []string{"0-2-1.a", "0-2-1.a"}, "")
 			})
@@ -593,7 +598,7 @@ func TestRacingRequests(t *testing.T) {
 				sent = 1
 			}
 			for i, m := range c.members {
-				if n := m.d.letters.byHandler()["a"]; n != 0 || len(keysFrom(t, m.db, "dx")) != 0 {
+				if n := m.d.letters.byName()[resource.Name{Namespace: "default", Name: "a"}]; n != 0 || len(keysFrom(t, m.db, "dx")) != 0 {
 					t.Errorf("member %d counts %d dead letters and has %q", i, n, keysFrom(t, m.db, "dx"))
 				}
 				if n := len(stored(t, m.db)); n != sent {

@@ -343,13 +343,13 @@ func TestDeadLetters(t *testing.T) {
 			t.Errorf("deleted %d, %v", n, err)
 		}
 		good = true
-		if n, err := b.Redrive(t.Context(), "default", []string{"0-4-1.a"}, ""); n != 1 || err != nil {
+		if n, err := b.redrive(t, delivery.Redrive{IDs: []string{"0-4-1.a"}}); n != 1 || err != nil {
 			t.Errorf("sent again %d, %v", n, err)
 		}
 		if got := b.finished.wait(21)[20]; got.ID != "0-4-1/a" || b.result("0-4-1/a") != trace.Delivered {
 			t.Errorf("%s came again: %s", got.ID, b.result("0-4-1/a"))
 		}
-		if n, err := b.Redrive(t.Context(), "default", nil, "b"); n != 5 || err != nil {
+		if n, err := b.redrive(t, delivery.Redrive{Handler: "b"}); n != 5 || err != nil {
 			t.Errorf("sent again %d, %v", n, err)
 		}
 		b.finished.wait(26)
@@ -379,7 +379,7 @@ func TestRedriveSurvivesACrash(t *testing.T) {
 	if err := b.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := b.Redrive(t.Context(), "default", nil, ""); n != 1 || err != nil { // nothing runs any more
+	if n, err := b.redrive(t, delivery.Redrive{}); n != 1 || err != nil { // nothing runs any more
 		t.Fatalf("sent again %d, %v", n, err)
 	}
 	b = setup(t, Options{DB: db}, hook("a"))

@@ -212,9 +212,9 @@ func TestFailingHandlerLosesNothing(t *testing.T) {
 		t.Errorf("%d of %d incidents arrived again", repeats, incidents)
 	}
 
-	n, err := c.RedriveDeadLetters(t.Context(), "default", client.DeadLetterChoice{Handler: "hook"})
-	if err != nil || n != len(dead) {
-		t.Errorf("sent %d dead letters again, want %d: %v", n, len(dead), err)
+	redriven, err := c.RedriveDeadLetters(t.Context(), "default", client.DeadLetterChoice{Handler: "hook"})
+	if err != nil || redriven.Count != len(dead) {
+		t.Fatalf("sent %+v dead letters again, want %d: %v", redriven, len(dead), err)
 	}
 	eventually(t, limit, "the dead letters have arrived", func() bool { return receiver.count() == incidents })
 	letters()
@@ -222,5 +222,5 @@ func TestFailingHandlerLosesNothing(t *testing.T) {
 		t.Errorf("after they were sent again: %d repeats, %d dead letters", again, len(dead))
 	}
 	t.Logf("%d incidents, %d crashes, %d attempts in %s: %d dead, %d (%.2f%%) arrived again with the same key",
-		incidents, crashes, tries, took.Round(time.Second), n, repeats, 100*float64(repeats)/float64(incidents))
+		incidents, crashes, tries, took.Round(time.Second), redriven.Count, repeats, 100*float64(repeats)/float64(incidents))
 }

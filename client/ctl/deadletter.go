@@ -164,36 +164,6 @@ func (f *deadLetterFlags) which(args []string) string {
 	return "dead letter '" + strings.Join(args, "', '") + "'"
 }
 
-func redriveCommand() *cobra.Command {
-	var which deadLetterFlags
-	cmd := &cobra.Command{
-		Use:   "redrive [ID]...",
-		Short: "send dead letters to their handlers once more",
-		Long: `Send dead letters to their handlers once more, with the present definitions and all attempts of the handlers. A delivery
-that fails again becomes a dead letter again. An alert keeps its idempotency key.`,
-		Example: `  lapwing deadletter redrive 0-1234-0.pager
-  lapwing deadletter redrive --handler pager
-  lapwing deadletter redrive --all`,
-		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
-			n, err := s.client.RedriveDeadLetters(ctx, s.namespace, which.choice(args))
-			if err != nil {
-				return err
-			}
-			if n < len(args) {
-				return hint(fmt.Errorf("%d of %d dead letters were sent; the others do not exist", n, len(args)),
-					"See 'lapwing deadletter list' for the dead letters.")
-			}
-			fmt.Fprintf(s.out, "Sent %s\n", count(n, "dead letter"))
-			if n == 0 {
-				s.tellWaiting(ctx, s.namespace, which.handler)
-			}
-			return nil
-		}),
-	}
-	which.add(cmd, "hand over")
-	return cmd
-}
-
 func deleteDeadLettersCommand() *cobra.Command {
 	var (
 		which       deadLetterFlags

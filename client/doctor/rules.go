@@ -306,6 +306,7 @@ func (e *exam) handlerNames() []string {
 // handlerFigures are the figures of one handler.
 type handlerFigures struct {
 	running, workers, waiting, limit, spilled float64
+	own                                       bool // workers is the handler's own concurrency
 	parked, retrying                          float64
 	age, runAge                               float64 // seconds
 	in, out                                   float64 // between the scrapes
@@ -325,6 +326,9 @@ func (e *exam) handlerFigures(name string) handlerFigures {
 		runs:   e.histogram("lapwing_handler_duration_seconds", "handler", name),
 		usual:  e.after.histogram("lapwing_handler_duration_seconds", "handler", name).mean(),
 		failed: map[string]float64{},
+	}
+	if n := get("lapwing_handler_concurrency"); n > 0 {
+		h.workers, h.own = n, true
 	}
 	h.waiting = max(0, get("lapwing_handler_queue_depth")-h.running)
 	h.parked, h.retrying = get("lapwing_handler_parked"), get("lapwing_handler_retrying")
@@ -399,7 +403,12 @@ func (e *exam) handler(name string) {
 		if h.out > h.in {
 			f.Detail += fmt.Sprintf(" It catches up and needs about %s.", duration(backlog/e.perSecond(h.out-h.in)))
 		}
-		f.Advice = "Make it faster, let it take fewer events (filters, fewer checks that name it), or raise --handler-workers. No other handler waits for this one, and no state change is lost."
+		raise := "--handler-workers"
+		if h.own {
+			raise = "the concurrency of its definition"
+		}
+		f.Advice = "Make it faster, let it take fewer events (filters, fewer checks that name it), or raise " + raise +
+			". No other handler waits for this one, and no state change is lost."
 		if h.age >= tooLate {
 			f.Severity = Critical
 		}

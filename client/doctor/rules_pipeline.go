@@ -117,6 +117,7 @@ func filterSpeed(e *exam) {
 
 func deadLetters(e *exam) {
 	grown := e.grownBy("lapwing_handler_dead_total", "handler")
+	stray := e.after.by("lapwing_handler_dead_letters_without_handler", "handler")
 	for name, kept := range sorted(e.after.by("lapwing_handler_dead_letters", "handler")) {
 		if kept == 0 && grown[name] == 0 {
 			continue
@@ -131,6 +132,14 @@ func deadLetters(e *exam) {
 			f.Severity = Critical
 			f.Title = "deliveries fail for good"
 			f.Detail = fmt.Sprintf("%s in %s became dead letters, of which there are %s now.", count(grown[name], "delivery"), duration(e.seconds), number(kept))
+		}
+		switch n := stray[name]; {
+		case n == 0:
+		case n == kept:
+			f.Detail += " The handler is not defined any more."
+			f.Advice = fmt.Sprintf("They cannot be sent. Define the handler again, or delete them: lapwing deadletter delete --handler %s.", name)
+		default:
+			f.Detail += fmt.Sprintf(" %s of them cannot be sent: in their namespaces no handler has this name any more.", number(n))
 		}
 		e.find(f)
 	}

@@ -1950,7 +1950,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Hand dead letters over to their handlers once more */
+        /** Queue dead letters for their handlers once more */
         post: operations["postLapwingV1NamespacesNamespaceDeadlettersRedrive"];
         delete?: never;
         options?: never;
@@ -3404,11 +3404,13 @@ export interface components {
             /** @description Event is the event to handle. It is missing in lists, and if the stored event cannot be read. */
             event?: components["schemas"]["Event"] | null;
         };
-        /** @description DeadLetterChoice selects dead letters: one of its fields must be set. */
+        /** @description DeadLetterChoice selects dead letters: one of ids, handler and all must be set. */
         DeadLetterChoice: {
             ids?: string[] | null;
             handler?: string;
             all?: boolean;
+            /** @description FailingOnly, of a redrive, leaves out the incidents of checks that do not fail any more. */
+            failing_only?: boolean;
         };
         /** @description DeadLetterCount is how many dead letters a request changed. */
         DeadLetterCount: {
@@ -4771,6 +4773,16 @@ export interface components {
         PurgedSilence: {
             namespace: string;
             name: string;
+        };
+        /** @description Redriven says what became of dead letters that were to be sent again. */
+        Redriven: {
+            /** @description Count is how many were queued for their handlers, or would be in a dry run. */
+            count: number;
+            /** @description Passed is how many are of incidents whose check passes by now, or has no event any more. A receiver would take these incidents for open. They are in Count, too, unless failing_only left them out. */
+            passed: number;
+            /** @description NoHandler is how many stay because their handler is not defined; MissingHandlers has the names. */
+            no_handler: number;
+            missing_handlers?: string[] | null;
         };
         /** @description Reference names an object in the request and the answer. */
         Reference: {
@@ -14306,7 +14318,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DeadLetterCount"];
+                    "application/json": components["schemas"]["Redriven"];
                 };
             };
             /** @description Why not */

@@ -1,0 +1,141 @@
+package handler
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lapwing-monitoring/lapwing/calendar"
+	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/oncall"
+)
+
+// redrive redrives dead letters of the namespace default, and returns how many were queued.
+func (b *bundle) redrive(t *testing.T, choice delivery.Redrive) (int, error) {
+	choice.Namespace = "default"
+	done, err := b.Redrive(t.Context(), choice)
+	return done.Count, err
+}
+
+// TestRedriveOrder: dead letters of a check are sent in the order of their events, also if they died again, whatever the
+// order of their keys.
+func TestRedriveOrder(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		b := setup(t, Options{DB: db}, hook("a"))
+		good := false
+		a := b.attempts(func(*delivery.Delivery, int) send.Result {
+			if good {
+				return send.Result{Kind: send.KindOK}
+			}
+			return never
+		})
+		b.start(t)
+		var want []string
+		for i := 8; i < 12; i++ { // their keys begin with 0-10, 0-11, 0-8, 0-9
+			dl := incident("a", i, "e")
+			want = append(want, dl.ID)
+			b.Dispatch(dl)
+		}
+		b.finished.wait(4)
+		b.flush(t, 0)
+		if n, err := b.redrive(t, delivery.Redrive{IDs: []string{"0-9-1.a", "0-8-1.a", "0-8-1.a"}}); n != 2 || err != nil {
+			t.Fatalf("queued %d, %v", n, err)
+		}
+		b.finished.wait(6)
+		b.flush(t, 0)
+		if got := a.order[4:]; !slices.Equal(got, want[:2]) {
+			t.Errorf("of some it sent %v, want %v", got, want[:2])
+		}
+		good = true
+		if n, err := b.redrive(t, delivery.Redrive{Handler: "a"}); n != 4 || err != nil {
+			t.Fatalf("queued %d, %v", n, err)
+		}
+		b.finished.wait(10)
+		if got := a.order[6:]; !slices.Equal(got, want) {
+			t.Errorf("sent %v, want %v", got, want)
+		}
+	})
+}
+
+// TestRedriveOfADeletedHandler: its dead letters stay.
+func TestRedriveOfADeletedHandler(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		b := setup(t, Options{DB: db}, hook("a"), hook("b"))
+		b.attempts(func(*delivery.Delivery, int) send.Result { return never })
+		b.start(t)
+		for i := range 3 {
+			b.Dispatch(incident("a", 2*i+1, fmt.Sprint("e", i)))
+			b.Dispatch(incident("b", 2*i+2, fmt.Sprint("e", i)))
+		}
+		b.finished.wait(6)
+		b.flush(t, 0)
+		b.handlers.delete("default", "a")
+		b.attempts(nil)
+		if n := b.metric(t, "lapwing_handler_dead_letters_without_handler", "a"); n != 3 {
+			t.Errorf("%v of a are counted", n)
+		}
+		if n := b.metric(t, "lapwing_handler_dead_letters_without_handler", "b"); n != 0 {
+			t.Errorf("%v of b are counted", n)
+		}
+		want := "{0 0 3 [a]} <nil>"
+		if got, err := b.Redrive(t.Context(), delivery.Redrive{Namespace: "default", Handler: "a"}); fmt.Sprint(got, err) != want {
+			t.Errorf("of the deleted one: %v %v, want %s", got, err, want)
+		}
+		want = "{3 3 3 [a]} <nil>" // no event fails
+		if got, err := b.Redrive(t.Context(), delivery.Redrive{}); fmt.Sprint(got, err) != want {
+			t.Errorf("of all: %v %v, want %s", got, err, want)
+		}
+		b.finished.wait(9)
+		b.flush(t, 0)
+		letters, _, err := b.DeadLetters("", "", "", 100)
+		if err != nil || len(letters) != 3 || letters[0].Handler != "a" {
+			t.Fatalf("left are %+v, %v", letters, err)
+		}
+		b.handlers.put(hook("a"))
+		if n, err := b.redrive(t, delivery.Redrive{Handler: "a"}); n != 3 || err != nil {
+			t.Errorf("defined again: %d, %v", n, err)
+		}
+		b.finished.wait(12)
+	})
+}
+
+// TestRedriveOfPastIncidents: incidents of checks that pass by now, or are deleted, are counted and can be left out.
+// Resolutions are not.
+func TestRedriveOfPastIncidents(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		world := new(present)
+		h := newHandlers(hook("a"))
+		b := setup(t, Options{DB: db, Present: world.Event, OnCall: oncall.New(h.snapshot, calendar.New(nil))}, hook("a"))
+		a := b.attempts(func(*delivery.Delivery, int) send.Result { return never })
+		b.start(t)
+		for i, entity := range []string{"fails", "passes", "gone"} {
+			b.Dispatch(incident("a", i+1, entity))
+		}
+		b.Dispatch(resolution("a", 4, "passes"))
+		b.finished.wait(4)
+		b.flush(t, 0)
+		world.set("fails", 1)
+		world.set("passes", 0)
+		for _, tc := range []struct {
+			choice delivery.Redrive
+			want   string
+		}{
+			{delivery.Redrive{DryRun: true}, "{4 2 0 []} <nil>"},
+			{delivery.Redrive{DryRun: true, FailingOnly: true}, "{2 2 0 []} <nil>"},
+			{delivery.Redrive{DryRun: true, IDs: []string{"0-2-1.a", "0-2-1.a", "none"}}, "{1 1 0 []} <nil>"},
+			{delivery.Redrive{FailingOnly: true}, "{2 2 0 []} <nil>"},
+		} {
+			tc.choice.Namespace = "default"
+			if got, err := b.Redrive(t.Context(), tc.choice); fmt.Sprint(got, err) != tc.want {
+				t.Errorf("%+v: %v %v, want %s", tc.choice, got, err, tc.want)
+			}
+		}
+		b.finished.wait(6)
+		if got := a.order[4:]; !slices.Contains(got, "0-1-1/a") || !slices.Contains(got, "0-4-1/a") {
+			t.Errorf("sent %v, want the incident that lasts and the resolution", got)
+		}
+	})
+}
