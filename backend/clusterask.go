@@ -324,12 +324,27 @@ type traceAnswer struct {
 const maxTraces = 4 << 20
 
 func (v *clusterView) traceHere(_ context.Context, q *traceQuestion) (traceAnswer, error) {
-	events, err := v.parts.traces.Of(q.Namespace, q.Entity, q.Check, q.Limit)
+	events, err := v.tracesHere(q.Namespace, q.Entity, q.Check, q.Limit)
 	if err != nil {
 		return traceAnswer{}, err
 	}
 	return fitTraces(events)
 }
+
+// tracesHere returns what this member knows of a check's events: the traces, and the deliveries that wait behind others.
+func (v *clusterView) tracesHere(namespace, entity, check string, limit int) ([]trace.Outcome, error) {
+	events, err := v.parts.traces.Of(namespace, entity, check, limit)
+	if err != nil {
+		return nil, err
+	}
+	if behind := v.parts.handlers.Behind(namespace, entity, check, maxBehind); len(behind) > 0 {
+		events = trace.Join(limit, events, []trace.Outcome{{Deliveries: behind}})
+	}
+	return events, nil
+}
+
+// maxBehind bounds the deliveries of a handler that wait behind another one, in a trace.
+const maxBehind = 100
 
 // fitTraces leaves out the oldest events of an answer that would be too large.
 func fitTraces(events []trace.Outcome) (traceAnswer, error) {
@@ -348,7 +363,7 @@ func fitTraces(events []trace.Outcome) (traceAnswer, error) {
 
 // Of implements api.Traces. Each member keeps the traces of what it has routed and sent.
 func (v *clusterView) Of(ctx context.Context, namespace, entity, check string, limit int) ([]trace.Outcome, []string, error) {
-	own, err := v.parts.traces.Of(namespace, entity, check, limit)
+	own, err := v.tracesHere(namespace, entity, check, limit)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -272,10 +272,10 @@ func TestWhyNot(t *testing.T) {
 			t.Errorf("%v: %s", err, out)
 		}
 		// It fails repeatedly; then its handler is corrected.
-		o.asks(t, `Sent 1 dead letter`, "deadletter", "redrive", id)
+		o.asks(t, `Queued 1 dead letter; see: lapwing handler waiting`, "deadletter", "redrive", "--skip-confirm", id)
 		o.asks(t, `the handler failed in 2 attempts`, "event", "trace", "web1", "failed")
 		handler("broken", `"command":"cat > /dev/null"`)
-		o.asks(t, `Sent 1 dead letter`, "deadletter", "redrive", "--handler", "broken")
+		o.asks(t, `Queued 1 dead letter for handler broken`, "deadletter", "redrive", "--skip-confirm", "--handler", "broken")
 		o.asks(t, `It did alert: broken at `, "event", "trace", "web1", "failed")
 		handler("broken", `"command":"cat > /dev/null; exit 3"`)
 		o.event("web1", "failed", 2, `"handlers":["broken"]`)

@@ -67,7 +67,7 @@ them. All of them go out by themselves; none is a dead letter.`,
 			}
 			return s.printPlain(raw, func(json.RawMessage) (shown, error) {
 				if name != "" {
-					return waitingBlocks(list), nil
+					return &waitingBlocks{list, limit}, nil
 				}
 				return waitingTable(list, all), nil
 			})
@@ -147,29 +147,42 @@ func classes(c *client.ClassCounts) string {
 }
 
 // waitingBlocks are handlers, each with the first of its parked deliveries.
-type waitingBlocks []client.Waiting
+type waitingBlocks struct {
+	list  []client.Waiting
+	limit int // of the parked deliveries that were asked for
+}
 
-func (b waitingBlocks) show(s *invocation) error {
-	for i := range b {
+func (b *waitingBlocks) show(s *invocation) error {
+	for i := range b.list {
 		if i > 0 {
 			fmt.Fprintln(s.out)
 		}
-		if err := waitingBlock(&b[i]).show(s); err != nil {
+		if err := waitingBlock(&b.list[i]).show(s); err != nil {
 			return err
 		}
-		if len(b[i].Deliveries) == 0 {
+		if len(b.list[i].Deliveries) == 0 {
 			continue
 		}
 		fmt.Fprintln(s.out)
-		if err := parkedTable(b[i].Deliveries).show(s); err != nil {
+		if err := parkedTable(b.list[i].Deliveries).show(s); err != nil {
 			return err
 		}
-		if n := len(b[i].Deliveries); n < b[i].Parked.Total {
-			fmt.Fprintf(s.errOut, "%d of %d parked deliveries are shown: "+
-				"the others wait longer, or behind these (-n shows up to %d)\n", n, b[i].Parked.Total, mostParked)
+		if n := len(b.list[i].Deliveries); n < b.list[i].Parked.Total {
+			fmt.Fprintf(s.errOut, "%d of %d parked deliveries are shown: %s\n", n, b.list[i].Parked.Total, notListed(n, b.limit))
 		}
 	}
 	return nil
+}
+
+// notListed says why n parked deliveries are listed and others are not.
+func notListed(n, limit int) string {
+	switch {
+	case n < limit:
+		return "each of the others waits behind an earlier one of its check"
+	case n < mostParked:
+		return fmt.Sprintf("the others wait longer, or behind an earlier one of their check (-n shows up to %d)", mostParked)
+	}
+	return "the others wait longer, or behind an earlier one of their check"
 }
 
 func waitingBlock(w *client.Waiting) *infoBlock {

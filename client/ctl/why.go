@@ -313,6 +313,9 @@ func (a *account) reason(d *client.Delivery) string {
 	case client.VerdictDelivered, "":
 		return "delivered"
 	case client.VerdictWaiting:
+		if len(d.Attempts) == 0 && d.Reason != "" {
+			return d.Reason
+		}
 		text := "the last attempt failed" + after(": ", failure(d))
 		if n := len(d.Attempts); n > 0 && d.Attempts[n-1].Next > 0 {
 			text += ", the next is at " + a.clock(d.Attempts[n-1].Next)

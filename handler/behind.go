@@ -1,0 +1,51 @@
+package handler
+
+import (
+	"time"
+
+	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/trace"
+)
+
+// behindReason is the reason of a delivery that cannot have its turn yet.
+const behindReason = "it waits behind an earlier delivery of the check"
+
+// Behind reports on the deliveries of a check that wait here behind an earlier one: up to limit of each handler. No trace
+// has them, because traces begin with a delivery's turn. Those on disk are left out.
+func (d *Dispatcher) Behind(namespace, entity, check string, limit int) (all []trace.Delivery) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for name, q := range d.queues {
+		if name.Namespace != namespace {
+			continue
+		}
+		for _, h := range q.behind(pair{entity, check}, limit) {
+			all = append(all, trace.Delivery{
+				Header: h, Verdict: trace.Waiting, Reason: behindReason, Updated: time.Now().UnixMilli(),
+			})
+		}
+	}
+	return all
+}
+
+// behind returns the deliveries of a pair behind one that waits, is in a group or is being run.
+func (q *queue) behind(p pair, limit int) (all []delivery.Header) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := q.chains[p]
+	if c == nil || c.head == nil {
+		return nil
+	}
+	it := c.head
+	switch {
+	case c.stopped: // behind its group
+	case c.index > 0 || !it.begin.IsZero():
+		it = it.next
+	default:
+		return nil
+	}
+	for ; it != nil && len(all) < limit; it = it.next {
+		all = append(all, it.Header)
+	}
+	return all
+}
