@@ -106,6 +106,9 @@ type Options struct {
 	// deliveries of each handler, and the backends that did not answer. Default: nothing waits.
 	Waiting func(ctx context.Context, namespace, handler string, limit int) (
 		list []delivery.Waiting, missing []string, err error)
+	// RetryWaiting makes the deliveries of a handler due that wait for their next attempt, on all backends. It returns
+	// their number, and the backends that did not answer. Default: nothing waits.
+	RetryWaiting func(ctx context.Context, namespace, handler string) (n int, missing []string, err error)
 	// Reports has the changes of checks' states. Default: there are no reports.
 	Reports report.Source
 	// LongHistory is a copy of these changes that may reach back further. Default: none.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/lapwing-monitoring/lapwing/delivery"
@@ -44,5 +45,38 @@ func TestWaitingForHandlers(t *testing.T) {
 	want := []string{`"default" "" 0`, `"default" "calm" 20`, `"" "mail" 7`, `"default" "mail" 200`, `"default" "" 0`}
 	if !slices.Equal(asked, want) {
 		t.Errorf("asked for %q, want %q", asked, want)
+	}
+}
+
+func TestRetryWaiting(t *testing.T) {
+	var asked []string
+	var missing []string
+	s := newServer(t, func(o *Options) {
+		o.RetryWaiting = func(_ context.Context, namespace, handler string) (int, []string, error) {
+			asked = append(asked, namespace+"/"+handler)
+			return 3, missing, nil
+		}
+	})
+	s.do(http.MethodPut, "/api/core/v2/namespaces/default/handlers/mail",
+		`{"metadata":{"name":"mail","namespace":"default"},"type":"pipe","command":"true"}`).is(http.StatusCreated)
+	const path = "/api/lapwing/v1/namespaces/default/waiting/retry"
+	if a := s.do(http.MethodPost, path, `{"handler":"mail"}`); a.status != http.StatusOK || a.body != `{"count":3}` ||
+		a.header.Get("Warning") != "" {
+		t.Errorf("%d %s %v", a.status, a.body, a.header)
+	}
+	missing = []string{"b"}
+	warning := `299 lapwing "the backend b did not answer: what waits there keeps its time"`
+	if a := s.do(http.MethodPost, path, `{"handler":"mail"}`); a.header.Get("Warning") != warning {
+		t.Errorf("headers without a member's answer: %v", a.header)
+	}
+	s.do(http.MethodPost, path, `{}`).is(http.StatusBadRequest)
+	s.do(http.MethodPost, path, `{"handler":"gone"}`).is(http.StatusNotFound)
+	s.do(http.MethodPost, "/api/lapwing/v1/namespaces/-/waiting/retry", `{"handler":"mail"}`).is(http.StatusNotFound)
+	if want := []string{"default/mail", "default/mail"}; !slices.Equal(asked, want) {
+		t.Errorf("asked for %q, want %q", asked, want)
+	}
+	a := s.do(http.MethodGet, "/api/lapwing/v1/namespaces/default/audit?resource=handlers", "")
+	if n := strings.Count(a.body, `"action":"execute"`); n != 2 {
+		t.Errorf("%d entries in the audit log, want 2: %s", n, a.body)
 	}
 }

@@ -252,6 +252,9 @@ var described = map[string]operation{
 	"GET " + ours + "namespaces/{namespace}/waiting": {
 		summary: "What waits for handlers, by class; of one handler with its first parked deliveries",
 		query:   []string{"handler", "limit"}, status: 200, answer: []delivery.Waiting{}},
+	"POST " + ours + "namespaces/{namespace}/waiting/retry": {
+		summary: "Make the deliveries of a handler due that wait for their next attempt", body: toRetry{}, status: 200,
+		answer: retried{}},
 	"DELETE " + ours + "namespaces/{namespace}/deadletters": {
 		summary: "Forget the dead letters of a handler, or all", query: []string{"handler", "all", "id"}, status: 200,
 		answer: deadLetterCount{}},

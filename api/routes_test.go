@@ -80,6 +80,7 @@ var asked = map[string]struct{ verb, resource string }{
 	"GET /api/lapwing/v1/namespaces/{namespace}/notifications":                      {"list", "events"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/orphans":                            {"list", "events"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/waiting":                            {"list", "deadletters"},
+	"POST /api/lapwing/v1/namespaces/{namespace}/waiting/retry":                     {"create", "deadletters"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/queue":                              {"list", "checks"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/queue/{name}":                       {"get", "checks"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/subscriptions":                      {"list", "entities"},

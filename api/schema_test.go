@@ -43,6 +43,8 @@ var names = map[reflect.Type]string{
 	reflect.TypeFor[healthAnswer]():   "Health",
 	reflect.TypeFor[versionAnswer]():  "ServerVersion",
 	reflect.TypeFor[chosen]():         "DeadLetterChoice",
+	reflect.TypeFor[toRetry]():        "HandlerToRetry",
+	reflect.TypeFor[retried]():        "RetriedCount",
 	reflect.TypeFor[inhibit.Report](): "DependencyReport",
 	reflect.TypeFor[report.Report]():  "StateReport",
 	reflect.TypeFor[report.Row]():     "StateReportRow",

@@ -29,6 +29,7 @@ const (
 	questionAgents        = "agents"
 	questionQueue         = "queue"
 	questionWaiting       = "waiting"
+	questionRetry         = "retry"
 	questionPostgres      = "postgres"
 	// questionPresence asks a member for all its agents, see queue.Presence.
 	questionPresence = "presence"
@@ -155,6 +156,7 @@ func (v *clusterView) answer() error {
 		v.members.Handle(questionPresence, func(context.Context, []byte) ([]byte, error) { return v.parts.queue.Copy(), nil }),
 		handle(v.members, questionQueue, v.queueHere),
 		handle(v.members, questionWaiting, v.waitingHere),
+		handle(v.members, questionRetry, v.retryHere),
 		handle(v.members, questionExecute, func(_ context.Context, q *executeQuestion) (executeAnswer, error) {
 			return v.executeHere(q), nil
 		}),

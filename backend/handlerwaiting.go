@@ -59,3 +59,37 @@ func (v *clusterView) Waiting(ctx context.Context, namespace, name string, limit
 	}
 	return handler.JoinWaiting(limit, lists...), missing, nil
 }
+
+// retryQuestion asks members to make the deliveries due that wait for the next attempt of a handler.
+type retryQuestion struct {
+	Namespace string `json:"namespace"`
+	Handler   string `json:"handler"`
+}
+
+type retryAnswer struct {
+	Count int `json:"count"`
+}
+
+func (v *clusterView) retryHere(_ context.Context, q *retryQuestion) (retryAnswer, error) {
+	return retryAnswer{v.parts.handlers.RetryNow(q.Namespace, q.Handler)}, nil
+}
+
+// RetryWaiting makes deliveries of a handler due at all members. It returns their number, and the members that did not
+// answer.
+func (v *clusterView) RetryWaiting(ctx context.Context, namespace, name string) (n int, missing []string, err error) {
+	q := &retryQuestion{namespace, name}
+	n = v.parts.handlers.RetryNow(namespace, name)
+	all, err := askAll[retryAnswer](ctx, v.members, questionRetry, q)
+	if err != nil {
+		return n, nil, err
+	}
+	for _, one := range all {
+		switch {
+		case one.err == nil:
+			n += one.answer.Count
+		case one.member == nil || one.member.Silent < goneLong: // what it had is at others by then
+			missing = append(missing, one.name)
+		}
+	}
+	return n, missing, nil
+}

@@ -358,7 +358,7 @@ func (b *Backend) apiOptions(p *parts) api.Options {
 	o.DeadLetters, o.Simulate, o.Evaluate = p.handlers, simulator(p.workflows), p.aggregates.Evaluate
 	o.Dependencies, o.HandlerAllowed, o.MutatorAllowed = p.inhibitor.Explain, p.sender.Allowed, p.sender.MutatorAllowed
 	o.Replay = (&replayer{p.postgres, p.state, p.workflows, p.sender, p.sent.Record}).run
-	o.Waiting = p.view.Waiting
+	o.Waiting, o.RetryWaiting = p.view.Waiting, p.view.RetryWaiting
 	o.Queue, o.Reports, o.Postgres = p.view, p.state.Histories(), p.view.Postgres
 	o.LongHistory = p.postgresReader
 	o.Execute, o.Drain, o.Cluster, o.Health = p.view.Execute, p.sessions, p.view, p.view.health

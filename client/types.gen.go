@@ -362,6 +362,11 @@ type GroupStatus struct {
 	Late       uint64  `json:"late"`
 }
 
+// HandlerToRetry names a handler whose deliveries are to be tried now.
+type HandlerToRetry struct {
+	Handler string `json:"handler,omitempty"`
+}
+
 // Health is the state of the backends of a cluster.
 type Health struct {
 	Alarms        []string       `json:"Alarms"` // always null: there is no etcd
@@ -743,6 +748,11 @@ type ReplicaStatus struct {
 	HeardSeconds float64 `json:"heard_seconds"`
 }
 
+// RetriedCount is how many deliveries a request has made due.
+type RetriedCount struct {
+	Count int `json:"count"`
+}
+
 // Right is a rule, and the binding and role that grant it.
 type Right struct {
 	Verbs         []string    `json:"verbs"`
@@ -988,6 +998,8 @@ type Waiting struct {
 	// Unix milliseconds; 0 if there is none.
 	Oldest int64 `json:"oldest,omitempty"`
 	Next   int64 `json:"next,omitempty"`
+	// Shed counts the deliveries that were given up since the backend started because too many were on disk.
+	Shed ClassCounts `json:"shed"`
 	// LastError is why the last attempt failed that did, and LastFailed when that was, Unix milliseconds. Both are
 	// empty if no attempt has failed since the backend started.
 	LastError  string `json:"last_error,omitempty"`

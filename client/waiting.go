@@ -23,3 +23,12 @@ func (c *Client) Waiting(ctx context.Context, namespace, handler string, limit i
 	}
 	return list, nil
 }
+
+// RetryWaiting makes the deliveries of a handler due that wait for their next attempt, and returns how many.
+func (c *Client) RetryWaiting(ctx context.Context, namespace, handler string) (int, error) {
+	var out RetriedCount
+	if err := c.Do(ctx, http.MethodPost, ours+escape(namespace)+"/waiting/retry", HandlerToRetry{Handler: handler}, &out); err != nil {
+		return 0, fmt.Errorf("retry what waits for handler %s: %w", handler, err)
+	}
+	return out.Count, nil
+}

@@ -123,6 +123,8 @@ type Waiting struct {
 	// Unix milliseconds; 0 if there is none.
 	Oldest int64 `json:"oldest,omitempty"`
 	Next   int64 `json:"next,omitempty"`
+	// Shed counts the deliveries that were given up since the backend started because too many were on disk.
+	Shed ClassCounts `json:"shed"`
 	// LastError is why the last attempt failed that did, and LastFailed when that was, Unix milliseconds. Both are
 	// empty if no attempt has failed since the backend started.
 	LastError  string `json:"last_error,omitempty"`

@@ -238,6 +238,9 @@ func TestShed(t *testing.T) {
 	if n := b.metric(t, "lapwing_handler_queue_spilled"); n != 130 {
 		t.Errorf("%v are on disk, want 130", n)
 	}
+	if w, want := b.waitingFor(t, "a", 1), (delivery.ClassCounts{Total: 20, Failing: 5, Unchanged: 5, Metrics: 10}); w.Shed != want {
+		t.Errorf("%+v are told as shed, want %+v", w.Shed, want)
+	}
 	failing := 0
 	for _, dl := range b.finished.wait(20) {
 		if b.result(dl.ID) != trace.Dropped {
@@ -253,6 +256,10 @@ func TestShed(t *testing.T) {
 	b.start(t)
 	b.finished.wait(seq) // nothing else is lost
 	b.flush(t, 0)
+	eventually(t, "the handler is listed with what was shed alone", func() bool {
+		w := b.waitingFor(t, "a", 1)
+		return w.Memory.Total+w.Disk.Total+w.Running == 0 && w.Shed.Total == 20
+	})
 	if keys := stored(t, b.db); len(keys) != 0 {
 		t.Errorf("still stored: %d", len(keys))
 	}

@@ -71,7 +71,8 @@ func (g *group) tried() int {
 }
 
 // Waiting returns what waits here for the handlers of a namespace, by name; "" for all namespaces, or all handlers.
-// Each has up to limit parked deliveries. A handler for which nothing waits or runs is left out.
+// Each has up to limit parked deliveries. A handler for which nothing waits or runs, and of which nothing was shed, is left
+// out.
 func (d *Dispatcher) Waiting(namespace, handler string, limit int) ([]delivery.Waiting, error) {
 	var queues []*queue
 	owned := map[int]bool{}
@@ -88,7 +89,7 @@ func (d *Dispatcher) Waiting(namespace, handler string, limit int) ([]delivery.W
 	var list []delivery.Waiting
 	for _, q := range queues {
 		w := q.waiting(limit)
-		if w.Memory.Total+w.Disk.Total+w.Parked.Total+w.Running == 0 {
+		if w.Memory.Total+w.Disk.Total+w.Parked.Total+w.Running+w.Shed.Total == 0 {
 			continue
 		}
 		var err error
@@ -113,7 +114,7 @@ func (q *queue) waiting(limit int) delivery.Waiting {
 	w := delivery.Waiting{
 		Namespace: q.name.Namespace, Handler: q.name.Name, Memory: q.whole.told(), Disk: q.spilled.told(),
 		Parked: q.parked.told(), Retrying: q.retrying(), Running: q.running + len(q.sending),
-		LastError: q.failed.text, LastFailed: q.failed.at,
+		Shed: q.shedCounts(), LastError: q.failed.text, LastFailed: q.failed.at,
 	}
 	next := func(due time.Time) {
 		if at := due.UnixMilli(); w.Next == 0 || at < w.Next {
@@ -144,6 +145,15 @@ func (q *queue) waiting(limit int) delivery.Waiting {
 		}
 	}
 	return w
+}
+
+// shedCounts returns how many deliveries were shed. The caller holds mu.
+func (q *queue) shedCounts() delivery.ClassCounts {
+	var c counts
+	for class, n := range q.sheds {
+		c[class] = int(n)
+	}
+	return c.told()
 }
 
 // addSoon adds a group to those that are due first.
@@ -271,7 +281,7 @@ func JoinWaiting(limit int, lists ...[]delivery.Waiting) []delivery.Waiting {
 
 func addWaiting(to, more *delivery.Waiting) {
 	for _, sum := range [...]struct{ to, more *delivery.ClassCounts }{
-		{&to.Memory, &more.Memory}, {&to.Disk, &more.Disk}, {&to.Parked, &more.Parked},
+		{&to.Memory, &more.Memory}, {&to.Disk, &more.Disk}, {&to.Parked, &more.Parked}, {&to.Shed, &more.Shed},
 	} {
 		sum.to.Total += sum.more.Total
 		sum.to.Change += sum.more.Change

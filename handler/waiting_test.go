@@ -254,3 +254,97 @@ func TestJoinWaiting(t *testing.T) {
 		t.Errorf("joined %+v", mail)
 	}
 }
+
+// TestRetryNow: deliveries that wait for their next attempt are tried at once, alone and in groups, and those behind them
+// follow. What waits for another time keeps it.
+func TestRetryNow(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		down, rack := hook("down"), grouped("rack")
+		down.Retry = &resource.HandlerRetry{Backoff: 600, MaxBackoff: 600}
+		down.Resolve = &resource.HandlerResolve{Delay: 3600}
+		rack.Retry, rack.Group.Wait = down.Retry, 5
+		b := setup(t, Options{DB: db, Workers: 2}, down, rack)
+		up := false
+		a := b.attempts(func(*delivery.Delivery, int) send.Result {
+			if !up {
+				return later
+			}
+			return send.Result{Kind: send.KindOK}
+		})
+		if n := b.RetryNow("default", "down"); n != 0 {
+			t.Errorf("without a queue %d are tried", n)
+		}
+		b.start(t)
+		for i := range 5 {
+			b.Dispatch(incident("down", i+1, fmt.Sprint("e", i)))
+		}
+		b.Dispatch(incident("down", 6, "e0"))
+		calm := resolution("down", 7, "calm")
+		calm.Received = time.Now().UnixMilli()
+		b.Dispatch(calm)
+		b.Dispatch(incident("rack", 8, "r1-1"))
+		b.Dispatch(incident("rack", 9, "r1-2"))
+		time.Sleep(time.Minute) // the bubble's time
+		b.Dispatch(incident("rack", 10, "r2-1"))
+		synctest.Wait()
+		if n := b.RetryNow("default", "down"); n != 5 {
+			t.Errorf("%d of down are tried, want 5", n)
+		}
+		synctest.Wait()
+		if w := b.waitingFor(t, "down", 9); w.Retrying != 5 || w.Parked.Total != 7 || len(a.times("0-1-1/down")) != 2 {
+			t.Errorf("while it is down: %+v", w)
+		}
+		up = true
+		if n, m := b.RetryNow("default", "down"), b.RetryNow("default", "rack"); n != 5 || m != 2 {
+			t.Errorf("%d of down and %d of rack are tried, want 5 and 2", n, m)
+		}
+		synctest.Wait()
+		b.finished.wait(8)
+		if w := b.waitingFor(t, "down", 9); w.Retrying != 0 || w.Parked.Total != 1 {
+			t.Errorf("only the resolution is left: %+v", w)
+		}
+		if w := b.waitingFor(t, "rack", 9); w.Parked.Total != 1 || w.Deliveries[0].Entity != "r2-1" {
+			t.Errorf("only the group that was never tried is left: %+v", w)
+		}
+		if n := b.RetryNow("default", "down") + b.RetryNow("other", "down"); n != 0 {
+			t.Errorf("then %d are tried", n)
+		}
+	})
+}
+
+// TestBehind: what waits behind an earlier delivery of its check is told.
+func TestBehind(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		rack := grouped("rack")
+		b := setup(t, Options{DB: db}, hook("down"), hook("calm"), rack)
+		b.attempts(func(dl *delivery.Delivery, _ int) send.Result {
+			if dl.Handler == "down" {
+				return later
+			}
+			return send.Result{Kind: send.KindOK}
+		})
+		b.start(t)
+		for i := range 4 {
+			b.Dispatch(incident("down", i+1, "r1-1"))
+		}
+		b.Dispatch(incident("calm", 5, "r1-1"))
+		b.Dispatch(incident("rack", 6, "r1-1")) // the first of its chain leaves it for the group
+		synctest.Wait()
+		told := func(entity string, limit int) (ids []string) {
+			for _, d := range b.Behind("default", entity, "cpu", limit) {
+				ids = append(ids, fmt.Sprint(d.ID, " ", d.Verdict))
+			}
+			return ids
+		}
+		want := []string{"0-2-1/down waiting", "0-3-1/down waiting", "0-4-1/down waiting"}
+		if got := told("r1-1", 100); !slices.Equal(got, want) {
+			t.Errorf("told %v, want %v", got, want)
+		}
+		if got := told("r1-1", 2); len(got) != 2 {
+			t.Errorf("of two it told %v", got)
+		}
+		if got := append(told("other", 100), fmt.Sprint(len(b.Behind("other", "r1-1", "cpu", 9)))); len(got) != 1 || got[0] != "0" {
+			t.Errorf("of others: %v", got)
+		}
+	})
+}

@@ -86,7 +86,7 @@ var handlerKind = newKind(client.Handlers, display[handler]{
   lapwing handler create team --type email --email-host mail.example.com --email-from lapwing@example.com --email-to ops@example.com
   lapwing handler create everyone --type set --handlers mail,chat`,
 	can:   canList | canInfo | canDelete | canCreate | canUpdate,
-	extra: []func(*kind) *cobra.Command{waitingCommand},
+	extra: []func(*kind) *cobra.Command{waitingCommand, retryCommand},
 })
 
 // stepsOfFile says how to make a handler of type escalation.

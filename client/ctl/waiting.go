@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,7 +29,8 @@ wait for their next attempt, for another time or for their group.
 
 Parked deliveries wait for a time, for a group, or behind such a delivery of their check. Retrying ones are parked
 because an attempt failed. Deliveries in memory and on disk go out as soon as the handler has taken those before
-them. All of them go out by themselves; none is a dead letter.`,
+them. All of them go out by themselves; none is a dead letter. Shed ones were given up because
+too many were on disk; docs/overload.md says which.`,
 		Example: `  lapwing handler waiting
   lapwing handler waiting --all-namespaces
   lapwing handler waiting pager
@@ -105,6 +107,10 @@ func waitingTable(list []client.Waiting, namespaces bool) *table {
 	if namespaces {
 		t.columns = append(t.columns, column{title: "Namespace"})
 	}
+	shed := slices.ContainsFunc(list, func(w client.Waiting) bool { return w.Shed.Total > 0 })
+	if shed {
+		t.columns = append(t.columns, column{title: "Shed", right: true})
+	}
 	for i := range list {
 		w := &list[i]
 		row := []string{
@@ -114,6 +120,9 @@ func waitingTable(list []client.Waiting, namespaces bool) *table {
 		}
 		if namespaces {
 			row = append(row, w.Namespace)
+		}
+		if shed {
+			row = append(row, fmt.Sprint(w.Shed.Total))
 		}
 		t.rows = append(t.rows, row)
 	}
@@ -198,11 +207,15 @@ func waitingBlock(w *client.Waiting) *infoBlock {
 		{"On Disk", counted(&w.Disk)}, {"Running", fmt.Sprint(w.Running)}, {"Oldest Event", timeAndAge(w.Oldest / 1000)},
 		{"Next Turn", timeAndAge(w.Next / 1000)},
 	}}
+	shed := "none since the backend started"
+	if w.Shed.Total > 0 {
+		shed = counted(&w.Shed) + " since the backend started; see docs/overload.md"
+	}
 	text := "none since the backend started"
 	if w.LastError != "" {
 		text = oneLine(w.LastError) + " (" + untilOrSince(w.LastFailed/1000) + ")"
 	}
-	b.lines = append(b.lines, infoLine{"Last Error", text})
+	b.lines = append(b.lines, infoLine{"Shed", shed}, infoLine{"Last Error", text})
 	return b
 }
 

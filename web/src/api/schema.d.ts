@@ -2564,6 +2564,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/waiting/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Make the deliveries of a handler due that wait for their next attempt */
+        post: operations["postLapwingV1NamespacesNamespaceWaitingRetry"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/openapi.json": {
         parameters: {
             query?: never;
@@ -4099,6 +4116,10 @@ export interface components {
             server_name?: string;
             insecure_skip_verify?: boolean;
         };
+        /** @description HandlerToRetry names a handler whose deliveries are to be tried now. */
+        HandlerToRetry: {
+            handler?: string;
+        };
         /** @description HandlerWebhook is an HTTP endpoint that gets an event's JSON. */
         HandlerWebhook: {
             url?: string;
@@ -4941,6 +4962,10 @@ export interface components {
             type?: string;
             api_version?: string;
         };
+        /** @description RetriedCount is how many deliveries a request has made due. */
+        RetriedCount: {
+            count: number;
+        };
         /** @description Right is a rule, and the binding and role that grant it. */
         Right: {
             verbs: string[] | null;
@@ -5483,6 +5508,8 @@ export interface components {
             oldest?: number;
             /** Format: int64 */
             next?: number;
+            /** @description Shed counts the deliveries that were given up since the backend started because too many were on disk. */
+            shed: components["schemas"]["ClassCounts"];
             /** @description LastError is why the last attempt failed that did, and LastFailed when that was, Unix milliseconds. Both are empty if no attempt has failed since the backend started. */
             last_error?: string;
             /** Format: int64 */
@@ -16397,6 +16424,42 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Waiting"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    postLapwingV1NamespacesNamespaceWaitingRetry: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["HandlerToRetry"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RetriedCount"];
                 };
             };
             /** @description Why not */

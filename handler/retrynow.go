@@ -1,0 +1,56 @@
+package handler
+
+import (
+	"slices"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// RetryNow makes the deliveries of a handler due that wait here for their next attempt because one has failed, and
+// returns their number. Other deliveries keep their times, and those of a check their order. An attempt that fails counts
+// as any other.
+func (d *Dispatcher) RetryNow(namespace, handler string) int {
+	d.mu.RLock()
+	q := d.queues[resource.Name{Namespace: namespace, Name: handler}]
+	d.mu.RUnlock()
+	if q == nil {
+		return 0
+	}
+	return q.retryNow()
+}
+
+// retryNow does what onTimer does, earlier. It walks over all that waits, as onTimer may: users ask for it seldom. The
+// stored progress keeps its time, which counts after a crash only.
+func (q *queue) retryNow() (n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.d.running.Load() {
+		return 0
+	}
+	var due []*chain
+	for _, c := range q.waits {
+		if c.retries && c.head.climb == nil {
+			due = append(due, c)
+		}
+	}
+	slices.SortStableFunc(due, func(a, b *chain) int { return a.due.Compare(b.due) })
+	for _, c := range due {
+		q.unwait(c)
+		q.turn(c)
+	}
+	n = len(due)
+	late := q.late
+	q.late = nil
+	for _, g := range late {
+		if g.tried() == 0 {
+			q.late = append(q.late, g)
+			continue
+		}
+		q.sealed = append(q.sealed, g)
+		n += len(g.members)
+	}
+	if n > 0 {
+		q.wake()
+	}
+	return n
+}
