@@ -130,7 +130,7 @@ func TestRedriveOfPastIncidents(t *testing.T) {
 		} {
 			tc.choice.Namespace = "default"
 			if got, err := b.Redrive(t.Context(), tc.choice); fmt.Sprint(got, err) != tc.want {
-				t.Errorf("%+v: %v %v, want %s", tc.choice, got, err, tc.want)
+				t.Fatalf("%+v: %v %v, want %s", tc.choice, got, err, tc.want) // or more would be awaited than come
 			}
 		}
 		b.finished.wait(6)
