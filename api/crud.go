@@ -259,6 +259,9 @@ func (k *kind[T]) warn(t *act, obj *T) {
 	if k.warning != nil {
 		t.warning = k.warning(obj)
 	}
+	if list := unmet(obj); len(list) > 0 {
+		t.warning = strings.TrimPrefix(t.warning+"; "+strings.Join(list, "; "), "; ")
+	}
 	if missing := k.api.missingReferences(t, obj); missing != "" {
 		t.warning = strings.TrimPrefix(t.warning+"; "+missing, "; ")
 	}

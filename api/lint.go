@@ -73,6 +73,14 @@ func (a *API) mayList(user *auth.Identity, resource, namespace string) bool {
 	return a.opts.Auth.Permit(user, auth.Attributes{Verb: "list", Resource: resource, Namespace: namespace}).Whole()
 }
 
+// unmet warns the author of a definition about what it asks for in vain.
+func unmet(obj any) (texts []string) {
+	for _, u := range resource.UnmetBy(obj) {
+		texts = append(texts, u.String())
+	}
+	return texts
+}
+
 // missingReferences warns the author of a definition about the names in it that name nothing, as far as the author may list
 // what they would name: otherwise the warning would tell what there is.
 func (a *API) missingReferences(t *act, obj any) string {

@@ -9,7 +9,7 @@ import (
 )
 
 // Lint returns what is doubtful about the definitions of a namespace, and about those that belong to none; of all for "".
-// Warnings come before notes, and within them kinds in their order. What cannot be known here, such as the handlers that
+// That includes what definitions ask for and lapwing does not do (resource.UnmetBy). Warnings come before notes, and within them kinds in their order. What cannot be known here, such as the handlers that
 // agents' own events name, is at most a note.
 func Lint(sn *config.Snapshot, namespace string) []resource.LintFinding {
 	l := &linting{sn: sn, namespace: namespace, used: map[Reference]map[string]bool{},
@@ -89,6 +89,10 @@ func (l *linting) definition(obj any) {
 			hint = "lapwing " + strings.ReplaceAll(m.What, " ", "-") + " list"
 		}
 		l.addAbout(m.Resource, obj, warning, m.String(), hint)
+	}
+	for _, u := range resource.UnmetBy(obj) {
+		_, name := l.kind.Key(obj)
+		l.add(obj, warning, u.String(), "lapwing edit "+l.kind.Command+" "+name)
 	}
 	switch o := obj.(type) {
 	case *resource.CheckConfig:

@@ -92,6 +92,16 @@ func TestLint(t *testing.T) {
 	sn = config.With(sn, config.Silences, &resource.Silenced{Metadata: meta("entity:gone:*"), Subscription: "entity:gone"})
 	sn = config.With(sn, config.Silences, &resource.Silenced{Metadata: meta("linux:*"), Subscription: "linux", ExpireOnResolve: true})
 	sn = config.With(sn, config.Pipelines, &resource.Pipeline{Metadata: meta("hollow"), Workflows: []resource.PipelineWorkflow{{Name: "w"}}})
+	secrets := []resource.Secret{{Name: "TOKEN", Secret: "token"}}
+	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("vault"), Interval: 10, Publish: true, Subscriptions: []string{"linux"},
+		Secrets: secrets, Subdue: &resource.TimeWindowWhen{Days: resource.TimeWindowDays{Friday: []resource.TimeWindowTimeRange{{Begin: "5:00PM", End: "6:00PM"}}}}})
+	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("plain"), Interval: 10, Publish: true, Subscriptions: []string{"linux"},
+		Handlers: []string{"slack"}, Subdue: &resource.TimeWindowWhen{}})
+	sn = config.With(sn, config.Handlers, &resource.Handler{Metadata: meta("page"), Type: "pipe", Secrets: secrets})
+	sn = config.With(sn, config.Handlers, &resource.Handler{Metadata: meta("socket"), Type: "tcp", Secrets: secrets})
+	sn = config.With(sn, config.Mutators, &resource.Mutator{Metadata: meta("shape"), Secrets: secrets})
+	sn = config.With(sn, config.Mutators, &resource.Mutator{Metadata: meta("script"), Type: "javascript", Secrets: secrets})
+	const none = "it wants secrets (TOKEN) and there are no secrets providers, so "
 	var got []string
 	for _, f := range Lint(sn, "default") {
 		got = append(got, fmt.Sprintf("%s %s/%s: %s", f.Severity, f.Kind, f.Name, f.Text))
@@ -107,13 +117,18 @@ func TestLint(t *testing.T) {
 		"warning pipeline/hollow: workflow w has no handler, so it can never fire",
 		"note pipeline/hollow: no definition names it; events from agents may",
 		"note filter/business-hours: no definition names it",
+		"warning check/vault: " + none + "it does not run and its events are unknown: remove secrets, and use env_vars or a file on the hosts of the agents",
+		"warning check/vault: subdue does nothing, as in Sensu: use subdues",
+		"warning handler/page: " + none + "all its alerts become dead letters: " +
+			"remove secrets, and use env_vars, --handler-env of the backend, or a file",
+		"warning mutator/shape: " + none + "handlers that use it send nothing: remove secrets, and use env_vars, --handler-env of the backend, or a file",
 		"note asset/sensu/plugins: no definition names it",
 	} {
 		if !slices.Contains(got, want) {
 			t.Errorf("not found: %s", want)
 		}
 	}
-	for _, not := range []string{"handler/slack", "silenced/linux", "user/"} {
+	for _, not := range []string{"handler/slack", "silenced/linux", "user/", "check/plain", "warning handler/socket", "warning mutator/script"} {
 		if i := slices.IndexFunc(got, func(s string) bool { return strings.Contains(s, not) }); i >= 0 {
 			t.Errorf("found %s", got[i])
 		}

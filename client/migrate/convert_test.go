@@ -130,3 +130,30 @@ func TestCommandsThatNeedTheEnvironment(t *testing.T) {
 		t.Errorf("mutators: %+v", m)
 	}
 }
+
+// TestUnmet: what would be a false all-clear, and what to do about resources that lapwing does not have. A second run says it too.
+func TestUnmet(t *testing.T) {
+	to := start(t)
+	opts := to.options(fromFile(t, `
+{"type":"CheckConfig","metadata":{"name":"api","namespace":"default"},"spec":{"command":"x","interval":60,"secrets":[{"name":"TOKEN","secret":"token"}]}}
+{"type":"Handler","metadata":{"name":"page","namespace":"default"},"spec":{"type":"pipe","command":"x","secrets":[{"name":"TOKEN","secret":"token"}]}}
+{"type":"Secret","api_version":"secrets/v1","metadata":{"name":"token","namespace":"default"},"spec":{"id":"TOKEN","provider":"env"}}
+{"type":"Gadget","api_version":"gadgets/v9","metadata":{"name":"g"},"spec":{}}
+`))
+	for _, run := range []string{"first", "second"} {
+		r := copyTo(t, opts)
+		for _, want := range []struct {
+			severity          Severity
+			typ, reason, hint string
+		}{
+			{Lost, "CheckConfig", "it does not run", "env_vars"},
+			{Lost, "Handler", "dead letters", "--handler-env"},
+			{Left, "Secret", "no resources of this kind", "Secrets without a provider"},
+			{Left, "gadgets/v9.Gadget", "no resources of this kind", "docs/compatibility.md"},
+		} {
+			if m := r.remark(want.severity, want.typ); m == nil || !strings.Contains(m.Reason, want.reason) || !strings.Contains(m.Hint, want.hint) {
+				t.Errorf("%s run: %s: %+v", run, want.typ, m)
+			}
+		}
+	}
+}

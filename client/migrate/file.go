@@ -227,7 +227,7 @@ func (s *files) each(ctx context.Context, k *kind, namespace string, f func(*obj
 
 func (s *files) remarks(rec *recorder) {
 	for kind, names := range s.strange {
-		rec.remark(Left, kind, "lapwing has no resources of this kind", "", names...)
+		rec.remark(Left, kind, "lapwing has no resources of this kind", insteadOf(""), names...)
 	}
 	if len(s.implied) > 0 {
 		rec.remark(Noted, namespaceKind.Type, "made because resources are in them; the files do not have them", "", s.implied...)

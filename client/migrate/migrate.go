@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // Parallel is the number of concurrent requests when Options.Parallel is zero. An event's answer waits for the disk,
@@ -232,7 +233,7 @@ func (m *migration) stepIn(ctx context.Context, s step, r *KindReport, namespace
 			return nil
 		}
 		if missing {
-			m.left(r, o, "lapwing has no resources of this kind", "")
+			m.left(r, o, "lapwing has no resources of this kind", insteadOf(o.kind.Plural))
 			return nil
 		}
 		switch {
@@ -321,6 +322,7 @@ func (m *migration) one(ctx context.Context, k *kind, r *KindReport, o *object, 
 				"Set them by hand, with lapwing edit.", o.label()+" "+field)
 		}
 	}
+	m.remarkUnmet(k, o)
 	fields := k.differences(o, old)
 	switch {
 	case old != nil && len(fields) == 0, !m.apply && m.comesWithNamespace(o):
@@ -374,6 +376,23 @@ func (m *migration) one(ctx context.Context, k *kind, r *KindReport, o *object, 
 	}
 	return nil
 }
+
+// remarkUnmet adds a remark for each thing that a definition asks for and lapwing does not do.
+func (m *migration) remarkUnmet(k *kind, o *object) {
+	if k != checkKind && k != handlerKind && k != mutatorKind {
+		return
+	}
+	text, err := json.Marshal(o.body)
+	obj := k.New()
+	if err != nil || json.Unmarshal(text, obj) != nil {
+		return // the target refuses it
+	}
+	for _, u := range resource.UnmetBy(obj) {
+		m.rec.remark(Lost, k.Type, u.Text, upper(u.WayOut)+".", o.label())
+	}
+}
+
+func upper(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // send writes a resource. A dry run only checks whether the target would accept it.
 func (m *migration) send(ctx context.Context, k *kind, o *object, old *summary) (left, hint string, err error) {

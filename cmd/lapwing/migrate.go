@@ -69,7 +69,8 @@ leave events out (--skip events) and let lapwing hear of everything anew.
 
 What cannot be carried is in the report, with what to do about it: passwords of users (the API does not tell them; give their bcrypt
 hashes with --password-hashes, else the accounts get a random password), secrets that Sensu redacts, resources that
-lapwing does not have.
+lapwing does not have. lapwing has no secrets providers: definitions with secrets are copied, but these checks do not run, and
+alerts of these handlers become dead letters. The report names each.
 
 Exit status: 0 all that can be carried is in lapwing (or, with --dry-run, the comparison was made), 1 the command could not be
 carried out, 2 something was refused or is not equal after the copy: see the report.`,
