@@ -3,8 +3,12 @@ package api
 import (
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/selector"
 )
 
 // ours begins the paths that Sensu does not have.
@@ -25,7 +29,8 @@ type canIAnswer struct {
 	// Binding and Role allow it; they are null if nothing does.
 	Binding *canIBinding `json:"binding"`
 	Role    *canIRole    `json:"role"`
-	// LabelSelectors are set if it is allowed only for objects that match one of them.
+	// LabelSelectors are set if it is allowed only for objects that match one of them. If the question names an object that
+	// exists and matches none, Allowed is false.
 	LabelSelectors []string `json:"label_selectors,omitempty"`
 }
 
@@ -67,12 +72,46 @@ func (a *API) canI(w *response, r *request) error {
 	if p.Whole() {
 		out.LabelSelectors = nil
 	}
+	if out.Allowed && !p.Whole() && at.Name != "" && at.Verb != "create" {
+		// The labels of an object that exists decide; the selectors in the answer then say why not.
+		if f := a.storedFields(at); f != nil {
+			out.Allowed = p.Allows(f)
+		}
+	}
+	if known := a.knownResources(); at.Resource != "*" && !slices.Contains(known, at.Resource) {
+		text := "the resource " + resource.Short(at.Resource) + " is not known: no request asks for it"
+		if near := nearestResource(at.Resource, known); near != "" {
+			text += " (the nearest known name is " + near + ")"
+		}
+		w.advise(text)
+	}
 	if by := p.By(); out.Allowed {
 		binding := bindingOf(by)
 		out.Binding = &binding
 		out.Role = &canIRole{by.Role.Type, by.Role.Name}
 	}
 	return w.object(out)
+}
+
+// storedFields returns the fields of an object that exists, or nil.
+func (a *API) storedFields(at auth.Attributes) selector.Fields {
+	for _, k := range resource.Kinds {
+		if k.Role != at.Resource || k.Internal() {
+			continue
+		}
+		if k.Paired {
+			entity, check, _ := strings.Cut(at.Name, "/")
+			ev, err := a.opts.State.Event(at.Namespace, entity, check)
+			if err != nil {
+				return nil
+			}
+			return selector.Event(ev)
+		}
+		if obj, ok := config.GetAny(a.opts.Config.Snapshot(), k, at.Namespace, at.Name); ok {
+			return selector.Resource(obj)
+		}
+	}
+	return nil
 }
 
 // rightsAnswer has the rules that count for a user in a namespace.

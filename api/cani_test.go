@@ -60,3 +60,36 @@ func TestCanI(t *testing.T) {
 		}
 	}
 }
+
+// TestCanIOfStoredObjects: the labels of the named object decide, if there is one; a misspelt resource is told.
+func TestCanIOfStoredObjects(t *testing.T) {
+	s := newServer(t, nil)
+	rita := s.user("rita", "reds")
+	s.grant("reds", "default", resource.Rule{
+		Verbs: []string{"get", "create", "list"}, Resources: []string{"checks", "events"}, LabelSelector: "team == red"})
+	const spec = `"command":"x","interval":60,"subscriptions":["s"],"handlers":[]`
+	for name, team := range map[string]string{"shop": "blue", "mine": "red"} {
+		s.do("PUT", "/api/core/v2/namespaces/default/checks/"+name,
+			`{"metadata":{"name":"`+name+`","namespace":"default","labels":{"team":"`+team+`"}},`+spec+`}`).is(http.StatusCreated)
+	}
+	for query, want := range map[string]bool{
+		"verb=get&resource=checks&name=shop": false, "verb=get&resource=checks&name=mine": true, "verb=get&resource=checks&name=new": true,
+		"verb=create&resource=checks&name=shop": true, "verb=get&resource=checks": true, "verb=get&resource=events&name=a/b": true,
+	} {
+		a := s.do(http.MethodGet, "/api/lapwing/v1/auth/can-i?namespace=default&"+query, "", "Authorization", "Bearer "+rita).is(http.StatusOK)
+		var out canIAnswer
+		if err := json.Unmarshal([]byte(a.body), &out); err != nil {
+			t.Fatal(err)
+		}
+		if out.Allowed != want || len(out.LabelSelectors) != 1 || want != (out.Binding != nil) {
+			t.Errorf("%s: %+v", query, out)
+		}
+		if got := a.header.Get("Warning"); got != "" {
+			t.Errorf("%s: warning %s", query, got)
+		}
+	}
+	a := s.do(http.MethodGet, "/api/lapwing/v1/auth/can-i?verb=list&resource=chekcs", "").is(http.StatusOK)
+	if got := a.header.Get("Warning"); !strings.Contains(got, "chekcs is not known") || !strings.Contains(got, "is checks)") {
+		t.Errorf("warning %q", got)
+	}
+}

@@ -57,12 +57,7 @@ const (
 // unknownResources returns a warning about names in rules that are no resource's: such a rule allows nothing, which is
 // easy to overlook. The rule is accepted, as in Sensu: a program of the user's may check such names.
 func (a *API) unknownResources(rules []resource.Rule) string {
-	known := slices.Clone(otherResources)
-	for i := range a.routes {
-		if name := a.routes[i].resource; name != "" && !slices.Contains(known, name) {
-			known = append(known, name)
-		}
-	}
+	known := a.knownResources()
 	var unknown []string
 	for i := range rules {
 		for _, name := range rules[i].Resources {
@@ -80,6 +75,17 @@ func (a *API) unknownResources(rules []resource.Rule) string {
 		}
 	}
 	return strings.Join(unknown, "; ")
+}
+
+// knownResources returns the names that rules may have.
+func (a *API) knownResources() []string {
+	known := slices.Clone(otherResources)
+	for i := range a.routes {
+		if name := a.routes[i].resource; name != "" && !slices.Contains(known, name) {
+			known = append(known, name)
+		}
+	}
+	return known
 }
 
 // nearestResource returns the known name that is probably meant, or "". It also knows the types in files.

@@ -88,12 +88,17 @@ func ListAny(sn *Snapshot, k *resource.Kind, namespace string) iter.Seq[any] {
 
 // HasAny reports whether an object exists, for a row of resource.Kinds.
 func HasAny(sn *Snapshot, k *resource.Kind, namespace, name string) bool {
+	_, ok := GetAny(sn, k, namespace, name)
+	return ok
+}
+
+// GetAny is Get for a row of resource.Kinds.
+func GetAny(sn *Snapshot, k *resource.Kind, namespace, name string) (any, bool) {
 	id := kindByName(k.Role)
 	if id < 0 {
-		return false
+		return nil, false
 	}
-	_, ok := sn.trees[id].Get(treeKey(namespace, name))
-	return ok
+	return sn.trees[id].Get(treeKey(namespace, name))
 }
 
 func (sn *Snapshot) each(id int, namespace, afterNamespace, afterName string, yield func(obj any) bool) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -106,7 +107,11 @@ func resourceWord(word string) string {
 
 func (a *answer) show(s *invocation) error {
 	if !a.Allowed {
-		_, err := fmt.Fprintln(s.out, "no")
+		text := "no"
+		if len(a.LabelSelectors) > 0 {
+			text += ": its labels do not match " + strings.Join(a.LabelSelectors, " or ")
+		}
+		_, err := fmt.Fprintln(s.out, text)
 		return err
 	}
 	text := "yes"

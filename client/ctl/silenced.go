@@ -101,6 +101,9 @@ func silencesWhat(s *silenced) string {
 	if len(s.Windows)+len(s.Calendars) > 0 {
 		text += ", at times"
 	}
+	if len(s.LimitedTo) > 0 {
+		text += ", limited to " + strings.Join(s.LimitedTo, " or ")
+	}
 	return text
 }
 

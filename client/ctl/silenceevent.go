@@ -53,7 +53,7 @@ func silenceEventsCommand(k *kind) *cobra.Command {
 					s.commandLine("event", "unsilence", args[0], args[1]))
 			}
 			if err != nil {
-				return err
+				return lacksLabels(err)
 			}
 			var ends []string
 			if one.Expire > 0 {

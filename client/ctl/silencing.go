@@ -259,6 +259,9 @@ the check passes, and that result reaches the handlers. A second acknowledgement
 				}
 			}
 			if err := s.client.Do(ctx, http.MethodPost, s.ownPath("events", args[0], args[1], "ack"), body, nil); err != nil {
+				if lacking := lacksLabels(err); lacking != err {
+					return lacking
+				}
 				return missingNamed(k, strings.Join(args, "/"), err)
 			}
 			s.did("Acknowledged", k, strings.Join(args, "/"), s.undo("event", "unack", args[0], args[1]))

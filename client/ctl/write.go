@@ -120,12 +120,13 @@ func (s *invocation) create(ctx context.Context, k *kind, name string, body map[
 	}
 	message := json.RawMessage(raw)
 	err = client.Post(ctx, s.client, k.Kind, s.namespace, &message)
-	if errors.Is(err, client.ErrExists) {
+	if errors.Is(err, client.ErrExists) && k.Type == client.Silences.Type {
+		err = s.hiddenSilence(ctx, err, body)
+	}
+	if errors.Is(err, client.ErrExists) && !errors.As(err, new(*hintError)) {
 		return hint(err, "Replace it with 'lapwing create -f', or delete it first.")
 	}
-	if errors.Is(err, client.ErrDenied) && strings.Contains(err.Error(), "metadata.labels") {
-		return hint(err, "Set labels with --labels, such as --labels team=red.")
-	}
+	err = lacksLabels(err)
 	if err != nil && k.Type == client.Handlers.Type && body["type"] == resource.EscalationType {
 		return hint(err, "%s.", sentence(stepsOfFile))
 	}
