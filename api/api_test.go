@@ -216,11 +216,11 @@ type idle struct{}
 func (idle) Upcoming(c *resource.CheckConfig, _ time.Time, _ int) resource.CheckRuns {
 	return resource.CheckRuns{Namespace: c.Metadata.Namespace, Check: c.Metadata.Name, Runs: []int64{}}
 }
-func (idle) ClosedNow(*resource.CheckConfig, time.Time) string { return "" }
-func (idle) ProxyNames(*resource.CheckConfig) ([]string, bool) { return nil, true }
-func (idle) AgentsOf(string, []string) []string                { return nil }
-func (idle) IsConnected(resource.Name) bool                    { return false }
-func (idle) Counts(string) map[string]int                      { return nil }
+func (idle) ClosedNow(*resource.CheckConfig, time.Time) string                  { return "" }
+func (idle) ProxyNames(context.Context, *resource.CheckConfig) ([]string, bool) { return nil, true }
+func (idle) AgentsOf(string, []string) []string                                 { return nil }
+func (idle) IsConnected(resource.Name) bool                                     { return false }
+func (idle) Counts(string) map[string]int                                       { return nil }
 
 type quiet struct{}
 

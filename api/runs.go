@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -17,7 +18,7 @@ import (
 type Schedule interface {
 	Upcoming(c *resource.CheckConfig, from time.Time, n int) resource.CheckRuns
 	ClosedNow(c *resource.CheckConfig, at time.Time) string
-	ProxyNames(c *resource.CheckConfig) (names []string, known bool)
+	ProxyNames(ctx context.Context, c *resource.CheckConfig) (names []string, known bool)
 }
 
 // Agents knows which agents are connected to any member. *queue.Presence implements it.
@@ -81,7 +82,7 @@ func (c *checks) targets(w *response, r *request) error {
 	}
 	proxies, known := []string(nil), true
 	if check.ProxyRequests != nil {
-		if proxies, known = a.opts.Schedule.ProxyNames(check); known {
+		if proxies, known = a.opts.Schedule.ProxyNames(r.Context(), check); known {
 			n := len(proxies)
 			out.Proxies = &n
 		}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -32,8 +33,10 @@ func (f *fleet) IsConnected(agent resource.Name) bool {
 func (f *fleet) Counts(string) map[string]int {
 	return map[string]int{"linux": len(f.agents["linux"]), "windows": len(f.agents["windows"])}
 }
-func (f *fleet) ClosedNow(*resource.CheckConfig, time.Time) string         { return f.closed }
-func (f *fleet) ProxyNames(*resource.CheckConfig) (names []string, k bool) { return f.proxies, true }
+func (f *fleet) ClosedNow(*resource.CheckConfig, time.Time) string { return f.closed }
+func (f *fleet) ProxyNames(context.Context, *resource.CheckConfig) (names []string, k bool) {
+	return f.proxies, true
+}
 
 func TestTargets(t *testing.T) {
 	f := &fleet{agents: map[string][]string{"linux": {"srv1", "srv2"}, "windows": {"pc1"}}, proxies: []string{"router1"}}

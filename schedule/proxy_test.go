@@ -390,3 +390,20 @@ func BenchmarkProxies(b *testing.B) {
 func compileHere(_, _, expression string) (*filter.EntityExpression, error) {
 	return filter.CompileEntityHere(expression)
 }
+
+// TestProxyNamesBeforeTheFirstTick: the matches are known at once, also that there is none.
+func TestProxyNamesBeforeTheFirstTick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, nil)
+		b.defs.known = switches(6)
+		for text, want := range map[string]int{"entity.labels.poll == 'yes'": 3, "entity.labels.poll == 'never'": 0} {
+			names, known := b.ProxyNames(t.Context(), newCheck("new", 10, forProxies(nil, text)))
+			if !known || len(names) != want {
+				t.Errorf("%s: %q, known %v; want %d names", text, names, known, want)
+			}
+		}
+		if n := len(b.matches.all); n != 0 {
+			t.Errorf("%d matches are kept that no check uses", n)
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -97,14 +98,25 @@ func (s *Scheduler) ClosedNow(c *resource.CheckConfig, at time.Time) string {
 	return s.closedNow(c)(at)
 }
 
-// ProxyNames returns the names of the entities that a check's proxy requests match. It is false while that is computed.
-func (s *Scheduler) ProxyNames(c *resource.CheckConfig) (names []string, known bool) {
-	s.matches.mu.Lock()
-	m := s.matches.all[keyOf(c)]
-	s.matches.mu.Unlock()
-	if m == nil || !m.mu.TryLock() {
+// maxMatching bounds the time for which ProxyNames evaluates expressions.
+const maxMatching = 2 * time.Second
+
+// ProxyNames returns the names of the entities that a check's proxy requests match. It is false if that is not known: another
+// call evaluates the expressions, or it takes too long.
+func (s *Scheduler) ProxyNames(ctx context.Context, c *resource.CheckConfig) (names []string, known bool) {
+	m := s.acquire(c)
+	defer s.release(m)
+	if !m.mu.TryLock() {
 		return nil, false
 	}
+	known = m.listOf != nil || len(m.expressions) == 0
+	m.mu.Unlock()
+	if !known { // there was no tick yet
+		ctx, cancel := context.WithTimeout(ctx, maxMatching)
+		defer cancel()
+		s.matching(ctx, c, m)
+	}
+	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range m.list {
 		names = append(names, e.Metadata.Name)

@@ -227,18 +227,24 @@ func auditRow(e *client.AuditEntry) []string {
 }
 
 func auditShowCommand() *cobra.Command {
+	var before, after bool
 	cmd := &cobra.Command{
 		Use:     "show ID",
 		Short:   "show one change: who, when, from where, and each changed field",
-		Example: "  lapwing audit show 4711\n  lapwing audit show 4711 --format json",
+		Long: `Show one change: who, when, from where, and each changed field.
+
+With --before or --after, print the whole definition as it was then, in YAML that 'lapwing create -f -' takes. So a changed or
+deleted definition can be put back. The log has no secrets.`,
+		Example: "  lapwing audit show 4711\n  lapwing audit show 4711 --format json\n" +
+			"  lapwing audit show 4711 --before | lapwing create -f -",
 		Args:    args("ID"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			id, err := strconv.ParseUint(args[0], 10, 63)
 			if err != nil {
 				return hint(fmt.Errorf("%q is no ID of a change", args[0]), "See the column ID of 'lapwing audit list'.")
 			}
-			before := base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatUint(id+1, 10)))
-			q := url.Values{"limit": {"1"}, "continue": {before}}
+			upTo := base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatUint(id+1, 10)))
+			q := url.Values{"limit": {"1"}, "continue": {upTo}}
 			list, err := auditEntries(ctx, s, s.ownPath("audit"), q)
 			if hidden(err) || err == nil && !isEntry(list, id) { // of another namespace, or of none
 				if whole, wholeErr := auditEntries(ctx, s, "/api/lapwing/v1/audit", q); wholeErr == nil {
@@ -251,6 +257,9 @@ func auditShowCommand() *cobra.Command {
 			if !isEntry(list, id) {
 				return hint(fmt.Errorf("no change has the ID %d", id), "See 'lapwing audit list', also with --all-namespaces, for the existing ones.")
 			}
+			if before || after {
+				return s.printThen(ctx, &list[0], before)
+			}
 			raw, err := jsonOf(&list[0])
 			if err != nil {
 				return err
@@ -258,6 +267,9 @@ func auditShowCommand() *cobra.Command {
 			return s.printPlain(raw, func(json.RawMessage) (shown, error) { return auditInfo(&list[0]), nil })
 		}),
 	}
+	cmd.Flags().BoolVar(&before, "before", false, "print the definition as it was before the change, for 'lapwing create -f -'")
+	cmd.Flags().BoolVar(&after, "after", false, "print the definition as it was after the change, for 'lapwing create -f -'")
+	cmd.MarkFlagsMutuallyExclusive("before", "after")
 	formatFlag(cmd)
 	return cmd
 }

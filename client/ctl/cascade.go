@@ -11,7 +11,7 @@ import (
 // cascade says what else to delete with an entity, a check or a namespace.
 type cascade struct {
 	events, silences string
-	all              bool
+	all, dryRun      bool
 }
 
 // flags adds a kind's cascade flags to its delete command.

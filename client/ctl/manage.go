@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -235,13 +234,15 @@ func deleteCommand(k *kind) *cobra.Command {
 func removalCommand(k *kind, name, short string) *cobra.Command {
 	var skipConfirm bool
 	var along cascade
-	cmd := &cobra.Command{
+	var cmd *cobra.Command
+	cmd = &cobra.Command{
 		Use:     name + " " + strings.Join(k.args, " "),
 		Short:   short,
 		Example: fmt.Sprintf("  lapwing %[1]s %[3]s %[2]s\n  lapwing %[1]s %[3]s %[2]s --skip-confirm", k.Command, k.example, name),
 		Args:    args(k.args...),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
-			return s.remove(ctx, k, strings.Join(args, "/"), skipConfirm, along.query())
+			along.dryRun, _ = cmd.Flags().GetBool("dry-run") // of bySelector, if the command has it
+			return s.remove(ctx, k, strings.Join(args, "/"), skipConfirm, &along)
 		}),
 	}
 	skipConfirmFlag(cmd, &skipConfirm)
@@ -251,16 +252,25 @@ func removalCommand(k *kind, name, short string) *cobra.Command {
 }
 
 // remove deletes a resource, after a warning of what names it, and a question unless that is skipped.
-func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfirm bool, query url.Values) error {
+func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfirm bool, along *cascade) error {
 	s.warnOfReferrers(ctx, []*object{{kind: k, namespace: s.namespace, name: name}}, nil)
-	if !skipConfirm {
+	if !skipConfirm && !along.dryRun {
 		if err := s.confirm(fmt.Sprintf("Are you sure you would like to delete %s resource '%s'?", k.Command, name)); err != nil {
 			return err
 		}
 	}
-	if err := client.DeleteWith(ctx, s.client, k.Kind, s.namespace, name, query); err != nil {
-		return hintMissing(k, err)
+	belongs := s.deletionOf(ctx, k, name)
+	if along.dryRun {
+		if _, err := s.get(ctx, k, name); err != nil {
+			return err
+		}
+		s.did("Would delete", k, name, belongs.taken(along)...)
+	} else {
+		if err := client.DeleteWith(ctx, s.client, k.Kind, s.namespace, name, along.query()); err != nil {
+			return hintMissing(k, err)
+		}
+		s.did("Deleted", k, name, belongs.taken(along)...)
 	}
-	s.did("Deleted", k, name)
+	s.tellLeft(belongs, along, name)
 	return nil
 }

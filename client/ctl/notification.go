@@ -41,8 +41,8 @@ is made again has FINAL false. What 'lapwing pipeline replay' sent has the repla
 The csv and json formats have all columns, for example the error and the beginning of the receiver's answer.`,
 		Example: `  lapwing notification list
   lapwing notification list --recipient ops@example.com --since 168h
-  lapwing notification list --entity web1 --result failed
-  lapwing notification list --field-selector 'notification.final == true && notification.result != ok'
+  lapwing notification list --handler mail --field-selector 'notification.result != ok'
+  lapwing notification list --entity web1 --field-selector 'notification.final == true && notification.result != ok'
   lapwing notification list --since 2160h --limit 0 --format csv`,
 		Args: args(),
 		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
@@ -50,12 +50,19 @@ The csv and json formats have all columns, for example the error and the beginni
 			if all {
 				namespace = ""
 			}
-			list := []*client.Notification{}
-			for n, err := range s.client.Notifications(ctx, namespace, opts, limit) {
+			list, asked := []*client.Notification{}, limit
+			if limit > 0 {
+				asked++ // one more tells whether the list is cut
+			}
+			for n, err := range s.client.Notifications(ctx, namespace, opts, asked) {
 				if err != nil {
 					return err
 				}
 				list = append(list, n)
+			}
+			if limit > 0 && len(list) > limit {
+				list = list[:limit]
+				fmt.Fprintf(s.errOut, "%d shown, more exist; --limit 0 shows all\n", limit)
 			}
 			if s.format == formatCSV {
 				return writeNotifications(s.out, list)
@@ -76,7 +83,7 @@ The csv and json formats have all columns, for example the error and the beginni
 	f.StringVar(&opts.Check, "check", "", "only notifications about this check")
 	f.StringVar(&opts.Handler, "handler", "", "only notifications of this handler")
 	f.StringVar(&opts.Recipient, "recipient", "", "only notifications to a recipient whose name contains this text")
-	f.StringVar(&opts.Result, "result", "", "only attempts with this result: ok, failed, timeout or error")
+	f.StringVar(&opts.Result, "result", "", "only attempts with this result: ok, failed (the receiver or command said so), timeout, or error (it was not reached)")
 	f.StringVar(&opts.Since, "since", "24h", "earliest time: RFC 3339, Unix seconds, or how long ago; empty for all")
 	f.StringVar(&opts.Until, "until", "", "latest time: RFC 3339, Unix seconds, or how long ago")
 	f.StringVar(&opts.FieldSelector, "field-selector", "",

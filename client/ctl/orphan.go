@@ -62,6 +62,12 @@ func listOrphansCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(found) == 0 && s.format == formatTabular {
+				s.noItems("orphans", "orphan list", which.namespace(s), which.Missing != "")
+				if which.OlderThan > 0 {
+					fmt.Fprintf(s.errOut, "events that changed in the last %s are left out; to see them: --older-than 0s\n", span(which.OlderThan))
+				}
+			}
 			list := make([]json.RawMessage, len(found))
 			for i := range found {
 				if list[i], err = json.Marshal(&found[i]); err != nil {

@@ -23,12 +23,15 @@ type selection struct {
 }
 
 func (b *selection) flags(cmd *cobra.Command, k *kind) {
-	f := cmd.Flags()
+	f, about := cmd.Flags(), "with a selector or --all: only list what would be done"
+	if strings.HasPrefix(cmd.Use, "delete ") {
+		about = "only list what would be deleted"
+	}
 	f.StringVar(&b.fieldSelector, "field-selector", "", "all "+k.words()+" whose fields match, in place of a name")
 	f.StringVar(&b.labelSelector, "label-selector", "", "all "+k.words()+" whose labels match, in place of a name")
 	f.BoolVar(&b.all, "all", false, "all "+k.words()+" of the namespace")
 	f.BoolVar(&b.everywhere, "all-namespaces", false, "with a selector or --all: in all namespaces")
-	f.BoolVar(&b.dryRun, "dry-run", false, "with a selector or --all: only list what would be done")
+	f.BoolVar(&b.dryRun, "dry-run", false, about)
 	if f.Lookup("skip-confirm") == nil {
 		skipConfirmFlag(cmd, &b.skipConfirm)
 	}
@@ -54,6 +57,11 @@ func (b *selection) used() bool {
 	return b.fieldSelector != "" || b.labelSelector != "" || b.all || b.everywhere || b.dryRun
 }
 
+// onlyDryRun reports whether --dry-run is all that is set: then a deletion may have a name.
+func (b *selection) onlyDryRun() bool {
+	return b.dryRun && b.fieldSelector == "" && b.labelSelector == "" && !b.all && !b.everywhere
+}
+
 // action is what a bulk request does to each object, in words for people.
 type action struct {
 	name         string                          // as in the API
@@ -71,13 +79,17 @@ func bySelector(cmd *cobra.Command, k *kind, do action) *cobra.Command {
 	one, arguments := cmd.RunE, cmd.Args
 	b.flags(cmd, k)
 	cmd.Args = func(cmd *cobra.Command, words []string) error {
-		if b.used() && !do.onlySelected {
+		switch {
+		case do.onlySelected:
+		case b.onlyDryRun() && len(words) > 0 && do.name != "delete":
+			return hintUsage(cmd, errors.New("--dry-run needs --field-selector, --label-selector or --all in place of a name"))
+		case b.used() && !(b.onlyDryRun() && len(words) > 0):
 			return args()(cmd, words)
 		}
 		return arguments(cmd, words)
 	}
 	cmd.RunE = func(cmd *cobra.Command, words []string) error {
-		if !b.used() && !do.onlySelected {
+		if !do.onlySelected && (!b.used() || b.onlyDryRun() && len(words) > 0) {
 			return one(cmd, words)
 		}
 		if b.fieldSelector == "" && b.labelSelector == "" && !b.all {

@@ -190,7 +190,8 @@ func deleteSilencedCommand(k *kind) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return s.remove(ctx, k, name, skipConfirm, nil)
+		dryRun, _ := cmd.Flags().GetBool("dry-run") // of bySelector
+		return s.remove(ctx, k, name, skipConfirm, &cascade{dryRun: dryRun})
 	})
 	target.flags(cmd, k)
 	skipConfirmFlag(cmd, &skipConfirm)
