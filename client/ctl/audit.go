@@ -229,15 +229,15 @@ func auditRow(e *client.AuditEntry) []string {
 func auditShowCommand() *cobra.Command {
 	var before, after bool
 	cmd := &cobra.Command{
-		Use:     "show ID",
-		Short:   "show one change: who, when, from where, and each changed field",
+		Use:   "show ID",
+		Short: "show one change: who, when, from where, and each changed field",
 		Long: `Show one change: who, when, from where, and each changed field.
 
 With --before or --after, print the whole definition as it was then, in YAML that 'lapwing create -f -' takes. So a changed or
 deleted definition can be put back. The log has no secrets.`,
 		Example: "  lapwing audit show 4711\n  lapwing audit show 4711 --format json\n" +
 			"  lapwing audit show 4711 --before | lapwing create -f -",
-		Args:    args("ID"),
+		Args: args("ID"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			id, err := strconv.ParseUint(args[0], 10, 63)
 			if err != nil {

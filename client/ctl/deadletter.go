@@ -119,6 +119,12 @@ func infoDeadLetterCommand() *cobra.Command {
 			block.lines = append(block.lines,
 				infoLine{"Reason", d.Reason}, infoLine{"Attempts", fmt.Sprint(d.Attempts)}, infoLine{"First", millisTime(d.First)},
 				infoLine{"Last", millisTime(d.Last)}, infoLine{"Output", d.Output})
+			if ev := d.Event; ev != nil {
+				block.lines = append(block.lines, infoLine{"Event Time", millisTime(ev.Timestamp * 1000)})
+				if ev.Check != nil {
+					block.lines = append(block.lines, infoLine{"Event Output", strings.TrimSpace(ev.Check.Output)})
+				}
+			}
 			return s.printPlain(raw, func(json.RawMessage) (shown, error) { return block, nil })
 		}),
 	}

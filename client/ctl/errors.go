@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,8 +44,22 @@ func Report(w io.Writer, err error) int {
 		fmt.Fprintln(w, err) // it is no failure
 	default:
 		fmt.Fprintln(w, "Error:", printableText(err.Error())) // a server, or a name that was typed, may have any characters
+		if m := unknownWord.FindStringSubmatch(err.Error()); m != nil && elsewhere[m[1]] != "" {
+			fmt.Fprintln(w, "Try:", elsewhere[m[1]])
+		}
 	}
 	return ExitCode(err)
+}
+
+// unknownWord matches cobra's error of a first word that is no command.
+var unknownWord = regexp.MustCompile(`^unknown command "([^"]+)" for "lapwing"`)
+
+// elsewhere has the commands for words that one tries first.
+var elsewhere = map[string]string{
+	"can-i": "lapwing auth can-i", "health": "lapwing cluster status, or on a backend's host lapwing doctor",
+	"status": "lapwing cluster status, or lapwing event list for the events", "waiting": "lapwing handler waiting",
+	"rights": "lapwing auth can-i --list", "log-level": "lapwing admin log-level", "ack": "lapwing event ack ENTITY CHECK",
+	"trace": "lapwing event trace ENTITY CHECK", "history": "lapwing event history ENTITY CHECK",
 }
 
 // errNo is not a failure: the command printed the answer, and the answer was no.
@@ -77,6 +92,9 @@ func flagError(cmd *cobra.Command, err error) error {
 	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
 	if !unknown {
 		return hintUsage(cmd, err)
+	}
+	if name == "entity" && (cmd.Name() == "create" || cmd.Name() == "preview") && cmd.HasParent() && cmd.Parent().Name() == "silenced" {
+		return hint(err, "An entity is a subscription of its own: --subscription entity:NAME. For one event: lapwing event silence ENTITY CHECK")
 	}
 	var known []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })

@@ -39,7 +39,13 @@ Without --member and --all it is the backend at --api-url. It takes the right to
 audit log.`,
 		Example: "  lapwing admin log-level\n  lapwing admin log-level debug --component handler --for 10m\n" +
 			"  lapwing admin log-level debug --all\n  lapwing admin log-level --reset --all",
-		Args: cobra.MaximumNArgs(1),
+		Args: func(cmd *cobra.Command, words []string) error {
+			if len(words) < 2 {
+				return nil
+			}
+			return hint(fmt.Errorf("%q takes one LEVEL, not %d arguments", cmd.CommandPath(), len(words)),
+				"A component is a flag: lapwing admin log-level debug --component delivery")
+		},
 	}
 	cmd.ValidArgs = []string{"trace", "debug", "info", "warn", "error"}
 	cmd.RunE = run(func(ctx context.Context, s *invocation, args []string) error {

@@ -85,7 +85,7 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if rep.Total.Pairs == 0 {
+			if rep.Total.Pairs == 0 && !s.tellFirstState(ctx, kind, &f) {
 				if err := s.nothing(ctx, eventKind, s.namespace, f.labelSelector+f.fieldSelector != ""); err != nil {
 					return err
 				}
@@ -110,6 +110,20 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 	flags.IntVar(&f.limit, "limit", 0, "number of rows to show; 0 for all")
 	formatFlagWith(cmd, formatCSV, formatHTML)
 	return cmd
+}
+
+// tellFirstState says of an empty report that there is history of other times only, and since when. It returns false if there
+// is none at all.
+func (s *invocation) tellFirstState(ctx context.Context, kind string, f *reportFlags) bool {
+	whole := *f
+	whole.month, whole.since, whole.until, whole.limit = "", "1970-01-01T00:00:00Z", "", 1
+	rep, err := s.client.Report(ctx, s.namespace, kind, whole.query(""))
+	if err != nil || rep.FirstData == nil {
+		return false
+	}
+	fmt.Fprintf(s.errOut, "no history of states for that time; the first known state is of %s\n",
+		rep.FirstData.In(placeOf(f.zone)).Format(time.DateTime+" MST"))
+	return true
 }
 
 // placeOf returns the time zone of a name; "" is the local one, as is a zone that only the server knows.

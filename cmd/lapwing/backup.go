@@ -46,7 +46,7 @@ Exit status: 0 the backup is complete, 1 there is no new backup.`,
   lapwing backup lapwing.backup --api-url http://127.0.0.1:8080 --api-key 63f6f2a8-…
   lapwing backup verify lapwing.backup
   lapwing restore lapwing.backup --state-dir /var/lib/lapwing/backend`,
-		Args: exactly("FILE"),
+		Args: backupPlace,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			conn, err := ctl.Connect(cmd)
 			if err != nil {
@@ -67,6 +67,24 @@ Exit status: 0 the backup is complete, 1 there is no new backup.`,
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing but errors")
 	cmd.AddCommand(backupVerifyCommand())
 	return cmd
+}
+
+// backupPlace accepts the name of a file, but no word that is meant as a command: the file would have all secrets.
+func backupPlace(cmd *cobra.Command, args []string) error {
+	if err := exactly("FILE")(cmd, args); err != nil {
+		return err
+	}
+	instead := "a backup is a file: list the files of your directory"
+	switch args[0] {
+	case "list", "ls", "info", "show", "status", "delete", "rm", "help":
+	case "restore":
+		instead = "run lapwing restore FILE --state-dir DIRECTORY"
+	case "create", "now", "start":
+		instead = "run lapwing backup FILE"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%s is no command of lapwing backup: %s; to store a backup in a file of this name, write ./%[1]s", args[0], instead)
 }
 
 // exactly accepts one argument.
