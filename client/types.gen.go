@@ -103,7 +103,8 @@ type CanIAnswer struct {
 	// Binding and Role allow it; they are null if nothing does.
 	Binding *CanIBinding `json:"binding"`
 	Role    *CanIRole    `json:"role"`
-	// LabelSelectors are set if it is allowed only for objects that match one of them.
+	// LabelSelectors are set if it is allowed only for objects that match one of them. If the question names an object
+	// that exists and matches none, Allowed is false.
 	LabelSelectors []string `json:"label_selectors,omitempty"`
 }
 

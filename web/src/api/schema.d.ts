@@ -3051,7 +3051,7 @@ export interface components {
             /** @description Binding and Role allow it; they are null if nothing does. */
             binding: components["schemas"]["CanIBinding"] | null;
             role: components["schemas"]["CanIRole"] | null;
-            /** @description LabelSelectors are set if it is allowed only for objects that match one of them. */
+            /** @description LabelSelectors are set if it is allowed only for objects that match one of them. If the question names an object that exists and matches none, Allowed is false. */
             label_selectors?: string[] | null;
         };
         /** @description CanIBinding is the binding that grants a role. */
