@@ -34,7 +34,7 @@ type object struct {
 	body      map[string]any // unwrapped
 	at        string         // file and line
 	from      *document
-	meant     []string // the fields that are probably meant by unknown ones
+	meant     []string // the fields that are probably meant by unknown ones, which are mistakes
 }
 
 func (o *object) path() string { return o.kind.Path(o.namespace, o.name) }
@@ -437,14 +437,17 @@ func subMap(m map[string]any, field string) (map[string]any, error) {
 func (p *reading) unknown(d *document, what string, steps []any, path string, known []string, lenient bool) {
 	m := mistake{d.source, d.at.find(steps).line, what, fmt.Sprintf("unknown field %q", path)}
 	key, _ := steps[len(steps)-1].(string)
-	if near := optionerr.Nearest(key, known); near != "" {
+	near := optionerr.Nearest(key, known)
+	if near != "" {
 		m.text += fmt.Sprintf(" (%s?)", near)
-		p.meant = append(p.meant, strings.TrimSuffix(path, key)+near)
 	}
 	if lenient {
 		m.text += "; it has no effect"
 		p.warnings = append(p.warnings, m)
 		return
+	}
+	if near != "" {
+		p.meant = append(p.meant, strings.TrimSuffix(path, key)+near)
 	}
 	p.wrong = append(p.wrong, m)
 }
