@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -86,5 +87,26 @@ func TestDryRunMistakes(t *testing.T) {
 	}
 	if a := s.do("PUT", path, body); strings.TrimSpace(a.body) != "{"+message+"}" {
 		t.Errorf("a write: %s", a.body)
+	}
+}
+
+// TestDryRunMistakesOfSilences: what is checked only against the backend's limits and the selectors has its field, too.
+func TestDryRunMistakesOfSilences(t *testing.T) {
+	s := newServer(t, func(o *Options) { o.MaxSilence = time.Hour })
+	for _, c := range []struct{ spec, field string }{
+		{`"field_selector":"event.nothing == 1"`, "field_selector"},
+		{`"field_selector":"event.check.status == x"`, "field_selector"},
+		{`"field_selector":"event.check.output == x"`, "field_selector"},
+		{`"label_selector":"a =="`, "label_selector"},
+		{`"label_selector":"a == b","windows":[{"cron":"0 1 * * *","duration":60},{"cron":"x","duration":60}]`, "windows[1]"},
+		{`"label_selector":"a == b","windows":[{"cron":"0 1 * * *","duration":7200}]`, "windows[0].duration"},
+		{`"label_selector":"a == b","expire":7200`, "expire"},
+		{`"label_selector":"a == b","expire_at":4102444800`, "expire_at"},
+		{`"label_selector":"a == b","expire":60,"remind":60`, "remind"},
+	} {
+		a := s.do("PUT", dryRunPath+"/api/core/v2/namespaces/default/silenced/s", `{"metadata":{"name":"s","namespace":"default"},`+c.spec+`}`)
+		if a.status != 400 || !strings.Contains(a.body, `"mistakes":[{"field":"`+c.field+`","message":`) {
+			t.Errorf("%s: %d %s, want the field %s", c.spec, a.status, a.body, c.field)
+		}
 	}
 }

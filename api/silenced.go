@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
@@ -139,23 +140,28 @@ func (s *silences) limit(t *act, one *resource.Silenced) {
 	t.warning = "your role is limited by labels, so the silence acts only on events with " + strings.Join(labels, " or ")
 }
 
+// errTooLong has Sensu's text.
+var errTooLong = errors.New("Threshold reached: silenced crossed maximum duration allowed")
+
+func wrongField(field string, err error) error { return refused("", resource.InField(field, err)) }
+
 // schedule sets when a silence begins and ends, within the backend's limits. old is the silence that it replaces, or
 // nil.
 func (s *silences) schedule(one, old *resource.Silenced) error {
 	now := s.api.opts.Now()
 	if err := one.Schedule(now, old); err != nil {
-		return invalid("%v", err)
+		return wrongField("expire", err)
 	}
 	limits := s.api.limits.Load()
 	most := limits.MaxSilence
 	// How long a calendar is active may change, so a silence with calendars needs an end like any other.
 	if len(one.Windows) > 0 && len(one.Calendars) == 0 {
 		if one.Begin < now.AddDate(-10, 0, 0).Unix() { // rules start there
-			return invalid("a silence with windows cannot have begun more than ten years ago")
+			return wrongField("begin", errors.New("a silence with windows cannot have begun more than ten years ago"))
 		}
 		for i := range one.Windows { // the limit is for a window, not for the time over which windows recur
 			if w := &one.Windows[i]; most > 0 && w.Duration > int64(most/time.Second) {
-				return invalid("Threshold reached: silenced crossed maximum duration allowed")
+				return wrongField(fmt.Sprintf("windows[%d].duration", i), errTooLong)
 			}
 		}
 		return nil
@@ -172,7 +178,10 @@ func (s *silences) schedule(one, old *resource.Silenced) error {
 		return nil
 	}
 	if most > 0 && one.ExpireAt > now.Add(most).Unix() {
-		return invalid("Threshold reached: silenced crossed maximum duration allowed")
+		if one.Expire > 0 {
+			return wrongField("expire", errTooLong)
+		}
+		return wrongField("expire_at", errTooLong)
 	}
 	return nil
 }
@@ -184,14 +193,14 @@ func (s *silences) compile(one *resource.Silenced) (*silence.Rule, error) {
 		err = rule.CheckValues()
 	}
 	if err != nil {
-		return nil, invalid("%v", err)
+		return nil, refused("", err)
 	}
 	if one.Remind == 0 {
 		return rule, nil
 	}
 	lasts := one.ExpireAt - one.Begin
 	if one.ExpireAt == 0 && len(one.Windows)+len(one.Calendars) == 0 {
-		return nil, invalid("remind needs a silence that ends by itself")
+		return nil, wrongField("remind", errors.New("remind needs a silence that ends by itself"))
 	}
 	for i := range one.Windows {
 		lasts = one.Windows[i].Duration
@@ -200,7 +209,7 @@ func (s *silences) compile(one *resource.Silenced) (*silence.Rule, error) {
 		}
 	}
 	if one.Remind >= lasts && len(one.Calendars) == 0 {
-		return nil, invalid("remind must be less than the time that the silence or its window lasts")
+		return nil, wrongField("remind", errors.New("remind must be less than the time that the silence or its window lasts"))
 	}
 	return rule, nil
 }

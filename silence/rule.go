@@ -43,7 +43,10 @@ func Compile(s *resource.Silenced, find func(name string) *calendar.Calendar) (*
 	if s.Selects() {
 		sel, err := selector.Parse(s.LabelSelector, s.FieldSelector)
 		if err != nil {
-			return nil, err
+			if _, label := selector.Parse(s.LabelSelector, ""); label != nil {
+				return nil, resource.InField("label_selector", err)
+			}
+			return nil, resource.InField("field_selector", err)
 		}
 		if sel == nil {
 			return nil, errors.New("the selectors of a silence are empty")
@@ -51,12 +54,13 @@ func Compile(s *resource.Silenced, find func(name string) *calendar.Calendar) (*
 		r.selector, r.terms = sel, sel.Terms()
 		for _, t := range r.terms {
 			if !t.Label && !answerable(t.Name) {
-				if err := events.Check(sel); err != nil {
-					return nil, err
+				err := events.Check(sel)
+				if err == nil {
+					err = fmt.Errorf("field selector: a silence cannot ask for %s: only for labels, the fields of the entity's "+
+						"definition, event.check.status, event.is_incident, and the name, handlers, pipelines, subscriptions, "+
+						"runtime_assets, publish and round_robin of the check", t.Name)
 				}
-				return nil, fmt.Errorf("field selector: a silence cannot ask for %s: only for labels, the fields of the entity's definition, "+
-					"event.check.status, event.is_incident, and the name, handlers, pipelines, subscriptions, runtime_assets, publish and "+
-					"round_robin of the check", t.Name)
+				return nil, resource.InField("field_selector", err)
 			}
 			passing := t.Timed() || t.Name == fieldStatus || t.Name == fieldIncident
 			r.passing = append(r.passing, passing)
@@ -80,7 +84,7 @@ func Compile(s *resource.Silenced, find func(name string) *calendar.Calendar) (*
 	for i := range s.Windows {
 		w, err := newWindow(&s.Windows[i], time.Unix(s.Begin, 0))
 		if err != nil {
-			return nil, fmt.Errorf("window %d: %w", i+1, err)
+			return nil, resource.InField(fmt.Sprintf("windows[%d]", i), fmt.Errorf("window %d: %w", i+1, err))
 		}
 		r.windows = append(r.windows, w)
 	}
@@ -274,7 +278,7 @@ var events = selector.NamesOf((*resource.Event)(nil))
 
 // CheckValues returns an error, for the author of a silence, if its field selector compares a field with a value that
 // the field cannot have. Compile accepts that: a stored silence may have it.
-func (r *Rule) CheckValues() error { return events.Check(r.selector) }
+func (r *Rule) CheckValues() error { return resource.InField("field_selector", events.Check(r.selector)) }
 
 // answerable reports whether a view has a field.
 func answerable(name string) bool {
