@@ -85,16 +85,19 @@ time and no longer do is removed; all others stay as they are. Lists are taken a
 resource at the same moment, it is compared again.
 
 With --prune, resources that an earlier apply made and that are in the files no longer are deleted: those of the types and
-namespaces that the files have. A warning says what still names them. Without it, but with a directory, they are named on standard error. Resources of a type
-that no file has any longer are named too, and not deleted: other files may have made them. 'lapwing prune' can do it.
+namespaces that the files have. A warning says what still names them. With a directory but without --prune, they are only
+named on standard error. Resources of a type that no file has any longer are named too, and not deleted: other files may
+have made them. 'lapwing prune' can do it.
 
 The API shows neither passwords nor redacted labels, so apply cannot compare them. It sends a user's password when it
 creates the user or changes something else of it, and redacted labels of entities each time. It does not take events,
 API keys, providers of sign-ins and PostgresConfigs.
 
 With -o json the result is one object: dry_run, a summary with a count for each action, and results with type,
-api_version, namespace, name, action (create, update, unchanged, delete, failed), changes (path, from, to) and error. A
-resource that fails does not stop the others; the exit code is then 1.`,
+api_version, namespace, name, action (create, update, unchanged, delete, failed), changes (path, from, to) and error.
+
+If the server finds a mistake in one resource, or your roles do not allow to write one, nothing is written. A resource that
+fails for another reason does not stop the others; the exit code is then 1.`,
 		Example: `  lapwing apply -r -f config/ --dry-run
   lapwing apply -r -f config/ --prune
   lapwing apply -f checks.yaml -o json | jq .summary`,
@@ -168,8 +171,8 @@ Without --prune they are no difference: apply leaves them.
 	return cmd
 }
 
-// run applies all objects of the files, and then prunes. First it tries all of them: if the server finds a mistake in one,
-// nothing is written.
+// run applies all objects of the files, and then prunes. First it tries all of them: if the server finds a mistake in one, or
+// the roles do not allow one, nothing is written.
 func (a *applier) run(ctx context.Context, in *inputFiles, prune bool) error {
 	set, err := readFileSet(ctx, a.invocation, in)
 	if err != nil {

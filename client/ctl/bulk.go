@@ -52,8 +52,8 @@ func createFilesCommand() *cobra.Command {
 ` + filesHelp + `
 The label ` + managedBy + `: sensuctl is added to each.
 
-If the server finds a mistake in one of them, nothing is written. Any other error of the server stops; what was sent before
-it stays.`
+If the server finds a mistake in one of them, or your roles do not allow to write one, nothing is written. Any other error
+of the server stops; what was sent before it stays.`
 	cmd.Example = `  lapwing create -f checks.yaml
   lapwing create -r -f config/ --namespace staging
   lapwing create -f https://config.example/handlers.json
@@ -135,10 +135,14 @@ func (in *inputFiles) flags(cmd *cobra.Command) {
 }
 
 // mistakesError reports mistakes in files, which are already printed.
-type mistakesError struct{ count, files int }
+type mistakesError struct{ count, files, denied int }
 
 func (e *mistakesError) Error() string {
-	return fmt.Sprintf("%s in %s; nothing was changed", plural(e.count, "mistake"), plural(e.files, "file"))
+	text := plural(e.count, "mistake") + " in " + plural(e.files, "file")
+	if e.denied > 0 {
+		text += ", and your roles do not allow " + plural(e.denied, "resource")
+	}
+	return text + "; nothing was changed"
 }
 
 func plural(n int, word string) string {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ type fileSet struct {
 	objects []*object // those without a mistake that can be seen here
 	drafts  []*object // those with one that the server can decode: it may find more
 	wrong   []mistake
+	denied  []mistake      // what the roles do not allow; no mistakes of the files, but they too stop before the first write
 	others  []mistake      // what else the server refuses; they are told with mistakes
 	place   map[string]int // of files in their order
 }
@@ -25,25 +27,35 @@ type fileSet struct {
 // all returns all objects that the server can check.
 func (set *fileSet) all() []*object { return slices.Concat(set.objects, set.drafts) }
 
-// tell prints all mistakes in the order of files and lines. It returns an error if there is one.
+// tell prints all mistakes, and what the roles do not allow, in the order of files and lines. It returns an error if there
+// is one of them.
 func (set *fileSet) tell(w io.Writer) error {
-	if len(set.wrong) == 0 {
+	if len(set.wrong)+len(set.denied) == 0 {
 		return nil
 	}
-	set.wrong = append(set.wrong, set.others...)
+	if len(set.wrong) > 0 {
+		set.wrong = append(set.wrong, set.others...)
+	}
 	files := map[string]bool{}
-	slices.SortStableFunc(set.wrong, func(a, b mistake) int {
-		return cmp.Or(set.place[a.source]-set.place[b.source], a.line-b.line)
-	})
 	for _, m := range set.wrong {
-		fmt.Fprintln(w, printable(m.String()))
 		files[m.source] = true
 	}
-	return &mistakesError{len(set.wrong), len(files)}
+	all := slices.Concat(set.wrong, set.denied)
+	slices.SortStableFunc(all, func(a, b mistake) int {
+		return cmp.Or(set.place[a.source]-set.place[b.source], a.line-b.line)
+	})
+	for _, m := range all {
+		fmt.Fprintln(w, printable(m.String()))
+	}
+	if len(set.wrong) == 0 {
+		return hint(fmt.Errorf("your roles do not allow %s; nothing was changed", plural(len(set.denied), "resource")),
+			"See your rights and their limits with 'lapwing auth can-i --list'.")
+	}
+	return &mistakesError{len(set.wrong), len(files), len(set.denied)}
 }
 
-// try sends all objects as a dry run and notes the mistakes that the server finds. What else it refuses, and what keeps
-// the requests from it, is left to the write.
+// try sends all objects as a dry run and notes the mistakes that the server finds, and what the roles do not allow. What
+// else it refuses, and what keeps the requests from it, is left to the write.
 func (set *fileSet) try(ctx context.Context, s *invocation, send func(context.Context, *object) error) {
 	s.quiet = true
 	defer func() { s.quiet = false }()
@@ -62,7 +74,7 @@ func (set *fileSet) try(ctx context.Context, s *invocation, send func(context.Co
 // noDryRunOf begins the server's refusal of a dry run of a kind that has none.
 const noDryRunOf = "there is no dry run of this request"
 
-// refused notes why the server refuses an object, and reports whether it is for mistakes in the object.
+// refused notes why the server refuses an object, and reports whether that stops before the first write.
 func (set *fileSet) refused(o *object, err error) bool {
 	found := o.mistakesIn(err)
 	set.wrong = append(set.wrong, found...)
@@ -70,7 +82,18 @@ func (set *fileSet) refused(o *object, err error) bool {
 	if len(found) > 0 || !errors.As(err, &refused) || len(refused.Mistakes) > 0 || strings.HasPrefix(refused.Message, noDryRunOf) {
 		return len(found) > 0
 	}
-	line := o.from.at.line
+	line, what := o.from.at.line, o.kind.Type+" "+o.name
+	if errors.Is(err, client.ErrDenied) {
+		text := refused.Message
+		if to := aimOf(refused); !reasoned(err) && to.role != "" {
+			text = fmt.Sprintf("you lack the right to %s %s", to.verb, to.role)
+			if to.namespace != "" {
+				text += " in namespace " + to.namespace
+			}
+		}
+		set.denied = append(set.denied, mistake{o.from.source, line, what, text})
+		return true
+	}
 	if errors.Is(err, client.ErrNotFound) {
 		makes := func(one *object) bool { return one.kind == namespaceKind && one.name == o.namespace }
 		if slices.ContainsFunc(set.all(), makes) {
@@ -78,7 +101,7 @@ func (set *fileSet) refused(o *object, err error) bool {
 		}
 		line = o.from.lineOf("metadata.namespace")
 	}
-	set.others = append(set.others, mistake{o.from.source, line, o.kind.Type + " " + o.name, refused.Message})
+	set.others = append(set.others, mistake{o.from.source, line, what, refused.Message})
 	return false
 }
 
@@ -95,7 +118,11 @@ func (o *object) mistakesIn(err error) (found []mistake) {
 	if !errors.As(err, &refused) {
 		return nil
 	}
-	for _, m := range refused.Mistakes {
+	list := refused.Mistakes
+	if len(list) == 0 && refusesObject(refused) {
+		list = []client.FieldMistake{{Message: refused.Message}}
+	}
+	for _, m := range list {
 		if m.Field != "" && slices.Contains(o.meant, m.Field) {
 			continue // that is said already
 		}
@@ -108,6 +135,16 @@ func (o *object) mistakesIn(err error) (found []mistake) {
 		found = append(found, mistake{o.from.source, o.from.lineOf(m.Field), o.kind.Type + " " + o.name, m.Message})
 	}
 	return found
+}
+
+// refusesObject reports whether the server refuses the object of a write for what it is, even if the answer lists no
+// mistakes.
+func refusesObject(refused *client.Error) bool {
+	switch refused.Status {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
+		return !strings.HasPrefix(refused.Message, noDryRunOf)
+	}
+	return false
 }
 
 // lineOf returns the line of a field that has a path of the server's, such as subdues[0].begin; without the field, that of

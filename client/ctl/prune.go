@@ -33,8 +33,8 @@ func pruneCommand() *cobra.Command {
 
 ` + filesHelp + `
 
-What is deleted is printed, with a warning of what still names it. Nothing is asked: try --dry-run first. 'lapwing apply --prune' does the same for resources
-that apply has made, and needs no support by the server.`,
+What is deleted is printed, with a warning of what still names it. Nothing is asked: try --dry-run first. 'lapwing apply
+--prune' does the same for resources that apply has made, and needs no support by the server.`,
 		Example: `  lapwing prune checks,handlers -r -f config/ --dry-run
   lapwing prune all -r -f config/ --omit entities --all-users
   lapwing prune clusterroles -f roles.yaml --cluster-wide --format json`,
