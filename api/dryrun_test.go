@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -108,5 +109,19 @@ func TestDryRunMistakesOfSilences(t *testing.T) {
 		if a.status != 400 || !strings.Contains(a.body, `"mistakes":[{"field":"`+c.field+`","message":`) {
 			t.Errorf("%s: %d %s, want the field %s", c.spec, a.status, a.body, c.field)
 		}
+	}
+}
+
+// TestDryRunManyMistakes: the list is bounded, and says how many it leaves out.
+func TestDryRunManyMistakes(t *testing.T) {
+	s := newServer(t, nil)
+	body := `{"metadata":{"name":"a","namespace":"default"},"command":"c","interval":5,"subscriptions":[""` + strings.Repeat(`,""`, 1499) + `]}`
+	a := s.do("PUT", dryRunPath+"/api/core/v2/namespaces/default/checks/a", body).is(http.StatusBadRequest)
+	var got refusalBody
+	if err := json.Unmarshal([]byte(a.body), &got); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(got.Mistakes); n != 101 || got.Mistakes[100] != (fieldMistake{"subscriptions[100]", "1400 more, from here on"}) {
+		t.Errorf("%d mistakes, the last is %v", n, got.Mistakes[max(0, n-1)])
 	}
 }

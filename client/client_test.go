@@ -141,6 +141,24 @@ func TestErrors(t *testing.T) {
 	f(500, `{"code":0}`, Error{Status: 500, Code: 0, Message: "the API returned: 500 Internal Server Error"}, nil)
 }
 
+// TestLongError: a refusal with a long list of mistakes is read whole; of a long text, the beginning is the message.
+func TestLongError(t *testing.T) {
+	body := `{"message":"no","code":1,"mistakes":[{"field":"a","message":"` + strings.Repeat("x", 500<<10) + `"}]}`
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		io.WriteString(w, body)
+	})
+	_, err := Get(t.Context(), c, Checks, "default", "cpu")
+	var got *Error
+	if !errors.As(err, &got) || got.Code != 1 || got.Message != "no" || len(got.Mistakes) != 1 {
+		t.Errorf("code %d, %d mistakes, message of %d bytes", got.Code, len(got.Mistakes), len(got.Message))
+	}
+	body = strings.Repeat("x", 500<<10)
+	if _, err = Get(t.Context(), c, Checks, "default", "cpu"); !errors.As(err, &got) || len(got.Message) != 64<<10 {
+		t.Errorf("message of %d bytes", len(got.Message))
+	}
+}
+
 func TestAnswerThatIsNotJSON(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") })
 	_, err := Get(t.Context(), c, Checks, "default", "cpu")

@@ -54,6 +54,13 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
+// maxErrorBody bounds what is read of a refusal, in bytes. A list of mistakes may be long; mostErrorText bounds a body that
+// is only text.
+const (
+	maxErrorBody  = 1 << 20
+	mostErrorText = 64 << 10
+)
+
 // readError makes an Error from an answer and closes its body. The body is text, or JSON with a message and a code,
 // with keys in either case. Any other body, for example a proxy's web page, is left out.
 func readError(resp *http.Response) *Error {
@@ -62,7 +69,7 @@ func readError(resp *http.Response) *Error {
 	if resp.Request != nil {
 		e.Method, e.Path = resp.Request.Method, resp.Request.URL.RequestURI()
 	}
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	body = bytes.TrimSpace(body)
 	var parsed struct {
 		Message  string
@@ -77,7 +84,7 @@ func readError(resp *http.Response) *Error {
 		return e
 	}
 	if len(body) > 0 && body[0] != '<' {
-		e.Message = string(body)
+		e.Message = string(body[:min(len(body), mostErrorText)])
 	}
 	return e
 }
