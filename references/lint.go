@@ -39,8 +39,9 @@ func Lint(sn *config.Snapshot, namespace string) []resource.LintFinding {
 
 // unusedWords are the kinds that are there to be named, with the word that references have for them.
 var unusedWords = map[string]string{
-	"Handler": "handler", "EventFilter": "filter", "Mutator": "mutator", "Asset": "asset", "HookConfig": "hook", "Pipeline": "pipeline",
-	"Calendar": "calendar", "Contact": "contact", "Rota": "rota", "Role": "role",
+	"Handler": "handler", "EventFilter": "filter", "Mutator": "mutator", "Asset": "asset", "HookConfig": "hook",
+	"Pipeline": "pipeline", "FallbackPipeline": "fallback pipeline", "Calendar": "calendar", "Contact": "contact", "Rota": "rota",
+	"Role": "role",
 }
 
 type linting struct {
@@ -73,15 +74,13 @@ func (l *linting) addAbout(names string, obj any, severity, text, hint string) {
 
 // definition looks at one definition.
 func (l *linting) definition(obj any) {
-	namespace, uses := usesOf(l.sn, obj)
+	namespace, uses := resource.Uses(obj)
 	for _, u := range uses {
-		for _, name := range u.names {
-			r := Reference{u.what, u.resource, name}
-			if l.used[r] == nil {
-				l.used[r] = map[string]bool{}
-			}
-			l.used[r][namespace] = true
+		r := referenceTo(u)
+		if l.used[r] == nil {
+			l.used[r] = map[string]bool{}
 		}
+		l.used[r][namespace] = true
 	}
 	for _, m := range l.finder.find(obj) {
 		hint := ""
@@ -133,7 +132,7 @@ func (l *linting) check(c *resource.CheckConfig) {
 	case c.Interval == 0 && c.Cron == "":
 		l.add(c, warning, "it has neither an interval nor a cron, so it never runs by itself", edit)
 	}
-	if len(c.Handlers)+len(c.Pipelines)+len(c.OutputMetricHandlers) == 0 && c.OutputMetricFormat == "" {
+	if len(c.Handlers)+len(c.Pipelines)+len(c.OutputMetricHandlers) == 0 && c.FallbackPipeline == nil && c.OutputMetricFormat == "" {
 		l.add(c, note, "it names no handler and no pipeline, so its incidents notify no one", edit)
 	}
 }
@@ -147,7 +146,7 @@ func (l *linting) unused(obj any, word string) {
 	}
 	text := "no definition names it"
 	switch obj.(type) {
-	case *resource.Handler, *resource.Pipeline:
+	case *resource.Handler, *resource.Pipeline, *resource.FallbackPipeline:
 		text += "; events from agents may"
 	case *resource.EventFilter, *resource.Mutator:
 		// only handlers and pipelines name them

@@ -27,6 +27,8 @@ type Reference struct {
 	Name     string
 }
 
+func referenceTo(u resource.Use) Reference { return Reference{u.Kind.Word(), u.Kind.Role, u.Name} }
+
 // Missing is a reference that names nothing.
 type Missing struct {
 	Reference
@@ -63,13 +65,12 @@ func names[T any](of in, k config.Kind[T], meta func(*T) string) (list []string)
 
 // target is a kind that definitions name.
 type target struct {
-	what, resource string
-	has            func(in, string) bool
-	all            func(in) []string
+	has func(in, string) bool
+	all func(in) []string
 }
 
-func targetOf[T any](what string, k config.Kind[T], name func(*T) string) target {
-	return target{what, k.String(),
+func targetOf[T any](k config.Kind[T], name func(*T) string) target {
+	return target{
 		func(of in, n string) bool { _, ok := config.Get(of.sn, k, of.namespace, n); return ok },
 		func(of in) []string { return names(of, k, name) },
 	}
@@ -91,164 +92,32 @@ func builtin(t target, list []string) target {
 	return t
 }
 
-var (
-	handlers  = targetOf("handler", config.Handlers, func(h *resource.Handler) string { return h.Metadata.Name })
-	assets    = targetOf("asset", config.Assets, func(a *resource.Asset) string { return a.Metadata.Name })
-	hooks     = targetOf("hook", config.Hooks, func(h *resource.HookConfig) string { return h.Metadata.Name })
-	pipelines = targetOf("pipeline", config.Pipelines, func(p *resource.Pipeline) string { return p.Metadata.Name })
-	calendars = targetOf("calendar", config.Calendars, func(c *resource.Calendar) string { return c.Metadata.Name })
-	contacts  = targetOf("contact", config.Contacts, func(c *resource.Contact) string { return c.Metadata.Name })
-	rotas     = targetOf("rota", config.Rotas, func(r *resource.Rota) string { return r.Metadata.Name })
-	roles     = targetOf("role", config.Roles, func(r *resource.Role) string { return r.Metadata.Name })
+// targets are all kinds that definitions name (resource.Uses).
+var targets = map[*resource.Kind]target{
+	resource.KindFor[resource.Handler]():  targetOf(config.Handlers, func(h *resource.Handler) string { return h.Metadata.Name }),
+	resource.KindFor[resource.Asset]():    targetOf(config.Assets, func(a *resource.Asset) string { return a.Metadata.Name }),
+	resource.KindFor[resource.Pipeline](): targetOf(config.Pipelines, func(p *resource.Pipeline) string { return p.Metadata.Name }),
+	resource.KindFor[resource.Calendar](): targetOf(config.Calendars, func(c *resource.Calendar) string { return c.Metadata.Name }),
+	resource.KindFor[resource.Contact]():  targetOf(config.Contacts, func(c *resource.Contact) string { return c.Metadata.Name }),
+	resource.KindFor[resource.Rota]():     targetOf(config.Rotas, func(r *resource.Rota) string { return r.Metadata.Name }),
+	resource.KindFor[resource.Role]():     targetOf(config.Roles, func(r *resource.Role) string { return r.Metadata.Name }),
+	resource.KindFor[resource.HookConfig](): targetOf(config.Hooks,
+		func(h *resource.HookConfig) string { return h.Metadata.Name }),
+	resource.KindFor[resource.FallbackPipeline](): targetOf(config.FallbackPipelines,
+		func(f *resource.FallbackPipeline) string { return f.Metadata.Name }),
 
-	filters = builtin(targetOf("filter", config.Filters, func(f *resource.EventFilter) string { return f.Metadata.Name }),
-		filter.Names)
-	mutators = builtin(targetOf("mutator", config.Mutators, func(m *resource.Mutator) string { return m.Metadata.Name }),
-		[]string{"json", "only_check_output"})
+	resource.KindFor[resource.EventFilter](): builtin(targetOf(config.Filters,
+		func(f *resource.EventFilter) string { return f.Metadata.Name }), filter.Names),
+	resource.KindFor[resource.Mutator](): builtin(targetOf(config.Mutators,
+		func(m *resource.Mutator) string { return m.Metadata.Name }), []string{"json", "only_check_output"}),
 
-	clusterRoles = cluster(targetOf("cluster role", config.ClusterRoles, func(r *resource.ClusterRole) string { return r.Metadata.Name }))
-	users        = cluster(targetOf("user", config.Users, func(u *resource.User) string { return u.Username }))
-)
-
-// use is a target with the names of it in a definition.
-type use struct {
-	target
-	names []string
+	resource.KindFor[resource.ClusterRole](): cluster(targetOf(config.ClusterRoles,
+		func(r *resource.ClusterRole) string { return r.Metadata.Name })),
+	users: cluster(targetOf(config.Users, func(u *resource.User) string { return u.Username })),
 }
 
-// usesOf returns what a definition names, except for calendars of checks and silences, which package calendar checks, and
-// the subscriptions of checks. Nothing is returned for kinds that name nothing.
-func usesOf(sn *config.Snapshot, obj any) (namespace string, uses []use) {
-	add := func(t target, names ...string) {
-		names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "" })
-		if len(names) > 0 {
-			uses = append(uses, use{t, names})
-		}
-	}
-	of := func(refs []resource.ResourceReference) (list []string) {
-		for _, r := range refs {
-			if r.Type == "Pipeline" || r.Type == "" {
-				list = append(list, r.Name)
-			}
-		}
-		return list
-	}
-	switch o := obj.(type) {
-	case *resource.CheckConfig:
-		namespace = o.Metadata.Namespace
-		add(handlers, o.Handlers...)
-		add(handlers, o.OutputMetricHandlers...)
-		add(assets, o.RuntimeAssets...)
-		add(pipelines, of(o.Pipelines)...)
-		for _, list := range o.CheckHooks {
-			add(hooks, list.Hooks...)
-		}
-		if c := o.Calendars; c != nil {
-			add(calendars, slices.Concat(c.RunWithin, c.NotWithin)...)
-		}
-	case *resource.Handler:
-		namespace = o.Metadata.Namespace
-		add(filters, o.Filters...)
-		add(mutators, o.Mutator)
-		add(handlers, o.Handlers...)
-		add(assets, o.RuntimeAssets...)
-		if e := o.Escalation; e != nil {
-			for i := range e.Steps {
-				for _, t := range e.Steps[i].Notify {
-					add(contacts, t.Contact)
-					add(rotas, t.Rota)
-					add(handlers, t.Handler)
-				}
-			}
-			for _, q := range e.Quiet {
-				add(calendars, q.Calendars...)
-			}
-		}
-	case *resource.Pipeline:
-		namespace = o.Metadata.Namespace
-		for _, w := range o.Workflows {
-			for _, f := range w.Filters {
-				if f != nil {
-					add(filters, f.Name)
-				}
-			}
-			if w.Mutator != nil {
-				add(mutators, w.Mutator.Name)
-			}
-			if w.Handler != nil && (w.Handler.Type == "Handler" || w.Handler.Type == "") {
-				add(handlers, w.Handler.Name)
-			}
-		}
-	case *resource.FallbackPipeline:
-		namespace = o.Metadata.Namespace
-		for _, r := range o.Pipelines {
-			if r != nil {
-				add(pipelines, r.Name)
-			}
-		}
-	case *resource.EventFilter:
-		namespace = o.Metadata.Namespace
-		add(assets, o.RuntimeAssets...)
-	case *resource.Mutator:
-		namespace = o.Metadata.Namespace
-		add(assets, o.RuntimeAssets...)
-	case *resource.HookConfig:
-		namespace = o.Metadata.Namespace
-		add(assets, o.RuntimeAssets...)
-	case *resource.Contact:
-		namespace = o.Metadata.Namespace
-		add(handlers, o.Handlers...)
-		add(users, knownUsers(sn, o.User)...)
-	case *resource.Rota:
-		namespace = o.Metadata.Namespace
-		add(contacts, o.Contacts...)
-		for _, override := range o.Overrides {
-			add(contacts, override.Contact)
-		}
-		add(calendars, o.Within...)
-	case *resource.Silenced:
-		namespace = o.Metadata.Namespace
-		add(calendars, o.Calendars...)
-	case *resource.Aggregate:
-		namespace = o.Metadata.Namespace
-		add(handlers, o.Result.Handlers...)
-		add(pipelines, of(o.Result.Pipelines)...)
-	case *resource.MetricCheck:
-		namespace = o.Metadata.Namespace
-		add(handlers, o.Result.Handlers...)
-		add(pipelines, of(o.Result.Pipelines)...)
-	case *resource.RoleBinding:
-		namespace = o.Metadata.Namespace
-		if o.RoleRef.Type == "ClusterRole" {
-			add(clusterRoles, o.RoleRef.Name)
-		} else {
-			add(roles, o.RoleRef.Name)
-		}
-		add(users, subjects(sn, o.Subjects)...)
-	case *resource.ClusterRoleBinding:
-		add(clusterRoles, o.RoleRef.Name)
-		add(users, subjects(sn, o.Subjects)...)
-	}
-	return namespace, uses
-}
-
-// subjects returns the users that a binding names.
-func subjects(sn *config.Snapshot, list []resource.Subject) (names []string) {
-	for _, s := range list {
-		if s.Type == "User" {
-			names = append(names, s.Name)
-		}
-	}
-	return knownUsers(sn, names...)
-}
-
-// knownUsers returns names of users that must be stored: with a sign-in provider, users may come from there.
-func knownUsers(sn *config.Snapshot, names ...string) []string {
-	if config.Len(sn, config.AuthProviders) > 0 {
-		return nil
-	}
-	return names
-}
+// users need not be stored: with a sign-in provider, they may come from there.
+var users = resource.KindFor[resource.User]()
 
 // Find returns the references of a definition that name nothing, each once.
 func Find(sn *config.Snapshot, obj any) []Missing {
@@ -277,7 +146,7 @@ func (f *finder) unknown(where in, subscriptions []string) []string {
 }
 
 func (f *finder) find(obj any) (missing []Missing) {
-	namespace, uses := usesOf(f.sn, obj)
+	namespace, uses := resource.Uses(obj)
 	where := in{f.sn, namespace}
 	add := func(m Missing) {
 		if !slices.ContainsFunc(missing, func(o Missing) bool { return o.Reference == m.Reference }) {
@@ -285,10 +154,11 @@ func (f *finder) find(obj any) (missing []Missing) {
 		}
 	}
 	for _, u := range uses {
-		for _, name := range u.names {
-			if !u.has(where, name) {
-				add(Missing{Reference{u.what, u.resource, name}, optionerr.Nearest(name, u.all(where))})
-			}
+		if u.Kind == users && config.Len(f.sn, config.AuthProviders) > 0 {
+			continue
+		}
+		if t := targets[u.Kind]; !t.has(where, u.Name) {
+			add(Missing{referenceTo(u), optionerr.Nearest(u.Name, t.all(where))})
 		}
 	}
 	c, ok := obj.(*resource.CheckConfig)

@@ -25,6 +25,8 @@ func stored() *config.Snapshot {
 	sn = config.With(sn, config.Filters, &resource.EventFilter{Metadata: meta("business-hours")})
 	sn = config.With(sn, config.Assets, &resource.Asset{Metadata: meta("sensu/plugins")})
 	sn = config.With(sn, config.Pipelines, &resource.Pipeline{Metadata: meta("incidents")})
+	sn = config.With(sn, config.FallbackPipelines, &resource.FallbackPipeline{Metadata: meta("paging"),
+		Pipelines: []*resource.ResourceReference{{Type: "Pipeline", Name: "incidents"}}})
 	sn = config.With(sn, config.Users, &resource.User{Username: "alice"})
 	sn = config.With(sn, config.ClusterRoles, &resource.ClusterRole{Metadata: resource.ObjectMeta{Name: "view"}})
 	sn = config.With(sn, config.Entities, &resource.EntityConfig{Metadata: meta("srv1"), Subscriptions: []string{"linux", "entity:srv1"}})
@@ -47,6 +49,8 @@ func TestFind(t *testing.T) {
 			Pipelines: []resource.ResourceReference{*ref("Pipeline", "incident")}, Calendars: &resource.CheckCalendars{NotWithin: []string{"nights"}}},
 			`handler "slcak" does not exist (slack?); asset "none" does not exist; pipeline "incident" does not exist (incidents?); ` +
 				`hook "ps" does not exist; calendar "nights" does not exist; subscription "linnux": no entity has it (linux?)`},
+		"a fallback pipeline": {&resource.CheckConfig{Metadata: meta("c"), FallbackPipeline: ref("FallbackPipeline", "pagign")},
+			`fallback pipeline "pagign" does not exist (paging?)`},
 		"another namespace": {&resource.CheckConfig{Metadata: resource.ObjectMeta{Namespace: "dev", Name: "c"}, Handlers: []string{"slack"}},
 			`handler "slack" does not exist`},
 		"a handler": {&resource.Handler{Metadata: meta("h"), Type: "set", Filters: []string{"is_incident", "not_silenced", "business-hour"},
@@ -102,6 +106,9 @@ func TestLint(t *testing.T) {
 	sn = config.With(sn, config.Mutators, &resource.Mutator{Metadata: meta("shape"), Secrets: secrets})
 	sn = config.With(sn, config.Mutators, &resource.Mutator{Metadata: meta("script"), Type: "javascript", Secrets: secrets})
 	const none = "it wants secrets (TOKEN) and there are no secrets providers, so "
+	sn = config.With(sn, config.FallbackPipelines, &resource.FallbackPipeline{Metadata: meta("spare")})
+	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("falls"), Interval: 10, Publish: true, Subscriptions: []string{"linux"},
+		FallbackPipeline: &resource.ResourceReference{Type: "FallbackPipeline", Name: "paging"}})
 	var got []string
 	for _, f := range Lint(sn, "default") {
 		got = append(got, fmt.Sprintf("%s %s/%s: %s", f.Severity, f.Kind, f.Name, f.Text))
@@ -116,6 +123,7 @@ func TestLint(t *testing.T) {
 		"note silenced/entity:gone:*: the entity gone does not exist",
 		"warning pipeline/hollow: workflow w has no handler, so it can never fire",
 		"note pipeline/hollow: no definition names it; events from agents may",
+		"note fallback-pipeline/spare: no definition names it; events from agents may",
 		"note filter/business-hours: no definition names it",
 		"warning check/vault: " + none + "it does not run and its events are unknown: remove secrets, and use env_vars or a file on the hosts of the agents",
 		"warning check/vault: subdue does nothing, as in Sensu: use subdues",
@@ -128,7 +136,8 @@ func TestLint(t *testing.T) {
 			t.Errorf("not found: %s", want)
 		}
 	}
-	for _, not := range []string{"handler/slack", "silenced/linux", "user/", "check/plain", "warning handler/socket", "warning mutator/script"} {
+	for _, not := range []string{"handler/slack", "silenced/linux", "user/", "check/plain", "warning handler/socket", "warning mutator/script",
+		"check/falls", "pipeline/paging"} {
 		if i := slices.IndexFunc(got, func(s string) bool { return strings.Contains(s, not) }); i >= 0 {
 			t.Errorf("found %s", got[i])
 		}
@@ -142,3 +151,45 @@ func TestLint(t *testing.T) {
 }
 
 func isNote(s string) bool { return strings.HasPrefix(s, "note") }
+
+// TestTargets: each kind that a definition may name can be looked up, and referrers are found of each.
+func TestTargets(t *testing.T) {
+	ref := &resource.ResourceReference{Name: "x"}
+	for _, obj := range []any{
+		&resource.CheckConfig{Metadata: meta("c"), Handlers: []string{"x"}, RuntimeAssets: []string{"x"}, FallbackPipeline: ref,
+			Pipelines: []resource.ResourceReference{*ref}, CheckHooks: []resource.HookList{{Hooks: []string{"x"}}},
+			Calendars: &resource.CheckCalendars{RunWithin: []string{"x"}}},
+		&resource.Handler{Metadata: meta("h"), Filters: []string{"x"}, Mutator: "x", Escalation: &resource.HandlerEscalation{
+			Steps: []resource.EscalationStep{{Notify: []resource.EscalationTarget{{Contact: "x", Rota: "x"}}}}}},
+		&resource.RoleBinding{Metadata: meta("b"), RoleRef: resource.RoleRef{Type: "Role", Name: "x"}},
+		&resource.ClusterRoleBinding{RoleRef: resource.RoleRef{Type: "ClusterRole", Name: "x"}, Subjects: []resource.Subject{{Type: "User", Name: "x"}}},
+	} {
+		_, uses := resource.Uses(obj)
+		for _, u := range uses {
+			if _, ok := targets[u.Kind]; !ok {
+				t.Errorf("%T names a %s, which is no target", obj, u.Kind.Word())
+			}
+		}
+		if missing := Find(stored(), obj); len(missing) != len(uses) {
+			t.Errorf("%T: missing %v of %v", obj, missing, uses)
+		}
+	}
+}
+
+// TestReferrersWithProvider: users that are stored are named also if others come from a sign-in provider.
+func TestReferrersWithProvider(t *testing.T) {
+	sn := config.With(stored(), config.AuthProviders, &resource.AuthProvider{Metadata: resource.ObjectMeta{Name: "ldap"}})
+	sn = config.With(sn, config.ClusterRoleBindings, &resource.ClusterRoleBinding{Metadata: resource.ObjectMeta{Name: "views"},
+		RoleRef: resource.RoleRef{Type: "ClusterRole", Name: "view"}, Subjects: []resource.Subject{{Type: "User", Name: "alice"}}})
+	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("c"),
+		FallbackPipeline: &resource.ResourceReference{Type: "FallbackPipeline", Name: "paging"}})
+	for _, c := range []struct{ resource, name, want string }{
+		{"users", "alice", "ClusterRoleBinding views user"},
+		{"fallbackPipeline", "paging", "CheckConfig c fallback pipeline"},
+	} {
+		found := Referrers(sn, "", func(resource, name string) bool { return resource == c.resource && name == c.name })
+		if len(found) != 1 || found[0].Type+" "+found[0].Name+" "+found[0].What != c.want {
+			t.Errorf("%s/%s: %v, want %s", c.resource, c.name, found, c.want)
+		}
+	}
+}

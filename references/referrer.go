@@ -15,17 +15,15 @@ func Referrers(sn *config.Snapshot, namespace string, named func(resource, name 
 			continue
 		}
 		for obj := range config.ListAny(sn, k, namespace) {
-			_, uses := usesOf(sn, obj)
+			_, uses := resource.Uses(obj)
 			before := len(found)
 			for _, u := range uses {
-				for _, name := range u.names {
-					if !named(u.resource, name) {
-						continue
-					}
-					r := resource.Referrer{Type: k.Type, Resource: k.Role, Names: u.resource, Named: name, What: u.what}
-					if r.Namespace, r.Name = k.Key(obj); !slices.Contains(found[before:], r) {
-						found = append(found, r)
-					}
+				if !named(u.Kind.Role, u.Name) {
+					continue
+				}
+				r := resource.Referrer{Type: k.Type, Resource: k.Role, Names: u.Kind.Role, Named: u.Name, What: u.Kind.Word()}
+				if r.Namespace, r.Name = k.Key(obj); !slices.Contains(found[before:], r) {
+					found = append(found, r)
 				}
 			}
 		}

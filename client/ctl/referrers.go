@@ -15,6 +15,7 @@ import (
 // named are the types of definitions that other definitions name.
 var named = []string{
 	client.Handlers.Type, client.Filters.Type, client.Mutators.Type, client.Assets.Type, client.Hooks.Type, client.Pipelines.Type,
+	client.FallbackPipelines.Type,
 	client.Calendars.Type, client.Contacts.Type, client.Rotas.Type, client.Roles.Type, client.ClusterRoles.Type, client.Users.Type,
 }
 
