@@ -10,8 +10,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// serveLint adds what is doubtful about the stored definitions, and what names some of them. Users see findings about the kinds that they may list, if
-// they tell about names of no other kinds.
+// serveLint adds what is doubtful about the stored definitions, and what names some of them. Users see findings about the
+// kinds that they may list, if they tell about names of no other kinds.
 func (a *API) serveLint() {
 	a.route(ours+"namespaces/{namespace}/lint", access{open: true}, methods{http.MethodGet: a.lint})
 	a.route(ours+"namespaces/{namespace}/referrers", access{open: true}, methods{http.MethodGet: a.referrers})
@@ -28,7 +28,10 @@ func (a *API) lint(w *response, r *request) error {
 	return w.object(found)
 }
 
-// referrers answers which definitions name some others, which the parameters to say: handlers/slack.
+// mostReferrers bounds the referrers in an answer. Each name in the request has an equal part of them.
+const mostReferrers = 1000
+
+// referrers answers which definitions name some others. Each parameter to is one of these, such as handlers/slack.
 func (a *API) referrers(w *response, r *request) error {
 	asked := map[string]bool{}
 	for _, to := range r.URL.Query()["to"] {
@@ -37,14 +40,21 @@ func (a *API) referrers(w *response, r *request) error {
 		}
 		asked[to] = true
 	}
-	found, may := []resource.Referrer{}, a.mayListEach(r.user)
+	answer, may := resource.Referrers{Referrers: []resource.Referrer{}, More: map[string]int{}}, a.mayListEach(r.user)
+	known, most := map[string]int{}, max(1, mostReferrers/max(1, len(asked)))
 	named := func(resource, name string) bool { return asked[resource+"/"+name] }
 	for _, one := range references.Referrers(a.opts.Config.Snapshot(), inNamespace(r), named) {
-		if may(one.Resource, one.Namespace) {
-			found = append(found, one)
+		if !may(one.Resource, one.Namespace) {
+			continue
 		}
+		to := one.Names + "/" + one.Named
+		if known[to]++; known[to] > most {
+			answer.More[to]++
+			continue
+		}
+		answer.Referrers = append(answer.Referrers, one)
 	}
-	return w.object(found)
+	return w.object(answer)
 }
 
 // mayListEach returns mayList of a user, which asks the roles once for each resource and namespace.

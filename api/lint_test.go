@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -67,12 +68,12 @@ func TestReferrers(t *testing.T) {
 	} {
 		a := s.do("GET", "/api/lapwing/v1/namespaces/default/referrers"+c.query, "", "Authorization",
 			"Bearer "+s.user(c.group+"1", c.group)).is(http.StatusOK)
-		var list []resource.Referrer
-		if err := json.Unmarshal([]byte(a.body), &list); err != nil {
+		var answer resource.Referrers
+		if err := json.Unmarshal([]byte(a.body), &answer); err != nil {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, r := range list {
+		for _, r := range answer.Referrers {
 			got = append(got, strings.Join([]string{r.Type, r.Name, r.What, r.Named}, " "))
 		}
 		slices.Sort(got)
@@ -81,4 +82,35 @@ func TestReferrers(t *testing.T) {
 		}
 	}
 	s.do("GET", "/api/lapwing/v1/namespaces/default/referrers?to=slack", "").is(http.StatusBadRequest)
+}
+
+// TestManyReferrers: an answer has a thousand referrers at most, of each name its part, and says how many it leaves out.
+func TestManyReferrers(t *testing.T) {
+	s := newServer(t, nil)
+	for i := range mostReferrers + 5 {
+		c := &resource.CheckConfig{Metadata: resource.ObjectMeta{Namespace: "default", Name: fmt.Sprint("c", i)}, Handlers: []string{"slack"}}
+		if i < 2 {
+			c.Handlers = append(c.Handlers, "mail")
+		}
+		if err := config.Put(t.Context(), s.store, config.Checks, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		query       string
+		listed, out int
+	}{
+		{"?to=handlers/slack", 1000, 5},
+		{"?to=handlers/slack&to=handlers/mail", 502, 505},
+		{"?to=handlers/mail", 2, 0},
+	} {
+		a := s.do("GET", "/api/lapwing/v1/namespaces/default/referrers"+c.query, "").is(http.StatusOK)
+		var got resource.Referrers
+		if err := json.Unmarshal([]byte(a.body), &got); err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Referrers) != c.listed || got.More["handlers/slack"] != c.out || got.More["handlers/mail"] != 0 {
+			t.Errorf("%s: %d listed, more %v; want %d and %d", c.query, len(got.Referrers), got.More, c.listed, c.out)
+		}
+	}
 }

@@ -188,8 +188,8 @@ var described = map[string]operation{
 	"GET " + ours + "namespaces/{namespace}/lint": {
 		summary: "What is doubtful about the stored definitions; - is all namespaces", status: 200, answer: []resource.LintFinding{}},
 	"GET " + ours + "namespaces/{namespace}/referrers": {
-		summary: "Which definitions name some others, each as handlers/slack; - is all namespaces", query: []string{"to"}, status: 200,
-		answer: []resource.Referrer{}},
+		summary: "Which definitions name some others, each as handlers/slack; - is all namespaces; of more than 1,000 some, with the " +
+			"number of those left out", query: []string{"to"}, status: 200, answer: resource.Referrers{}},
 	"GET " + ours + "log-level": {
 		summary: "What a backend logs", query: []string{"member"}, status: 200, answer: resource.LogLevels{}},
 	"POST " + ours + "log-level": {

@@ -12,3 +12,10 @@ type Referrer struct {
 	What  string `json:"what"`
 	Named string `json:"named"`
 }
+
+// Referrers are definitions that name others.
+type Referrers struct {
+	Referrers []Referrer `json:"referrers"`
+	// More says how many further ones name something, by the resource and the name of that, as handlers/slack.
+	More map[string]int `json:"more,omitempty"`
+}

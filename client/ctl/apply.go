@@ -42,8 +42,9 @@ type applied struct {
 	Changes    []change `json:"changes,omitempty"`
 	Error      string   `json:"error,omitempty"`
 
-	at      string // file and line of the resource; "" if it is in none
-	settled bool   // nothing is to be written
+	at      string         // file and line of the resource; "" if it is in none
+	settled bool           // nothing is to be written
+	after   map[string]any // the resource as apply leaves it; nil if it could not be merged
 }
 
 // report is the JSON report of an apply.
@@ -191,7 +192,7 @@ func (a *applier) run(ctx context.Context, in *inputFiles, prune bool) error {
 			a.makes[o.name] = true
 		}
 	}
-	if err := a.trial(ctx, set); err != nil {
+	if err := a.trial(ctx, set, !a.dryRun); err != nil {
 		return err
 	}
 	for i, r := range a.results {
@@ -215,13 +216,10 @@ func (o *object) applicable() bool {
 }
 
 // trial makes a result for each object as a dry run does, and returns an error with the mistakes of all, also of those that
-// are known to have one.
-func (a *applier) trial(ctx context.Context, set *fileSet) error {
-	a.quiet = !a.dryRun
+// are known to have one. If quiet, it leaves out the server's warnings: those of the writes follow.
+func (a *applier) trial(ctx context.Context, set *fileSet, quiet bool) error {
+	a.quiet = quiet
 	defer func() { a.quiet = false }()
-	write := a.dryRun
-	a.dryRun = true
-	defer func() { a.dryRun = write }()
 	for i, o := range set.all() {
 		r := &applied{Type: o.kind.Type, APIVersion: o.kind.Group, Namespace: o.namespace, Name: o.name, at: o.at}
 		if i < len(set.objects) {
@@ -230,7 +228,7 @@ func (a *applier) trial(ctx context.Context, set *fileSet) error {
 		if !o.applicable() {
 			continue
 		}
-		err := a.apply(ctx, o, r)
+		err := a.apply(ctx, o, r, true)
 		if set.refused(o, err) {
 			continue
 		}
@@ -247,7 +245,7 @@ func (a *applier) trial(ctx context.Context, set *fileSet) error {
 // applyOne applies an object. It returns only errors that stop all.
 func (a *applier) applyOne(ctx context.Context, o *object, r *applied) error {
 	r.Error = ""
-	return a.failed(ctx, r, a.apply(ctx, o, r))
+	return a.failed(ctx, r, a.apply(ctx, o, r, false))
 }
 
 // failed notes an error in a result, or returns it if it stops all.
@@ -265,8 +263,8 @@ func (a *applier) failed(ctx context.Context, r *applied, err error) error {
 // refusal reports whether the server answered. Then apply continues with the next resource.
 func refusal(err error) bool { return errors.As(err, new(*client.Error)) }
 
-// apply makes one resource equal to its object.
-func (a *applier) apply(ctx context.Context, o *object, r *applied) error {
+// apply makes one resource equal to its object, or asks the server in a dry run whether it could.
+func (a *applier) apply(ctx context.Context, o *object, r *applied, dryRun bool) error {
 	for attempt := 1; ; attempt++ {
 		live, tag, err := a.live(ctx, o)
 		if err != nil {
@@ -276,6 +274,7 @@ func (a *applier) apply(ctx context.Context, o *object, r *applied) error {
 		if err != nil {
 			return err
 		}
+		r.after = after
 		if live == nil {
 			r.Action, r.Changes = actionCreate, changesBetween(map[string]any{}, o.visible(after))
 		} else {
@@ -297,7 +296,7 @@ func (a *applier) apply(ctx context.Context, o *object, r *applied) error {
 				}
 			}
 		}
-		if a.dryRun {
+		if dryRun {
 			err = a.try(ctx, o, live, tag, after)
 		} else {
 			err = a.write(ctx, o, live, tag, after)
@@ -538,12 +537,13 @@ func (a *applier) prune(ctx context.Context) error {
 		}
 		gone = append(gone, list...)
 	}
-	// In a dry run the server does not have yet what the files say.
-	a.warnOfReferrers(ctx, gone, func(r *resource.Referrer) bool {
-		return a.dryRun && slices.ContainsFunc(a.objects, func(o *object) bool {
-			return o.kind.Type == r.Type && o.namespace == r.Namespace && o.name == r.Name && !mentions(o.body, r.Named)
-		})
-	})
+	var unwritten []*object // the server does not have yet what a dry run would write
+	for i, r := range a.results {
+		if o := a.objects[i]; a.dryRun && r.after != nil && r.Action != actionFailed {
+			unwritten = append(unwritten, &object{kind: o.kind, namespace: o.namespace, name: o.name, body: r.after})
+		}
+	}
+	a.warnOfReferrers(ctx, gone, unwritten)
 	for _, o := range gone {
 		r := &applied{Type: o.kind.Type, APIVersion: o.kind.Group, Namespace: o.namespace, Name: o.name, Action: actionDelete}
 		a.results = append(a.results, r)

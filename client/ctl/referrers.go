@@ -1,12 +1,16 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -24,44 +28,63 @@ const (
 	mostReferrers = 10 // told of one name
 )
 
+// where names a definition: its type, its namespace, and its name.
+type where [3]string
+
 // warnOfReferrers warns of definitions that name something which is about to be deleted, and which are not deleted too. It
-// is no reason to fail: a server that does not know the question, or does not answer, gives no warning.
-func (s *invocation) warnOfReferrers(ctx context.Context, gone []*object, leaves func(*resource.Referrer) bool) {
-	places := map[string][]string{} // what to ask for, by namespace
-	going := map[[3]string]bool{}
+// is no reason to fail: a server that does not know the question gives no warning. Unwritten objects are as a dry run would
+// write them: what they name counts, and not what the server has of them.
+func (s *invocation) warnOfReferrers(ctx context.Context, gone, unwritten []*object) {
+	going := map[where]bool{}
+	var asked []*object
 	for _, o := range gone {
-		going[[3]string{o.kind.Type, o.namespace, o.name}] = true
-		if !slices.Contains(named, o.kind.Type) {
+		going[where{o.kind.Type, o.namespace, o.name}] = true
+		if slices.Contains(named, o.kind.Type) {
+			asked = append(asked, o)
+		}
+	}
+	if len(asked) == 0 {
+		return
+	}
+	found, more, err := s.referrers(ctx, asked)
+	if err != nil && !errors.Is(err, client.ErrNotFound) && ctx.Err() == nil {
+		fmt.Fprintln(s.errOut, "Warning:", printable(fmt.Sprintf("what still names %s is not known: %v", theOne(asked), bare(err))))
+	}
+	if err != nil {
+		return
+	}
+	ours := map[where]bool{}
+	for _, o := range unwritten {
+		ours[where{o.kind.Type, o.namespace, o.name}] = true
+	}
+	found = slices.DeleteFunc(found, func(r resource.Referrer) bool { return ours[where{r.Type, r.Namespace, r.Name}] })
+	for _, o := range unwritten {
+		for _, u := range o.uses() {
+			at := where{u.Kind.Type, "", u.Name}
+			if u.Kind.Namespaced {
+				at[1] = o.namespace
+			}
+			r := resource.Referrer{Type: o.kind.Type, Namespace: o.namespace, Name: o.name, What: u.Kind.Word(), Named: u.Name}
+			if going[at] && !slices.Contains(found, r) {
+				found = append(found, r)
+			}
+		}
+	}
+	slices.SortStableFunc(found, func(a, b resource.Referrer) int {
+		return cmp.Or(placeOfType(a.Type)-placeOfType(b.Type), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	told := map[string]int{} // by what is named
+	for _, r := range found {
+		if going[where{r.Type, r.Namespace, r.Name}] {
 			continue
 		}
-		namespace := o.namespace
-		if !o.kind.Namespaced {
-			namespace = "-"
-		}
-		places[namespace] = append(places[namespace], o.kind.Role+"/"+o.name)
-	}
-	told := map[string]int{} // by what is named
-	for _, namespace := range slices.Sorted(maps.Keys(places)) {
-		for names := range slices.Chunk(places[namespace], askedAtOnce) {
-			var found []resource.Referrer
-			path := "/api/lapwing/v1/namespaces/" + url.PathEscape(namespace) + "/referrers?" + url.Values{"to": names}.Encode()
-			if err := s.client.Do(ctx, http.MethodGet, path, nil, &found); err != nil {
-				return
+		what := fmt.Sprintf("%s %s", r.What, r.Named)
+		if told[what]++; told[what] <= mostReferrers {
+			name := r.Name
+			if r.Namespace != "" && r.Namespace != s.namespace {
+				name = r.Namespace + "/" + name
 			}
-			for i := range found {
-				r := &found[i]
-				if going[[3]string{r.Type, r.Namespace, r.Name}] || leaves != nil && leaves(r) {
-					continue
-				}
-				what := fmt.Sprintf("%s %s", r.What, r.Named)
-				if told[what]++; told[what] <= mostReferrers {
-					name := r.Name
-					if r.Namespace != "" && r.Namespace != s.namespace {
-						name = r.Namespace + "/" + name
-					}
-					fmt.Fprintln(s.errOut, "Warning:", printable(fmt.Sprintf("%s %s still names %s", r.Type, name, what)))
-				}
-			}
+			fmt.Fprintln(s.errOut, "Warning:", printable(fmt.Sprintf("%s %s still names %s", r.Type, name, what)))
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(told)) {
@@ -69,21 +92,65 @@ func (s *invocation) warnOfReferrers(ctx context.Context, gone []*object, leaves
 			fmt.Fprintln(s.errOut, "Warning:", printable(fmt.Sprintf("%d more still name %s", more, what)))
 		}
 	}
+	for _, what := range slices.Sorted(maps.Keys(more)) {
+		text := fmt.Sprintf("%d more name %s, which the server did not list", more[what], what)
+		fmt.Fprintln(s.errOut, "Warning:", printable(text))
+	}
 }
 
-// mentions reports whether a text is a value somewhere in a part of a definition.
-func mentions(part any, text string) bool {
-	switch part := part.(type) {
-	case string:
-		return part == text
-	case []any:
-		return slices.ContainsFunc(part, func(one any) bool { return mentions(one, text) })
-	case map[string]any:
-		for _, one := range part {
-			if mentions(one, text) {
-				return true
+// referrers asks what names some objects. Of very many it returns only the number of those that are not listed, by what
+// they name.
+func (s *invocation) referrers(ctx context.Context, asked []*object) (found []resource.Referrer, more map[string]int, err error) {
+	places := map[string][]string{} // what to ask for, by namespace
+	words := map[string]string{}
+	for _, o := range asked {
+		namespace, to := o.namespace, o.kind.Role+"/"+o.name
+		if !o.kind.Namespaced {
+			namespace = "-"
+		}
+		places[namespace] = append(places[namespace], to)
+		words[to] = o.kind.Word() + " " + o.name
+	}
+	more = map[string]int{}
+	for _, namespace := range slices.Sorted(maps.Keys(places)) {
+		for names := range slices.Chunk(places[namespace], askedAtOnce) {
+			var answer resource.Referrers
+			path := "/api/lapwing/v1/namespaces/" + url.PathEscape(namespace) + "/referrers?" + url.Values{"to": names}.Encode()
+			if err := s.client.Do(ctx, http.MethodGet, path, nil, &answer); err != nil {
+				return nil, nil, err
+			}
+			found = append(found, answer.Referrers...)
+			for to, n := range answer.More {
+				more[words[to]] += n
 			}
 		}
 	}
-	return false
+	return found, more, nil
+}
+
+// theOne names one object, or says how many there are.
+func theOne(list []*object) string {
+	if len(list) == 1 {
+		return list[0].kind.Word() + " " + list[0].name
+	}
+	return fmt.Sprintf("these %d resources", len(list))
+}
+
+// uses returns what an object names.
+func (o *object) uses() []resource.Use {
+	spec := o.kind.New()
+	data, err := json.Marshal(o.body)
+	if err == nil {
+		err = json.Unmarshal(data, spec)
+	}
+	if err != nil {
+		return nil // the server would not take it
+	}
+	_, uses := resource.Uses(spec)
+	return uses
+}
+
+// placeOfType returns the place of a type in the order of kinds.
+func placeOfType(name string) int {
+	return slices.IndexFunc(resource.Kinds, func(k *resource.Kind) bool { return k.Type == name })
 }

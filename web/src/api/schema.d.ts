@@ -2346,7 +2346,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Which definitions name some others, each as handlers/slack; - is all namespaces */
+        /** Which definitions name some others, each as handlers/slack; - is all namespaces; of more than 1,000 some, with the number of those left out */
         get: operations["getLapwingV1NamespacesNamespaceReferrers"];
         put?: never;
         post?: never;
@@ -3608,7 +3608,7 @@ export interface components {
             Message?: string;
             code?: number;
             message?: string;
-            /** @description The broken rules of a definition, in answers to dry runs */
+            /** @description The broken rules of a definition, in answers to dry runs; of more than 100, the last entry says how many more there are */
             mistakes?: {
                 field?: string;
                 message?: string;
@@ -4822,6 +4822,14 @@ export interface components {
             names: string;
             what: string;
             named: string;
+        };
+        /** @description Referrers are definitions that name others. */
+        Referrers: {
+            referrers: components["schemas"]["Referrer"][] | null;
+            /** @description More says how many further ones name something, by the resource and the name of that, as handlers/slack. */
+            more?: {
+                [key: string]: number;
+            } | null;
         };
         /** @description RefreshToken is the body of a request that trades a refresh token, or ends a sign-in. */
         RefreshToken: {
@@ -15623,7 +15631,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Referrer"][] | null;
+                    "application/json": components["schemas"]["Referrers"];
                 };
             };
             /** @description Why not */
