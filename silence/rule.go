@@ -278,7 +278,9 @@ var events = selector.NamesOf((*resource.Event)(nil))
 
 // CheckValues returns an error, for the author of a silence, if its field selector compares a field with a value that
 // the field cannot have. Compile accepts that: a stored silence may have it.
-func (r *Rule) CheckValues() error { return resource.InField("field_selector", events.Check(r.selector)) }
+func (r *Rule) CheckValues() error {
+	return resource.InField("field_selector", events.Check(r.selector))
+}
 
 // answerable reports whether a view has a field.
 func answerable(name string) bool {

@@ -124,7 +124,7 @@ func (s *invocation) noChanges(all, selected bool) string {
 	if all {
 		return text + " in any namespace"
 	}
-	return text + " in namespace " + s.namespace + "; the other namespaces, and what belongs to none: add --all-namespaces"
+	return text + " in namespace " + s.namespace + "; --all-namespaces also shows the other namespaces, and what belongs to none"
 }
 
 func auditEntries(ctx context.Context, s *invocation, path string, q url.Values) ([]client.AuditEntry, error) {

@@ -98,7 +98,7 @@ func lengthOf(d time.Duration) string {
 
 func startOf(r *resource.Rota) string { return r.Start + " " + cmp.Or(r.TimeZone, "UTC") }
 
-// timeRange has the flags of the time that a question about rotas or calendars is about. Its error names them.
+// timeRange is the time that a question about rotas or calendars asks for, from the flags --from and --to.
 type timeRange struct {
 	from, to string
 	days     int // the longest range that the server answers
@@ -110,6 +110,7 @@ func (o *timeRange) flags(cmd *cobra.Command, usual string) {
 	cmd.Flags().StringVar(&o.to, "to", "", "day or time as 2026-12-24T08:00 at which the answer ends; the day itself does not belong to it (default "+usual+" after --from)")
 }
 
+// query returns the range as query parameters. An error names the flag that is wrong.
 func (o *timeRange) query() (string, error) {
 	query := url.Values{}
 	begin, end := time.Now(), time.Time{}

@@ -282,9 +282,9 @@ func (s *invocation) tellWaiting(ctx context.Context, namespace, handler string)
 	if namespace == "" {
 		command += " --all-namespaces"
 	}
-	text := "%d deliveries wait for %s (%d for the next attempt): no dead letters, they go out by themselves; see: %s\n"
+	text := "%d deliveries wait for %s (%d for the next attempt); they are no dead letters: lapwing sends them by itself; see: %s\n"
 	if waiting == 1 {
-		text = "%d delivery waits for %s (%d for the next attempt): no dead letter, it goes out by itself; see: %s\n"
+		text = "%d delivery waits for %s (%d for the next attempt); it is no dead letter: lapwing sends it by itself; see: %s\n"
 	}
 	fmt.Fprintf(s.errOut, text, waiting, who, retrying, command)
 }
