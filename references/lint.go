@@ -40,8 +40,8 @@ func Lint(sn *config.Snapshot, namespace string) []resource.LintFinding {
 // unusedWords are the kinds that are there to be named, with the word that references have for them.
 var unusedWords = map[string]string{
 	"Handler": "handler", "EventFilter": "filter", "Mutator": "mutator", "Asset": "asset", "HookConfig": "hook",
-	"Pipeline": "pipeline", "FallbackPipeline": "fallback pipeline", "Calendar": "calendar", "Contact": "contact", "Rota": "rota",
-	"Role": "role",
+	"Pipeline": "pipeline", "FallbackPipeline": "fallback pipeline", "Calendar": "calendar", "Contact": "contact",
+	"Rota": "rota", "Role": "role",
 }
 
 type linting struct {
@@ -132,7 +132,8 @@ func (l *linting) check(c *resource.CheckConfig) {
 	case c.Interval == 0 && c.Cron == "":
 		l.add(c, warning, "it has neither an interval nor a cron, so it never runs by itself", edit)
 	}
-	if len(c.Handlers)+len(c.Pipelines)+len(c.OutputMetricHandlers) == 0 && c.FallbackPipeline == nil && c.OutputMetricFormat == "" {
+	named := len(c.Handlers) + len(c.Pipelines) + len(c.OutputMetricHandlers)
+	if named == 0 && c.FallbackPipeline == nil && c.OutputMetricFormat == "" {
 		l.add(c, note, "it names no handler and no pipeline, so its incidents notify no one", edit)
 	}
 }

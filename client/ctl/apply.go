@@ -172,8 +172,8 @@ Without --prune they are no difference: apply leaves them.
 	return cmd
 }
 
-// run applies all objects of the files, and then prunes. First it tries all of them: if the server finds a mistake in one, or
-// the roles do not allow one, nothing is written.
+// run applies all objects of the files, and then prunes. First it tries all of them: if the server finds a mistake in one,
+// or the roles do not allow one, nothing is written.
 func (a *applier) run(ctx context.Context, in *inputFiles, prune bool) error {
 	set, err := readFileSet(ctx, a.invocation, in)
 	if err != nil {

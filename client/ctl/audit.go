@@ -124,7 +124,8 @@ func (s *invocation) noChanges(all, selected bool) string {
 	if all {
 		return text + " in any namespace"
 	}
-	return text + " in namespace " + s.namespace + "; --all-namespaces also shows the other namespaces, and what belongs to none"
+	return text + " in namespace " + s.namespace +
+		"; --all-namespaces also shows the other namespaces, and what belongs to none"
 }
 
 func auditEntries(ctx context.Context, s *invocation, path string, q url.Values) ([]client.AuditEntry, error) {

@@ -19,7 +19,7 @@ type fileSet struct {
 	objects []*object // those without a mistake that can be seen here
 	drafts  []*object // those with one that the server can decode: it may find more
 	wrong   []mistake
-	denied  []mistake      // what the roles do not allow; no mistakes of the files, but they too stop before the first write
+	denied  []mistake      // what the roles do not allow: no mistakes, but they too stop before the first write
 	others  []mistake      // what else the server refuses; they are told with mistakes
 	place   map[string]int // of files in their order
 }

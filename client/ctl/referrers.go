@@ -48,7 +48,8 @@ func (s *invocation) warnOfReferrers(ctx context.Context, gone, unwritten []*obj
 	}
 	found, more, err := s.referrers(ctx, asked)
 	if err != nil && !errors.Is(err, client.ErrNotFound) && ctx.Err() == nil {
-		fmt.Fprintln(s.errOut, "Warning:", printable(fmt.Sprintf("what still names %s is not known: %v", theOne(asked), bare(err))))
+		text := fmt.Sprintf("what still names %s is not known: %v", theOne(asked), bare(err))
+		fmt.Fprintln(s.errOut, "Warning:", printable(text))
 	}
 	if err != nil {
 		return
@@ -71,7 +72,8 @@ func (s *invocation) warnOfReferrers(ctx context.Context, gone, unwritten []*obj
 		}
 	}
 	slices.SortStableFunc(found, func(a, b resource.Referrer) int {
-		return cmp.Or(placeOfType(a.Type)-placeOfType(b.Type), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+		return cmp.Or(placeOfType(a.Type)-placeOfType(b.Type), strings.Compare(a.Namespace, b.Namespace),
+			strings.Compare(a.Name, b.Name))
 	})
 	told := map[string]int{} // by what is named
 	for _, r := range found {
@@ -100,7 +102,9 @@ func (s *invocation) warnOfReferrers(ctx context.Context, gone, unwritten []*obj
 
 // referrers asks what names some objects. Of very many it returns only the number of those that are not listed, by what
 // they name.
-func (s *invocation) referrers(ctx context.Context, asked []*object) (found []resource.Referrer, more map[string]int, err error) {
+func (s *invocation) referrers(ctx context.Context, asked []*object) (
+	found []resource.Referrer, more map[string]int, err error,
+) {
 	places := map[string][]string{} // what to ask for, by namespace
 	words := map[string]string{}
 	for _, o := range asked {
