@@ -112,15 +112,17 @@ type Waiting struct {
 	Handler   string `json:"handler"`
 	// Memory counts the deliveries that have their turn as soon as a worker is free, Disk those that wait on disk for
 	// room in memory, and Parked those that wait for a time, for their group, or behind such a delivery of their check.
+	// Parked ones that are due stay parked until they have ended.
 	Memory ClassCounts `json:"memory"`
 	Disk   ClassCounts `json:"disk"`
 	Parked ClassCounts `json:"parked"`
-	// Retrying is how many of the parked ones wait for their next attempt because one has failed.
+	// Retrying is how many of those in memory and parked have had an attempt that failed: they wait for the time of the
+	// next one, for a worker, or are being run.
 	Retrying int `json:"retrying"`
-	// Running is how many are being run; these are counted above, too.
+	// Running is how many runs are under way; a group that goes out is one. What they run is counted above, too.
 	Running int `json:"running"`
 	// Oldest is when the event of the oldest of all these was received, and Next when a parked one has its next turn,
-	// Unix milliseconds; 0 if there is none.
+	// Unix milliseconds; 0 if there is none. Next is now if one is due and waits for a worker.
 	Oldest int64 `json:"oldest,omitempty"`
 	Next   int64 `json:"next,omitempty"`
 	// Shed counts the deliveries that were given up since the backend started because too many were on disk.
@@ -129,23 +131,24 @@ type Waiting struct {
 	// empty if no attempt has failed since the backend started.
 	LastError  string `json:"last_error,omitempty"`
 	LastFailed int64  `json:"last_failed,omitempty"`
-	// Deliveries are the first of the parked ones that wait for a time, in the order of their next turn. Lists of all
-	// handlers have none.
+	// Deliveries are the first of the parked ones that wait for a time or for a worker, in the order of their next turn.
+	// Lists of all handlers have none.
 	Deliveries []Parked `json:"deliveries,omitempty"`
 }
 
-// Parked is a delivery that waits for a time.
+// Parked is a delivery that waits for a time, or has done so and waits for a worker.
 type Parked struct {
 	ID     string `json:"id"`
 	Entity string `json:"entity"`
 	Check  string `json:"check"`
 	Status uint32 `json:"status"`
 	Class  string `json:"class"`
-	// For is what it waits for: attempt, resolution (the handler's resolve.delay), group or escalation.
+	// For is what it waits for: attempt, resolution (the handler's resolve.delay), group, escalation or worker. One that
+	// waits for a worker is due: earlier ones of the handler take its concurrency or its rate_limit.
 	For string `json:"for"`
 	// Group is the group that it is in.
 	Group string `json:"group,omitempty"`
-	// Received is when its event was received, and Next when its next turn is, Unix milliseconds.
+	// Received is when its event was received, and Next when its next turn is (now if it is due), Unix milliseconds.
 	Received int64 `json:"received,omitempty"`
 	Next     int64 `json:"next"`
 	Attempts int   `json:"attempts"`
@@ -161,6 +164,7 @@ const (
 	ForResolution = "resolution"
 	ForGroup      = "group"
 	ForEscalation = "escalation"
+	ForWorker     = "worker"
 )
 
 // ClassCounts are numbers of deliveries by class (see Class), and their sum.

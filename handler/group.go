@@ -25,14 +25,17 @@ const (
 // group is deliveries that go out together. They are finished when the group is. Until then their chains wait, unless
 // their next deliveries belong to the same group.
 type group struct {
-	key     string
-	due     time.Time // when it goes out, or is tried again
-	closed  bool      // takes no more members
-	members []*member // oldest first
-	begin   time.Time // when a worker started it
-	failure string    // why the last attempt failed, if this process made it
+	key       string
+	slot                // waits in queue.groupWaits until it goes out, or is tried again
+	closed    bool      // takes no more members
+	members   []*member // oldest first; a worker that has the group changes them without queue.mu
+	begin     time.Time // when a worker started it
+	lastError string    // why the last attempt failed, if this process made it
 	progress
 }
+
+// tries returns how many attempts to send a member were made, alone or with the group.
+func (g *group) tries(m *member) int { return max(g.attempts, m.attempts) }
 
 type member struct {
 	*item
@@ -47,9 +50,9 @@ func (q *queue) join(def *resource.HandlerGroup, c *chain, it *item, key string)
 	}
 	g := q.groups[key]
 	if g == nil {
-		g = &group{key: key, due: q.groupDue(def, key, time.Now())}
+		g = &group{key: key}
 		q.groups[key] = g
-		q.arm(g.due)
+		q.waitGroup(g, q.groupDue(def, key, time.Now()))
 	}
 	c.head, it.next = it.next, nil
 	c.group = g
@@ -94,9 +97,9 @@ func (q *queue) stop(c *chain) {
 	}
 }
 
-// seal hands a group to the workers. The caller holds mu.
+// seal hands a group that waits to the workers. The caller holds mu.
 func (q *queue) seal(g *group) {
-	delete(q.groups, g.key)
+	q.unwaitGroup(g)
 	g.closed = true
 	q.sealed = append(q.sealed, g)
 }
@@ -109,7 +112,7 @@ func (q *queue) workGroup(ctx context.Context, h *resource.Handler, g *group) bo
 	over, out := q.d.runGroup(ctx, h, g)
 	q.mu.Lock()
 	delete(q.sending, g)
-	g.failure = q.fail(g.failure, out.failure)
+	g.lastError = q.noteError(g.lastError, out.errorText)
 	if out.sent {
 		q.sent[g.key] = time.Now()
 	} else {
@@ -123,9 +126,10 @@ func (q *queue) workGroup(ctx context.Context, h *resource.Handler, g *group) bo
 		return false
 	case !out.finished:
 		if q.leave(g); len(g.members) > 0 {
-			g.due = out.due
-			q.late = append(q.late, g)
-			q.arm(g.due)
+			for _, m := range g.members {
+				q.noteTries(m.item, g.tries(m))
+			}
+			q.waitGroup(g, out.due)
 		}
 	}
 	return true
@@ -215,7 +219,7 @@ func (d *Dispatcher) runEach(ctx context.Context, h *resource.Handler, g *group)
 		m.decided = true
 		one := d.run(ctx, h, m.item)
 		out.sent = out.sent || one.sent
-		out.failure = cmp.Or(one.failure, out.failure)
+		out.errorText = cmp.Or(one.errorText, out.errorText)
 		if one.stopped {
 			g.members = members[i:]
 			return over, outcome{stopped: true, sent: out.sent}
@@ -267,7 +271,7 @@ func (d *Dispatcher) runMerged(
 	dl.Event = ev.AppendProto(nil)
 
 	at := d.attempt(ctx, h, &dl, ev, &g.progress)
-	out.sent, out.failure = at.sent, at.failure()
+	out.sent, out.errorText = at.sent, at.errorText()
 	d.notify(h, &dl.Header, g.progress.attempts, &at, going)
 	step := trace.Step{Kind: trace.StepGroup, Name: g.key, Saw: []trace.Value{{Name: "members", Value: fmt.Sprint(len(going))}}}
 	switch {

@@ -13,7 +13,7 @@ type metrics struct {
 	runs         *prometheus.CounterVec
 	seconds      *prometheus.HistogramVec
 	startSeconds *prometheus.HistogramVec
-	retries      *prometheus.CounterVec
+	failedForNow *prometheus.CounterVec
 	handed       *prometheus.CounterVec
 	dead         *prometheus.CounterVec
 	deadDropped  prometheus.Counter
@@ -37,7 +37,7 @@ func newMetrics(r prometheus.Registerer, d *Dispatcher) metrics {
 			Name: "lapwing_handler_start_seconds", Help: "From the receipt of an event to the start of its handler's first try, by handler.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 18), // to 131 s
 		}, byHandler),
-		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+		failedForNow: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lapwing_handler_retries_total",
 			Help: "Attempts that failed and will be followed by another, by handler.",
 		}, byHandler),
@@ -69,7 +69,7 @@ func newMetrics(r prometheus.Registerer, d *Dispatcher) metrics {
 	}
 	if r != nil {
 		r.MustRegister(
-			m.runs, m.seconds, m.startSeconds, m.retries, m.handed, m.dead, m.deadDropped, m.dropped, m.recalled, m.escalated, m.storeErrors,
+			m.runs, m.seconds, m.startSeconds, m.failedForNow, m.handed, m.dead, m.deadDropped, m.dropped, m.recalled, m.escalated, m.storeErrors,
 			queueCollector{d},
 		)
 	}
@@ -81,7 +81,7 @@ func (m *metrics) know(handler string) {
 	for _, result := range []string{send.KindOK, send.KindFailed, send.KindTimeout, send.KindError} {
 		m.runs.WithLabelValues(handler, result)
 	}
-	m.retries.WithLabelValues(handler)
+	m.failedForNow.WithLabelValues(handler)
 	m.handed.WithLabelValues(handler)
 	m.dead.WithLabelValues(handler)
 	m.seconds.WithLabelValues(handler)
@@ -96,11 +96,12 @@ var (
 	dispatchedDesc = describe("lapwing_handler_dispatched_total", "Deliveries passed to a handler's queue, by handler.")
 	spillsDesc     = describe("lapwing_handler_spilled_total",
 		"Deliveries that went to disk because their handler's queue was full, by handler.")
-	depthDesc    = describe("lapwing_handler_queue_depth", "Deliveries in memory whose turn it is or will be, by handler.")
-	parkedDesc   = describe("lapwing_handler_parked", "Deliveries that wait for a time, for a group, or behind such a one, by handler.")
+	depthDesc  = describe("lapwing_handler_queue_depth", "Deliveries in memory whose turn it is or will be, by handler.")
+	parkedDesc = describe("lapwing_handler_parked", "Deliveries that wait for a time, for a group, or behind such a one, "+
+		"and those of them that are due and have not ended, by handler.")
 	waitingDesc  = describe("lapwing_handler_waiting", "Checks of which a delivery waits for another attempt or another time, by handler.")
 	retryingDesc = describe("lapwing_handler_retrying",
-		"Deliveries of which an attempt failed and that wait for the next one, by handler.")
+		"Deliveries of which an attempt has failed and that have not ended, by handler.")
 	groupsDesc  = describe("lapwing_handler_groups", "Groups that have not gone out, by handler.")
 	lettersDesc = describe("lapwing_handler_dead_letters", "Dead letters that are kept, by handler.")
 	strayDesc   = describe("lapwing_handler_dead_letters_without_handler",
@@ -219,8 +220,8 @@ func (q *queue) addTo(f *queueFigures) {
 		f.shed[c] += n
 	}
 	f.waiting += len(q.waits)
-	f.retrying += q.retrying()
-	f.groups += len(q.groups) + len(q.sealed) + len(q.late)
+	f.retrying += q.retrying
+	f.groups += len(q.groupWaits) + len(q.sealed)
 	ran := func(begin time.Time) {
 		if begin.IsZero() {
 			return

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -197,27 +198,25 @@ func (q *queue) purge(c *chain, l *ledger) {
 			q.turn(c) // the wait was that of the first delivery
 		}
 	}
-	if c.head == nil && c.members == 0 {
-		delete(q.chains, c.pair)
+	if c.head == nil {
+		c.stopped = false // the next one of the pair has its turn, and does not overtake a group that a worker has either
+		if c.members == 0 {
+			delete(q.chains, c.pair)
+		}
 	}
 }
 
 // purgeGroups drops the deliveries of ledgers that are over from the groups that no worker has. The caller holds mu.
 func (q *queue) purgeGroups() {
-	for key, g := range q.groups {
+	for _, g := range slices.Clone(q.groupWaits) {
 		if q.leave(g); len(g.members) == 0 {
-			delete(q.groups, key)
+			q.unwaitGroup(g)
 		}
 	}
-	for _, list := range [...]*[]*group{&q.sealed, &q.late} {
-		var left []*group
-		for _, g := range *list {
-			if q.leave(g); len(g.members) > 0 {
-				left = append(left, g)
-			}
-		}
-		*list = left
-	}
+	q.sealed = slices.DeleteFunc(q.sealed, func(g *group) bool {
+		q.leave(g)
+		return len(g.members) == 0
+	})
 }
 
 // leave drops the members of a group whose ledgers are over. The caller holds mu.

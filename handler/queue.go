@@ -28,33 +28,36 @@ type queue struct {
 	leaving chainList
 	handing bool // deliveries are being handed over
 	central bool // the handler groups or limits its rate, by its last known definition
-	waits   waitHeap
-	timer   *time.Timer // for the first of waits, a group or a token
+	waits   dueHeap[*chain]
+	timer   *time.Timer // for the first of waits, of groupWaits, or a token
 	armed   time.Time   // when the timer fires
-	groups  map[string]*group
-	sealed  []*group             // groups that are ready for a worker
-	sending map[*group]struct{}  // groups that workers have
-	late    []*group             // groups that failed and wait
-	sent    map[string]time.Time // when groups last went out
-	changes held                 // in memory with their events, running ones included: state changes and what was read with them
-	others  held                 // the same of all others
-	whole   counts               // the deliveries of changes and others
-	parked  counts               // deliveries in memory without their events
-	failed  failure              // of the last attempt that failed
-	retries int                  // chains in waits whose first delivery was tried
-	running int                  // deliveries that workers have, without those in groups
-	lanes   map[int]*lane
-	spilled counts // sum over lanes
-	shelves map[pair]*shelf
-	lines   [delivery.Classes]list.List // of shelves that wait to be read
-	pages   rotation                    // of lines
-	paging  bool
-	workers int
-	limit   int // of workers, from the handler's last known definition
-	bucket  bucket
-	added   uint64 // deliveries accepted, ever
-	spills  uint64 // deliveries of these that were spilled
-	sheds   [delivery.Classes]uint64
+
+	groups     map[string]*group    // that take members; all are in groupWaits
+	groupWaits dueHeap[*group]      // and those that failed and wait for their next attempt
+	sealed     []*group             // groups that are ready for a worker
+	sending    map[*group]struct{}  // groups that workers have
+	sent       map[string]time.Time // when groups last went out
+
+	changes    held   // in memory with their events, running ones included: state changes and what was read with them
+	others     held   // the same of all others
+	whole      counts // the deliveries of changes and others
+	parked     counts // deliveries in memory without their events
+	retrying   int    // deliveries of whole and parked of which an attempt has failed
+	running    int    // deliveries that workers have, without those in groups
+	lastError  string // why the last attempt failed that did
+	lastFailed int64  // when that was, Unix milliseconds
+	lanes      map[int]*lane
+	spilled    counts // sum over lanes
+	shelves    map[pair]*shelf
+	lines      [delivery.Classes]list.List // of shelves that wait to be read
+	pages      rotation                    // of lines
+	paging     bool
+	workers    int
+	limit      int // of workers, from the handler's last known definition
+	bucket     bucket
+	added      uint64 // deliveries accepted, ever
+	spills     uint64 // deliveries of these that were spilled
+	sheds      [delivery.Classes]uint64
 }
 
 // held is what memory has of some deliveries.
@@ -79,16 +82,17 @@ type item struct {
 	number uint64 // in the order in which deliveries were put into chains
 
 	// Guarded by queue.mu, or owned by the worker that runs it.
-	begin   time.Time // when a worker took it
-	parked  bool      // its event is in Pebble only
-	size    int       // its share of held.bytes
-	urgent  bool      // it counts as a state change: it is one, or it was read from disk to go before one of its pair
-	decided bool      // it goes out
-	behind  *group    // has deliveries of its pair
-	revoked bool      // a resolution that an incident has followed
-	stays   bool      // it cannot be handed over
-	failure string    // why its last attempt failed, if this process made it
-	climber           // of an escalation
+	begin     time.Time // when a worker took it
+	parked    bool      // its event is in Pebble only
+	size      int       // its share of held.bytes
+	urgent    bool      // it counts as a state change: it is one, or it was read from disk to go before one of its pair
+	decided   bool      // it goes out
+	behind    *group    // has deliveries of its pair
+	revoked   bool      // a resolution that an incident has followed
+	stays     bool      // it cannot be handed over
+	tried     bool      // an attempt has failed, alone or with its group: it counts in queue.retrying
+	lastError string    // why its last attempt failed, if this process made it
+	climber             // of an escalation
 	progress
 
 	// Guarded by ledger.mu.
@@ -105,11 +109,9 @@ type chain struct {
 	in         *chainList // ready or leaving
 	prev, next *chain     // there
 
-	due   time.Time // waits until then
-	index int       // in waits, from 1; 0 if it is not there
+	slot // in queue.waits
 	// resolving is set while it waits with a resolution, which an incident would revoke.
 	resolving bool
-	retries   bool // waits, and is counted in queue.retries
 
 	climbs  bool   // its first delivery is an escalation
 	members int    // in group
@@ -259,6 +261,7 @@ func (q *queue) put(it *item) {
 		h.count++
 		h.bytes += it.size
 	}
+	q.noteTries(it, it.attempts)
 	p := pair{it.Entity, it.Check}
 	c := q.chains[p]
 	if c == nil {
@@ -352,8 +355,25 @@ func (q *queue) advance(c *chain) {
 	}
 }
 
-// forget subtracts a delivery from the sums. The caller holds mu.
+// forget subtracts a delivery that has ended, or belongs to another backend by now, from the sums. The caller holds mu.
 func (q *queue) forget(it *item) {
+	if it.tried {
+		it.tried = false
+		q.retrying--
+	}
+	q.subtract(it)
+}
+
+// noteTries notes how many attempts to send a delivery were made that all failed. The caller holds mu.
+func (q *queue) noteTries(it *item, n int) {
+	if n > 0 && !it.tried {
+		it.tried = true
+		q.retrying++
+	}
+}
+
+// subtract takes a delivery out of the sums of whole, or of parked. The caller holds mu.
+func (q *queue) subtract(it *item) {
 	if it.parked {
 		q.parked[it.Class()]--
 		return
@@ -374,7 +394,7 @@ func (q *queue) park(it *item) {
 			"namespace", q.name.Namespace, "handler", q.name.Name, "err", err)
 		return
 	}
-	q.forget(it)
+	q.subtract(it)
 	it.Delivery = slim(it.Delivery)
 	it.parked, it.size = true, 0
 	q.parked[it.Class()]++
@@ -496,7 +516,8 @@ func (q *queue) afterTurn(h *resource.Handler, c *chain, it *item, out outcome) 
 		q.dropSecond(c, it.follower)
 	}
 	c.climbs = it.climb != nil
-	it.failure = q.fail(it.failure, out.failure)
+	it.lastError = q.noteError(it.lastError, out.errorText)
+	q.noteTries(it, it.attempts)
 	switch {
 	case out.finished || it.ledger.isOver():
 		q.drop(c)

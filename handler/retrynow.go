@@ -29,7 +29,7 @@ func (q *queue) retryNow() (n int) {
 	}
 	var due []*chain
 	for _, c := range q.waits {
-		if c.retries && c.head.climb == nil {
+		if c.head.attempts > 0 && c.head.climb == nil {
 			due = append(due, c)
 		}
 	}
@@ -39,15 +39,11 @@ func (q *queue) retryNow() (n int) {
 		q.turn(c)
 	}
 	n = len(due)
-	late := q.late
-	q.late = nil
-	for _, g := range late {
-		if g.tried() == 0 {
-			q.late = append(q.late, g)
-			continue
+	for _, g := range q.groupWaits.soonest(len(q.groupWaits)) {
+		if g.tries(g.members[0]) > 0 {
+			q.seal(g)
+			n += len(g.members)
 		}
-		q.sealed = append(q.sealed, g)
-		n += len(g.members)
 	}
 	if n > 0 {
 		q.wake()

@@ -26,7 +26,7 @@ type outcome struct {
 	group     string    // that it is to join
 	behind    bool      // it must not overtake the group of its pair
 	absorbed  bool      // the delivery behind it is finished
-	failure   string    // why the attempt failed, if it did
+	errorText string    // why the attempt failed, "" if it did not
 }
 
 // run gives a delivery its turn: package workflow decides, and an attempt is made. h is nil if the handler was
@@ -85,13 +85,13 @@ func (d *Dispatcher) run(ctx context.Context, h *resource.Handler, it *item) out
 		it.ledger.progress(it)
 		d.observe(h, dl, "", at)
 		d.report(tr)
-		return outcome{sent: at.sent, due: at.due, failure: at.failure()}
+		return outcome{sent: at.sent, due: at.due, errorText: at.errorText()}
 	default:
 		tr.Verdict = trace.Dead
 		d.observe(h, dl, at.kind(), at)
 		d.bury(it, dl, ev, at, it.progress, tr)
 	}
-	return outcome{finished: true, sent: at.sent, failure: at.failure()}
+	return outcome{finished: true, sent: at.sent, errorText: at.errorText()}
 }
 
 // dropUnread ends a delivery that cannot be read.
@@ -255,7 +255,7 @@ func (d *Dispatcher) observe(h *resource.Handler, dl *delivery.Delivery, result 
 		d.metrics.seconds.WithLabelValues(h.Metadata.Name).Observe(at.took.Seconds())
 	}
 	if result == "" {
-		d.metrics.retries.WithLabelValues(h.Metadata.Name).Inc()
+		d.metrics.failedForNow.WithLabelValues(h.Metadata.Name).Inc()
 	} else {
 		d.metrics.runs.WithLabelValues(h.Metadata.Name, result).Inc()
 	}

@@ -2,34 +2,73 @@ package handler
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 )
 
-// waitHeap has the chains that wait for a time, the earliest first.
-type waitHeap []*chain
+// slot is the place of a chain or a group in the heap of those that wait for a time.
+type slot struct {
+	due   time.Time // waits until then
+	index int       // in its heap, from 1; 0 if it is not there
+}
 
-func (h waitHeap) Len() int           { return len(h) }
-func (h waitHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
-func (h waitHeap) Swap(i, j int) {
+func (s *slot) place() *slot { return s }
+
+// dueHeap has what waits for a time, the earliest first.
+type dueHeap[T interface{ place() *slot }] []T
+
+func (h dueHeap[T]) Len() int           { return len(h) }
+func (h dueHeap[T]) Less(i, j int) bool { return h[i].place().due.Before(h[j].place().due) }
+func (h dueHeap[T]) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i+1, j+1
+	h[i].place().index, h[j].place().index = i+1, j+1
 }
 
 // Push implements heap.Interface.
-func (h *waitHeap) Push(x any) {
-	c := x.(*chain)
-	*h = append(*h, c)
-	c.index = len(*h)
+func (h *dueHeap[T]) Push(x any) {
+	e := x.(T)
+	*h = append(*h, e)
+	e.place().index = len(*h)
 }
 
 // Pop implements heap.Interface.
-func (h *waitHeap) Pop() any {
+func (h *dueHeap[T]) Pop() any {
 	last := len(*h) - 1
-	c := (*h)[last]
-	(*h)[last] = nil
+	e := (*h)[last]
+	clear((*h)[last:])
 	*h = (*h)[:last]
-	c.index = 0
-	return c
+	e.place().index = 0
+	return e
+}
+
+// first returns the time of the first one; zero if there is none.
+func (h dueHeap[T]) first() (due time.Time) {
+	if len(h) > 0 {
+		due = h[0].place().due
+	}
+	return due
+}
+
+// soonest returns up to limit of those that wait the shortest, in the order of their times.
+func (h dueHeap[T]) soonest(limit int) (first []T) {
+	var next []int // the indexes of those that may follow: children of the first ones
+	add := func(i int) {
+		if i >= len(h) {
+			return
+		}
+		at, _ := slices.BinarySearchFunc(next, h[i].place().due, func(j int, due time.Time) int {
+			return h[j].place().due.Compare(due)
+		})
+		next = slices.Insert(next, at, i)
+	}
+	for add(0); len(next) > 0 && len(first) < limit; {
+		i := next[0]
+		next = next[1:]
+		first = append(first, h[i])
+		add(2*i + 1)
+		add(2*i + 2)
+	}
+	return first
 }
 
 // wait makes a detached chain wait. It occupies no worker, and its events move to Pebble, so that they take no room.
@@ -37,9 +76,6 @@ func (h *waitHeap) Pop() any {
 func (q *queue) wait(c *chain, due time.Time, resolving bool) {
 	c.due, c.resolving = due, resolving
 	heap.Push(&q.waits, c)
-	if c.retries = c.head.attempts > 0; c.retries {
-		q.retries++
-	}
 	for it := c.head; it != nil; it = it.next {
 		q.park(it)
 	}
@@ -51,10 +87,24 @@ func (q *queue) wait(c *chain, due time.Time, resolving bool) {
 // unwait removes a chain from waits. The caller holds mu.
 func (q *queue) unwait(c *chain) {
 	heap.Remove(&q.waits, c.index-1)
-	if c.retries {
-		q.retries--
+	c.resolving = false
+}
+
+// waitGroup makes a group wait until its time. The caller holds mu.
+func (q *queue) waitGroup(g *group, due time.Time) {
+	g.slot.due = due
+	heap.Push(&q.groupWaits, g)
+	if g.index == 1 {
+		q.arm(due)
 	}
-	c.resolving, c.retries = false, false
+}
+
+// unwaitGroup removes a group from groupWaits. The caller holds mu.
+func (q *queue) unwaitGroup(g *group) {
+	heap.Remove(&q.groupWaits, g.index-1)
+	if !g.closed { // the group that now has the key of a closed one is another one
+		delete(q.groups, g.key)
+	}
 }
 
 // arm sets the timer, unless it fires earlier anyway. The caller holds mu.
@@ -72,7 +122,7 @@ func (q *queue) arm(at time.Time) {
 	q.timer.Reset(wait)
 }
 
-// onTimer hands due chains to the workers, seals due groups, and arms the timer again.
+// onTimer hands due chains and groups to the workers, and arms the timer again.
 func (q *queue) onTimer() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -80,31 +130,20 @@ func (q *queue) onTimer() {
 		return
 	}
 	now := time.Now()
-	for len(q.waits) > 0 && !q.waits[0].due.After(now) {
+	for len(q.waits) > 0 && !q.waits.first().After(now) {
 		c := q.waits[0]
 		q.unwait(c)
 		q.turn(c)
 	}
-	q.armed = time.Time{}
-	for _, g := range q.groups {
-		if g.due.After(now) {
-			q.arm(g.due)
-			continue
-		}
-		q.seal(g)
+	for len(q.groupWaits) > 0 && !q.groupWaits.first().After(now) {
+		q.seal(q.groupWaits[0])
 	}
-	late := q.late
-	q.late = nil
-	for _, g := range late {
-		if g.due.After(now) {
-			q.late = append(q.late, g)
-			q.arm(g.due)
-			continue
-		}
-		q.sealed = append(q.sealed, g)
+	q.armed = time.Time{}
+	if len(q.groupWaits) > 0 {
+		q.arm(q.groupWaits.first())
 	}
 	if len(q.waits) > 0 {
-		q.arm(q.waits[0].due)
+		q.arm(q.waits.first())
 	}
 	if q.isReady() || q.leaving.head != nil || len(q.sealed) > 0 || q.spilled.sum() > 0 {
 		q.wake()

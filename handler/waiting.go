@@ -14,17 +14,15 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// This file tells users what waits for handlers. A queue's lock is held while figures are read that are kept anyway,
-// and for as many deliveries as are listed: never for a walk over all that waits, because Dispatch needs the lock.
+// This file tells users what waits for handlers. Dispatch needs a queue's lock, so Waiting holds it only to read sums,
+// to pass over the deliveries that memory has whole (Options.QueueSize bounds them), and to build a few times as many
+// deliveries as are listed. It walks neither over all that waits nor over all groups.
 
-// failure is why an attempt failed, and when.
-type failure struct {
-	text string
-	at   int64 // Unix milliseconds
-}
+// maxErrorText bounds why an attempt failed, in bytes: 100,000 deliveries may wait with a text each.
+const maxErrorText = 200
 
-// failure says why an attempt failed, with the first line that the receiver said; "" if it did not fail.
-func (at *attempt) failure() string {
+// errorText says why an attempt failed, with the first line that the receiver said; "" if it did not fail.
+func (at *attempt) errorText() string {
 	said, _, _ := strings.Cut(strings.TrimSpace(string(at.res.Output[:min(len(at.res.Output), maxLogged)])), "\n")
 	if at.reason == "" || said == "" {
 		return at.reason
@@ -32,42 +30,20 @@ func (at *attempt) failure() string {
 	return at.reason + ": " + said
 }
 
-// maxFailure bounds the text of a failure, in bytes: 100,000 deliveries may wait with one each.
-const maxFailure = 200
-
-// fail notes why an attempt failed, "" if it did not, and returns what is kept in place of the text of the attempt
+// noteError notes why an attempt failed, "" if it did not, and returns what is kept in place of the text of the attempt
 // before. Equal texts share their memory: those of an outage are mostly equal. The caller holds mu.
-func (q *queue) fail(before, text string) string {
+func (q *queue) noteError(before, text string) string {
 	if text == "" {
 		return before
 	}
-	if len(text) > maxFailure {
-		text = strings.Clone(strings.ToValidUTF8(text[:maxFailure-len("…")], "")) + "…"
+	if len(text) > maxErrorText {
+		text = strings.Clone(strings.ToValidUTF8(text[:maxErrorText-len("…")], "")) + "…"
 	}
-	if text == q.failed.text {
-		text = q.failed.text
+	if text == q.lastError {
+		text = q.lastError
 	}
-	q.failed = failure{text, time.Now().UnixMilli()}
+	q.lastError, q.lastFailed = text, time.Now().UnixMilli()
 	return text
-}
-
-// retrying returns how many deliveries wait for their next attempt because one has failed. The caller holds mu.
-func (q *queue) retrying() int {
-	n := q.retries
-	for _, g := range q.late {
-		if g.tried() > 0 {
-			n += len(g.members)
-		}
-	}
-	return n
-}
-
-// tried returns how many attempts of a group were made, or of the member that the others wait with.
-func (g *group) tried() int {
-	if g.attempts == 0 && len(g.members) > 0 {
-		return g.members[0].attempts
-	}
-	return g.attempts
 }
 
 // Waiting returns what waits here for the handlers of a namespace, by name; "" for all namespaces, or all handlers.
@@ -107,41 +83,36 @@ func (l *ledger) isOwned() bool {
 	return l.owned && !l.over
 }
 
-// waiting returns what waits in a queue, without the age of the oldest.
+// waiting returns what waits in a queue, without the age of the oldest. It lists up to limit deliveries that wait for a
+// worker, as many that wait for a time of their own, and as many members of groups: the first are among them.
 func (q *queue) waiting(limit int) delivery.Waiting {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w := delivery.Waiting{
 		Namespace: q.name.Namespace, Handler: q.name.Name, Memory: q.whole.told(), Disk: q.spilled.told(),
-		Parked: q.parked.told(), Retrying: q.retrying(), Running: q.running + len(q.sending),
-		Shed: q.shedCounts(), LastError: q.failed.text, LastFailed: q.failed.at,
+		Parked: q.parked.told(), Retrying: q.retrying, Running: q.running + len(q.sending),
+		Shed: q.shedCounts(), LastError: q.lastError, LastFailed: q.lastFailed,
 	}
-	next := func(due time.Time) {
-		if at := due.UnixMilli(); w.Next == 0 || at < w.Next {
-			w.Next = at
+	now := time.Now()
+	due := q.due(max(1, limit))
+	if len(due)+len(q.sealed) > 0 {
+		w.Next = now.UnixMilli()
+	} else {
+		for _, at := range [...]time.Time{q.waits.first(), q.groupWaits.first()} {
+			if !at.IsZero() {
+				w.Next = first(w.Next, at.UnixMilli())
+			}
 		}
 	}
-	if len(q.waits) > 0 {
-		next(q.waits[0].due)
+	for _, c := range slices.Concat(due[:min(limit, len(due))], q.waits.soonest(limit)) {
+		w.Deliveries = append(w.Deliveries, c.describe(now))
 	}
-	// A group that a worker has changes without the lock; it is counted alone.
-	var soon []*group
-	for _, groups := range [...][]*group{q.late, q.sealed} {
-		for _, g := range groups {
-			next(g.due)
-			soon = addSoon(soon, g, limit)
-		}
-	}
-	for _, g := range q.groups {
-		next(g.due)
-		soon = addSoon(soon, g, limit)
-	}
-	for _, c := range q.waits.soonest(limit) {
-		w.Deliveries = append(w.Deliveries, c.describe())
-	}
-	for _, g := range soon {
-		for _, m := range g.members[:min(limit, len(g.members))] {
-			w.Deliveries = append(w.Deliveries, g.describe(m))
+	// A group that a worker has is not looked at: it changes without the lock.
+	members := limit
+	for _, g := range slices.Concat(q.sealed[:min(limit, len(q.sealed))], q.groupWaits.soonest(limit)) {
+		for _, m := range g.members[:min(members, len(g.members))] {
+			w.Deliveries = append(w.Deliveries, g.describe(m, now))
+			members--
 		}
 	}
 	return w
@@ -156,61 +127,55 @@ func (q *queue) shedCounts() delivery.ClassCounts {
 	return c.told()
 }
 
-// addSoon adds a group to those that are due first.
-func addSoon(soon []*group, g *group, limit int) []*group {
-	at, _ := slices.BinarySearchFunc(soon, g.due, func(other *group, due time.Time) int { return other.due.Compare(due) })
-	if at == limit {
-		return soon
-	}
-	soon = slices.Insert(soon, at, g)
-	return soon[:min(limit, len(soon))]
-}
-
-// soonest returns the chains that wait the shortest, in the order of their times.
-func (h waitHeap) soonest(limit int) (first []*chain) {
-	var next []int // the indexes of those that may follow: children of the first ones
-	add := func(i int) {
-		if i < len(h) {
-			at, _ := slices.BinarySearchFunc(next, h[i].due, func(j int, due time.Time) int { return h[j].due.Compare(due) })
-			next = slices.Insert(next, at, i)
+// due returns the first chains that wait for a worker with a delivery that was parked, in the order of their turns.
+// The caller holds mu.
+func (q *queue) due(limit int) (due []*chain) {
+	for i := range q.ready {
+		for c := q.ready[i].head; c != nil && len(due) < limit; c = c.next {
+			if c.head.parked || c.head.tried {
+				due = append(due, c)
+			}
 		}
 	}
-	for add(0); len(next) > 0 && len(first) < limit; {
-		i := next[0]
-		next = next[1:]
-		first = append(first, h[i])
-		add(2*i + 1)
-		add(2*i + 2)
-	}
-	return first
+	return due
 }
 
-// describe describes the first delivery of a chain that waits.
-func (c *chain) describe() delivery.Parked {
-	p := c.head.describe(c.due)
+// describe describes the first delivery of a chain that waits for a time, or for a worker.
+func (c *chain) describe(now time.Time) delivery.Parked {
 	switch {
+	case c.index == 0:
+		return c.head.describe(delivery.ForWorker, now)
 	case c.head.climb != nil:
-		p.For = delivery.ForEscalation
+		return c.head.describe(delivery.ForEscalation, c.due)
 	case c.resolving:
-		p.For = delivery.ForResolution
+		return c.head.describe(delivery.ForResolution, c.due)
+	}
+	return c.head.describe(delivery.ForAttempt, c.due)
+}
+
+// describe describes a member of a group that waits for its time, or for a worker. The attempt of one member may have
+// failed before the others had their turns: these have no attempts, and still wait in their group.
+func (g *group) describe(m *member, now time.Time) (p delivery.Parked) {
+	tries := g.tries(m)
+	switch {
+	case g.index == 0:
+		p = m.describe(delivery.ForWorker, now)
+	case tries > 0:
+		p = m.describe(delivery.ForAttempt, g.slot.due)
+	default:
+		p = m.describe(delivery.ForGroup, g.slot.due)
+	}
+	p.Group, p.Attempts, p.Error = g.key, tries, ""
+	if tries > 0 {
+		p.Error = g.lastError
 	}
 	return p
 }
 
-// describe describes a member of a group.
-func (g *group) describe(m *member) delivery.Parked {
-	p := m.describe(g.due)
-	p.Group, p.Attempts, p.Error = g.key, max(g.attempts, m.attempts), g.failure
-	if p.Attempts == 0 {
-		p.For, p.Error = delivery.ForGroup, ""
-	}
-	return p
-}
-
-func (it *item) describe(due time.Time) delivery.Parked {
+func (it *item) describe(waitsFor string, next time.Time) delivery.Parked {
 	return delivery.Parked{
 		ID: it.ID, Entity: it.Entity, Check: it.Check, Status: it.Status, Class: it.Class().String(),
-		For: delivery.ForAttempt, Received: it.Received, Next: due.UnixMilli(), Attempts: it.attempts, Error: it.failure,
+		For: waitsFor, Received: it.Received, Next: next.UnixMilli(), Attempts: it.attempts, Error: it.lastError,
 	}
 }
 

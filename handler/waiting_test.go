@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,9 +144,9 @@ func TestWaiting(t *testing.T) {
 			t.Errorf("in the end there are %+v %v", all, err)
 		}
 		for name, q := range b.queues {
-			if q.whole != (counts{}) || q.parked != (counts{}) || q.spilled != (counts{}) || q.running+q.retries != 0 {
+			if q.whole != (counts{}) || q.parked != (counts{}) || q.spilled != (counts{}) || q.running+q.retrying != 0 {
 				t.Errorf("in the end the counts of %s are %v %v %v %d %d", name, q.whole, q.parked, q.spilled, q.running,
-					q.retries)
+					q.retrying)
 			}
 		}
 	})
@@ -181,32 +184,268 @@ func TestWaitingOfOthers(t *testing.T) {
 	})
 }
 
-// TestWaitingInALateGroup: a group whose attempt has failed waits as a whole.
-func TestWaitingInALateGroup(t *testing.T) {
+// TestWaitingForAWorker: the receiver takes 12 seconds to fail, and one worker has two deliveries. What is due stays in
+// the figures while it waits for the worker, and while it runs, and after a restart.
+func TestWaitingForAWorker(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
-		h := grouped("rack")
-		h.Retry = &resource.HandlerRetry{Backoff: 60}
-		b := setup(t, Options{DB: db}, h)
-		b.attempts(func(*delivery.Delivery, int) send.Result { return later })
-		b.start(t)
-		for i := range 3 {
-			b.Dispatch(incident("rack", 1+i, fmt.Sprint("r1-", i)))
+		h := hook("stuck")
+		h.Retry = &resource.HandlerRetry{Backoff: 2, MaxBackoff: 2}
+		up := false
+		begin := func() *bundle {
+			b := setup(t, Options{DB: db, Workers: 1}, h)
+			b.send = func(ctx context.Context, _ *resource.Handler, _ *delivery.Delivery, _ send.Job) send.Result {
+				if up {
+					return send.Result{Kind: send.KindOK}
+				}
+				select {
+				case <-time.After(12 * time.Second):
+				case <-ctx.Done():
+				}
+				return later
+			}
+			b.start(t)
+			return b
 		}
-		time.Sleep(15 * time.Second) // the bubble's time
+		b := begin()
+		for i := range 2 {
+			dl := incident("stuck", 1+i, fmt.Sprint("e", i))
+			dl.Received = time.Now().UnixMilli()
+			b.Dispatch(dl)
+		}
+		time.Sleep(13 * time.Second) // the bubble's time: one has failed and waits, the other one runs
+		if w := b.waitingFor(t, "stuck", 9); w.Retrying != 1 || w.Parked.Total != 1 || w.Memory.Total != 1 || w.Running != 1 {
+			t.Errorf("after one attempt: %+v", w)
+		}
+		time.Sleep(15 * time.Second) // the bubble's time: the first one runs again, the second one is due
+		w := b.waitingFor(t, "stuck", 9)
+		if w.Retrying != 2 || w.Parked.Total != 2 || w.Running != 1 || w.Next != time.Now().UnixMilli() {
+			t.Errorf("both have failed: %+v", w)
+		}
+		want := []string{"e1 2 change worker 1 0s " + later.Err.Error()}
+		if got := lines(w.Deliveries); !slices.Equal(got, want) {
+			t.Errorf("due are %q, want %q", got, want)
+		}
+		if all, err := b.Waiting("", "", 0); err != nil || len(all) != 1 || all[0].Next != w.Next || all[0].Deliveries != nil {
+			t.Errorf("of all handlers: %+v %v", all, err)
+		}
+		if n := b.metric(t, "lapwing_handler_retrying", "stuck"); n != 2 {
+			t.Errorf("%v have failed in the metrics", n)
+		}
+		b.flush(t, 0)
+		if err := b.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		b = begin()
 		synctest.Wait()
-		w := b.waitingFor(t, "rack", 2)
-		if w.Parked.Total != 3 || w.Retrying != 3 || len(w.Deliveries) != 2 {
-			t.Errorf("a late group: %+v", w)
+		if w := b.waitingFor(t, "stuck", 9); w.Retrying != 2 {
+			t.Errorf("after a restart: %+v", w)
 		}
+		up = true
+		b.finished.wait(2)
+		synctest.Wait()
+		if n := b.metric(t, "lapwing_handler_retrying", "stuck"); n != 0 {
+			t.Errorf("in the end %v have failed in the metrics", n)
+		}
+	})
+}
+
+// TestWaitingInALateGroup: a group whose attempt has failed waits as a whole. If its members go out one by one, those
+// behind the one that failed have had no attempt.
+func TestWaitingInALateGroup(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		fold uint32
+		want []string // without their times and errors
+	}{
+		{"merged", 2, []string{"r1-0 attempt 1", "r1-1 attempt 1"}},
+		{"one by one", 9, []string{"r1-0 attempt 1", "r1-1 group 0"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			fakeTime(t, func(t *testing.T, db *pebble.DB) {
+				h := grouped("rack")
+				h.Group.Fold = c.fold
+				h.Retry = &resource.HandlerRetry{Backoff: 60, MaxBackoff: 60}
+				b := setup(t, Options{DB: db}, h)
+				b.send = func(context.Context, *resource.Handler, *delivery.Delivery, send.Job) send.Result {
+					time.Sleep(3 * time.Second) // the bubble's time
+					return later
+				}
+				b.start(t)
+				for i := range 3 {
+					b.Dispatch(incident("rack", 1+i, fmt.Sprint("r1-", i)))
+				}
+				time.Sleep(15 * time.Second) // the bubble's time
+				synctest.Wait()
+				retrying := 3
+				if c.name == "one by one" {
+					retrying = 1
+				}
+				failed := func(w delivery.Waiting) {
+					t.Helper()
+					if w.Parked.Total != 3 || w.Retrying != retrying || b.metric(t, "lapwing_handler_retrying") != float64(retrying) {
+						t.Errorf("a late group: %+v", w)
+					}
+				}
+				w := b.waitingFor(t, "rack", 2)
+				failed(w)
+				var got []string
+				for _, p := range w.Deliveries {
+					got = append(got, fmt.Sprintf("%s %s %d", p.Entity, p.For, p.Attempts))
+					if (p.Error == later.Err.Error()) != (p.Attempts == 1) || p.Group == "" ||
+						time.Until(time.UnixMilli(p.Next)) != 58*time.Second {
+						t.Errorf("a member: %+v", p)
+					}
+				}
+				if !slices.Equal(got, c.want) {
+					t.Errorf("the first members are %q, want %q", got, c.want)
+				}
+				if n := b.metric(t, "lapwing_handler_groups"); n != 1 {
+					t.Errorf("%v groups", n)
+				}
+				time.Sleep(59 * time.Second) // the bubble's time: a worker has the group again
+				w = b.waitingFor(t, "rack", 2)
+				if failed(w); w.Running != 1 || len(w.Deliveries) != 0 || w.Next != 0 {
+					t.Errorf("a group that goes out: %+v", w)
+				}
+				time.Sleep(10 * time.Second) // the bubble's time
+				b.Disown(0)
+				w = b.waitingFor(t, "rack", 2)
+				if n := b.metric(t, "lapwing_handler_retrying"); w.Parked.Total != 0 || n != 0 {
+					t.Errorf("after another backend has the partition: %+v %v", w, n)
+				}
+				if n := b.metric(t, "lapwing_handler_groups"); n != 0 {
+					t.Errorf("%v groups of another backend", n)
+				}
+			})
+		})
+	}
+}
+
+// TestWaitingInManyGroups: of many large groups no more members are described than are listed. Those for which no worker
+// is free come first, then the groups that go out first.
+func TestWaitingInManyGroups(t *testing.T) {
+	b := setup(t, Options{}, grouped("rack"))
+	begin := time.Now()
+	q := newQueue(b.Dispatcher, resource.Name{Namespace: "default", Name: "rack"})
+	for i := range 40 {
+		g := &group{key: fmt.Sprint("g", i)}
+		for j := range 30 {
+			dl := incident("rack", 100*i+j, fmt.Sprintf("r%d-%d", i, j))
+			g.members = append(g.members, &member{item: &item{Delivery: dl}})
+		}
+		q.groups[g.key] = g
+		q.waitGroup(g, begin.Add(time.Hour+time.Duration(i*17%40)*time.Second))
+	}
+	q.seal(q.groups["g5"])
+	defer q.disarm()
+	for _, c := range []struct {
+		limit int
+		want  map[string]int // members by group
+	}{
+		{0, map[string]int{}}, {20, map[string]int{"g5": 20}},
+		{100, map[string]int{"g5": 30, "g0": 30, "g33": 30, "g26": 10}}, // 33*17%40 is 1, 26*17%40 is 2
+	} {
+		got := map[string]int{}
+		w := q.waiting(c.limit)
 		for _, p := range w.Deliveries {
-			if p.For != delivery.ForAttempt || p.Attempts != 1 || p.Error != later.Err.Error() || p.Group == "" ||
-				time.Until(time.UnixMilli(p.Next)) != 55*time.Second {
+			got[p.Group]++
+			if due := p.Next <= time.Now().UnixMilli(); due != (p.For == delivery.ForWorker) || due != (p.Group == "g5") {
 				t.Errorf("a member: %+v", p)
 			}
 		}
-		b.Disown(0)
-		if w := b.waitingFor(t, "rack", 2); w.Parked.Total != 0 {
-			t.Errorf("after another backend has the partition: %+v", w)
+		if !maps.Equal(got, c.want) || w.Next > time.Now().UnixMilli() {
+			t.Errorf("with the limit %d the next is %d, and the members are of %v, want %v", c.limit, w.Next, got, c.want)
+		}
+	}
+}
+
+// walked returns what a walk over all deliveries of a queue counts.
+func (q *queue) walked() (whole, parked counts, retrying int) {
+	see := func(it *item, tries int) {
+		if it.parked {
+			parked[it.Class()]++
+		} else {
+			whole[it.Class()]++
+		}
+		if tries > 0 {
+			retrying++
+		}
+	}
+	for _, c := range q.chains {
+		for it := c.head; it != nil; it = it.next {
+			see(it, it.attempts)
+		}
+	}
+	for _, g := range slices.Concat(q.sealed, q.groupWaits) {
+		for _, m := range g.members {
+			see(m.item, g.tries(m))
+		}
+	}
+	return whole, parked, retrying
+}
+
+// TestCountsAreThoseOfAWalk compares the counts that are kept with a walk, while attempts fail at random, groups come and
+// go, and the partition goes and returns.
+func TestCountsAreThoseOfAWalk(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		rnd := rand.New(rand.NewPCG(1, 2))
+		var mu sync.Mutex // guards rnd
+		roll := func(n int) int {
+			mu.Lock()
+			defer mu.Unlock()
+			return rnd.IntN(n)
+		}
+		down, rack := hook("down"), grouped("rack")
+		down.Retry = &resource.HandlerRetry{Backoff: 2, MaxBackoff: 5}
+		rack.Group.Wait, rack.Group.Interval, rack.Group.Fold, rack.Retry = 2, 0, 3, down.Retry
+		b := setup(t, Options{DB: db, QueueSize: 5, ParkSize: 30, Workers: 2}, down, rack)
+		b.send = func(context.Context, *resource.Handler, *delivery.Delivery, send.Job) send.Result {
+			time.Sleep(time.Duration(roll(900)) * time.Millisecond) // the bubble's time
+			switch roll(8) {
+			case 0, 1, 2:
+				return send.Result{Kind: send.KindOK}
+			case 3:
+				return never
+			}
+			return later
+		}
+		b.start(t)
+		compared := map[string]int{}
+		seq := 0
+		for step := range 600 {
+			for range roll(3) {
+				seq++
+				dl := incident([]string{"down", "rack"}[roll(2)], seq, fmt.Sprintf("r%d-%d", roll(3), roll(6)))
+				dl.Received, dl.Repeats = time.Now().UnixMilli(), roll(2) == 0
+				b.Dispatch(dl)
+			}
+			if step%200 == 199 {
+				b.flush(t, 0)
+				b.Disown(0)
+				if err := b.Own(0, 0); err != nil {
+					t.Fatal(err)
+				}
+				seq += 1000
+			}
+			time.Sleep(100 * time.Millisecond) // the bubble's time
+			synctest.Wait()
+			for name, q := range b.queues {
+				q.mu.Lock()
+				if len(q.sending) == 0 { // a worker changes its group without the lock
+					whole, parked, retrying := q.walked()
+					if q.whole != whole || q.parked != parked || q.retrying != retrying {
+						t.Fatalf("step %d: the counts of %s are %v %v %d, a walk finds %v %v %d", step, name, q.whole, q.parked,
+							q.retrying, whole, parked, retrying)
+					}
+					if retrying > 0 {
+						compared[name.Name]++
+					}
+				}
+				q.mu.Unlock()
+			}
+		}
+		if compared["down"] < 50 || compared["rack"] < 20 {
+			t.Errorf("attempts had failed in %v comparisons only", compared)
 		}
 	})
 }
@@ -218,7 +457,7 @@ func TestSoonest(t *testing.T) {
 	var want []time.Duration
 	for i := range 200 {
 		wait := time.Duration(i*7919%211) * time.Second
-		c := &chain{head: &item{}, due: begin.Add(wait)}
+		c := &chain{head: &item{}, slot: slot{due: begin.Add(wait)}}
 		q.waits.Push(c)
 		want = append(want, wait)
 	}

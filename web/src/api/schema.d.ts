@@ -4626,7 +4626,7 @@ export interface components {
             received: number;
             deliveries: components["schemas"]["Delivery"][] | null;
         };
-        /** @description Parked is a delivery that waits for a time. */
+        /** @description Parked is a delivery that waits for a time, or has done so and waits for a worker. */
         Parked: {
             id: string;
             entity: string;
@@ -4634,13 +4634,13 @@ export interface components {
             /** Format: uint32 */
             status: number;
             class: string;
-            /** @description For is what it waits for: attempt, resolution (the handler's resolve.delay), group or escalation. */
+            /** @description For is what it waits for: attempt, resolution (the handler's resolve.delay), group, escalation or worker. One that waits for a worker is due: earlier ones of the handler take its concurrency or its rate_limit. */
             for: string;
             /** @description Group is the group that it is in. */
             group?: string;
             /**
              * Format: int64
-             * @description Received is when its event was received, and Next when its next turn is, Unix milliseconds.
+             * @description Received is when its event was received, and Next when its next turn is (now if it is due), Unix milliseconds.
              */
             received?: number;
             /** Format: int64 */
@@ -5501,17 +5501,17 @@ export interface components {
         Waiting: {
             namespace: string;
             handler: string;
-            /** @description Memory counts the deliveries that have their turn as soon as a worker is free, Disk those that wait on disk for room in memory, and Parked those that wait for a time, for their group, or behind such a delivery of their check. */
+            /** @description Memory counts the deliveries that have their turn as soon as a worker is free, Disk those that wait on disk for room in memory, and Parked those that wait for a time, for their group, or behind such a delivery of their check. Parked ones that are due stay parked until they have ended. */
             memory: components["schemas"]["ClassCounts"];
             disk: components["schemas"]["ClassCounts"];
             parked: components["schemas"]["ClassCounts"];
-            /** @description Retrying is how many of the parked ones wait for their next attempt because one has failed. */
+            /** @description Retrying is how many of those in memory and parked have had an attempt that failed: they wait for the time of the next one, for a worker, or are being run. */
             retrying: number;
-            /** @description Running is how many are being run; these are counted above, too. */
+            /** @description Running is how many runs are under way; a group that goes out is one. What they run is counted above, too. */
             running: number;
             /**
              * Format: int64
-             * @description Oldest is when the event of the oldest of all these was received, and Next when a parked one has its next turn, Unix milliseconds; 0 if there is none.
+             * @description Oldest is when the event of the oldest of all these was received, and Next when a parked one has its next turn, Unix milliseconds; 0 if there is none. Next is now if one is due and waits for a worker.
              */
             oldest?: number;
             /** Format: int64 */
@@ -5522,7 +5522,7 @@ export interface components {
             last_error?: string;
             /** Format: int64 */
             last_failed?: number;
-            /** @description Deliveries are the first of the parked ones that wait for a time, in the order of their next turn. Lists of all handlers have none. */
+            /** @description Deliveries are the first of the parked ones that wait for a time or for a worker, in the order of their next turn. Lists of all handlers have none. */
             deliveries?: components["schemas"]["Parked"][] | null;
         };
         /** @description WrappedEntityConfig is an EntityConfig as in files. */
