@@ -249,3 +249,31 @@ func TestGroupIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// TestPurgedBehindAGroupThatGoesOut: the partition is lost, and owned again, while a worker has a group and a later
+// delivery of the pair is stopped behind it. The pair then has one turn: two at a time would run a delivery twice.
+func TestPurgedBehindAGroupThatGoesOut(t *testing.T) {
+	b := setup(t, Options{}, grouped("a")) // no worker runs
+	b.Dispatch(incident("a", 1, "r1-1"))
+	q := b.queues[resource.Name{Namespace: "default", Name: "a"}]
+	class, _ := q.nextClass()
+	c := q.ready[class].pop()
+	first := c.head
+	q.join(&resource.HandlerGroup{}, c, first, "r1")
+	g := q.groups["r1"]
+	q.seal(g)
+	q.disarm()
+	q.sealed, q.sending[g] = nil, struct{}{}
+	b.Dispatch(incident("a", 2, "r1-1"))
+	q.stop(q.ready[class].pop())
+
+	b.Disown(0)
+	if err := b.Own(0, 0); err != nil {
+		t.Fatal(err)
+	}
+	b.Dispatch(incident("a", 3, "r1-1"))
+	q.release(g.members[0])
+	if got := q.ready[class].pop(); got != c || q.ready[class].head != nil || c.head.Seq != 3 {
+		t.Errorf("the turns begin with %+v, then comes %+v", got, q.ready[class].head)
+	}
+}
