@@ -15,7 +15,7 @@ var rules = []func(*exam){
 	digestsDiffer, definitionsDiffer, membersAway, leaderless, copiesBehind, leadersOnOne, memberDisks, memberClocks,
 	membersBehind, versionsDiffer,
 	// The event's path.
-	brokerServes, logIsHeldUp, logTakes, logCommits, foldLag, writeBack, database, handlers, deadLetters, retries, groups, processes,
+	brokerServes, logIsHeldUp, logTakes, logCommits, foldLag, writeBack, database, handlers, deadLetters, failedAttempts, groups, processes,
 	pipelineErrors, filterErrors, setAside, workers, filterSpeed, inhibition, traces, deadlines, schedules, groupsWithoutAgents, turnsExpired,
 	// The path of points.
 	metricsDisk, corrections, pointsWait, seriesBounds, pointsRefused, senderConnections,
@@ -363,7 +363,7 @@ func (h handlerFigures) queue() string {
 		text += fmt.Sprintf(" and %s more on disk", number(h.spilled))
 	}
 	if h.parked > 0 {
-		text += fmt.Sprintf("; %s parked, %s of them for the next attempt", number(h.parked), number(h.retrying))
+		text += fmt.Sprintf("; %s parked, %s after a failed attempt", number(h.parked), number(h.retrying))
 	}
 	if h.age > 0 {
 		text += fmt.Sprintf("; the oldest event came %s ago", duration(h.age))

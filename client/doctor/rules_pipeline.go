@@ -153,24 +153,24 @@ func deadLetters(e *exam) {
 	}
 }
 
-// retries reports attempts that failed, and deliveries that wait for their next one although none was made lately.
-func retries(e *exam) {
+// failedAttempts reports attempts that failed, and deliveries that have not ended after one, even if none failed lately.
+func failedAttempts(e *exam) {
 	failed, retrying := e.grownBy("lapwing_handler_retries_total", "handler"), e.after.by("lapwing_handler_retrying", "handler")
-	for name, n := range sorted(e.after.by("lapwing_handler_retries_total", "handler")) {
-		if n = failed[name]; n == 0 && retrying[name] == 0 {
+	for name := range sorted(e.after.by("lapwing_handler_retries_total", "handler")) {
+		if failed[name] == 0 && retrying[name] == 0 {
 			continue
 		}
 		f := Finding{
 			Severity: Warning, Part: Handler, Subject: name,
 			Title: "attempts fail and are made again",
-			Detail: fmt.Sprintf("%s failed in %s; %s for the next one.", count(n, "attempt"), duration(e.seconds),
-				deliveriesWait(retrying[name])),
-			Advice: fmt.Sprintf("lapwing handler waiting %s shows them with their errors. They go out by themselves: a delivery becomes "+
-				"a dead letter only when all its attempts have failed.", name),
+			Detail: fmt.Sprintf("%s failed in %s; %s for another one.",
+				count(failed[name], "attempt"), duration(e.seconds), deliveriesWait(retrying[name])),
+			Advice: fmt.Sprintf("lapwing handler waiting %s --all-namespaces shows them with their errors. They go out by themselves: "+
+				"a delivery becomes a dead letter only when all its attempts have failed.", name),
 		}
-		if n == 0 {
+		if failed[name] == 0 {
 			f.Title = "deliveries wait for their next attempt"
-			f.Detail = fmt.Sprintf("%s for the next one, because an attempt failed.", deliveriesWait(retrying[name]))
+			f.Detail = fmt.Sprintf("%s for another attempt, because one has failed.", deliveriesWait(retrying[name]))
 		}
 		e.find(f)
 	}
