@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,12 +26,14 @@ func waitingCommand(k *kind) *cobra.Command {
 		Use:   "waiting [NAME]",
 		Short: "show the deliveries that wait for handlers",
 		Long: `Show how many deliveries wait for each handler, on all backends of a cluster. With a name, show the first ones that
-wait for their next attempt, for another time or for their group.
+are due, or that wait for their next attempt, for another time or for their group. With the name of a set, show its
+handlers.
 
-Parked deliveries wait for a time, for a group, or behind such a delivery of their check. Retrying ones are parked
-because an attempt failed. Deliveries in memory and on disk go out as soon as the handler has taken those before
-them. All of them go out by themselves; none is a dead letter. Shed ones were given up because
-too many were on disk; docs/overload.md says which.`,
+Parked deliveries wait for a time, for a group, or behind such a delivery of their check; when they are due, they stay
+parked until they have ended. Retrying ones have had an attempt that failed: they wait for the next one, or are due
+and wait for a free worker, or run. Deliveries in memory and on disk go out as soon as the handler has taken those
+before them. Running counts a group that goes out once. All of them go out by themselves; none is a dead letter. Shed
+ones were given up because too many were on disk; docs/overload.md says which.`,
 		Example: `  lapwing handler waiting
   lapwing handler waiting --all-namespaces
   lapwing handler waiting pager
@@ -47,21 +50,21 @@ too many were on disk; docs/overload.md says which.`,
 			if len(args) > 0 {
 				name = args[0]
 			}
-			list, err := s.client.Waiting(ctx, namespace, name, limit)
+			w, err := s.waitingFor(ctx, namespace, name, limit)
 			if err != nil {
 				return err
 			}
-			if len(list) == 0 && name != "" && !all { // there may be no such handler
-				if _, err := client.Get(ctx, s.client, client.Handlers, namespace, name); err != nil {
-					return hintMissing(k, err)
-				}
-			}
+			list := w.list
 			if list == nil {
 				list = []client.Waiting{}
 			}
+			who := w.who(name)
 			if len(list) == 0 && s.format == formatTabular {
-				s.nothingWaits(namespace, name)
+				s.nothingWaits(namespace, who)
 				return nil
+			}
+			if len(w.members) > 0 && s.format == formatTabular {
+				fmt.Fprintf(s.errOut, "what waits for %s:\n", who)
 			}
 			raw, err := jsonOf(list)
 			if err != nil {
@@ -84,11 +87,8 @@ too many were on disk; docs/overload.md says which.`,
 }
 
 // nothingWaits says that nothing waits, and where else something may.
-func (s *invocation) nothingWaits(namespace, name string) {
-	text := "nothing waits for handlers"
-	if name != "" {
-		text = "nothing waits for handler " + name
-	}
+func (s *invocation) nothingWaits(namespace, who string) {
+	text := "nothing waits for " + who
 	if namespace == "" {
 		text += " in any namespace"
 	} else {
@@ -115,7 +115,7 @@ func waitingTable(list []client.Waiting, namespaces bool) *table {
 		w := &list[i]
 		row := []string{
 			w.Handler, fmt.Sprint(w.Retrying), fmt.Sprint(w.Parked.Total), fmt.Sprint(w.Memory.Total),
-			fmt.Sprint(w.Disk.Total), fmt.Sprint(w.Running), ageOf(w.Oldest / 1000), untilOrSince(w.Next / 1000),
+			fmt.Sprint(w.Disk.Total), fmt.Sprint(w.Running), ageOf(w.Oldest / 1000), nextTurn(w.Next, untilOrSince),
 			oneLine(w.LastError), classesOf(w),
 		}
 		if namespaces {
@@ -187,7 +187,7 @@ func (b *waitingBlocks) show(s *invocation) error {
 func notListed(n, limit int) string {
 	switch {
 	case n < limit:
-		return "each of the others waits behind an earlier one of its check"
+		return "each of the others runs, or waits behind an earlier one of its check"
 	case n < mostParked:
 		return fmt.Sprintf("the others wait longer, or behind an earlier one of their check (-n shows up to %d)", mostParked)
 	}
@@ -205,7 +205,7 @@ func waitingBlock(w *client.Waiting) *infoBlock {
 	b := &infoBlock{title: w.Handler, lines: []infoLine{
 		{"Retrying", fmt.Sprint(w.Retrying)}, {"Parked", counted(&w.Parked)}, {"In Memory", counted(&w.Memory)},
 		{"On Disk", counted(&w.Disk)}, {"Running", fmt.Sprint(w.Running)}, {"Oldest Event", timeAndAge(w.Oldest / 1000)},
-		{"Next Turn", timeAndAge(w.Next / 1000)},
+		{"Next Turn", nextTurn(w.Next, timeAndAge)},
 	}}
 	shed := "none since the backend started"
 	if w.Shed.Total > 0 {
@@ -236,7 +236,7 @@ func parkedTable(list []client.Parked) *table {
 	for i := range list {
 		p := &list[i]
 		row := []string{
-			p.Entity, p.Check, stateWord(p.Status), waitsFor(p), untilOrSince(p.Next / 1000), fmt.Sprint(p.Attempts),
+			p.Entity, p.Check, stateWord(p.Status), waitsFor(p), nextTurn(p.Next, untilOrSince), fmt.Sprint(p.Attempts),
 			oneLine(p.Error), ageOf(p.Received / 1000), p.Class, p.ID,
 		}
 		if members {
@@ -256,35 +256,49 @@ func waitsFor(p *client.Parked) string {
 		return "resolve delay"
 	case "escalation":
 		return "escalation"
+	case "worker":
+		return "free worker"
 	}
 	return "group " + p.Group
+}
+
+// nextTurn returns "now" for a time in Unix milliseconds that has come, and another one as told.
+func nextTurn(at int64, told func(seconds int64) string) string {
+	if at > 0 && !time.UnixMilli(at).After(time.Now()) {
+		return "now"
+	}
+	return told(at / 1000)
 }
 
 // tellWaiting says, where no dead letters were found, that deliveries wait which are none. A user who may not see them,
 // or a backend that does not know, is no reason to fail.
 func (s *invocation) tellWaiting(ctx context.Context, namespace, handler string) {
-	list, err := s.client.Waiting(ctx, namespace, handler, 1)
+	w, err := s.waitingFor(ctx, namespace, handler, 1)
 	if err != nil {
 		return
 	}
 	waiting, retrying := 0, 0
-	for i := range list {
-		waiting += list[i].Memory.Total + list[i].Disk.Total + list[i].Parked.Total
-		retrying += list[i].Retrying
+	for i := range w.list {
+		waiting += w.list[i].Memory.Total + w.list[i].Disk.Total + w.list[i].Parked.Total
+		retrying += w.list[i].Retrying
+	}
+	if len(w.members) > 0 {
+		fmt.Fprintf(s.errOut, "handler %s is a set: dead letters are those of its handlers: %s\n", handler,
+			strings.Join(w.members, ", "))
 	}
 	if waiting == 0 {
 		return
 	}
-	who, command := "handlers", "lapwing handler waiting"
+	who, command := w.who(handler), "lapwing handler waiting"
 	if handler != "" {
-		who, command = "handler "+handler, command+" "+handler
+		command += " " + handler
 	}
 	if namespace == "" {
 		command += " --all-namespaces"
 	}
-	text := "%d deliveries wait for %s (%d for the next attempt); they are no dead letters: lapwing sends them by itself; see: %s\n"
+	text := "%d deliveries wait for %s (%d after a failed attempt); they are no dead letters: lapwing sends them by itself; see: %s\n"
 	if waiting == 1 {
-		text = "%d delivery waits for %s (%d for the next attempt); it is no dead letter: lapwing sends it by itself; see: %s\n"
+		text = "%d delivery waits for %s (%d after a failed attempt); it is no dead letter: lapwing sends it by itself; see: %s\n"
 	}
 	fmt.Fprintf(s.errOut, text, waiting, who, retrying, command)
 }
