@@ -110,10 +110,10 @@ func (s *invocation) membersOf(ctx context.Context, h *resource.Handler) (member
 			seen[name] = true
 			member, err := client.Get(ctx, s.client, client.Handlers, h.Metadata.Namespace, name)
 			switch {
-			case err != nil:
-			case member.Type == "set":
+			case errors.Is(err, client.ErrNotFound):
+			case err == nil && member.Type == "set":
 				sets = append(sets, member)
-			default:
+			default: // what cannot be looked at may be a handler
 				members = append(members, name)
 			}
 		}
