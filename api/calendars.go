@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/calendar"
@@ -41,15 +40,14 @@ func (a *API) calendarWarning(def *resource.Calendar) string {
 	return draft.Problem
 }
 
-// missingCalendars says which of some calendars count as missing, and what that means.
-func (a *API) missingCalendars(namespace, means string, names ...string) string {
-	var problems []string
+// missingCalendars says which of some calendars count as missing, and what that means, one in each text.
+func (a *API) missingCalendars(namespace, means string, names ...string) (problems []string) {
 	for _, name := range names {
 		if p := a.opts.Calendars.Find(a.opts.Config.Snapshot(), namespace, name).Problem; p != "" {
 			problems = append(problems, p+": "+means)
 		}
 	}
-	return strings.Join(problems, "; ")
+	return problems
 }
 
 // calendarPreviewed is how far ahead a preview looks if the request does not say, and maxCalendarPreview how many windows

@@ -48,13 +48,25 @@ func (a *API) serveChecks() {
 // checkWarning warns the author of a check about its tokens, and about calendars that are missing.
 func (a *API) checkWarning(check *resource.CheckConfig) string {
 	text := substitute.Warning(check)
-	if c := check.Calendars; !c.Empty() {
-		const means = "the check runs without regard to it"
-		if missing := a.missingCalendars(check.Metadata.Namespace, means, slices.Concat(c.RunWithin, c.NotWithin)...); missing != "" {
-			text = strings.TrimPrefix(text+"; "+missing, "; ")
-		}
+	if missing := a.missingOf(check); len(missing) > 0 {
+		text = strings.TrimPrefix(text+"; "+strings.Join(missing, "; "), "; ")
 	}
 	return text
+}
+
+// missingOf says which calendars of a check count as missing, and what that means.
+func (a *API) missingOf(check *resource.CheckConfig) []string {
+	c := check.Calendars
+	if c.Empty() {
+		return nil
+	}
+	const means = "the check runs without regard to it"
+	within := means
+	if len(c.RunWithin) > 1 {
+		within += ", nor to the others of run_within"
+	}
+	namespace := check.Metadata.Namespace
+	return append(a.missingCalendars(namespace, within, c.RunWithin...), a.missingCalendars(namespace, means, c.NotWithin...)...)
 }
 
 // delete deletes a check. Its events stay, as in Sensu, unless the query says otherwise. They are deleted last: by then

@@ -58,7 +58,9 @@ func (c *checks) next(w *response, r *request) error {
 			return invalid("count must be a number from 1 to %d", mostRuns)
 		}
 	}
-	return w.object(c.api.opts.Schedule.Upcoming(check, c.api.opts.Now(), n))
+	out := c.api.opts.Schedule.Upcoming(check, c.api.opts.Now(), n)
+	out.Missing = c.api.missingOf(check)
+	return w.object(out)
 }
 
 func (c *checks) targets(w *response, r *request) error {
@@ -68,7 +70,7 @@ func (c *checks) targets(w *response, r *request) error {
 	}
 	a, namespace := c.api, check.Metadata.Namespace
 	out := resource.CheckTargets{Namespace: namespace, Check: check.Metadata.Name, RoundRobin: check.RoundRobin,
-		Subscriptions: []resource.SubscriptionCount{}, Now: []string{}}
+		Subscriptions: []resource.SubscriptionCount{}, Now: []string{}, Missing: a.missingOf(check)}
 	for _, name := range check.Subscriptions {
 		out.Subscriptions = append(out.Subscriptions, resource.SubscriptionCount{
 			Name: name, Agents: len(a.opts.Agents.AgentsOf(namespace, []string{name})), Entities: len(a.entitiesWith(namespace, name)),

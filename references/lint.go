@@ -87,7 +87,11 @@ func (l *linting) definition(obj any) {
 		if m.What != subscription {
 			hint = "lapwing " + strings.ReplaceAll(m.What, " ", "-") + " list"
 		}
-		l.addAbout(m.Resource, obj, warning, m.String(), hint)
+		text := m.String()
+		if _, ok := obj.(*resource.Calendar); ok {
+			text += ", so this calendar counts as missing and what names it disregards it"
+		}
+		l.addAbout(m.Resource, obj, warning, text, hint)
 	}
 	for _, u := range resource.UnmetBy(obj) {
 		_, name := l.kind.Key(obj)

@@ -63,6 +63,8 @@ func TestFind(t *testing.T) {
 			Steps: []resource.EscalationStep{{Notify: []resource.EscalationTarget{{Contact: "alcie"}, {Rota: "ops"}, {Handler: "slack"}, {Label: "x"}}}},
 			Quiet: []resource.EscalationQuiet{{Calendars: []string{"nights"}}}}},
 			`contact "alcie" does not exist (alice?); rota "ops" does not exist; calendar "nights" does not exist`},
+		"a calendar": {&resource.Calendar{Metadata: meta("work"), Include: []string{"spare"}, Except: []resource.CalendarWindow{
+			{Calendar: "holidays"}, {Dates: []string{"12-25"}}}}, `calendar "spare" does not exist; calendar "holidays" does not exist`},
 		"a pipeline": {&resource.Pipeline{Metadata: meta("p"), Workflows: []resource.PipelineWorkflow{{Name: "w",
 			Filters: []*resource.ResourceReference{ref("EventFilter", "has_metrics"), ref("EventFilter", "x")},
 			Mutator: ref("Mutator", "m"), Handler: ref("Handler", "slack")}, {Name: "v", Handler: ref("SumoLogicMetricsHandler", "sumo")}}},

@@ -15,6 +15,8 @@ type CheckRuns struct {
 	Pauses []RunPause `json:"pauses,omitempty"`
 	// Searched is the Unix second up to which there are no more runs, if Runs has fewer than were asked for.
 	Searched int64 `json:"searched,omitempty"`
+	// Missing says which calendars of the check count as missing: it runs without regard to them.
+	Missing []string `json:"missing_calendars,omitempty"`
 }
 
 // RunPause is a time in which a check does not run.
@@ -39,6 +41,8 @@ type CheckTargets struct {
 	Proxies *int `json:"proxies,omitempty"`
 	// Now says why the check does not run now: it is not published, subdued, or outside of its calendars.
 	Now []string `json:"now"`
+	// Missing says which calendars of the check count as missing: it runs without regard to them.
+	Missing []string `json:"missing_calendars,omitempty"`
 	// Entity is the answer about one entity, if one was asked for.
 	Entity *CheckTarget `json:"entity,omitempty"`
 }

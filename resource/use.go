@@ -127,6 +127,12 @@ func Uses(obj any) (namespace string, uses []Use) {
 			add(contactRow, override.Contact)
 		}
 		add(calendarRow, o.Within...)
+	case *Calendar:
+		namespace = o.Metadata.Namespace
+		add(calendarRow, o.Include...)
+		for i := range o.Except {
+			add(calendarRow, o.Except[i].Calendar)
+		}
 	case *Silenced:
 		namespace = o.Metadata.Namespace
 		add(calendarRow, o.Calendars...)

@@ -116,6 +116,20 @@ var lastRun = &addition{
 		}
 		return lastRunText(l, time.Now()), nil
 	},
+	more: missingCalendars,
+}
+
+// missingCalendars says which calendars of a check count as missing. A check without calendars costs no request.
+func missingCalendars(ctx context.Context, s *invocation, raw json.RawMessage) infoLine {
+	def, err := decode[check](raw)
+	if err != nil || def.Calendars.Empty() {
+		return infoLine{}
+	}
+	var next resource.CheckRuns
+	if err := s.client.Do(ctx, http.MethodGet, s.ownPath("checks", def.Metadata.Name, "next")+"?count=1", nil, &next); err != nil {
+		return infoLine{} // a server that does not know the question
+	}
+	return infoLine{"Missing", printable(strings.Join(next.Missing, "; "))}
 }
 
 // neverRan says why a check has never run: why it does not run now, or when it will first. It is "" if the server does not tell.

@@ -58,10 +58,10 @@ func (s *invocation) showNextRuns(raw json.RawMessage) (shown, error) {
 	if err != nil {
 		return nil, err
 	}
+	out := missingLines(r.Missing)
 	if r.Problem != "" {
-		return lines{"never: " + r.Problem}, nil
+		return append(out, "never: "+r.Problem), nil
 	}
-	var out lines
 	if r.Every > 0 {
 		text := "every " + span(time.Duration(r.Every)*time.Second)
 		if r.Spread {
@@ -83,6 +83,14 @@ func (s *invocation) showNextRuns(raw json.RawMessage) (shown, error) {
 		out = append(out, "  no further run up to "+shiftTimeOfDay(r.Searched))
 	}
 	return out, nil
+}
+
+// missingLines warns of a check's calendars that count as missing, one in each line.
+func missingLines(missing []string) (out lines) {
+	for _, one := range missing {
+		out = append(out, "warning: "+printable(one))
+	}
+	return out
 }
 
 func pauseLine(p *resource.RunPause) string {
@@ -143,7 +151,7 @@ would.`,
 const shownAgents = 20
 
 func targetLines(t *resource.CheckTargets) lines {
-	var out lines
+	out := missingLines(t.Missing)
 	if e := t.Entity; e != nil {
 		word := "does not run"
 		if e.Runs {

@@ -3271,6 +3271,8 @@ export interface components {
              * @description Searched is the Unix second up to which there are no more runs, if Runs has fewer than were asked for.
              */
             searched?: number;
+            /** @description Missing says which calendars of the check count as missing: it runs without regard to them. */
+            missing_calendars?: string[] | null;
         };
         /** @description CheckTarget says whether one entity's agent would run a check now, and why not. */
         CheckTarget: {
@@ -3292,6 +3294,8 @@ export interface components {
             proxies?: number | null;
             /** @description Now says why the check does not run now: it is not published, subdued, or outside of its calendars. */
             now: string[] | null;
+            /** @description Missing says which calendars of the check count as missing: it runs without regard to them. */
+            missing_calendars?: string[] | null;
             /** @description Entity is the answer about one entity, if one was asked for. */
             entity?: components["schemas"]["CheckTarget"] | null;
         };
