@@ -172,8 +172,9 @@ type Options struct {
 	OnCall *oncall.Directory
 	// Links reads the links that acknowledge. Default: the API has no path for them.
 	Links *oncall.Links
-	// Escalations lists the escalations of a namespace that are going on. Default: the API has no path for them.
-	Escalations func(namespace string, limit int) (list []resource.Escalation, more bool, err error)
+	// Escalations lists the escalations that are going on, of a namespace, an entity and a check; "" is all. Default: the
+	// API has no path for them.
+	Escalations func(namespace, entity, check string, limit int) (list []resource.Escalation, more bool, err error)
 	// Calendars has the calendars of the snapshot. Default: the API's own.
 	Calendars *calendar.Calendars
 	// ParseMetricCheck checks a metric check's expression, and PreviewMetricCheck returns what a metric check would have

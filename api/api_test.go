@@ -174,7 +174,7 @@ func newServer(t testing.TB, change func(*Options)) *server {
 		LogLevel: func(context.Context, string, LogLevelAction) (resource.LogLevels, error) {
 			return resource.LogLevels{Level: "info", Changed: []resource.LogLevel{}, Components: []string{}}, nil
 		},
-		Escalations: func(string, int) ([]resource.Escalation, bool, error) { return nil, false, nil },
+		Escalations: func(_, _, _ string, _ int) ([]resource.Escalation, bool, error) { return nil, false, nil },
 		Links: oncall.NewLinks("https://lapwing.example", func(ctx context.Context) ([]byte, error) {
 			return store.Secret(ctx, "acknowledge", 32)
 		})}

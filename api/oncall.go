@@ -81,7 +81,8 @@ func (a *API) listEscalations(w *response, r *request) error {
 	if namespace == allNamespaces {
 		namespace = ""
 	}
-	list, more, err := a.opts.Escalations(namespace, maxEscalations)
+	q := r.URL.Query()
+	list, more, err := a.opts.Escalations(namespace, q.Get("entity"), q.Get("check"), maxEscalations)
 	if err != nil {
 		return err
 	}

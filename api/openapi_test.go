@@ -175,7 +175,7 @@ var described = map[string]operation{
 	"GET " + ours + "namespaces/{namespace}/oncall": {
 		summary: "Who is on call in all rotas; - is all namespaces", query: []string{"since", "until"}, status: 200, answer: []resource.OnCall{}},
 	"GET " + ours + "namespaces/{namespace}/escalations": {
-		summary: "The escalations that are going on; - is all namespaces", status: 200, answer: resource.EscalationList{}},
+		summary: "The escalations that are going on; - is all namespaces", query: []string{"entity", "check"}, status: 200, answer: resource.EscalationList{}},
 	"GET " + ours + "namespaces/{namespace}/checks/{name}/next": {
 		summary: "When a check runs next", query: []string{"count"}, status: 200, answer: resource.CheckRuns{}},
 	"GET " + ours + "namespaces/{namespace}/checks/{name}/targets": {

@@ -198,6 +198,9 @@ func (d *Dispatcher) absorb(h *resource.Handler, it, next *item) outcome {
 	}
 	it.ledger.addLocal(list)
 	verdict, over := trace.Filtered, "resolved before anyone was notified"
+	if it.told != "" {
+		over += "; it waited: " + it.told
+	}
 	if len(list) > 0 {
 		verdict, over = trace.Delivered, "resolved; told "+strings.Join(it.climb.names(), ", ")
 	}
@@ -425,9 +428,9 @@ func (d *Dispatcher) address(dl *delivery.Delivery, ev *resource.Event) (*resour
 	return &addressed, to
 }
 
-// Escalations returns up to limit escalations of a namespace that are going on, "" for all, by handler. All members of a
-// cluster know all of them, some milliseconds after their owner.
-func (d *Dispatcher) Escalations(namespace string, limit int) (list []resource.Escalation, more bool, err error) {
+// Escalations returns up to limit escalations of a namespace that are going on, by handler, of an entity and a check; "" is
+// all. All members of a cluster know all of them, some milliseconds after their owner.
+func (d *Dispatcher) Escalations(namespace, entity, check string, limit int) (list []resource.Escalation, more bool, err error) {
 	err = d.eachKey('r', func(key, _ []byte, name resource.Name, lane int, pos position) error {
 		if namespace != "" && name.Namespace != namespace || more {
 			return nil
@@ -440,6 +443,9 @@ func (d *Dispatcher) Escalations(namespace string, limit int) (list []resource.E
 		dl, err := d.read(it)
 		if err != nil {
 			return nil // it ended meanwhile
+		}
+		if entity != "" && dl.Entity != entity || check != "" && dl.Check != check {
+			return nil
 		}
 		if more = len(list) == limit; more {
 			return nil

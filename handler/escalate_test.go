@@ -144,7 +144,7 @@ func TestEscalation(t *testing.T) {
 		if tr := l.traces.of("0-2-1/page"); tr.Verdict != trace.Merged || tr.Into != "0-1-1/page" {
 			t.Errorf("a later incident: %+v", tr)
 		}
-		list, more, err := l.Escalations("default", 10)
+		list, more, err := l.Escalations("default", "", "", 10)
 		if err != nil || more || len(list) != 1 || list[0].Steps != 1 || !slices.Equal(list[0].Notified, []string{"alice"}) ||
 			time.UnixMilli(list[0].Next).UTC().Format(time.TimeOnly) != "00:10:00" {
 			t.Errorf("the list is %+v (%v, %v)", list, more, err)
@@ -173,7 +173,7 @@ func TestEscalation(t *testing.T) {
 		if left := stored(t, db); len(left) > 0 {
 			t.Errorf("left in the database: %q", left)
 		}
-		if list, _, _ := l.Escalations("", 10); len(list) > 0 {
+		if list, _, _ := l.Escalations("", "", "", 10); len(list) > 0 {
 			t.Errorf("the list is %+v", list)
 		}
 		l.Dispatch(resolution("page", 4, "srv"))
@@ -197,7 +197,7 @@ func TestEscalationIsHeld(t *testing.T) {
 		if tr := l.traces.of("0-1-1/page"); tr.Verdict != trace.Held || tr.Reason != "acknowledged by carol: on it" {
 			t.Errorf("the trace is %+v", tr)
 		}
-		if list, _, err := l.Escalations("", 10); err != nil || len(list) != 1 || list[0].Held != "acknowledged by carol: on it" || list[0].Next != 0 {
+		if list, _, err := l.Escalations("", "", "", 10); err != nil || len(list) != 1 || list[0].Held != "acknowledged by carol: on it" || list[0].Next != 0 {
 			t.Errorf("the list is %+v (%v)", list, err)
 		}
 		l.world.set("srv", 2)
@@ -266,6 +266,58 @@ func TestResolvedBeforeTheFirstStep(t *testing.T) {
 	})
 }
 
+// TestResolvedWhileItWaited: the end of an escalation that notified no one says what it waited for.
+func TestResolvedWhileItWaited(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		def := escalation()
+		def.Escalation.Quiet = []resource.EscalationQuiet{{Severities: []string{"warning"}, Calendars: []string{"night"}}}
+		l := climbing(t, db, def)
+		define(l.handlers, config.Calendars, &resource.Calendar{Metadata: meta("night"), Windows: []resource.CalendarWindow{
+			{RRule: "FREQ=DAILY", Begin: "22:00", End: "06:00"},
+		}})
+		l.world.set("srv", 1)
+		l.Dispatch(incident("page", 1, "srv"))
+		wantSent(t, "in the night", l.after(time.Second))
+		if list, _, err := l.Escalations("default", "srv", "cpu", 10); err != nil || len(list) != 1 {
+			t.Errorf("of the event: %+v (%v)", list, err)
+		}
+		for _, other := range [][2]string{{"other", "cpu"}, {"srv", "disk"}} {
+			if list, _, err := l.Escalations("default", other[0], other[1], 10); err != nil || len(list) > 0 {
+				t.Errorf("of %s: %+v (%v)", other, list, err)
+			}
+		}
+		l.world.set("srv", 0)
+		l.Dispatch(resolution("page", 2, "srv"))
+		wantSent(t, "resolved", l.after(time.Second))
+		const want = "resolved before anyone was notified; it waited: step 1 is due, but it is quiet for severity warning until " +
+			"2000-01-01T06:00:00Z: calendar night"
+		if tr := l.traces.of("0-1-1/page"); tr.Verdict != trace.Filtered || tr.Reason != want {
+			t.Errorf("the trace is %+v", tr)
+		}
+	})
+}
+
+// TestShortAcknowledgement: an acknowledgement that ends before the escalation looks again changes nothing, and one that a
+// further event of the check shows makes it begin again.
+func TestShortAcknowledgement(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		l := climbing(t, db, escalation())
+		define(l.handlers, config.Silences, &resource.Silenced{Metadata: meta("ack"), Creator: "carol", Acknowledgement: true})
+		l.world.set("srv", 2)
+		l.Dispatch(incident("page", 1, "srv"))
+		wantSent(t, "first step", l.after(time.Second), "0s 0-1-1/page/1/alice/mail")
+		l.world.set("srv", 2, "ack")
+		wantSent(t, "acknowledged", l.after(5*time.Second))
+		l.world.set("srv", 2)
+		wantSent(t, "not told again", l.after(9*time.Minute))
+		l.world.set("srv", 2, "ack")
+		l.Dispatch(incident("page", 2, "srv"))
+		wantSent(t, "acknowledged again", l.after(time.Second))
+		l.world.set("srv", 2)
+		wantSent(t, "an event showed it", l.after(time.Minute), "10m6s 0-1-1/page/2/alice/mail")
+	})
+}
+
 // TestEscalationSeesThatItPasses: filters that deny the resolution do not keep an escalation going.
 func TestEscalationSeesThatItPasses(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
@@ -325,7 +377,7 @@ func TestQuiet(t *testing.T) {
 			"step 1 is due, but it is quiet for severity warning until 2000-01-01T06:00:00Z: calendar night" {
 			t.Errorf("the trace is %+v", tr)
 		}
-		list, _, err := l.Escalations("default", 10)
+		list, _, err := l.Escalations("default", "", "", 10)
 		if err != nil || len(list) != 3 {
 			t.Fatalf("the list is %+v (%v)", list, err)
 		}

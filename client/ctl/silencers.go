@@ -55,13 +55,14 @@ func (a *account) mutedBy(d *client.Delivery) (names []string) {
 }
 
 // mostSilencers bounds the silences that are looked up.
-const mostSilencers = 10
+const mostSilencers = 20
 
-// findSilencers looks up the silences that muted the events. What the user may not see stays a name.
+// findSilencers looks up the silences that muted the events, each once, those of the newest first. What the user may not see
+// stays a name.
 func (a *account) findSilencers(ctx context.Context, s *invocation) error {
 	a.silencers = map[string]*silencer{}
 	all := slices.Clone(a.simulated)
-	for i := range a.outcomes[:min(len(a.outcomes), printedOutcomes)] {
+	for i := range a.outcomes {
 		all = append(all, a.outcomes[i].Deliveries...)
 	}
 	for i := range all {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // tracedOutcomes is how many outcomes are fetched: enough to include the beginning of an incident.
@@ -87,7 +90,26 @@ func (a *account) fetch(ctx context.Context, s *invocation) error {
 	if err := a.fetchOutcomes(ctx, s); err != nil {
 		return err
 	}
+	if a.anyHeld() {
+		// Without the right, or from an earlier release, the trace says what it knows.
+		var list resource.EscalationList
+		q := url.Values{"entity": {a.entity}, "check": {a.check}}
+		if err := s.client.Do(ctx, http.MethodGet, s.ownPath("escalations")+"?"+q.Encode(), nil, &list); err == nil {
+			for _, e := range list.Escalations { // an earlier release does not know the parameters
+				if e.Entity == a.entity && e.Check == a.check {
+					a.escalations = append(a.escalations, e)
+				}
+			}
+		}
+	}
 	return a.findSilencers(ctx, s)
+}
+
+// anyHeld reports whether a delivery is held, as those are that wait for the steps of an escalation.
+func (a *account) anyHeld() bool {
+	return slices.ContainsFunc(a.outcomes, func(o client.Outcome) bool {
+		return slices.ContainsFunc(o.Deliveries, func(d client.Delivery) bool { return d.Verdict == client.VerdictHeld })
+	})
 }
 
 func (a *account) fetchOutcomes(ctx context.Context, s *invocation) error {

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // account has everything known about the fate of a check's events.
@@ -22,7 +24,9 @@ type account struct {
 	why       string
 	undefined []string             // handlers that the event names but that are not defined
 	silencers map[string]*silencer // by name; nil for one that the user may not see
-	now       time.Time
+	// escalations are those of the event that go on. A trace has what was said at the last step or look, and these the present.
+	escalations []resource.Escalation
+	now         time.Time
 }
 
 // traced reports whether the newest outcome is about the present state.
@@ -82,7 +86,7 @@ func (a *account) sentence() string {
 	text += ")."
 	if !a.traced() {
 		text += " There is no trace of this"
-		routes, held := told(a.simulated)
+		routes, held := a.told(a.simulated)
 		switch {
 		case a.simulated == nil:
 			text += after(": ", a.why) + "."
@@ -127,13 +131,17 @@ func (a *account) verdict(incident []client.Outcome) string {
 	alerts, by := a.alerts(incident)
 	latest := latest(incident)
 	var not, newest []client.Delivery
-	var escalations []string // that have alerted and go on
+	var escalations, held []string // that have alerted and go on, or wait
 	for _, d := range latest {
 		_, alerted := alertedAt(&d)
 		switch {
 		case d.Verdict == client.VerdictDelivered:
 		case alerted:
-			escalations = append(escalations, route(&d)+": "+d.Reason)
+			if text, waits := a.goesOn(&d); waits {
+				held = append(held, route(&d)+": "+text)
+			} else {
+				escalations = append(escalations, route(&d)+": "+text)
+			}
 		case by[route(&d)]:
 			newest = append(newest, d)
 		default:
@@ -147,6 +155,9 @@ func (a *account) verdict(incident []client.Outcome) string {
 		text := " It did alert: " + strings.Join(alerts, ", ") + "."
 		if len(escalations) > 0 {
 			text += " Its escalation goes on: " + strings.Join(escalations, "; ") + "."
+		}
+		if len(held) > 0 {
+			text += " Its escalation waits: " + strings.Join(held, "; ") + "."
 		}
 		if len(not) > 0 {
 			text += " It did not alert by other routes: " + a.because(not) + "."
@@ -163,9 +174,31 @@ func (a *account) verdict(incident []client.Outcome) string {
 	return " It did not alert: " + a.because(not) + "."
 }
 
-// latest returns the newest delivery of each route. A delivery of an older event counts only if something was or should
-// have been sent: a filter that denied it may be gone. A delivery that became part of an escalation is left out: the
-// escalation counts.
+// goesOn says where the escalation of a delivery is now, and whether something holds it. An acknowledgement counts at once,
+// and the trace has it only when the escalation looks again.
+func (a *account) goesOn(d *client.Delivery) (text string, held bool) {
+	i := slices.IndexFunc(a.escalations, func(e resource.Escalation) bool { return e.Handler == d.Handler })
+	if i < 0 {
+		return a.said(d), false
+	}
+	e := &a.escalations[i]
+	stale := strings.HasPrefix(d.Reason, "acknowledged by ") || strings.HasPrefix(d.Reason, "silenced by ")
+	switch {
+	case e.Held != "":
+		return e.Held, true
+	case !stale:
+		return a.said(d), false
+	case e.Quiet != "":
+		return "the next step is due, but it is quiet: calendar " + e.Quiet, false
+	case e.Next > a.now.UnixMilli():
+		return "the next step follows at " + a.clock(e.Next) + " unless it is acknowledged", false
+	}
+	return "what held it is over, and it goes on within a minute", false
+}
+
+// latest returns the newest delivery of each route, and each that is held: an escalation goes on whatever became of later
+// events. A delivery of an older event counts only if something was or should have been sent: a filter that denied it may
+// be gone. A delivery that became part of an escalation is left out: the escalation counts.
 func latest(outcomes []client.Outcome) (deliveries []client.Delivery) {
 	key := func(d *client.Delivery) string { return d.Pipeline + "\x00" + d.Workflow + "\x00" + d.Handler }
 	all := map[string]bool{}
@@ -178,7 +211,7 @@ func latest(outcomes []client.Outcome) (deliveries []client.Delivery) {
 	for i, o := range outcomes {
 		for _, d := range o.Deliveries {
 			key := key(&d)
-			if seen[key] || d.Into != "" && all[key+"\x00"+d.Into] {
+			if seen[key] && d.Verdict != client.VerdictHeld || d.Into != "" && all[key+"\x00"+d.Into] {
 				continue
 			}
 			seen[key] = true
@@ -219,7 +252,22 @@ func (a *account) past(what string) string {
 	if open != "" {
 		return what + " has not alerted yet: " + a.because(latest(incident)) + "."
 	}
-	return what + " did not alert: " + a.because(incident[0].Deliveries) + "."
+	return what + " did not alert: " + a.because(ends(incident)) + "."
+}
+
+// ends returns the deliveries of the newest of some events. The escalation takes the place of those that became part of it.
+func ends(outcomes []client.Outcome) (deliveries []client.Delivery) {
+	for _, d := range outcomes[0].Deliveries {
+		for _, o := range outcomes {
+			for _, of := range o.Deliveries {
+				if d.Into != "" && of.ID == d.Into {
+					d = of
+				}
+			}
+		}
+		deliveries = append(deliveries, d)
+	}
+	return deliveries
 }
 
 // alerts returns the routes by which any of the events alerted, and the first time; by has the same routes as a set.
@@ -256,13 +304,13 @@ func alertedAt(d *client.Delivery) (at int64, alerted bool) {
 
 // told returns the routes by which a simulated event would go out, and the handlers that would hold it, each with its
 // reason: those are escalations.
-func told(deliveries []client.Delivery) (routes, held []string) {
+func (a *account) told(deliveries []client.Delivery) (routes, held []string) {
 	for _, d := range deliveries {
 		switch d.Verdict {
 		case client.VerdictDelivered, "":
 			routes = append(routes, route(&d))
 		case client.VerdictHeld:
-			held = append(held, route(&d)+": "+d.Reason)
+			held = append(held, route(&d)+": "+a.said(&d))
 		}
 	}
 	return routes, held
@@ -270,7 +318,7 @@ func told(deliveries []client.Delivery) (routes, held []string) {
 
 // would says what a simulation would do with its event.
 func (a *account) would(deliveries []client.Delivery) string {
-	routes, held := told(deliveries)
+	routes, held := a.told(deliveries)
 	if routes == nil && held == nil {
 		return "No handler would get it: " + a.because(deliveries) + "."
 	}
@@ -322,23 +370,24 @@ func (a *account) reason(d *client.Delivery) string {
 		}
 		return text
 	case client.VerdictHeld:
-		return "it is held" + after(": ", d.Reason)
+		text, _ := a.goesOn(d)
+		return "it is held" + after(": ", text)
 	case client.VerdictGrouped:
-		return "it waits for its group to go out" + after(": ", d.Reason)
+		return "it waits for its group to go out" + after(": ", a.said(d))
 	case client.VerdictFolded:
 		text := "it went out "
 		if n := len(d.Attempts); n > 0 {
 			text += "at " + a.clock(d.Attempts[n-1].At) + " "
 		}
-		return text + "with others in one alert" + after(": ", d.Reason)
+		return text + "with others in one alert" + after(": ", a.said(d))
 	case client.VerdictFiltered:
 		return a.filtered(d)
 	case client.VerdictSilenced:
 		return a.silencedReason(d)
 	case client.VerdictInhibited:
-		return "it is inhibited" + after(": ", d.Reason)
+		return "it is inhibited" + after(": ", a.said(d))
 	case client.VerdictNoHandler:
-		return "no handler takes it" + after(": ", d.Reason)
+		return "no handler takes it" + after(": ", a.said(d))
 	case client.VerdictDead:
 		text := "the handler failed"
 		if n := len(d.Attempts); n > 0 {
@@ -346,11 +395,11 @@ func (a *account) reason(d *client.Delivery) string {
 		}
 		return text + after(": ", failure(d)) + " (see lapwing deadletter list)"
 	case client.VerdictDropped:
-		return "it was dropped" + after(": ", d.Reason)
+		return "it was dropped" + after(": ", a.said(d))
 	case client.VerdictFailed:
-		return "the workflow could not be run" + after(": ", d.Reason)
+		return "the workflow could not be run" + after(": ", a.said(d))
 	}
-	return strings.TrimSpace(string(d.Verdict) + " " + d.Reason)
+	return strings.TrimSpace(string(d.Verdict) + " " + a.said(d))
 }
 
 func (a *account) filtered(d *client.Delivery) string {
@@ -373,9 +422,9 @@ func (a *account) filtered(d *client.Delivery) string {
 		case "has_metrics":
 			return text + ": it has no metrics"
 		}
-		return cmp.Or(d.Reason, text)
+		return cmp.Or(a.said(d), text)
 	}
-	return cmp.Or(d.Reason, "it was filtered")
+	return cmp.Or(a.said(d), "it was filtered")
 }
 
 // failure returns the error of the last attempt, or the first line of its output.
@@ -460,6 +509,23 @@ func (a *account) clock(millis int64) string {
 	return t.Format(time.DateTime)
 }
 
+// said returns the server's reason of a delivery, with its times like the others of the answer.
+func (a *account) said(d *client.Delivery) string { return localTimes(d.Reason, a.clock) }
+
+// utcTime matches the times in texts of the server.
+var utcTime = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+
+// localTimes writes the UTC times in a text of the server as clock does, which gets Unix milliseconds.
+func localTimes(text string, clock func(millis int64) string) string {
+	return utcTime.ReplaceAllStringFunc(text, func(one string) string {
+		at, err := time.Parse(time.RFC3339, one)
+		if err != nil {
+			return one
+		}
+		return clock(at.UnixMilli())
+	})
+}
+
 // tracePrinter writes an account for people.
 type tracePrinter struct {
 	*account
@@ -524,9 +590,12 @@ func (p *tracePrinter) deliveries(deliveries []client.Delivery) {
 		}
 		fmt.Fprintf(p.w, "  %s: %s", printable(where), paint(p.color, verdictColor(d.Verdict), strings.ToUpper(verdict)))
 		if d.Reason != "" {
-			fmt.Fprint(p.w, ", ", printable(d.Reason))
+			fmt.Fprint(p.w, ", ", printable(p.said(d)))
 		}
 		fmt.Fprintln(p.w)
+		if text, _ := p.goesOn(d); d.Verdict == client.VerdictHeld && text != p.said(d) {
+			fmt.Fprintf(p.w, "    now: %s\n", printable(text))
+		}
 		for _, name := range p.mutedBy(d) {
 			if one := p.silencers[name]; one != nil {
 				fmt.Fprintf(p.w, "    %s\n", printable(one.text()))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // whyNow is the time of the questions: shortly after three in the morning.
@@ -161,6 +162,15 @@ func TestWhy(t *testing.T) {
 				"Still open of other events: pager: the last attempt failed: no answer in 5s, the next is at 03:14:30."},
 		"escalating": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2, folded), outcome("03:10:00", 2, escalating)},
 			want: failing + "It did alert: page at 03:10:02. Its escalation goes on: page: step 1 of 2 notified alice by mail."},
+		"escalating behind an acknowledgement": {status: 2, outcomes: []client.Outcome{outcome("03:13:00", 2, folded),
+			outcome("03:12:00", 2, client.Delivery{ID: "3/page", Handler: "page", Verdict: client.VerdictSilenced, Reason: "silenced"}),
+			outcome("03:10:00", 2, escalating)},
+			want: failing + "It did alert: page at 03:10:02. Its escalation goes on: page: step 1 of 2 notified alice by mail."},
+		"resolved in a quiet time": {status: 0, outcomes: []client.Outcome{outcome("03:12:00", 0, delivered),
+			outcome("03:11:00", 1, folded), outcome("03:10:00", 1, client.Delivery{ID: "1/page", Handler: "page",
+				Verdict: client.VerdictFiltered, Reason: "resolved before anyone was notified; it waited: calendar nights"})},
+			want: "web1/disk passes (status 0), so there is nothing to alert about. Its resolution at 03:12:00: mail: delivered. " +
+				"The incident before it did not alert: page: resolved before anyone was notified; it waited: calendar nights."},
 		"passing while it escalates": {status: 0, outcomes: []client.Outcome{outcome("03:12:00", 0, delivered), outcome("03:10:00", 2, escalating)},
 			want: "web1/disk passes (status 0), so there is nothing to alert about. Its resolution at 03:12:00: mail: delivered. " +
 				"The incident before it did alert: page at 03:10:02. Still open: page: it is held: step 1 of 2 notified alice by mail."},
@@ -278,6 +288,32 @@ func TestWould(t *testing.T) {
 	} {
 		if got := new(account).would(tc.deliveries); got != tc.want {
 			t.Errorf("got %q, want %q", got, tc.want)
+		}
+	}
+}
+
+// TestEscalationNow: the answer has where an escalation is now, and not what its last look said.
+func TestEscalationNow(t *testing.T) {
+	const step = "step 1 of 2 notified alice by mail; step 2 follows at 2030-01-02T03:20:00Z unless it is acknowledged"
+	defer func(zone *time.Location) { time.Local = zone }(time.Local)
+	time.Local = time.FixedZone("CET", 3600)
+	now := time.Date(2030, 1, 2, 4, 14, 0, 0, time.Local)
+	for name, tc := range map[string]struct{ reason, held, want string }{
+		"goes on":                {step, "", "goes on: page: step 1 of 2 notified alice by mail; step 2 follows at 04:20:00 unless it is acknowledged."},
+		"acknowledged since":     {step, "acknowledged by admin: looking", "waits: page: acknowledged by admin: looking."},
+		"acknowledged no longer": {"acknowledged by admin: looking", "", "goes on: page: the next step follows at 04:20:00 unless it is acknowledged."},
+	} {
+		a := &account{entity: "web1", check: "disk", now: now, event: present(t, 2, 3), outcomes: []client.Outcome{outcome("03:10:00", 2,
+			client.Delivery{Handler: "page", Verdict: client.VerdictHeld, Reason: tc.reason,
+				Steps: []client.Step{{Kind: "escalate", Name: "step 1", Verdict: "pass", At: at("03:10:02")}}})},
+			escalations: []resource.Escalation{{Handler: "page", Held: tc.held, Next: now.Add(6 * time.Minute).UnixMilli()}}}
+		if got := a.sentence(); !strings.HasSuffix(got, " Its escalation "+tc.want) {
+			t.Errorf("%s: got %s", name, got)
+		}
+		var out bytes.Buffer
+		(&tracePrinter{account: a, w: &out}).write(1)
+		if got, want := strings.Contains(out.String(), "    now: "), name != "goes on"; got != want {
+			t.Errorf("%s: a line of the present is %v, want %v:\n%s", name, got, want, out.String())
 		}
 	}
 }

@@ -14437,7 +14437,12 @@ export interface operations {
     };
     getLapwingV1NamespacesNamespaceEscalations: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Name of an entity */
+                entity?: string;
+                /** @description Name of a check */
+                check?: string;
+            };
             header?: never;
             path: {
                 /** @example default */
