@@ -78,13 +78,21 @@ func notified(n *client.Notification) note {
 }
 
 // silenceNotes returns who silenced or acknowledged a check: what the audit log has of silences with the names of its entity
-// and check, and what silences it now.
+// and check, of those that its traces name, and what silences it now.
 func silenceNotes(ctx context.Context, s *invocation, entity, check string, begin, end time.Time) (notes []note, err error) {
 	own := resource.EntitySubscription(entity)
 	known := map[string]bool{}
-	for _, name := range []string{
-		resource.SilencedName(own, check), resource.SilencedName(own, ""), resource.SilencedName("", check),
-	} {
+	names := []string{resource.SilencedName(own, check), resource.SilencedName(own, ""), resource.SilencedName("", check)}
+	traced, err := tracedSilences(ctx, s, entity, check)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range traced {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
 		q := url.Values{
 			"resource": {"silenced"}, "name": {name}, "limit": {"1000"}, "since": {begin.Format(time.RFC3339Nano)},
 			"until": {end.Format(time.RFC3339Nano)},
@@ -127,6 +135,28 @@ func silenceNotes(ctx context.Context, s *invocation, entity, check string, begi
 		}
 	}
 	return notes, nil
+}
+
+// tracedSilences returns the names of the silences that muted the traced events of a check, the newest first. A silence by
+// selectors is in no other record of the check once it has ended.
+func tracedSilences(ctx context.Context, s *invocation, entity, check string) (names []string, err error) {
+	outcomes, err := s.client.Trace(ctx, s.namespace, entity, check, tracedOutcomes)
+	if err != nil {
+		if hidden(err) {
+			err = nil
+		}
+		return nil, err
+	}
+	for i := range outcomes {
+		for j := range outcomes[i].Deliveries {
+			for _, name := range new(account).mutedBy(&outcomes[i].Deliveries[j]) {
+				if len(names) < mostSilencers && !slices.Contains(names, name) {
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	return names, nil
 }
 
 // expired returns where a silence ended because its time was over, up to the time end or now. The audit log has no entry
