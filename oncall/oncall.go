@@ -197,8 +197,10 @@ func (d *Directory) Contact(namespace, name string) *resource.Contact {
 
 // OnCall returns who is on call in a rota from a time to another one: limit shifts at most. Shifts are cut to that time.
 func (d *Directory) OnCall(def *resource.Rota, from, to time.Time, limit int) resource.OnCall {
-	t := d.turns(d.config(), def)
-	out := resource.OnCall{Rota: def.Metadata.Name, Problem: t.problem, From: from.Unix(), Shifts: []resource.OnCallShift{}}
+	sn := d.config()
+	t := d.turns(sn, def)
+	out := resource.OnCall{Rota: def.Metadata.Name, Problem: t.problem, From: from.Unix(), Shifts: []resource.OnCallShift{},
+		TimeZone: cmp.Or(def.TimeZone, "UTC")}
 	last := -1 // the turn of the last shift
 	for at := from; at.Before(to); {
 		now, onCall, turn := t.at(at)
@@ -207,6 +209,10 @@ func (d *Directory) OnCall(def *resource.Rota, from, to time.Time, limit int) re
 			until = to
 		}
 		now.Begin, now.End = at.Unix(), until.Unix()
+		if onCall {
+			_, known := config.Get(sn, config.Contacts, def.Metadata.Namespace, now.Contact)
+			now.NoContact = !known
+		}
 		switch n := len(out.Shifts); {
 		case !onCall:
 		case n > 0 && turn == last && out.Shifts[n-1].End == now.Begin && out.Shifts[n-1].Contact == now.Contact &&

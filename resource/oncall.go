@@ -58,6 +58,8 @@ type OnCall struct {
 	Shifts []OnCallShift `json:"shifts"`
 	// More says that there are further turns in that time.
 	More bool `json:"more,omitempty"`
+	// TimeZone is where the rota hands over.
+	TimeZone string `json:"time_zone"`
 }
 
 // OnCallShift is a time in which a contact is on call. Begin belongs to it, End does not.
@@ -67,6 +69,8 @@ type OnCallShift struct {
 	End      int64  `json:"end"`   // Unix seconds
 	Override bool   `json:"override,omitempty"`
 	Reason   string `json:"reason,omitempty"`
+	// NoContact says that the contact does not exist: a step that names the rota reaches no one then.
+	NoContact bool `json:"no_contact,omitempty"`
 }
 
 // EscalationType is the type of handlers that notify contacts step by step.

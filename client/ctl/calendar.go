@@ -97,9 +97,12 @@ and when that changes. If the calendar counts as missing, the reason is shown.`,
 }
 
 // dayOrTime reads a day or a time in the local time zone.
-func dayOrTime(text string) (time.Time, error) {
+func dayOrTime(text string) (time.Time, error) { return dayOrTimeIn(text, time.Local) }
+
+// dayOrTimeIn reads a day or a time in a time zone, unless the text has another one.
+func dayOrTimeIn(text string, zone *time.Location) (time.Time, error) {
 	for _, layout := range []string{time.DateOnly, "2006-01-02T15:04", time.RFC3339} {
-		if at, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+		if at, err := time.ParseInLocation(layout, text, zone); err == nil {
 			return at, nil
 		}
 	}

@@ -189,22 +189,34 @@ func (s *invocation) showOnCall(raw json.RawMessage) (shown, error) {
 		shifts := one.Shifts
 		if len(shifts) > 0 && shifts[0].Begin == one.From {
 			row[1], row[2] = shifts[0].Contact, shiftTime(shifts[0].End)
-			row[4] = strings.Trim(overrideOf(&shifts[0])+"; "+one.Problem, "; ")
+			row[4] = strings.Trim(shiftNote(&shifts[0])+"; "+one.Problem, "; ")
 			shifts = shifts[1:]
 		}
 		if len(shifts) > 0 {
 			row[3] = shifts[0].Contact + " from " + shiftTime(shifts[0].Begin)
+			if shifts[0].NoContact {
+				row[4] = strings.Trim(row[4]+"; next: "+noContact(&shifts[0]), "; ")
+			}
 		}
 		t.rows = append(t.rows, row)
 	}
 	return t, nil
 }
 
-func overrideOf(shift *resource.OnCallShift) string {
-	if !shift.Override {
-		return ""
+// shiftNote says that a shift is an override, and that it has no contact.
+func shiftNote(shift *resource.OnCallShift) string {
+	var parts []string
+	if shift.NoContact {
+		parts = append(parts, noContact(shift))
 	}
-	return strings.TrimSuffix("override: "+shift.Reason, ": ")
+	if shift.Override {
+		parts = append(parts, strings.TrimSuffix("override: "+shift.Reason, ": "))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func noContact(shift *resource.OnCallShift) string {
+	return "no such contact as " + shift.Contact + ": reaches no one"
 }
 
 // showRotaCommand shows the turns of a rota.
@@ -245,7 +257,7 @@ func (s *invocation) showTurns(raw json.RawMessage) (shown, error) {
 	t := &table{color: s.color, columns: []column{{title: "Begin"}, {title: "End"}, {title: "Contact"}, {title: "Note"}}}
 	for i := range one.Shifts {
 		shift := &one.Shifts[i]
-		t.rows = append(t.rows, []string{shiftTime(shift.Begin), shiftTime(shift.End), shift.Contact, overrideOf(shift)})
+		t.rows = append(t.rows, []string{shiftTime(shift.Begin), shiftTime(shift.End), shift.Contact, shiftNote(shift)})
 	}
 	if one.More {
 		t.rows = append(t.rows, []string{"… more", "", "", ""})
@@ -261,29 +273,37 @@ func overrideRotaCommand(k *kind) *cobra.Command {
 		Use:   "override NAME CONTACT",
 		Short: "put a contact on call for some time, whatever the turns say",
 		Long: `Put a contact on call for some time, whatever the turns say, because one is ill or two have swapped. Overrides that are over
-are removed from the rota. With --remove, the contact's overrides that end after --from are removed.`,
+are removed from the rota. With --remove, the contact's overrides that end after --from are removed.
+
+Times are in the rota's time zone, unless they have another one. A day means the time of day at which the rota hands over, that
+of its start: with a rota that starts at 09:00, --from 2026-12-21 --to 2026-12-28 is the week from Monday 09:00 to Monday 09:00.`,
 		Example: `  lapwing rota override primary bob --from 2026-12-24 --to 2026-12-26 --reason 'swapped with alice'
   lapwing rota override primary bob --remove`,
 		Args: args("NAME", "CONTACT"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
-			begin, end, now := time.Now(), time.Time{}, time.Now()
-			var err error
-			if from != "" {
-				if begin, err = dayOrTime(from); err != nil {
-					return fmt.Errorf("read --from: %w", err)
-				}
-			}
-			switch {
-			case to != "":
-				if end, err = dayOrTime(to); err != nil {
-					return fmt.Errorf("read --to: %w", err)
-				}
-			case !remove:
+			if to == "" && !remove {
 				return errors.New("--to is missing: say when the override ends, as 2026-12-26 or 2026-12-26T08:00")
 			}
 			def, tag, err := client.GetTagged(ctx, s.client, client.Rotas, s.namespace, args[0])
 			if err != nil {
 				return hintMissing(k, err)
+			}
+			begin, end, now := time.Now(), time.Time{}, time.Now()
+			for _, one := range []struct {
+				flag, text string
+				at         *time.Time
+			}{{"from", from, &begin}, {"to", to, &end}} {
+				if one.text == "" {
+					continue
+				}
+				if *one.at, err = rotaTime(def, one.text); err != nil {
+					return fmt.Errorf("read --%s: %w", one.flag, err)
+				}
+			}
+			if !remove {
+				if _, err := client.Get(ctx, s.client, client.Contacts, s.namespace, args[1]); absent(err) {
+					return missingNamed(contactKind, args[1], err)
+				}
 			}
 			def.Overrides = slices.DeleteFunc(def.Overrides, func(o resource.RotaOverride) bool {
 				return o.End <= now.Unix() || remove && o.Contact == args[1] && o.End > begin.Unix()
@@ -294,7 +314,7 @@ are removed from the rota. With --remove, the contact's overrides that end after
 					Contact: args[1], Begin: begin.Unix(), End: end.Unix(), Reason: reason,
 				})
 				said = fmt.Sprintf("%s is on call in rota %s from %s to %s; undo: lapwing rota override %s %s --remove",
-					args[1], args[0], shiftTime(begin.Unix()), shiftTime(end.Unix()), args[0], args[1])
+					args[1], args[0], inRota(def, begin), inRota(def, end), args[0], args[1])
 			}
 			if err := client.PutIf(ctx, s.client, client.Rotas, s.namespace, args[0], tag, def); err != nil {
 				return err
@@ -304,12 +324,33 @@ are removed from the rota. With --remove, the contact's overrides that end after
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&from, "from", "", "day or time as 2026-12-24T08:00 at which the override begins (default now)")
-	f.StringVar(&to, "to", "", "day or time at which the override ends; the day itself does not belong to it")
+	f.StringVar(&from, "from", "", "day, or time as 2026-12-24T08:00, at which the override begins, in the rota's time zone (default now)")
+	f.StringVar(&to, "to", "", "day, or time, at which the override ends; a day is the time of day at which the rota hands over")
 	f.StringVar(&reason, "reason", "", "why the contact is on call then")
 	f.BoolVar(&remove, "remove", false, "remove the contact's overrides")
 	completeNames(cmd, k)
 	return cmd
+}
+
+// rotaTime reads a time in a rota's time zone, unless it has another one. A day is the rota's hand-over on that day.
+func rotaTime(def *resource.Rota, text string) (time.Time, error) {
+	zone, err := time.LoadLocation(cmp.Or(def.TimeZone, "UTC"))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("the rota's time zone is not known here: %w", err)
+	}
+	if _, err := time.Parse(time.DateOnly, text); err == nil {
+		_, clock, _ := strings.Cut(def.Start, "T")
+		text += "T" + clock
+	}
+	return dayOrTimeIn(text, zone)
+}
+
+// inRota writes a time in a rota's time zone.
+func inRota(def *resource.Rota, at time.Time) string {
+	if zone, err := time.LoadLocation(cmp.Or(def.TimeZone, "UTC")); err == nil {
+		at = at.In(zone)
+	}
+	return at.Format(shiftLayout)
 }
 
 // escalationCommand has the commands about escalations that are going on.
