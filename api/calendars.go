@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -85,6 +86,7 @@ func (c *calendars) preview(w *response, r *request) error {
 	found := c.api.opts.Calendars.Find(c.api.opts.Config.Snapshot(), def.Metadata.Namespace, def.Metadata.Name)
 	out := resource.CalendarPreview{
 		Active: found.Active(from), From: from.Unix(), To: to.Unix(), Problem: found.Problem, Windows: []resource.CalendarActiveTime{},
+		TimeZone: cmp.Or(def.TimeZone, "UTC"),
 	}
 	if next := found.Next(from); !next.IsZero() {
 		out.Next = next.Unix()

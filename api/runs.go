@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -60,6 +61,14 @@ func (c *checks) next(w *response, r *request) error {
 	}
 	out := c.api.opts.Schedule.Upcoming(check, c.api.opts.Now(), n)
 	out.Missing = c.api.missingOf(check)
+	if cal := check.Calendars; !cal.Empty() {
+		out.TimeZones = map[string]string{}
+		for _, name := range slices.Concat(cal.RunWithin, cal.NotWithin) {
+			if def, ok := config.Get(c.api.opts.Config.Snapshot(), config.Calendars, check.Metadata.Namespace, name); ok {
+				out.TimeZones[name] = cmp.Or(def.TimeZone, "UTC")
+			}
+		}
+	}
 	return w.object(out)
 }
 

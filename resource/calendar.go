@@ -47,8 +47,10 @@ type CalendarPreview struct {
 	To     int64 `json:"to"`
 	Next   int64 `json:"next,omitempty"`
 	// Problem says why the calendar counts as missing. It then has no windows.
-	Problem string               `json:"problem,omitempty"`
-	Windows []CalendarActiveTime `json:"windows"`
+	Problem string `json:"problem,omitempty"`
+	// TimeZone is where the days of the calendar are.
+	TimeZone string               `json:"time_zone"`
+	Windows  []CalendarActiveTime `json:"windows"`
 	// More says that there are further windows before To.
 	More bool `json:"more,omitempty"`
 }

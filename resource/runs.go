@@ -17,6 +17,8 @@ type CheckRuns struct {
 	Searched int64 `json:"searched,omitempty"`
 	// Missing says which calendars of the check count as missing: it runs without regard to them.
 	Missing []string `json:"missing_calendars,omitempty"`
+	// TimeZones are those of the check's calendars, by name.
+	TimeZones map[string]string `json:"time_zones,omitempty"`
 }
 
 // RunPause is a time in which a check does not run.

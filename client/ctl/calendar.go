@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -109,11 +110,28 @@ func dayOrTimeIn(text string, zone *time.Location) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q is no day or time: write one such as 2026-12-24 or 2026-12-24T08:00", text)
 }
 
+// zoneLine says that something has its days in another time zone than the times that are shown; "" if they are the same.
+func zoneLine(what, name, zone string) string {
+	there, err := time.LoadLocation(zone)
+	if err != nil || zone == "" { // an earlier release does not tell
+		return ""
+	}
+	for now, month := time.Now(), 0; month < 12; month++ {
+		at := now.AddDate(0, month, 0)
+		_, here := at.Local().Zone()
+		if _, offset := at.In(there).Zone(); offset != here {
+			return fmt.Sprintf("times of this computer; the %s is in %s\n", strings.TrimSpace(what+" "+name), zone)
+		}
+	}
+	return ""
+}
+
 func (s *invocation) showCalendar(raw json.RawMessage) (shown, error) {
 	p, err := decode[resource.CalendarPreview](raw)
 	if err != nil {
 		return nil, err
 	}
+	fmt.Fprint(s.out, zoneLine("calendar", "", p.TimeZone))
 	state := "not active"
 	if p.Active {
 		state = "active"

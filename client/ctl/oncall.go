@@ -199,6 +199,7 @@ func (s *invocation) showOnCall(raw json.RawMessage) (shown, error) {
 			}
 		}
 		t.rows = append(t.rows, row)
+		fmt.Fprint(s.out, zoneLine("rota", one.Rota, one.TimeZone))
 	}
 	return t, nil
 }
@@ -254,6 +255,7 @@ func (s *invocation) showTurns(raw json.RawMessage) (shown, error) {
 	if one.Problem != "" {
 		fmt.Fprintln(s.errOut, "Warning: "+one.Problem)
 	}
+	fmt.Fprint(s.out, zoneLine("rota", one.Rota, one.TimeZone))
 	t := &table{color: s.color, columns: []column{{title: "Begin"}, {title: "End"}, {title: "Contact"}, {title: "Note"}}}
 	for i := range one.Shifts {
 		shift := &one.Shifts[i]

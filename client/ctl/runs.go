@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,6 +70,11 @@ func (s *invocation) showNextRuns(raw json.RawMessage) (shown, error) {
 			text += "; lapwing agents at a moment of their own within it"
 		}
 		out = append(out, text)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.TimeZones)) {
+		if line := zoneLine("calendar", name, r.TimeZones[name]); line != "" {
+			out = append(out, strings.TrimSuffix(line, "\n"))
+		}
 	}
 	pauses := r.Pauses
 	for _, at := range r.Runs {

@@ -317,3 +317,23 @@ func TestEscalationNow(t *testing.T) {
 		}
 	}
 }
+
+// TestLocalTimes: the UTC times in reasons of the server are shown like the others, and nothing else changes.
+func TestLocalTimes(t *testing.T) {
+	clock := func(millis int64) string {
+		return time.UnixMilli(millis).In(time.FixedZone("CET", 3600)).Format(time.TimeOnly)
+	}
+	for text, want := range map[string]string{
+		"step 2 follows at 2026-11-27T21:27:14Z unless": "step 2 follows at 22:27:14 unless",
+		"until 2026-11-27T21:27:14.5Z: calendar night":  "until 22:27:14: calendar night",
+		"2026-11-27T21:27:14Z and 2026-11-27T00:00:00Z": "22:27:14 and 01:00:00",
+		"2026-13-27T21:27:14Z is no time":               "2026-13-27T21:27:14Z is no time",
+		"2026-11-27T21:27:14+01:00 has a zone":          "2026-11-27T21:27:14+01:00 has a zone",
+		"12026-11-27T21:27:14Z":                         "12026-11-27T21:27:14Z",
+		"":                                              "",
+	} {
+		if got := localTimes(text, clock); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}

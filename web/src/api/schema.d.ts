@@ -3018,6 +3018,8 @@ export interface components {
             next?: number;
             /** @description Problem says why the calendar counts as missing. It then has no windows. */
             problem?: string;
+            /** @description TimeZone is where the days of the calendar are. */
+            time_zone: string;
             windows: components["schemas"]["CalendarActiveTime"][] | null;
             /** @description More says that there are further windows before To. */
             more?: boolean;
@@ -3273,6 +3275,10 @@ export interface components {
             searched?: number;
             /** @description Missing says which calendars of the check count as missing: it runs without regard to them. */
             missing_calendars?: string[] | null;
+            /** @description TimeZones are those of the check's calendars, by name. */
+            time_zones?: {
+                [key: string]: string;
+            } | null;
         };
         /** @description CheckTarget says whether one entity's agent would run a check now, and why not. */
         CheckTarget: {
@@ -4561,6 +4567,8 @@ export interface components {
             shifts: components["schemas"]["OnCallShift"][] | null;
             /** @description More says that there are further turns in that time. */
             more?: boolean;
+            /** @description TimeZone is where the rota hands over. */
+            time_zone: string;
         };
         /** @description OnCallShift is a time in which a contact is on call. Begin belongs to it, End does not. */
         OnCallShift: {
@@ -4577,6 +4585,8 @@ export interface components {
             end: number;
             override?: boolean;
             reason?: string;
+            /** @description NoContact says that the contact does not exist: a step that names the rota reaches no one then. */
+            no_contact?: boolean;
         };
         /** @description OpenTurn is a turn without a result. */
         OpenTurn: {
