@@ -95,6 +95,9 @@ func (c *calendars) preview(w *response, r *request) error {
 	for _, one := range windows {
 		out.Windows = append(out.Windows, resource.CalendarActiveTime{Begin: one.Begin.Unix(), End: one.End.Unix(), Name: one.Name})
 	}
+	for _, one := range found.Excepted(from, to, maxCalendarPreview) {
+		out.Excepted = append(out.Excepted, resource.CalendarActiveTime{Begin: one.Begin.Unix(), End: one.End.Unix(), Name: one.Name})
+	}
 	out.More = more
 	return w.object(&out)
 }

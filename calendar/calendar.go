@@ -152,25 +152,48 @@ func (c *Calendar) spans(from, to int64, known map[*Calendar][]span) []span {
 	if got, ok := known[c]; ok {
 		return got
 	}
-	collect := func(sources []source, others []*Calendar) (out []span) {
-		for _, f := range sources {
-			for _, s := range f(from, to) {
-				if s.begin, s.end = max(s.begin, from), min(s.end, to); s.begin < s.end {
-					out = append(out, s)
-				}
-			}
-		}
-		for _, other := range others {
-			out = append(out, other.spans(from, to, known)...)
-		}
-		return out
-	}
-	out := joined(collect(c.own, c.include))
+	out := joined(collect(c.own, c.include, from, to, known))
 	if len(c.except)+len(c.less) > 0 {
-		out = subtract(out, merged(collect(c.except, c.less)))
+		out = subtract(out, merged(collect(c.except, c.less, from, to, known)))
 	}
 	known[c] = out
 	return out
+}
+
+// collect returns the spans of sources and of other calendars in a range, cut to it, in any order.
+func collect(sources []source, others []*Calendar, from, to int64, known map[*Calendar][]span) (out []span) {
+	for _, f := range sources {
+		for _, s := range f(from, to) {
+			if s.begin, s.end = max(s.begin, from), min(s.end, to); s.begin < s.end {
+				out = append(out, s)
+			}
+		}
+	}
+	for _, other := range others {
+		out = append(out, other.spans(from, to, known)...)
+	}
+	return out
+}
+
+// Excepted returns the times with a name that the calendar excepts in a range, by begin, limit at most: those because of
+// which it is not active although it would be.
+func (c *Calendar) Excepted(from, to time.Time, limit int) (windows []Window) {
+	if c.Problem != "" || len(c.except)+len(c.less) == 0 {
+		return nil
+	}
+	known := map[*Calendar][]span{}
+	begin, end := from.Unix(), to.Unix()
+	would := merged(collect(c.own, c.include, begin, end, known))
+	for _, s := range joined(collect(c.except, c.less, begin, end, known)) {
+		i := sort.Search(len(would), func(i int) bool { return would[i].end > s.begin })
+		if s.name == "" || i == len(would) || would[i].begin >= s.end {
+			continue
+		}
+		if windows = append(windows, Window{time.Unix(s.begin, 0), time.Unix(s.end, 0), s.name}); len(windows) == limit {
+			break
+		}
+	}
+	return windows
 }
 
 // joined returns spans by begin, and joins those of one name that touch.

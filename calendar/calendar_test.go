@@ -48,6 +48,39 @@ func listed(t *testing.T, c *Calendar, from, to string) string {
 const berlin = "Europe/Berlin"
 
 // TestWindows: in Berlin clocks go forward on 2026-03-29 and 2027-03-28, and back on 2026-10-25.
+// TestExcepted: what is excepted is named if it takes something from the calendar.
+func TestExcepted(t *testing.T) {
+	window := func(dates ...string) resource.CalendarWindow { return resource.CalendarWindow{Dates: dates} }
+	meta := func(name string) resource.ObjectMeta { return resource.ObjectMeta{Namespace: "default", Name: name} }
+	holidays := &resource.Calendar{Metadata: meta("holidays"), Windows: []resource.CalendarWindow{
+		window("2026-11-30 St Andrew", "2026-11-29 Sunday", "2026-12-25 Christmas")}}
+	work := &resource.Calendar{Metadata: meta("work"), Windows: []resource.CalendarWindow{
+		{RRule: "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR", Begin: "08:00", End: "18:00"}},
+		Except: []resource.CalendarWindow{{Calendar: "holidays"}, window("2026-12-01", "2026-12-02 Fair")}}
+	made, err := New(nil).Draft(config.With(config.Empty(), config.Calendars, holidays), work)
+	if err != nil || made.Problem != "" {
+		t.Fatal(err, made.Problem)
+	}
+	from := time.Date(2026, 11, 27, 18, 0, 0, 0, time.UTC)
+	for _, tc := range []struct {
+		days, limit int
+		want        string
+	}{
+		{2, 10, ""}, // not Sunday: it would not be active then
+		{7, 10, "St Andrew 30 00:00-01 00:00, Fair 02 00:00-03 00:00"},
+		{7, 1, "St Andrew 30 00:00-01 00:00"},
+		{40, 10, "St Andrew 30 00:00-01 00:00, Fair 02 00:00-03 00:00, Christmas 25 00:00-26 00:00"},
+	} {
+		var got []string
+		for _, w := range made.Excepted(from, from.AddDate(0, 0, tc.days), tc.limit) {
+			got = append(got, w.Name+" "+w.Begin.UTC().Format("02 15:04")+"-"+w.End.UTC().Format("02 15:04"))
+		}
+		if text := strings.Join(got, ", "); text != tc.want {
+			t.Errorf("%d days: got %s, want %s", tc.days, text, tc.want)
+		}
+	}
+}
+
 func TestWindows(t *testing.T) {
 	for _, tc := range []struct {
 		name     string

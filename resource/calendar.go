@@ -53,6 +53,8 @@ type CalendarPreview struct {
 	Windows  []CalendarActiveTime `json:"windows"`
 	// More says that there are further windows before To.
 	More bool `json:"more,omitempty"`
+	// Excepted are the times with a name because of which the calendar is not active although it would be.
+	Excepted []CalendarActiveTime `json:"excepted,omitempty"`
 }
 
 // CalendarActiveTime is a time in which a calendar is active, in Unix seconds. Begin belongs to it, End does not.

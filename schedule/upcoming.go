@@ -59,6 +59,9 @@ func (s *Scheduler) Upcoming(c *resource.CheckConfig, from time.Time, n int) res
 		for tick = times.Next(t); why(time.Unix(0, tick)) != ""; tick = times.Next(tick) { // the first one behind the pause
 		}
 		pause.Until = tick / int64(time.Second)
+		if reason == notIn(c) {
+			pause.Why += s.exceptedText(c, time.Unix(pause.From, 0), time.Unix(pause.Until, 0))
+		}
 		out.Pauses = append(out.Pauses, pause)
 		t = tick - 1
 	}
@@ -89,8 +92,35 @@ func (s *Scheduler) closedNow(c *resource.CheckConfig) func(time.Time) string {
 		if len(names) > 0 {
 			return "in calendar " + strings.Join(names, ", ")
 		}
-		return "not in calendar " + strings.Join(c.Calendars.RunWithin, ", ")
+		return notIn(c)
 	}
+}
+
+// notIn says that a check does not run because none of its calendars is active.
+func notIn(c *resource.CheckConfig) string {
+	if c.Calendars.Empty() {
+		return ""
+	}
+	return "not in calendar " + strings.Join(c.Calendars.RunWithin, ", ")
+}
+
+// mostExcepted bounds the names of excepted times that a pause has.
+const mostExcepted = 3
+
+// exceptedText names what a check's calendars except in a pause: the holiday because of which it is so long.
+func (s *Scheduler) exceptedText(c *resource.CheckConfig, from, until time.Time) string {
+	var names []string
+	for _, name := range c.Calendars.RunWithin {
+		for _, w := range s.defs.calendar(c.Metadata.Namespace, name).Excepted(from, until, mostExcepted) {
+			if !slices.Contains(names, w.Name) && len(names) < mostExcepted {
+				names = append(names, w.Name)
+			}
+		}
+	}
+	if names == nil {
+		return ""
+	}
+	return " (excepted: " + strings.Join(names, ", ") + ")"
 }
 
 // ClosedNow says why a check does not run at a time, "" if it does: it is subdued, or its calendars do not let it.

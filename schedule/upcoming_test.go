@@ -7,13 +7,20 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/calendar"
+	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // TestUpcoming: the next runs are those that the scheduler would publish, and what keeps a check from running is named.
 func TestUpcoming(t *testing.T) {
 	nights := daily(t, "22:00", "06:00")
-	b := &Scheduler{defs: &memory{calendars: map[string]*calendar.Calendar{"nights": nights}}}
+	work, err := calendar.New(nil).Draft(config.Empty(), &resource.Calendar{Metadata: resource.ObjectMeta{Namespace: "default", Name: "work"},
+		Windows: []resource.CalendarWindow{{RRule: "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR", Begin: "08:00", End: "18:00"}},
+		Except:  []resource.CalendarWindow{{Dates: []string{"2026-11-30 St Andrew"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Scheduler{defs: &memory{calendars: map[string]*calendar.Calendar{"nights": nights, "work": work}}}
 	from := time.Date(2026, 11, 27, 21, 59, 30, 0, time.UTC) // a Friday
 	at := func(unix int64) string { return time.Unix(unix, 0).UTC().Format("02 15:04:05") }
 	for name, c := range map[string]struct {
@@ -32,6 +39,9 @@ func TestUpcoming(t *testing.T) {
 		"only in a calendar": {func(c *resource.CheckConfig) {
 			c.Interval, c.Cron, c.Calendars = 0, "59 5,12,22 * * *", &resource.CheckCalendars{RunWithin: []string{"nights"}}
 		}, "(28 12:59:00-28 22:59:00 not in calendar nights) 27 22:59:00, 28 05:59:00, 28 22:59:00"},
+		"only in a calendar without a holiday": {func(c *resource.CheckConfig) {
+			c.Interval, c.Cron, c.Calendars = 0, "0 12 * * *", &resource.CheckCalendars{RunWithin: []string{"work"}}
+		}, "(28 12:00:00-01 12:00:00 not in calendar work (excepted: St Andrew)) 01 12:00:00, 02 12:00:00, 03 12:00:00"},
 		"not published": {func(c *resource.CheckConfig) { c.Publish = false }, "publish is false: it runs only when it is asked to"},
 		"no schedule":   {func(c *resource.CheckConfig) { c.Interval = 0 }, "neither interval nor cron"},
 		"never again": {func(c *resource.CheckConfig) {

@@ -110,6 +110,9 @@ func dayOrTimeIn(text string, zone *time.Location) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q is no day or time: write one such as 2026-12-24 or 2026-12-24T08:00", text)
 }
 
+// shownExcepted is how many excepted times are shown.
+const shownExcepted = 10
+
 // zoneLine says that something has its days in another time zone than the times that are shown; "" if they are the same.
 func zoneLine(what, name, zone string) string {
 	there, err := time.LoadLocation(zone)
@@ -143,6 +146,13 @@ func (s *invocation) showCalendar(raw json.RawMessage) (shown, error) {
 		fmt.Fprintf(s.out, "%s at %s, and for the next five years\n", state, shiftTime(p.From))
 	default:
 		fmt.Fprintf(s.out, "%s at %s, until %s\n", state, shiftTime(p.From), shiftTime(p.Next))
+	}
+	for i, w := range p.Excepted {
+		if i == shownExcepted {
+			fmt.Fprintf(s.out, "… %d more are excepted\n", len(p.Excepted)-i)
+			break
+		}
+		fmt.Fprintf(s.out, "excepted from %s to %s: %s\n", shiftTime(w.Begin), shiftTime(w.End), printable(w.Name))
 	}
 	t := &table{color: s.color, columns: []column{{title: "Begin"}, {title: "End"}, {title: "Name"}}}
 	for _, w := range p.Windows {

@@ -3023,6 +3023,8 @@ export interface components {
             windows: components["schemas"]["CalendarActiveTime"][] | null;
             /** @description More says that there are further windows before To. */
             more?: boolean;
+            /** @description Excepted are the times with a name because of which the calendar is not active although it would be. */
+            excepted?: components["schemas"]["CalendarActiveTime"][] | null;
         };
         /** @description CalendarWindow describes times with exactly one of RRule, Cron, Dates, ICS and, in Except only, Calendar. */
         CalendarWindow: {
