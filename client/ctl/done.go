@@ -119,6 +119,9 @@ func (s *invocation) didSilence(ctx context.Context, word string, k *kind, body 
 	name := one.DerivedName()
 	text, none := s.hits(ctx, body, one)
 	more := []string{text}
+	if !undo && one.Schedule(time.Now(), nil) == nil {
+		more = append(more, silenceEnds(one))
+	}
 	if undo {
 		more = append(more, s.undo("silenced", "delete", name))
 	}
@@ -126,6 +129,21 @@ func (s *invocation) didSilence(ctx context.Context, word string, k *kind, body 
 	if none {
 		s.wholeAgents(one)
 	}
+}
+
+// silenceEnds says when a silence ends, or nothing if it has no end: a limit of the server may give it one.
+func silenceEnds(one *silenced) string {
+	var ends []string
+	if one.ExpireAt > 0 {
+		ends = append(ends, untilOrSince(one.ExpireAt))
+	}
+	if one.ExpireOnResolve {
+		ends = append(ends, "when it resolves")
+	}
+	if len(ends) == 0 {
+		return ""
+	}
+	return "it ends " + strings.Join(ends, ", or ")
 }
 
 // wholeAgents explains a silence of a subscription that hits nothing, most often one of a rack or a role: it is about checks

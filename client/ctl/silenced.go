@@ -302,9 +302,13 @@ func updateSilencedCommand(k *kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "update [NAME]",
 		Short: "change one silenced entry",
-		Long: `Change one silenced entry. Flags set new values; without flags, the command asks for each value. --expire counts from the
-beginning of the entry.`,
-		Example: "  lapwing silenced update linux:disk --expire 2h\n  lapwing silenced update linux:disk",
+		Long: `Change one silenced entry. Flags set new values; without flags, the command asks for each value.
+
+--expire extends or shortens it: it then ends that long from now. If it begins later, --expire counts from its beginning, as in
+"create". A change that would end it at once is refused: "delete" does that.`,
+		Example: `  lapwing silenced update linux:disk --expire 3h
+  lapwing silenced update linux:disk --expire -1 --expire-on-resolve
+  lapwing silenced update linux:disk`,
 	}
 	cmd.RunE = run(func(ctx context.Context, s *invocation, args []string) error {
 		name, err := a.name(cmd, args)
@@ -315,6 +319,8 @@ beginning of the entry.`,
 	})
 	a.silencedTarget.flags(cmd, k)
 	a.flags(cmd)
+	cmd.Flags().Lookup("expire").Usage = "time from now, or from a later begin, until the silence ends: in seconds, or with a unit like 2h; " +
+		"-1 for no end"
 	return cmd
 }
 
@@ -333,13 +339,14 @@ func (a *silencedAnswers) change(cmd *cobra.Command, s *invocation, body map[str
 	reason, onResolve := changed("reason"), changed("expire-on-resolve")
 	if !begin && !expire && !reason && !onResolve {
 		q := s.questions()
-		a.begin, a.expire, a.reason, a.onResolve = rfc3339(old.Begin), number(old.Expire), old.Reason, old.ExpireOnResolve
+		a.begin, a.expire, a.reason, a.onResolve = rfc3339(old.Begin), timeLeft(old, time.Now()), old.Reason, old.ExpireOnResolve
 		before := *a
 		resolve := yesNo(a.onResolve)
 		for _, question := range []struct {
 			text  string
 			value *string
-		}{{"Begin", &a.begin}, {"Expiry in seconds", &a.expire}, {"Expire on resolve", &resolve}, {"Reason", &a.reason}} {
+		}{{"Begin", &a.begin}, {"Ends after (seconds, or a time such as 2h; -1 for no end)", &a.expire},
+			{"Expire on resolve", &resolve}, {"Reason", &a.reason}} {
 			if err := q.ask(question.text, question.value); err != nil {
 				return err
 			}
@@ -350,18 +357,11 @@ func (a *silencedAnswers) change(cmd *cobra.Command, s *invocation, body map[str
 		begin, expire = a.begin != before.begin, a.expire != before.expire
 		reason, onResolve = true, true
 	}
-	if begin {
-		if body["begin"], err = parseBegin(a.begin, time.Now()); err != nil {
-			return err
-		}
-	}
-	if expire {
-		if body["expire"], err = parseExpire(a.expire); err != nil {
-			return err
-		}
-	}
 	if begin || expire {
-		body["expire_at"] = 0 // the server computes it anew
+		if err := a.moveEnd(old, begin, expire, time.Now()); err != nil {
+			return err
+		}
+		body["begin"], body["expire"], body["expire_at"] = old.Begin, old.Expire, 0 // the server computes the end anew
 	}
 	if reason {
 		body["reason"] = a.reason
@@ -370,6 +370,40 @@ func (a *silencedAnswers) change(cmd *cobra.Command, s *invocation, body map[str
 		body["expire_on_resolve"] = a.onResolve
 	}
 	return nil
+}
+
+// moveEnd sets a silence's begin, and how long it lasts. On the wire that counts from the begin; the user means from now.
+func (a *silencedAnswers) moveEnd(one *silenced, begin, expire bool, now time.Time) (err error) {
+	if begin {
+		if one.Begin, err = parseBegin(a.begin, now); err != nil {
+			return err
+		}
+	}
+	if !expire {
+		if end := one.Begin + one.Expire; one.Expire > 0 && end <= now.Unix() {
+			return hint(fmt.Errorf("with this begin it would have ended %s ago", ageOf(end)), "Set --expire as well, which counts from now.")
+		}
+		return nil
+	}
+	if one.Expire, err = parseExpire(a.expire); err != nil {
+		return err
+	}
+	switch {
+	case one.Expire > 0:
+		one.Expire += max(0, now.Unix()-one.Begin)
+	case one.Expire != -1:
+		return hint(fmt.Errorf("expire %q would end it at once", a.expire), "End it with 'lapwing silenced delete'; -1 means no end.")
+	}
+	return nil
+}
+
+// timeLeft returns how many seconds a silence still lasts, or -1 if it has no end; before its begin, how long it will last.
+func timeLeft(one *silenced, now time.Time) string {
+	end := one.ExpireAt
+	if end == 0 {
+		return number(one.Expire)
+	}
+	return number(end - max(one.Begin, now.Unix()))
 }
 
 // beginLayouts are the formats of the time when a silence begins.
