@@ -244,10 +244,10 @@ func (k *kind[T]) complete(t *act, obj *T) error {
 		m.CreatedBy = t.user.User
 	}
 	resource.DropEmptyLists(obj)
+	k.warn(t, obj) // also about an object that is refused: its author mends all at once
 	if err := k.validate(obj); err != nil {
 		return refused(k.reason, err)
 	}
-	k.warn(t, obj)
 	if k.Cluster() {
 		return nil
 	}

@@ -98,9 +98,14 @@ func (a *API) missingReferences(t *act, obj any) string {
 		return ""
 	}
 	var texts []string
+	saysSo := false
+	switch obj.(type) {
+	case *resource.CheckConfig, *resource.Silenced, *resource.Calendar: // they say what a missing calendar means
+		saysSo = true
+	}
 	for _, m := range references.Find(a.opts.Config.Snapshot(), obj) {
-		if m.Resource == config.Calendars.String() {
-			continue // checks and silences say what a missing calendar means
+		if saysSo && m.Resource == config.Calendars.String() {
+			continue
 		}
 		if a.mayList(t.user, m.Resource, namespaceOf(m.Resource, t.namespace)) {
 			texts = append(texts, m.String())

@@ -24,6 +24,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 )
@@ -139,6 +140,9 @@ type request struct {
 
 type dryRunKey struct{}
 
+// dryRunPath is before the path of a request that is only tried.
+const dryRunPath = "/api/lapwing/v1/dry-run"
+
 // WithDryRun returns a context whose writes the server checks and does not do. Other servers than lapwing do not know the
 // path of such a request: their error is ErrNotFound without a code of Sensu's.
 func WithDryRun(ctx context.Context) context.Context {
@@ -151,7 +155,7 @@ func (c *Client) do(ctx context.Context, r request) (http.Header, error) {
 	defer cancel()
 	sent := r
 	if r.method != http.MethodGet && ctx.Value(dryRunKey{}) != nil {
-		sent.path = "/api/lapwing/v1/dry-run" + r.path
+		sent.path = dryRunPath + r.path
 	}
 	resp, err := c.send(ctx, sent)
 	if err != nil {
@@ -170,12 +174,16 @@ func (c *Client) do(ctx context.Context, r request) (http.Header, error) {
 	if err != nil {
 		return nil, because(ctx, fmt.Errorf("read answer: %w", err))
 	}
+	c.tellWarnings(r, resp)
+	return resp.Header, nil
+}
+
+func (c *Client) tellWarnings(r request, resp *http.Response) {
 	if c.opts.OnWarning != nil {
 		for _, text := range Warnings(resp.Header) {
-			c.opts.OnWarning(r.path, text)
+			c.opts.OnWarning(strings.TrimPrefix(r.path, dryRunPath), text)
 		}
 	}
-	return resp.Header, nil
 }
 
 // send sends a request with credentials and returns a successful answer; the caller closes its body. If the server
@@ -196,6 +204,7 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 		if resp.StatusCode < 400 {
 			return resp, nil
 		}
+		c.tellWarnings(r, resp) // also of what is refused
 		apiErr := readError(resp)
 		if resp.StatusCode != http.StatusUnauthorized || !cred.renewable || attempt > 0 {
 			return nil, apiErr
