@@ -35,10 +35,11 @@ func compile(def *resource.Calendar) (*definition, error) {
 	if def.TimeZone != "" {
 		var err error
 		if zone, err = time.LoadLocation(def.TimeZone); err != nil {
-			return nil, fmt.Errorf("there is no time zone %q", def.TimeZone)
+			return nil, resource.InField("time_zone", fmt.Errorf("there is no time zone %q", def.TimeZone))
 		}
 	}
 	d := new(definition)
+	var wrong error
 	for _, list := range []struct {
 		name    string
 		windows []resource.CalendarWindow
@@ -47,14 +48,18 @@ func compile(def *resource.Calendar) (*definition, error) {
 		for i := range list.windows {
 			s, perYear, err := compileWindow(&list.windows[i], zone)
 			if err != nil {
-				return nil, fmt.Errorf("%s %d: %w", list.name, i+1, err)
+				wrong = resource.JoinMistakes(wrong, resource.InItem(list.name, i, err))
+				continue
 			}
 			*list.to = append(*list.to, s...)
 			if d.perYear += perYear; d.perYear > maxPerYear {
-				return nil, fmt.Errorf("%s %d: with it the calendar names more than %d times a year: write longer windows",
-					list.name, i+1, maxPerYear)
+				err = fmt.Errorf("with it the calendar names more than %d times a year: write longer windows", maxPerYear)
+				return nil, resource.JoinMistakes(wrong, resource.InItem(list.name, i, err))
 			}
 		}
+	}
+	if wrong != nil {
+		return nil, wrong
 	}
 	return d, nil
 }
@@ -64,7 +69,8 @@ func compileWindow(w *resource.CalendarWindow, zone *time.Location) (sources []s
 	var one source
 	switch {
 	case w.ICS != "":
-		return parseICS(w.ICS, zone)
+		sources, perYear, err = parseICS(w.ICS, zone)
+		return sources, perYear, resource.InField("ics", err)
 	case w.Calendar != "":
 		return nil, 0, nil
 	case w.Cron != "":
@@ -81,10 +87,11 @@ func compileWindow(w *resource.CalendarWindow, zone *time.Location) (sources []s
 func cronWindow(w *resource.CalendarWindow, zone *time.Location) (one source, perYear int, err error) {
 	times, err := ParseCron(w.Cron, zone)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, resource.InField("cron", err)
 	}
 	if n := perDay(times.cron); n > maxCronTimes {
-		return nil, 0, fmt.Errorf("cron %q names %d times a day, more than %d: write one longer window", w.Cron, n, maxCronTimes)
+		err = fmt.Errorf("cron %q names %d times a day, more than %d: write one longer window", w.Cron, n, maxCronTimes)
+		return nil, 0, resource.InField("cron", err)
 	}
 	return recurring(times, lasting(w.Duration), ""), times.perYear, nil
 }
@@ -114,7 +121,7 @@ func ruleWindow(w *resource.CalendarWindow, zone *time.Location) (one source, pe
 	start, day := time.Date(1990, 1, 1, 0, 0, 0, 0, zone), strings.Contains(w.RRule, "DTSTART")
 	if w.Begin != "" {
 		if day {
-			return nil, 0, errors.New("the rule has a DTSTART: leave begin away")
+			return nil, 0, resource.InField("begin", errors.New("the rule has a DTSTART: leave begin away"))
 		}
 		if at, err := time.ParseInLocation(firstBegin, w.Begin, zone); err == nil {
 			start, day = at, true
@@ -124,19 +131,17 @@ func ruleWindow(w *resource.CalendarWindow, zone *time.Location) (one source, pe
 				return nil, 0, err
 			}
 			if clock == dayLength {
-				return nil, 0, errors.New("begin must be before 24:00")
+				return nil, 0, resource.InField("begin", errors.New("begin must be before 24:00"))
 			}
 			start = on(start, clock)
 		}
 	}
 	times, err := ParseRule(w.RRule, start, zone)
-	if err != nil {
-		return nil, 0, err
+	if err == nil && !day {
+		err = needsNoDay(w.RRule)
 	}
-	if !day {
-		if err := needsNoDay(w.RRule); err != nil {
-			return nil, 0, err
-		}
+	if err != nil {
+		return nil, 0, resource.InField("rrule", err)
 	}
 	until := lasting(w.Duration)
 	if w.End != "" {
@@ -158,7 +163,7 @@ func ruleWindow(w *resource.CalendarWindow, zone *time.Location) (one source, pe
 func needsNoDay(text string) error {
 	o, err := rrule.StrToROption(strings.TrimPrefix(strings.TrimSpace(text), "RRULE:"))
 	if err != nil {
-		return fmt.Errorf("rrule %q: %w", text, err)
+		return fmt.Errorf("rrule %q: %w", text, plainRule(err))
 	}
 	what := ""
 	switch none := len(o.Byweekday)+len(o.Bymonthday)+len(o.Byyearday)+len(o.Byweekno)+len(o.Byeaster) == 0; {
@@ -187,7 +192,7 @@ func timeOfDay(field, text string) (int, error) {
 	h, err1 := strconv.ParseUint(hour, 10, 8)
 	m, err2 := strconv.ParseUint(minute, 10, 8)
 	if !ok || err1 != nil || err2 != nil || len(minute) != 2 || m > 59 || h*60+m > dayLength {
-		return 0, fmt.Errorf("%s %q is no time of day: write one such as 08:00", field, text)
+		return 0, resource.InField(field, fmt.Errorf("%s %q is no time of day: write one such as 08:00", field, text))
 	}
 	return int(h*60 + m), nil
 }
@@ -221,10 +226,10 @@ func dateWindow(w *resource.CalendarWindow, zone *time.Location) (source, error)
 		}
 	}
 	var all []dates
-	for _, text := range w.Dates {
+	for i, text := range w.Dates {
 		d, err := parseDates(text, zone)
 		if err != nil {
-			return nil, err
+			return nil, resource.InField(fmt.Sprintf("dates[%d]", i), err)
 		}
 		all = append(all, d)
 	}

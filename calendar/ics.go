@@ -244,7 +244,7 @@ func (f *icsFile) event(e *component) error {
 	uid, _ := e.get("UID")
 	option, err := rrule.StrToROptionInLocation(rule.value, start.Location())
 	if err != nil {
-		return fmt.Errorf("%q: RRULE: %w", name, err)
+		return fmt.Errorf("%q: RRULE: %w", name, plainRule(err))
 	}
 	if len(rule.value) > 1<<10 {
 		return fmt.Errorf("%q: RRULE has more than 1024 bytes", name)
@@ -330,11 +330,11 @@ func (f *icsFile) time(p property) (at time.Time, day bool, err error) {
 	default:
 		at, err = time.ParseInLocation("20060102T150405", value, zone)
 	}
-	if err == nil && (at.Year() < 1900 || at.Year() > 2200) {
-		err = errors.New("the year is not between 1900 and 2200")
-	}
-	if err != nil {
-		return at, day, fmt.Errorf("time %q: %w", p.value, err)
+	switch {
+	case err != nil:
+		return at, day, fmt.Errorf("time %q: write one such as 20261130T090000Z, or a day such as 20261130", p.value)
+	case at.Year() < 1900 || at.Year() > 2200:
+		return at, day, fmt.Errorf("time %q: the year is not between 1900 and 2200", p.value)
 	}
 	return at, day, nil
 }

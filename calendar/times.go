@@ -71,7 +71,7 @@ func ParseRule(text string, begin time.Time, zone *time.Location) (*Times, error
 	}
 	given, err := rrule.StrSliceToRRuleSetInLoc(lines, zone)
 	if err != nil {
-		return nil, fmt.Errorf("rrule %q: %w", text, err)
+		return nil, fmt.Errorf("rrule %q: %w", text, plainRule(err))
 	}
 	rule := given.GetRRule()
 	if rule == nil {
@@ -104,7 +104,7 @@ func newRule(text string, option rrule.ROption, except, further []time.Time, zon
 	endless.Until, endless.Count = time.Time{}, 0
 	r, err := rrule.NewRRule(endless)
 	if err != nil {
-		return nil, fmt.Errorf("rrule %q: %w", text, err)
+		return nil, fmt.Errorf("rrule %q: %w", text, plainRule(err))
 	}
 	start := t.option.Dtstart
 	if r.After(start, true).IsZero() {

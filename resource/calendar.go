@@ -82,27 +82,26 @@ const (
 	MaxCalendarICS = 256 << 10
 )
 
-// Validate returns the reason why c is not acceptable, or nil. It does not parse the windows: package calendar does.
+// Validate returns the reasons why c is not acceptable, or nil. It does not parse the windows: package calendar does.
 func (c *Calendar) Validate() error {
+	var wrong mistakes
 	if err := checkName(c.Metadata.Name); err != nil {
-		return fmt.Errorf("calendar name %w", err)
+		wrong.add("metadata.name", fmt.Errorf("calendar name %w", err))
 	}
 	if c.Metadata.Namespace == "" {
-		return errNoNamespace
+		wrong.add("metadata.namespace", errNoNamespace)
 	}
 	if len(c.Description) > maxCalendarText {
-		return fmt.Errorf("description has more than %d bytes", maxCalendarText)
+		wrong.add("description", fmt.Errorf("description has more than %d bytes", maxCalendarText))
 	}
 	if c.TimeZone != "" {
 		if _, err := time.LoadLocation(c.TimeZone); err != nil || c.TimeZone == "Local" {
-			return fmt.Errorf("there is no time zone %q: write one such as Europe/Berlin", c.TimeZone)
+			wrong.add("time_zone", fmt.Errorf("there is no time zone %q: write one such as Europe/Berlin", c.TimeZone))
 		}
 	}
-	if err := checkCalendarNames("include", c.Include); err != nil {
-		return err
-	}
+	wrong.add("include", checkCalendarNames("include", c.Include))
 	if len(c.Windows)+len(c.Include) == 0 {
-		return errors.New("windows or include must be set")
+		wrong.add("", errors.New("windows or include must be set"))
 	}
 	size := 0
 	for _, list := range []struct {
@@ -111,24 +110,22 @@ func (c *Calendar) Validate() error {
 		names   bool
 	}{{"windows", c.Windows, false}, {"except", c.Except, true}} {
 		if len(list.windows) > maxCalendarWindows {
-			return fmt.Errorf("%s has %d entries, it must have %d at most", list.name, len(list.windows), maxCalendarWindows)
+			wrong.add(list.name, fmt.Errorf("%s has %d entries, it must have %d at most", list.name, len(list.windows), maxCalendarWindows))
 		}
 		for i := range list.windows {
 			w := &list.windows[i]
 			size += len(w.ICS)
 			err := w.validate()
 			if err == nil && w.Calendar != "" && !list.names {
-				err = errors.New("calendar is only for except: name other calendars in include")
+				err = InField("calendar", errors.New("calendar is only for except: name other calendars in include"))
 			}
-			if err != nil {
-				return fmt.Errorf("%s %d: %w", list.name, i+1, err)
-			}
+			wrong.add("", InItem(list.name, i, err))
 		}
 	}
 	if size > MaxCalendarICS {
-		return fmt.Errorf("the iCalendar files have %d bytes, they must have %d at most", size, MaxCalendarICS)
+		wrong.add("", fmt.Errorf("the iCalendar files have %d bytes, they must have %d at most", size, MaxCalendarICS))
 	}
-	return nil
+	return wrong.asError()
 }
 
 func (w *CalendarWindow) validate() error {
@@ -145,22 +142,22 @@ func (w *CalendarWindow) validate() error {
 	case len(w.RRule)+len(w.Cron) > maxRuleText:
 		return fmt.Errorf("the rule has more than %d bytes", maxRuleText)
 	case len(w.Dates) > maxCalendarDates:
-		return fmt.Errorf("dates has %d entries, it must have %d at most", len(w.Dates), maxCalendarDates)
+		return InField("dates", fmt.Errorf("dates has %d entries, it must have %d at most", len(w.Dates), maxCalendarDates))
 	case rule && w.End == "" && (w.Duration < 1 || w.Duration > maxDuration):
-		return fmt.Errorf("duration must be between 1 and %d seconds", maxDuration)
+		return InField("duration", fmt.Errorf("duration must be between 1 and %d seconds", maxDuration))
 	case w.Duration != 0 && (w.End != "" || !rule):
-		return errors.New("duration is only for rrule and cron, and not together with end")
+		return InField("duration", errors.New("duration is only for rrule and cron, and not together with end"))
 	case w.Cron != "" && (w.Begin != "" || w.End != ""):
-		return errors.New("a cron has its begin in itself: set duration, and neither begin nor end")
+		return InField("cron", errors.New("a cron has its begin in itself: set duration, and neither begin nor end"))
 	case w.RRule != "" && w.End != "" && w.Begin == "":
-		return errors.New("end needs begin")
+		return InField("end", errors.New("end needs begin"))
 	case len(w.Dates) > 0 && (w.Begin == "") != (w.End == ""):
-		return errors.New("begin and end must be set together, or neither for whole days")
+		return InField("dates", errors.New("begin and end must be set together, or neither for whole days"))
 	case (w.ICS != "" || w.Calendar != "") && (w.Begin != "" || w.End != ""):
 		return errors.New("begin and end are only for rrule and dates")
 	}
 	if w.Calendar != "" {
-		return checkCalendarNames("calendar", []string{w.Calendar})
+		return InField("calendar", checkCalendarNames("calendar", []string{w.Calendar}))
 	}
 	return nil
 }

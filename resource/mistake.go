@@ -2,6 +2,7 @@ package resource
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 )
 
@@ -85,6 +86,15 @@ func InField(field string, err error) error {
 		return &Mistake{joinField(field, e.Field), e.Err, e.Short}
 	}
 	return &Mistake{Field: field, Err: err}
+}
+
+// InItem says that an error of a rule is about an item of a list. Its text begins with them: windows 2: end needs begin.
+func InItem(list string, i int, err error) error {
+	var out mistakes
+	for _, m := range Mistakes(err) {
+		out = append(out, &Mistake{Field: joinField(fmt.Sprintf("%s[%d]", list, i), m.Field), Err: fmt.Errorf("%s %d: %w", list, i+1, m.Err)})
+	}
+	return out.asError()
 }
 
 func joinField(outer, inner string) string {
