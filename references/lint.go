@@ -1,6 +1,7 @@
 package references
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -24,6 +25,9 @@ func Lint(sn *config.Snapshot, namespace string) []resource.LintFinding {
 		}
 	}
 	for _, k := range resource.Kinds {
+		if l.kind = k; k.Type == "Handler" {
+			l.unfiltered()
+		}
 		if word, ok := unusedWords[k.Type]; ok {
 			for obj := range config.ListAny(sn, k, namespace) {
 				l.kind = k
@@ -131,6 +135,8 @@ func (l *linting) check(c *resource.CheckConfig) {
 	switch {
 	case len(c.Subscriptions) == 0:
 		l.add(c, warning, "it has no subscription, so no agent runs it", "lapwing check set-subscriptions "+c.Metadata.Name+" …")
+	case !c.Publish && unpublished(c):
+		l.add(c, warning, "its file has no publish: true, so it runs only when it is asked to", edit)
 	case !c.Publish:
 		l.add(c, note, "publish is false, so it runs only when it is asked to", edit)
 	case c.Interval == 0 && c.Cron == "":
@@ -139,6 +145,35 @@ func (l *linting) check(c *resource.CheckConfig) {
 	named := len(c.Handlers) + len(c.Pipelines) + len(c.OutputMetricHandlers)
 	if named == 0 && c.FallbackPipeline == nil && c.OutputMetricFormat == "" {
 		l.add(c, note, "it names no handler and no pipeline, so its incidents notify no one", edit)
+	}
+}
+
+// unpublished reports whether a check's file does not say that it is published, nor that it is not, as far as the record
+// of "lapwing apply" tells.
+func unpublished(c *resource.CheckConfig) bool {
+	record, applied := c.Metadata.Annotations["lapwing.io/last-applied"]
+	if !applied || c.Interval == 0 && c.Cron == "" {
+		return false
+	}
+	var file map[string]any
+	err := json.Unmarshal([]byte(record), &file)
+	_, said := file["publish"]
+	return err == nil && !said
+}
+
+// unfiltered notes handlers that get each result of a check.
+func (l *linting) unfiltered() {
+	noted := map[*resource.Handler]bool{}
+	for c := range config.List(l.sn, config.Checks, l.namespace) {
+		for _, name := range c.Handlers {
+			h, ok := config.Get(l.sn, config.Handlers, c.Metadata.Namespace, name)
+			if !ok || len(h.Filters) > 0 || h.Type == "set" || noted[h] {
+				continue
+			}
+			noted[h] = true
+			l.add(h, note, "it has no filters, so it gets each result of check "+c.Metadata.Name+", also OK ones",
+				"lapwing handler update "+name+" --filters is_incident")
+		}
 	}
 }
 

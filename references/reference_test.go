@@ -111,6 +111,14 @@ func TestLint(t *testing.T) {
 	sn = config.With(sn, config.FallbackPipelines, &resource.FallbackPipeline{Metadata: meta("spare")})
 	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("falls"), Interval: 10, Publish: true, Subscriptions: []string{"linux"},
 		FallbackPipeline: &resource.ResourceReference{Type: "FallbackPipeline", Name: "paging"}})
+	sn = config.With(sn, config.Handlers, &resource.Handler{Metadata: meta("filtered"), Type: "pipe", Filters: []string{"is_incident"}})
+	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("quiet"), Interval: 10, Publish: true,
+		Subscriptions: []string{"linux"}, Handlers: []string{"filtered", "slack"}})
+	for name, file := range map[string]string{"forgotten": `{"interval":10}`, "meant": `{"publish":false}`} {
+		m := meta(name)
+		m.Annotations = map[string]string{"lapwing.io/last-applied": file}
+		sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: m, Interval: 10, Subscriptions: []string{"linux"}})
+	}
 	var got []string
 	for _, f := range Lint(sn, "default") {
 		got = append(got, fmt.Sprintf("%s %s/%s: %s", f.Severity, f.Kind, f.Name, f.Text))
@@ -119,6 +127,9 @@ func TestLint(t *testing.T) {
 		"warning check/alone: it has no subscription, so no agent runs it",
 		`warning check/never: handler "gone" does not exist`,
 		"warning check/never: it has neither an interval nor a cron, so it never runs by itself",
+		"warning check/forgotten: its file has no publish: true, so it runs only when it is asked to",
+		"note check/meant: publish is false, so it runs only when it is asked to",
+		"note handler/slack: it has no filters, so it gets each result of check alone, also OK ones",
 		"note check/mute: publish is false, so it runs only when it is asked to",
 		"note check/mute: it names no handler and no pipeline, so its incidents notify no one",
 		"warning silenced/entity:gone:*: it has no end",
@@ -138,7 +149,7 @@ func TestLint(t *testing.T) {
 			t.Errorf("not found: %s", want)
 		}
 	}
-	for _, not := range []string{"handler/slack", "silenced/linux", "user/", "check/plain", "warning handler/socket", "warning mutator/script",
+	for _, not := range []string{"handler/slack: no def", "handler/filtered", "silenced/linux", "user/", "check/plain", "warning handler/socket", "warning mutator/script",
 		"check/falls", "pipeline/paging"} {
 		if i := slices.IndexFunc(got, func(s string) bool { return strings.Contains(s, not) }); i >= 0 {
 			t.Errorf("found %s", got[i])
