@@ -31,7 +31,11 @@ func WriteText(w io.Writer, r *Report) error {
 	case r.Seconds == 0:
 		b.WriteString("\nOne scrape cannot show what limits it now.\n")
 	case len(r.Findings) > 0:
-		b.WriteString("\nNothing limits it now.\n")
+		b.WriteString("\nNothing limits it now.")
+		if r.Severity != Fine {
+			fmt.Fprintf(&b, " The exit status is %d, for what is %s above.", r.Severity, strings.ToUpper(r.Severity.String()))
+		}
+		b.WriteString("\n")
 	default:
 		b.WriteString("\nNo findings: nothing limits it now.\n")
 	}
