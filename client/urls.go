@@ -24,7 +24,11 @@ type bases struct {
 // parseURLs reads URLs with commas between.
 func parseURLs(list string) (urls []string, err error) {
 	for one := range strings.SplitSeq(list, ",") {
-		u, err := url.Parse(strings.TrimSpace(one))
+		one = strings.TrimSpace(one)
+		if !strings.Contains(one, "://") {
+			return nil, fmt.Errorf("API URL %q must begin with http:// or https://, as http://%s", one, one)
+		}
+		u, err := url.Parse(one)
 		if err != nil {
 			return nil, fmt.Errorf("parse API URL: %w", err)
 		}
