@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -164,6 +166,32 @@ func (s *invocation) showCalendar(raw json.RawMessage) (shown, error) {
 	return t, nil
 }
 
+// icsEvent matches the line with which an event begins in an iCalendar file.
+var icsEvent = regexp.MustCompile(`(?mi)^BEGIN:VEVENT\s*$`)
+
+// imported says how many events a file has, and when the calendar is active next.
+func (s *invocation) imported(ctx context.Context, k *kind, name string, file []byte) string {
+	n := len(icsEvent.FindAll(file, -1))
+	text := plural(n, "event")
+	now := time.Now()
+	query := url.Values{"since": {number(now.Unix())}, "until": {number(now.AddDate(5, 0, 0).Unix())}}
+	var p resource.CalendarPreview
+	err := s.client.Do(ctx, http.MethodGet, k.Path(s.namespace, name)+"/preview?"+query.Encode(), nil, &p)
+	switch {
+	case err != nil:
+		return text // the user may not read it
+	case p.Problem != "":
+		return text + "; the calendar counts as missing: " + p.Problem
+	case len(p.Windows) == 0:
+		return text + ", all of them are past"
+	}
+	next := p.Windows[0]
+	if next.Begin <= now.Unix() {
+		return text + ", active now until " + shiftTime(next.End) + after(" ", next.Name)
+	}
+	return text + ", the next begins " + shiftTime(next.Begin) + after(" ", next.Name)
+}
+
 // importCalendarCommand stores an iCalendar file in a calendar.
 func importCalendarCommand(k *kind) *cobra.Command {
 	var zone string
@@ -184,8 +212,9 @@ existing one the file replaces the files of before, and everything else stays.`,
 					resource.MaxCalendarICS)
 			}
 			def, tag, err := client.GetTagged(ctx, s.client, client.Calendars, s.namespace, args[1])
+			made := errors.Is(err, client.ErrNotFound)
 			switch {
-			case errors.Is(err, client.ErrNotFound):
+			case made:
 				def = &resource.Calendar{Metadata: resource.ObjectMeta{Namespace: s.namespace, Name: args[1]}}
 			case err != nil:
 				return err
@@ -198,7 +227,12 @@ existing one the file replaces the files of before, and everything else stays.`,
 			if err := client.PutIf(ctx, s.client, client.Calendars, s.namespace, args[1], tag, def); err != nil {
 				return err
 			}
-			fmt.Fprintf(s.out, "imported %s into calendar %s\nshow its times with: lapwing calendar show %s\n", args[0], args[1], args[1])
+			fmt.Fprintf(s.out, "imported %s into calendar %s: %s\n", args[0], args[1], s.imported(ctx, k, args[1], text))
+			fmt.Fprintf(s.out, "its days, and times without a zone, are in %s", calendarZone(def))
+			if made && zone == "" {
+				fmt.Fprint(s.out, ", as --time-zone is not set")
+			}
+			fmt.Fprintf(s.out, "\nshow its times with: lapwing calendar show %s\n", args[1])
 			return nil
 		}),
 	}
