@@ -175,11 +175,12 @@ Without --prune they are no difference: apply leaves them.
 // run applies all objects of the files, and then prunes. First it tries all of them: if the server finds a mistake in one,
 // or the roles do not allow one, nothing is written.
 func (a *applier) run(ctx context.Context, in *inputFiles, prune bool) error {
+	in.whole = prune
 	set, err := readFileSet(ctx, a.invocation, in)
 	if err != nil {
 		return err
 	}
-	a.expect(set.objects)
+	a.expect(set.named)
 	defer a.tellExpected(a.errOut)
 	a.objects, a.keep = set.objects, map[string]bool{}
 	a.makes = map[string]bool{}
@@ -296,6 +297,7 @@ func (a *applier) apply(ctx context.Context, o *object, r *applied, dryRun bool)
 				}
 			}
 		}
+		a.expected.unpublished(o, after)
 		if dryRun {
 			err = a.try(ctx, o, live, tag, after)
 		} else {

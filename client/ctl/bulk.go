@@ -33,11 +33,19 @@ func createFilesCommand() *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
+			s.expect(set.named)
+			for _, o := range set.all() {
+				s.expected.unpublished(o, o.body)
+			}
 			set.try(ctx, s, func(ctx context.Context, o *object) error {
 				_, err := put(ctx, s, o)
 				return err
 			})
-			return set.objects, set.tell(s.errOut)
+			if err := set.tell(s.errOut); err != nil {
+				s.tellExpected(s.errOut)
+				return nil, err
+			}
+			return set.objects, nil
 		},
 		func(ctx context.Context, s *invocation, i int, o *object) (string, error) {
 			change, err := put(ctx, s, o)
@@ -100,7 +108,6 @@ func bulkCommand(use, short string, read func(context.Context, *invocation, *inp
 			if err != nil {
 				return err
 			}
-			s.expect(objects)
 			defer s.tellExpected(s.errOut)
 			var did tally
 			for i, o := range objects {
@@ -125,6 +132,7 @@ func bulkCommand(use, short string, read func(context.Context, *invocation, *inp
 type inputFiles struct {
 	targets            []string
 	recursive, lenient bool
+	whole              bool // what the files do not have will be deleted, so no file may be left out
 }
 
 func (in *inputFiles) flags(cmd *cobra.Command) {
@@ -168,6 +176,9 @@ func readFileSet(ctx context.Context, s *invocation, in *inputFiles) (*fileSet, 
 	if err != nil {
 		return nil, err
 	}
+	if err := s.unread(in); err != nil {
+		return nil, err
+	}
 	set := &fileSet{place: map[string]int{}}
 	seen := map[string]string{} // names, with their places
 	for i, src := range sources {
@@ -182,11 +193,14 @@ func readFileSet(ctx context.Context, s *invocation, in *inputFiles) (*fileSet, 
 			if p.draft != nil {
 				set.drafts = append(set.drafts, p.draft)
 			}
-			o := p.object
+			if p.object != nil {
+				set.objects = append(set.objects, p.object)
+			}
+			o := p.named
 			if o == nil {
 				continue
 			}
-			set.objects = append(set.objects, o)
+			set.named = append(set.named, o)
 			here := fmt.Sprintf("%s:%d", d.source, d.at.line)
 			if there, twice := seen[o.path()]; twice && o.kind != eventKind {
 				set.wrong = append(set.wrong, mistake{d.source, d.at.line, o.kind.Type + " " + o.name, "it is defined twice, also at " + there})

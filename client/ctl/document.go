@@ -181,6 +181,7 @@ type wrapper struct {
 type reading struct {
 	*object
 	draft           *object
+	named           *object // as far as it could be read; nil without a type and a name
 	warnings, wrong []mistake
 	meant           []string // see object
 }
@@ -239,6 +240,7 @@ func parseObject(d *document, namespace string, label labelling, lenient bool) r
 	if o.name = o.findName(); o.name == "" && !k.Singleton {
 		return fail(d.at.line, "no name: it needs %s", k.nameHelp())
 	}
+	out.named = o
 	what = k.Type + " " + o.name
 	for _, list := range [][]mistake{out.warnings, out.wrong} {
 		for i := range list {

@@ -4,15 +4,19 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 )
 
 // expected holds the server's warnings about names that name nothing, until the command has written all its files: what a
 // warning misses may be in one of them.
 type expected struct {
-	made    map[string]bool // what the files define, by namespace and in the words of warnings: default handler "slack"
+	made    map[string]bool    // what the files define, by namespace and in the words of warnings: default handler "slack"
+	objects map[string]*object // of the files, by path
 	waiting []expectedWarning
 }
 
@@ -29,8 +33,9 @@ var inNamespace = regexp.MustCompile(`/namespaces/([^/]+)/`)
 
 // expect says that the command writes some objects.
 func (s *settings) expect(objects []*object) {
-	e := &expected{made: map[string]bool{}}
+	e := &expected{made: map[string]bool{}, objects: map[string]*object{}}
 	for _, o := range objects {
+		e.objects[o.path()] = o
 		e.made[fmt.Sprintf("%s %s %q", o.namespace, strings.ReplaceAll(o.kind.Command, "-", " "), o.name)] = true
 		if o.kind.Type == client.Entities.Type || o.kind.Type == client.EntityConfigs.Type {
 			list, _ := o.body["subscriptions"].([]any)
@@ -56,30 +61,121 @@ func (e *expected) later(path, text string) (rest string) {
 			others = append(others, part)
 			continue
 		}
-		e.waiting = append(e.waiting, expectedWarning{path, about, part})
+		e.keep(expectedWarning{path: path, about: about, text: part})
 	}
 	return strings.Join(others, "; ")
 }
 
-// tellExpected prints the warnings that have not come true, each once.
+// keep keeps a warning in the place of an earlier one about the same: a dry run comes before the write.
+func (e *expected) keep(w expectedWarning) {
+	for i := range e.waiting {
+		if e.waiting[i].path == w.path && e.waiting[i].about == w.about {
+			e.waiting[i] = w
+			return
+		}
+	}
+	e.waiting = append(e.waiting, w)
+}
+
+// tellExpected prints the warnings that have not come true, each with its place.
 func (s *settings) tellExpected(w io.Writer) {
 	if s.expected == nil {
 		return
 	}
-	told := map[string]bool{}
-	for _, one := range s.expected.waiting {
-		line := "Warning: " + shortPath(one.path) + ": " + one.text
+	for i := range s.expected.waiting {
+		one := &s.expected.waiting[i]
 		namespace := ""
 		if m := inNamespace.FindStringSubmatch(one.path); m != nil {
 			namespace = m[1]
 		}
-		made := s.expected.made[namespace+" "+one.about] || s.expected.made[" "+one.about] // users belong to no namespace
-		if !made && !told[line] {
-			fmt.Fprintln(w, printable(line))
-			told[line] = true
+		if s.expected.made[namespace+" "+one.about] || s.expected.made[" "+one.about] { // users belong to no namespace
+			continue
 		}
+		where := shortPath(one.path)
+		if o := s.expected.objects[one.path]; o != nil {
+			where = o.placed(o.lineAbout(one))
+		}
+		fmt.Fprintln(w, printable("Warning: "+where+": "+one.text+s.expected.near(namespace, one)))
 	}
 	s.expected = nil
+}
+
+// near returns the nearest name in the files to one that is missing, as the server adds one of those that it has.
+func (e *expected) near(namespace string, w *expectedWarning) string {
+	what, quoted, ok := strings.Cut(w.about, ` "`)
+	if !ok || strings.HasSuffix(w.text, "?)") {
+		return ""
+	}
+	var names []string
+	for made := range e.made {
+		for _, before := range []string{namespace + " " + what, " " + what} {
+			if rest, is := strings.CutPrefix(made, before+" "); is {
+				if name, err := strconv.Unquote(rest); err == nil {
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	if near := optionerr.Nearest(strings.TrimSuffix(quoted, `"`), names); near != "" {
+		return " (" + near + "?)"
+	}
+	return ""
+}
+
+// unpublished warns of a check that its files do not publish. after is the check as it will be; others may have published
+// it.
+func (e *expected) unpublished(o *object, after map[string]any) {
+	if _, said := o.body["publish"]; said || o.kind.Type != client.Checks.Type || slices.Contains(o.meant, "publish") {
+		return
+	}
+	if on, _ := after["publish"].(bool); !on {
+		e.keep(expectedWarning{o.path(), "publish", "it has no publish: true, so it is not scheduled (it runs only on request)"})
+	}
+}
+
+// placed names the object with a line of its file, as mistakes do.
+func (o *object) placed(line int) string {
+	return fmt.Sprintf("%s:%d: %s %s", o.from.source, line, o.kind.Type, o.name)
+}
+
+// lineAbout returns the line in the file that a warning is about: of the field that has the name, or else of the resource.
+func (o *object) lineAbout(w *expectedWarning) int {
+	if what, name, ok := strings.Cut(strings.TrimSuffix(w.about, `"`), ` "`); ok {
+		if steps := stepsTo(o.body, name, what, []any{"spec"}); steps != nil {
+			return o.from.at.find(steps).line
+		}
+	}
+	return o.from.at.line
+}
+
+// stepsTo returns where a value has a name as text, or nil. A field that is called as what the name is of is better than
+// another one.
+func stepsTo(v any, name, what string, steps []any) (best []any) {
+	named := func(steps []any) bool { return strings.Contains(fmt.Sprint(steps...), what) }
+	try := func(v any, step any) {
+		found := stepsTo(v, name, what, append(steps[:len(steps):len(steps)], step))
+		if found != nil && (best == nil || !named(best) && named(found)) {
+			best = found
+		}
+	}
+	switch v := v.(type) {
+	case string:
+		if v == name {
+			return steps
+		}
+	case []any:
+		for i, item := range v {
+			try(item, i)
+		}
+	case map[string]any:
+		for _, key := range sortedKeys(v) {
+			if key != "metadata" {
+				try(v[key], key)
+			}
+		}
+	}
+	return best
 }
 
 // shortPath returns the end of an API path that names a resource: checks/disk.

@@ -18,6 +18,7 @@ import (
 type fileSet struct {
 	objects []*object // those without a mistake that can be seen here
 	drafts  []*object // those with one that the server can decode: it may find more
+	named   []*object // all with a type and a name, with any mistakes
 	wrong   []mistake
 	denied  []mistake      // what the roles do not allow: no mistakes, but they too stop before the first write
 	others  []mistake      // what else the server refuses; they are told with mistakes

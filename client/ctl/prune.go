@@ -25,9 +25,9 @@ func pruneCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "prune TYPE,...",
-		Short: "delete resources that were created from files and are no longer in the files",
-		Long: `Delete resources of some types that were created from files and are no longer in the given files: resources with the label
-` + managedBy + `: sensuctl, in the current namespace, created by you.
+		Short: "delete resources that were created or applied from files and are no longer in the files",
+		Long: `Delete resources of some types that "create -f" or "apply" made and that are no longer in the given files: resources with the
+label ` + managedBy + `: sensuctl, in the current namespace, created by you.
 
 ` + typesHelp + `
 
@@ -52,6 +52,7 @@ What is deleted is printed, with a warning of what still names it. Nothing is as
 				}
 				list = slices.DeleteFunc(list, func(k *kind) bool { return slices.Contains(omitted, k) })
 			}
+			in.whole = true
 			objects, err := readObjects(ctx, s, &in)
 			if err != nil {
 				return err

@@ -194,20 +194,31 @@ func (s *settings) connect(userAgent string, warnings io.Writer) (*client.Client
 	return client.New(opts)
 }
 
+// fileObject returns the object of the files that a request is about, or nil.
+func (s *settings) fileObject(path string) *object {
+	if s.expected == nil {
+		return nil
+	}
+	return s.expected.objects[path]
+}
+
 // warn prints a warning of the server's about a request, unless the same text was already printed for a file.
 func (s *settings) warn(w io.Writer, path, text string) {
-	if s.quiet {
-		return
-	}
 	if s.expected != nil {
 		if text = s.expected.later(path, text); text == "" {
 			return
 		}
 	}
+	if s.quiet {
+		return
+	}
 	if slices.ContainsFunc(s.told, func(told string) bool { return strings.HasSuffix(told, ": "+text) }) {
 		return
 	}
-	if s.many {
+	switch o := s.fileObject(path); {
+	case o != nil:
+		text = o.placed(o.from.at.line) + ": " + text
+	case s.many:
 		text = path + ": " + text
 	}
 	fmt.Fprintln(w, "Warning:", printable(text))

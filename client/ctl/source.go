@@ -105,6 +105,39 @@ func readFileOrDir(path string, recursive bool) ([]source, error) {
 	return out, nil
 }
 
+// unread names subdirectories with files of resources that are left out. To prune without these files would delete what
+// they define, so that is an error.
+func (s *invocation) unread(in *inputFiles) error {
+	if in.recursive {
+		return nil
+	}
+	var left []string
+	for _, target := range in.targets {
+		target = strings.TrimPrefix(target, "file://")
+		entries, err := os.ReadDir(target)
+		if err != nil {
+			continue // it is no directory
+		}
+		for _, entry := range entries {
+			if !entry.IsDir() || strings.HasPrefix(entry.Name(), ".") {
+				continue
+			}
+			name := filepath.Join(target, entry.Name())
+			if found, err := readFileOrDir(name, true); err != nil || len(found) > 0 {
+				left = append(left, name)
+			}
+		}
+	}
+	if len(left) > 0 && in.whole {
+		return hint(fmt.Errorf("%s would not be read, and what it defines would be deleted", left[0]),
+			"Add --recursive, or name the files instead of the directory.")
+	}
+	for _, name := range left {
+		fmt.Fprintf(s.errOut, "%s is not read; see --recursive\n", printable(name))
+	}
+	return nil
+}
+
 // fileArgs accepts no arguments: files are named with --file. It says so, with the command to copy.
 func fileArgs(cmd *cobra.Command, words []string) error {
 	if len(words) == 0 {

@@ -188,6 +188,13 @@ create mutators. Each draft needs the right to create and update it.`,
 			return hintUsage(cmd, err)
 		}
 		deliveries, err := s.client.Simulate(ctx, s.namespace, sim)
+		if sim.Entity != "" && errors.Is(err, client.ErrNotFound) {
+			// ask for the event itself: the answer tells which of its names is wrong
+			name := client.EventName(sim.Entity, sim.Check)
+			if _, missing := client.Get(ctx, s.client, client.Events, s.namespace, name); absent(missing) {
+				return missingNamed(eventKind, what, missing)
+			}
+		}
 		if err != nil {
 			return err
 		}
