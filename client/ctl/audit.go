@@ -19,6 +19,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // auditCommand has the commands that show who changed what.
@@ -58,7 +60,11 @@ made, until the command is interrupted (exit code 0).`,
 				}
 			}
 			if kind != "" {
-				q.Set("resource", resourceWord(kind))
+				word, err := auditedKind(kind)
+				if err != nil {
+					return err
+				}
+				q.Set("resource", word)
 			}
 			if limit <= 0 {
 				return errors.New("--limit must be more than 0")
@@ -299,4 +305,21 @@ func auditInfo(e *client.AuditEntry) shown {
 		block.lines = append(block.lines, infoLine{cmp.Or(strings.TrimPrefix(c.Path, "/"), "object"), text})
 	}
 	return block
+}
+
+// auditedKind returns the name in roles of a kind whose changes are listed.
+func auditedKind(name string) (string, error) {
+	word := resourceWord(name)
+	known := slices.Concat([]string{"deadletters", "metrics", "cluster", "audit"}, typeNames())
+	for _, k := range resource.Kinds {
+		known = append(known, k.Role, k.Plural)
+	}
+	if _, ok := kindByName(name); ok || slices.Contains(known, word) {
+		return word, nil
+	}
+	err := fmt.Errorf("--kind: unknown kind %q", name)
+	if near := optionerr.Nearest(name, known); near != "" {
+		err = fmt.Errorf("%w: did you mean %q?", err, near)
+	}
+	return "", hint(err, "See 'lapwing describe-type all' for the types.")
 }

@@ -1,6 +1,9 @@
 package ctl
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -22,6 +25,10 @@ var entityKind = newKind(client.Entities, display[entity]{
 		{label: "Name", text: func(e *entity) string { return e.Metadata.Name }},
 		{label: "Entity Class", text: func(e *entity) string { return e.EntityClass }},
 		{label: "Subscriptions", text: func(e *entity) string { return commaSpace(e.Subscriptions) }},
+		{label: "Labels", text: func(e *entity) string { return pairs(e.Metadata.Labels) },
+			unset: func(e *entity) bool { return len(e.Metadata.Labels) == 0 }},
+		{label: "Annotations", text: func(e *entity) string { return pairs(e.Metadata.Annotations) },
+			unset: func(e *entity) bool { return pairs(e.Metadata.Annotations) == "" }},
 		{label: "Last Seen", text: func(e *entity) string { return unixTime(e.LastSeen) }},
 		{label: "Hostname", text: func(e *entity) string { return e.System.Hostname }},
 		{label: "OS", text: func(e *entity) string { return e.System.OS }},
@@ -43,6 +50,17 @@ var entityKind = newKind(client.Entities, display[entity]{
   lapwing entity create router2 -c proxy -s network,edge`,
 	can: canList | canInfo | canDelete | canCreate | canUpdate,
 })
+
+// pairs returns labels or annotations as key=value, without the record of apply.
+func pairs(values map[string]string) string {
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if key != lastApplied {
+			list = append(list, key+"="+values[key])
+		}
+	}
+	return commaSpace(list)
+}
 
 // entityConfigKind is the part of an entity that users define. Files may have it; there is no command for it.
 var entityConfigKind = newKind(client.EntityConfigs, display[resource.EntityConfig]{

@@ -22,7 +22,7 @@ var eventKind = newKind(client.Events, display[event]{
 	columns: []cellOf[event]{
 		{column{title: "Entity"}, func(e *event) string { return eventEntity(e).Metadata.Name }},
 		{column{title: "Check", keep: true}, func(e *event) string { return eventCheck(e).Metadata.Name }},
-		{column{title: "Output", text: true}, func(e *event) string { return eventCheck(e).Output }},
+		{column{title: "Output", text: true}, func(e *event) string { return strings.TrimRight(eventCheck(e).Output, "\r\n\t ") }},
 		{column{title: "State", keep: true, color: wordColor}, eventState},
 		{column{title: "For", right: true, keep: true}, eventFor},
 		{column{title: "Silenced", dims: true}, func(e *event) string { return yesNo(eventCheck(e).IsSilenced) }},

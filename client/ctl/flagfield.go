@@ -40,6 +40,11 @@ func (f *flagField) parse(word string) (any, error) {
 	switch f.kind {
 	case numberField:
 		n, err := strconv.ParseInt(strings.TrimSpace(word), 10, 64)
+		if err != nil && strings.Contains(f.usage, "seconds") {
+			if n, err = parseExpire(word); err != nil {
+				return nil, fmt.Errorf("%q is neither a number of seconds nor a time such as 10s or 2h", word)
+			}
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%q is not a whole number", word)
 		}

@@ -38,7 +38,8 @@ func listNotificationsCommand() *cobra.Command {
 		Long: `List notifications, newest first: each attempt of a handler with its recipients and its result. An attempt that failed and
 is made again has FINAL false. What 'lapwing pipeline replay' sent has the replay's id behind the result.
 
-The csv and json formats have all columns, for example the error and the beginning of the receiver's answer.`,
+Ages are times before now: -o wide shows the times themselves, too. The csv and json formats have all columns, for example
+the error and the beginning of the receiver's answer.`,
 		Example: `  lapwing notification list
   lapwing notification list --recipient ops@example.com --since 168h
   lapwing notification list --handler mail --field-selector 'notification.result != ok'

@@ -260,7 +260,11 @@ func createSilencedCommand(k *kind) *cobra.Command {
 			return err
 		}
 		if preview {
-			return s.previewSilenced(ctx, body)
+			err := s.previewSilenced(ctx, body)
+			if err == nil && extras.selects() && extras.name == "" {
+				fmt.Fprintln(s.errOut, "To create it, add --name: a silence with selectors needs a name of its own.")
+			}
+			return err
 		}
 		if extras.selects() && extras.name == "" {
 			return hint(errors.New("--name is missing: a silence with selectors needs a name of its own"),
