@@ -121,7 +121,7 @@ func TestDryRunManyMistakes(t *testing.T) {
 	if err := json.Unmarshal([]byte(a.body), &got); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(got.Mistakes); n != 101 || got.Mistakes[100] != (fieldMistake{"subscriptions[100]", "1400 more, from here on"}) {
+	if n := len(got.Mistakes); n != 101 || got.Mistakes[100] != (fieldMistake{"subscriptions[100]", "there are more mistakes from here on"}) {
 		t.Errorf("%d mistakes, the last is %v", n, got.Mistakes[max(0, n-1)])
 	}
 }

@@ -117,9 +117,6 @@ type refusalBody struct {
 	Mistakes []fieldMistake `json:"mistakes,omitempty"`
 }
 
-// mostMistakes bounds the list in an answer. One more entry says how many there are besides, at the field of the first.
-const mostMistakes = 100
-
 // fieldMistake is a broken rule in the answer to a dry run.
 type fieldMistake struct {
 	Field   string `json:"field,omitempty"` // its path in the spec, or from metadata on
@@ -165,12 +162,7 @@ func (a *API) fail(w *response, r *request, err error) {
 	}
 	answer := refusalBody{Message: e.message, Code: e.code}
 	if config.IsDryRun(r.Context()) {
-		all := resource.Mistakes(e.rules)
-		for i, m := range all {
-			if i == mostMistakes {
-				answer.Mistakes = append(answer.Mistakes, fieldMistake{m.Field, fmt.Sprintf("%d more, from here on", len(all)-i)})
-				break
-			}
+		for _, m := range resource.Mistakes(e.rules) {
 			answer.Mistakes = append(answer.Mistakes, fieldMistake{m.Field, m.Text()})
 		}
 	}

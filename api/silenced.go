@@ -141,7 +141,8 @@ func (s *silences) limit(t *act, one *resource.Silenced) {
 }
 
 // errTooLong has Sensu's text.
-var errTooLong = errors.New("Threshold reached: silenced crossed maximum duration allowed")
+var errTooLong error = &apiError{status: http.StatusBadRequest, code: codeInvalid,
+	message: "Threshold reached: silenced crossed maximum duration allowed"}
 
 func wrongField(field string, err error) error { return refused("", resource.InField(field, err)) }
 

@@ -36,7 +36,7 @@ func (m mistakes) Unwrap() []error { return m }
 // to break it.
 const maxMistakes = 100
 
-var errMoreMistakes = &Mistake{Err: errors.New("there are more mistakes than these")}
+var errMoreMistakes = errors.New("there are more mistakes from here on")
 
 // add adds err, the reason why a field is wrong. It ignores nil, and what is beyond maxMistakes.
 func (m *mistakes) add(field string, err error) {
@@ -49,11 +49,19 @@ func (m *mistakes) add(field string, err error) {
 	}
 	for _, one := range list {
 		if len(*m) == maxMistakes {
-			*m = append(*m, errMoreMistakes)
+			*m = append(*m, InField(fieldOf(InField(field, one)), errMoreMistakes))
 			return
 		}
 		*m = append(*m, InField(field, one))
 	}
+}
+
+// fieldOf returns the field that an error of a rule is about.
+func fieldOf(err error) string {
+	if m, ok := err.(*Mistake); ok {
+		return m.Field
+	}
+	return ""
 }
 
 func (m mistakes) asError() error {

@@ -54,7 +54,7 @@ func TestMistakes(t *testing.T) {
 func TestMistakesAreBounded(t *testing.T) {
 	c := CheckConfig{Metadata: ObjectMeta{Name: "n", Namespace: "default"}, Interval: 60, Subdues: make([]TimeWindowRepeated, 5000)}
 	list := Mistakes(c.Validate())
-	if len(list) != maxMistakes+1 || list[maxMistakes].Text() != "there are more mistakes than these" {
+	if len(list) != maxMistakes+1 || list[maxMistakes].Text() != "there are more mistakes from here on" || list[maxMistakes].Field != "subdues[100]" {
 		t.Errorf("%d mistakes, the last is %q", len(list), list[len(list)-1].Text())
 	}
 	twice := Mistakes(JoinMistakes(c.Validate(), c.Validate()))

@@ -252,7 +252,7 @@ func TestWhyNot(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.asks(t, `^It would be sent to third\.`, "pipeline", "simulate", "--event", file)
-		for what, want := range map[string]string{"web9/early": "not found",
+		for what, want := range map[string]string{"web9/early": `Did you mean "web1/early"?`,
 			"nothing": "neither ENTITY/CHECK nor a file", o.dir: "directory"} {
 			if out, err := o.run("pipeline", "simulate", "--event", what); err == nil || !strings.Contains(out, want) {
 				t.Errorf("--event %s: %v: %s, want %s", what, err, out, want)

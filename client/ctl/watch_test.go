@@ -83,7 +83,6 @@ func TestWatch(t *testing.T) {
 	w.next("─────")
 	w.next("srv1", "disk", "full", "CRITICAL", "false")
 	w.next("very full")
-	w.next("")
 
 	<-api.opened
 	api.putEvent("default", "srv1", "disk", 0, "\nfree again\nwith details\n")
