@@ -140,9 +140,8 @@ func (s *silences) limit(t *act, one *resource.Silenced) {
 	t.warning = "your role is limited by labels, so the silence acts only on events with " + strings.Join(labels, " or ")
 }
 
-// errTooLong has Sensu's text.
-var errTooLong error = &apiError{status: http.StatusBadRequest, code: codeInvalid,
-	message: "Threshold reached: silenced crossed maximum duration allowed"}
+//lint:ignore ST1005 it is Sensu's text
+var errTooLong = errors.New("Threshold reached: silenced crossed maximum duration allowed")
 
 func wrongField(field string, err error) error { return refused("", resource.InField(field, err)) }
 
