@@ -153,6 +153,13 @@ func TestLongError(t *testing.T) {
 	if !errors.As(err, &got) || got.Code != 1 || got.Message != "no" || len(got.Mistakes) != 1 {
 		t.Errorf("code %d, %d mistakes, message of %d bytes", got.Code, len(got.Mistakes), len(got.Message))
 	}
+	for _, list := range []string{`"all"`, `[1,2]`, `[null,{"field":"a"}]`} {
+		body = `{"message":"bad","code":1,"mistakes":` + list + `}`
+		_, err = Get(t.Context(), c, Checks, "default", "cpu")
+		if !errors.As(err, &got) || got.Code != 1 || got.Message != "bad" || len(got.Mistakes) != 0 {
+			t.Errorf("mistakes %s: %+v", list, got)
+		}
+	}
 	body = strings.Repeat("x", 500<<10)
 	if _, err = Get(t.Context(), c, Checks, "default", "cpu"); !errors.As(err, &got) || len(got.Message) != 64<<10 {
 		t.Errorf("message of %d bytes", len(got.Message))

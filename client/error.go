@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 )
 
 // Errors that an *Error matches by its status, for errors.Is.
@@ -74,10 +75,14 @@ func readError(resp *http.Response) *Error {
 	var parsed struct {
 		Message  string
 		Code     int
-		Mistakes []FieldMistake
+		Mistakes json.RawMessage
 	}
 	if json.Unmarshal(body, &parsed) == nil {
-		e.Code, e.Mistakes = parsed.Code, parsed.Mistakes
+		e.Code = parsed.Code
+		if json.Unmarshal(parsed.Mistakes, &e.Mistakes) != nil {
+			e.Mistakes = nil // the message counts without a list that cannot be read
+		}
+		e.Mistakes = slices.DeleteFunc(e.Mistakes, func(m FieldMistake) bool { return m.Message == "" })
 		if parsed.Message != "" {
 			e.Message = parsed.Message
 		}

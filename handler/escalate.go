@@ -287,7 +287,8 @@ func (d *Dispatcher) climbed(it *item, v trace.Verdict, reason string) *trace.De
 func (d *Dispatcher) takeStep(h *resource.Handler, it *item, ev *resource.Event) outcome {
 	now, e := time.Now(), h.Escalation
 	if it.climb.next >= len(e.Steps) {
-		return d.hold(it, "all steps were taken; "+strings.Join(it.climb.names(), ", ")+" know of it", now.Add(lookAgain))
+		told := cmp.Or(strings.Join(it.climb.names(), ", "), "no one")
+		return d.hold(it, "all steps were taken; notified: "+told, now.Add(lookAgain))
 	}
 	if due := time.UnixMilli(it.due); due.After(now) {
 		return outcome{due: due}

@@ -149,7 +149,8 @@ func tracedSilences(ctx context.Context, s *invocation, entity, check string) (n
 	}
 	for i := range outcomes {
 		for j := range outcomes[i].Deliveries {
-			for _, name := range new(account).mutedBy(&outcomes[i].Deliveries[j]) {
+			names, _ := new(account).mutedBy(&outcomes[i].Deliveries[j])
+			for _, name := range names {
 				if len(names) < mostSilencers && !slices.Contains(names, name) {
 					names = append(names, name)
 				}

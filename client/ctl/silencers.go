@@ -32,14 +32,16 @@ func (o *silencer) text() string {
 // notSilenced is the built-in filter that denies what is silenced.
 const notSilenced = "not_silenced"
 
-// mutedBy returns the names of the silences because of which a delivery ended.
-func (a *account) mutedBy(d *client.Delivery) (names []string) {
+// mutedBy returns the names of the silences because of which a delivery ended, and how many more there were: a trace has the
+// first ones.
+func (a *account) mutedBy(d *client.Delivery) (names []string, more string) {
 	for _, st := range d.Steps {
 		if st.Name != notSilenced || st.Verdict != "deny" {
 			continue
 		}
 		for _, v := range st.Saw {
-			list, _, _ := strings.Cut(strings.Trim(v.Value, "[]"), " and ") // "and 3 more"
+			var list string
+			list, more, _ = strings.Cut(strings.Trim(v.Value, "[]"), " and ") // "and 3 more"
 			for name := range strings.SplitSeq(list, ", ") {
 				if v.Name == "event.check.silenced" && name != "" {
 					names = append(names, name)
@@ -51,7 +53,7 @@ func (a *account) mutedBy(d *client.Delivery) (names []string) {
 		// The trace of an earlier release has no names.
 		names = eventCheck(a.event).Silenced
 	}
-	return names
+	return names, more
 }
 
 // mostSilencers bounds the silences that are looked up.
@@ -66,7 +68,8 @@ func (a *account) findSilencers(ctx context.Context, s *invocation) error {
 		all = append(all, a.outcomes[i].Deliveries...)
 	}
 	for i := range all {
-		for _, name := range a.mutedBy(&all[i]) {
+		names, _ := a.mutedBy(&all[i])
+		for _, name := range names {
 			if _, known := a.silencers[name]; known || len(a.silencers) == mostSilencers {
 				continue
 			}
@@ -155,7 +158,8 @@ func (s *invocation) withSilences(ctx context.Context, k *kind, raw json.RawMess
 // silencedReason says in words which silences muted a delivery, and who made them.
 func (a *account) silencedReason(d *client.Delivery) string {
 	var parts []string
-	for _, name := range a.mutedBy(d) {
+	names, more := a.mutedBy(d)
+	for _, name := range names {
 		one := a.silencers[name]
 		switch {
 		case one == nil:
@@ -169,7 +173,7 @@ func (a *account) silencedReason(d *client.Delivery) string {
 	if parts == nil {
 		return cmp.Or(d.Reason, "it is silenced")
 	}
-	return "it is " + strings.Join(parts, ", and ")
+	return "it is " + strings.Join(parts, ", and ") + after(", and by ", more)
 }
 
 func (o *silencer) endText() string {
@@ -228,7 +232,8 @@ func (a *account) next(s *invocation) (steps []nextStep) {
 
 func (a *account) nextOfSilenced(d *client.Delivery, add func(what string, words ...string)) {
 	own := resource.SilencedName(resource.EntitySubscription(a.entity), a.check)
-	for _, name := range a.mutedBy(d) {
+	names, _ := a.mutedBy(d)
+	for _, name := range names {
 		one := a.silencers[name]
 		switch {
 		case one != nil && one.ended != "":

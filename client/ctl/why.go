@@ -131,11 +131,13 @@ func (a *account) verdict(incident []client.Outcome) string {
 	alerts, by := a.alerts(incident)
 	latest := latest(incident)
 	var not, newest []client.Delivery
-	var escalations, held []string // that have alerted and go on, or wait
+	var escalations, held, over []string // that have alerted and go on, wait, or are over
 	for _, d := range latest {
 		_, alerted := alertedAt(&d)
 		switch {
 		case d.Verdict == client.VerdictDelivered:
+		case alerted && !open(&d):
+			over = append(over, route(&d)+": "+a.reason(&d))
 		case alerted:
 			if text, waits := a.goesOn(&d); waits {
 				held = append(held, route(&d)+": "+text)
@@ -158,6 +160,9 @@ func (a *account) verdict(incident []client.Outcome) string {
 		}
 		if len(held) > 0 {
 			text += " Its escalation waits: " + strings.Join(held, "; ") + "."
+		}
+		if len(over) > 0 {
+			text += " Its escalation is over: " + strings.Join(over, "; ") + "."
 		}
 		if len(not) > 0 {
 			text += " It did not alert by other routes: " + a.because(not) + "."
@@ -310,10 +315,27 @@ func (a *account) told(deliveries []client.Delivery) (routes, held []string) {
 		case client.VerdictDelivered, "":
 			routes = append(routes, route(&d))
 		case client.VerdictHeld:
+			if tellsNoOne(&d) {
+				continue
+			}
 			held = append(held, route(&d)+": "+a.said(&d))
 		}
 	}
 	return routes, held
+}
+
+// tellsNoOne reports whether a simulated escalation has steps, and finds no one to notify at any of them.
+func tellsNoOne(d *client.Delivery) bool {
+	steps := 0
+	for _, st := range d.Steps {
+		if st.Kind != "escalate" {
+			continue
+		}
+		if steps++; st.Verdict != "error" {
+			return false
+		}
+	}
+	return steps > 0
 }
 
 // would says what a simulation would do with its event.
@@ -596,7 +618,8 @@ func (p *tracePrinter) deliveries(deliveries []client.Delivery) {
 		if text, _ := p.goesOn(d); d.Verdict == client.VerdictHeld && text != p.said(d) {
 			fmt.Fprintf(p.w, "    now: %s\n", printable(text))
 		}
-		for _, name := range p.mutedBy(d) {
+		names, _ := p.mutedBy(d)
+		for _, name := range names {
 			if one := p.silencers[name]; one != nil {
 				fmt.Fprintf(p.w, "    %s\n", printable(one.text()))
 			}

@@ -62,6 +62,8 @@ func TestWhy(t *testing.T) {
 		Steps: []client.Step{step, {Kind: "escalate", Name: "step 2", Verdict: "pass", At: at("03:11:02")}}}
 	escalated := client.Delivery{ID: "1/page", Handler: "page", Verdict: client.VerdictDelivered, Reason: "after 1 steps: resolved; told alice",
 		Steps: []client.Step{step}}
+	deleted := escalating
+	deleted.Verdict, deleted.Reason = client.VerdictDropped, "the handler was deleted"
 	folded := client.Delivery{ID: "2/page", Handler: "page", Verdict: client.VerdictFolded, Into: "1/page",
 		Reason: "the escalation that began before goes on"}
 	const failing = "web1/disk fails (status 2, 3 times in a row, last OK 02:58:00). "
@@ -162,6 +164,12 @@ func TestWhy(t *testing.T) {
 				"Still open of other events: pager: the last attempt failed: no answer in 5s, the next is at 03:14:30."},
 		"escalating": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2, folded), outcome("03:10:00", 2, escalating)},
 			want: failing + "It did alert: page at 03:10:02. Its escalation goes on: page: step 1 of 2 notified alice by mail."},
+		"the escalation's handler was deleted": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, deleted)},
+			want: failing + "It did alert: page at 03:10:02. Its escalation is over: page: it was dropped: the handler was deleted."},
+		"silenced by very many": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, client.Delivery{
+			ID: "1/mail", Handler: "mail", Verdict: client.VerdictSilenced, Steps: []client.Step{{Name: notSilenced, Verdict: "deny",
+				Saw: []client.Value{{Name: "event.check.silenced", Value: "[a:*, b:* and 3 more]"}}}}})},
+			want: failing + "It did not alert: mail: it is silenced by a:*, and silenced by b:*, and by 3 more."},
 		"escalating behind an acknowledgement": {status: 2, outcomes: []client.Outcome{outcome("03:13:00", 2, folded),
 			outcome("03:12:00", 2, client.Delivery{ID: "3/page", Handler: "page", Verdict: client.VerdictSilenced, Reason: "silenced"}),
 			outcome("03:10:00", 2, escalating)},
@@ -284,6 +292,9 @@ func TestWould(t *testing.T) {
 		{[]client.Delivery{mail}, "It would be sent to mail."},
 		{[]client.Delivery{page}, "It would be held by page: it begins an escalation, and step 1 notifies bob by mail now."},
 		{[]client.Delivery{page, mail}, "It would be sent to mail. It would be held by page: it begins an escalation, and step 1 notifies bob by mail now."},
+		{[]client.Delivery{{Handler: "page", Verdict: client.VerdictHeld, Reason: "it begins an escalation, and step 1 finds no one to notify now",
+			Steps: []client.Step{{Kind: "escalate", Name: "step 1", Verdict: "error"}}}},
+			"No handler would get it: page: it is held: it begins an escalation, and step 1 finds no one to notify now."},
 		{[]client.Delivery{{Handler: "mail", Verdict: client.VerdictFiltered, Reason: "closed"}}, "No handler would get it: mail: closed."},
 	} {
 		if got := new(account).would(tc.deliveries); got != tc.want {
