@@ -492,7 +492,7 @@ func document(t *testing.T, routes []route) object {
 	}
 	types.components["Error"] = object{"type": "object", "properties": object{
 		"message": object{"type": "string"}, "code": object{"type": "integer"},
-		"mistakes": object{"type": "array", "description": "The broken rules of a definition, in answers to dry runs; of more than 100, the last entry says how many more there are",
+		"mistakes": object{"type": "array", "description": "The broken rules of a definition, in answers to dry runs; of more than 100, the last entry says that there are more",
 			"items": object{"type": "object", "properties": object{"field": object{"type": "string"}, "message": object{"type": "string"}}}},
 		"Message": object{"type": "string"}, "Code": object{"type": "integer"},
 	}}

@@ -84,7 +84,8 @@ the error and the beginning of the receiver's answer.`,
 	f.StringVar(&opts.Check, "check", "", "only notifications about this check")
 	f.StringVar(&opts.Handler, "handler", "", "only notifications of this handler")
 	f.StringVar(&opts.Recipient, "recipient", "", "only notifications to a recipient whose name contains this text")
-	f.StringVar(&opts.Result, "result", "", "only attempts with this result: ok, failed (the receiver or command said so), timeout, or error (it was not reached)")
+	f.StringVar(&opts.Result, "result", "", "only attempts with this result: ok, failed (the receiver or command said so), "+
+		"timeout, or error (it was not reached)")
 	f.StringVar(&opts.Since, "since", "24h", "earliest time: RFC 3339, Unix seconds, or how long ago; empty for all")
 	f.StringVar(&opts.Until, "until", "", "latest time: RFC 3339, Unix seconds, or how long ago")
 	f.StringVar(&opts.FieldSelector, "field-selector", "",
