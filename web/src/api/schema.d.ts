@@ -3620,7 +3620,7 @@ export interface components {
             Message?: string;
             code?: number;
             message?: string;
-            /** @description The broken rules of a definition, in answers to dry runs; of more than 100, the last entry says how many more there are */
+            /** @description The broken rules of a definition, in answers to dry runs; of more than 100, the last entry says that there are more */
             mistakes?: {
                 field?: string;
                 message?: string;
