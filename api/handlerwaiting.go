@@ -12,7 +12,7 @@ const (
 	parkedPageMax = 200
 )
 
-// serveWaiting adds what waits for handlers. It is for those who may see what handlers never took.
+// serveWaiting adds what waits for handlers. Its rights are those of dead letters.
 func (a *API) serveWaiting() {
 	a.route(ours+"namespaces/{namespace}/waiting", access{resource: "deadletters"}, methods{http.MethodGet: a.listWaiting})
 	a.route(ours+"namespaces/{namespace}/waiting/retry", access{resource: "deadletters"},

@@ -129,7 +129,7 @@ func waitingTable(list []client.Waiting, namespaces bool) *table {
 	return t
 }
 
-// classesOf returns how many deliveries of each class wait, wherever they do.
+// classesOf returns how many deliveries of each class wait in memory, on disk and parked.
 func classesOf(w *client.Waiting) string {
 	var sum client.ClassCounts
 	for _, c := range [...]*client.ClassCounts{&w.Memory, &w.Disk, &w.Parked} {

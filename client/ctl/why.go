@@ -201,9 +201,9 @@ func (a *account) goesOn(d *client.Delivery) (text string, held bool) {
 	return "what held it is over, and it goes on within a minute", false
 }
 
-// latest returns the newest delivery of each route, and each that is held: an escalation goes on whatever became of later
-// events. A delivery of an older event counts only if something was or should have been sent: a filter that denied it may
-// be gone. A delivery that became part of an escalation is left out: the escalation counts.
+// latest returns the newest delivery of each route, and each that is held: later events do not end an escalation. A delivery
+// of an older event counts only if something was or should have been sent: a filter that denied it may be gone. A delivery
+// that became part of an escalation is left out: the escalation counts.
 func latest(outcomes []client.Outcome) (deliveries []client.Delivery) {
 	key := func(d *client.Delivery) string { return d.Pipeline + "\x00" + d.Workflow + "\x00" + d.Handler }
 	all := map[string]bool{}
