@@ -392,7 +392,7 @@ var parameters = map[string]object{
 		"schema": object{"type": "string", "enum": []string{resource.OrphanOfEntity, resource.OrphanOfCheck}}},
 	"older_than": {"description": "Only orphans that have not changed for so many seconds; default 60",
 		"schema": object{"type": "integer", "minimum": 0}},
-	"month": {"description": "A month in place of since and until", "schema": object{"type": "string"}, "example": "2026-10"},
+	"month": {"description": "A month in place of since and until, such as 2026-10, last or this", "schema": object{"type": "string"}, "example": "2026-10"},
 	"zone": {"description": "Time zone of the month and of the page; default UTC", "schema": object{"type": "string"},
 		"example": "Europe/Berlin"},
 	"by": {"description": "What a row is of: pair (a check of an entity), entity, check, or label: and the name of a label; default pair",

@@ -190,7 +190,7 @@ func reportTimes(month, since, until string, place *time.Location, now time.Time
 		if since != "" || until != "" {
 			return from, to, invalid("month goes with neither since nor until")
 		}
-		if from, to, err = report.Month(month, place); err != nil {
+		if from, to, err = report.Month(month, place, now); err != nil {
 			return from, to, invalid("%v", err)
 		}
 	} else {

@@ -116,9 +116,27 @@ func TestBounds(t *testing.T) {
 }
 
 func TestMonth(t *testing.T) {
-	for _, text := range []string{"", "2026", "2026-13", "2026-1", "2026-10-01"} {
-		if _, _, err := report.Month(text, time.UTC); err == nil {
+	for _, text := range []string{"", "2026", "2026-13", "2026-1", "2026-10-01", "next"} {
+		if _, _, err := report.Month(text, time.UTC, time.Time{}); err == nil {
 			t.Errorf("%q is a month", text)
+		}
+	}
+	tokyo := time.FixedZone("Tokyo", 9*3600)
+	for _, c := range []struct{ now, text, since, until string }{
+		{"2026-12-31T14:59:59Z", "this", "2026-12-01", "2027-01-01"},
+		{"2026-12-31T14:59:59Z", "last", "2026-11-01", "2026-12-01"},
+		{"2026-12-31T15:00:00Z", "this", "2027-01-01", "2027-02-01"}, // it is January in Tokyo
+		{"2026-12-31T15:00:00Z", "last", "2026-12-01", "2027-01-01"},
+		{"2026-12-31T15:00:00Z", "2024-02", "2024-02-01", "2024-03-01"},
+	} {
+		now, err := time.Parse(time.RFC3339, c.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		since, until, err := report.Month(c.text, tokyo, now)
+		const day = "2006-01-02T15:04:05 MST"
+		if got, want := since.Format(day)+" to "+until.Format(day), c.since+"T00:00:00 Tokyo to "+c.until+"T00:00:00 Tokyo"; err != nil || got != want {
+			t.Errorf("%s at %s: %s, %v; want %s", c.text, c.now, got, err, want)
 		}
 	}
 }

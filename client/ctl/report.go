@@ -22,9 +22,9 @@ const formatHTML = "html"
 
 // reportCommand has the reports over the history of checks' states.
 func reportCommand() *cobra.Command {
-	cmd := groupOf("report", "report on availability, incidents and noise", "availability --month 2026-10 --zone Europe/Berlin",
+	cmd := groupOf("report", "report on availability, incidents and noise", "availability --month last --zone Europe/Berlin",
 		reportOf("availability", "time in each state and uptime, the lowest first",
-			"lapwing report availability --month 2026-10 --zone Europe/Berlin --by label:service",
+			"lapwing report availability --month last --zone Europe/Berlin --by label:service",
 			"lapwing report availability --since 7d --field-selector 'event.check.name == disk' --format html"),
 		reportOf("response", "incidents, and the time to acknowledge and to resolve them", "lapwing report response --since 30d --by entity"),
 		reportOf("noisiest", "the checks that changed their status most often", "lapwing report noisiest --since 7d --limit 20"),
@@ -98,7 +98,7 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 		}),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.month, "month", "", "month of the report, as in 2026-10, in place of --since and --until")
+	flags.StringVar(&f.month, "month", "", "month of the report, as in 2026-10, last or this, in place of --since and --until")
 	flags.StringVar(&f.since, "since", "", "begin of the report: how long ago, as in 30d or 2h, or a time in RFC 3339 (default 30d)")
 	flags.StringVar(&f.until, "until", "", "end of the report, as for --since (default now)")
 	flags.StringVar(&f.zone, "zone", "",

@@ -209,7 +209,7 @@ func testMonths(t *testing.T, newSource newSource) {
 		{"2026-04", "ok=2584800 critical=7200 ppm=997222 changes=1 carried=1 longest=7200"},
 		{"2026-10", "ok=2674800 warning=7200 ppm=997315 changes=2 incidents=1 resolved=1 mttr=7200 longest=7200"}, // 745 h
 	} {
-		since, until, err := report.Month(tc.month, berlin)
+		since, until, err := report.Month(tc.month, berlin, time.Time{})
 		if err != nil {
 			t.Fatal(err)
 		}
