@@ -15680,7 +15680,7 @@ export interface operations {
                  */
                 until?: string;
                 /**
-                 * @description A month in place of since and until
+                 * @description A month in place of since and until, such as 2026-10, last or this
                  * @example 2026-10
                  */
                 month?: string;
@@ -15751,7 +15751,7 @@ export interface operations {
                  */
                 until?: string;
                 /**
-                 * @description A month in place of since and until
+                 * @description A month in place of since and until, such as 2026-10, last or this
                  * @example 2026-10
                  */
                 month?: string;
@@ -15822,7 +15822,7 @@ export interface operations {
                  */
                 until?: string;
                 /**
-                 * @description A month in place of since and until
+                 * @description A month in place of since and until, such as 2026-10, last or this
                  * @example 2026-10
                  */
                 month?: string;
@@ -15893,7 +15893,7 @@ export interface operations {
                  */
                 until?: string;
                 /**
-                 * @description A month in place of since and until
+                 * @description A month in place of since and until, such as 2026-10, last or this
                  * @example 2026-10
                  */
                 month?: string;
