@@ -28,7 +28,7 @@ func (d *Dispatcher) Behind(namespace, entity, check string, limit int) (all []t
 	return all
 }
 
-// behind returns the deliveries of a pair behind one that waits, is in a group or is being run.
+// behind returns the deliveries of a pair behind one that waits or has waited, is in a group or is being run.
 func (q *queue) behind(p pair, limit int) (all []delivery.Header) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -39,7 +39,7 @@ func (q *queue) behind(p pair, limit int) (all []delivery.Header) {
 	it := c.head
 	switch {
 	case c.stopped: // behind its group
-	case c.index > 0 || !it.begin.IsZero():
+	case c.index > 0 || !it.begin.IsZero() || it.tried || it.parked: // it waits, is being run, or has waited for its turn
 		it = it.next
 	default:
 		return nil

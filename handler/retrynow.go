@@ -29,7 +29,7 @@ func (q *queue) retryNow() (n int) {
 	}
 	var due []*chain
 	for _, c := range q.waits {
-		if c.head.attempts > 0 && c.head.climb == nil {
+		if c.head.attempts > 0 {
 			due = append(due, c)
 		}
 	}
@@ -40,9 +40,15 @@ func (q *queue) retryNow() (n int) {
 	}
 	n = len(due)
 	for _, g := range q.groupWaits.soonest(len(q.groupWaits)) {
-		if g.tries(g.members[0]) > 0 {
+		failed := 0
+		for _, m := range g.members {
+			if g.tries(m) > 0 {
+				failed++
+			}
+		}
+		if failed > 0 {
 			q.seal(g)
-			n += len(g.members)
+			n += failed
 		}
 	}
 	if n > 0 {

@@ -89,8 +89,8 @@ func (q *queue) waiting(limit int) delivery.Waiting {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w := delivery.Waiting{
-		Namespace: q.name.Namespace, Handler: q.name.Name, Memory: q.whole.told(), Disk: q.spilled.told(),
-		Parked: q.parked.told(), Retrying: q.retrying, Running: q.running + len(q.sending),
+		Namespace: q.name.Namespace, Handler: q.name.Name, Memory: q.whole.classCounts(), Disk: q.spilled.classCounts(),
+		Parked: q.parked.classCounts(), Retrying: q.retrying, Running: q.running + len(q.sending),
 		Shed: q.shedCounts(), LastError: q.lastError, LastFailed: q.lastFailed,
 	}
 	now := time.Now()
@@ -124,7 +124,7 @@ func (q *queue) shedCounts() delivery.ClassCounts {
 	for class, n := range q.sheds {
 		c[class] = int(n)
 	}
-	return c.told()
+	return c.classCounts()
 }
 
 // due returns the first chains that wait for a worker with a delivery that was parked, in the order of their turns.
@@ -179,7 +179,7 @@ func (it *item) describe(waitsFor string, next time.Time) delivery.Parked {
 	}
 }
 
-func (c *counts) told() delivery.ClassCounts {
+func (c *counts) classCounts() delivery.ClassCounts {
 	return delivery.ClassCounts{
 		Total: c.sum(), Change: c[delivery.Change], Failing: c[delivery.Failing], Unchanged: c[delivery.Unchanged],
 		Metrics: c[delivery.MetricsOnly],

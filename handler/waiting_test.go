@@ -591,3 +591,122 @@ func TestBehind(t *testing.T) {
 		}
 	})
 }
+
+// TestRetryNowKeepsTheOrder: those that are tried go in the order of their times, in which the heap does not have them.
+func TestRetryNowKeepsTheOrder(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		down := hook("down")
+		down.Retry = &resource.HandlerRetry{Backoff: 600, MaxBackoff: 600}
+		b := setup(t, Options{DB: db, Workers: 1}, down)
+		a := b.attempts(func(*delivery.Delivery, int) send.Result { return later })
+		b.start(t)
+		for i := range 5 {
+			b.Dispatch(incident("down", i+1, fmt.Sprint("e", i)))
+			time.Sleep(10 * time.Second) // the bubble's time
+		}
+		time.Sleep(555 * time.Second) // the bubble's time: the first one has failed again, and is the last one
+		synctest.Wait()
+		before := len(a.order)
+		if n := b.RetryNow("default", "down"); n != 5 {
+			t.Errorf("%d are tried, want 5", n)
+		}
+		synctest.Wait()
+		want := []string{"0-2-1/down", "0-3-1/down", "0-4-1/down", "0-5-1/down", "0-1-1/down"}
+		if got := a.order[before:]; before != 6 || !slices.Equal(got, want) {
+			t.Errorf("after %d attempts %v are tried, want %v", before, got, want)
+		}
+	})
+}
+
+// TestRetryNowOfSome: of a group that goes out one by one, only the member that failed counts.
+func TestRetryNowOfSome(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		rack := grouped("rack")
+		rack.Group.Fold, rack.Retry = 9, &resource.HandlerRetry{Backoff: 600, MaxBackoff: 600}
+		b := setup(t, Options{DB: db}, rack)
+		a := b.attempts(func(*delivery.Delivery, int) send.Result { return later })
+		b.start(t)
+		for i := range 3 {
+			b.Dispatch(incident("rack", 1+i, fmt.Sprint("r1-", i)))
+		}
+		time.Sleep(15 * time.Second) // the bubble's time
+		synctest.Wait()
+		w := b.waitingFor(t, "rack", 9)
+		if n := b.RetryNow("default", "rack"); n != w.Retrying || n != 1 {
+			t.Errorf("%d are tried, want 1; %d had failed", n, w.Retrying)
+		}
+		synctest.Wait()
+		if len(a.order) != 2 {
+			t.Errorf("the attempts are %v", a.order)
+		}
+	})
+}
+
+// TestBehindOneThatIsRun: what waits behind a delivery is told while it is run, and while its retry waits for a worker.
+func TestBehindOneThatIsRun(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		slow := hook("slow")
+		slow.Retry = &resource.HandlerRetry{Backoff: 1, MaxBackoff: 1}
+		b := setup(t, Options{DB: db, Workers: 1}, slow)
+		b.send = func(ctx context.Context, _ *resource.Handler, dl *delivery.Delivery, _ send.Job) send.Result {
+			wait := time.Second
+			if dl.Entity == "long" {
+				wait = time.Minute
+			}
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+			}
+			return later
+		}
+		b.start(t)
+		b.Dispatch(incident("slow", 1, "e1"))
+		b.Dispatch(incident("slow", 2, "e1"))
+		behind := func() int { return len(b.Behind("default", "e1", "cpu", 9)) }
+		time.Sleep(500 * time.Millisecond) // the bubble's time
+		if n := behind(); n != 1 {
+			t.Errorf("while the first one runs, %d wait behind it, want 1", n)
+		}
+		b.Dispatch(incident("slow", 3, "long"))
+		time.Sleep(10 * time.Second) // the bubble's time: the first one is due, and the only worker has another one
+		if n := behind(); n != 1 {
+			t.Errorf("while the first one is due, %d wait behind it, want 1", n)
+		}
+	})
+}
+
+// TestBehindAGroup: what waits behind the group of an earlier delivery of its check is told, also if it could go out alone.
+func TestBehindAGroup(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		b := setup(t, Options{DB: db}, grouped("rack"))
+		b.attempts(nil)
+		b.start(t)
+		b.Dispatch(incident("rack", 1, "r1-1"))
+		moved := incident("rack", 2, "r1-1")
+		ev := event("r1-1", "moved")
+		ev.Entity.Metadata.Labels["rack"] = "r2"
+		moved.Event = ev.AppendProto(nil)
+		b.Dispatch(moved)
+		synctest.Wait()
+		if all := b.Behind("default", "r1-1", "cpu", 9); len(all) != 1 || all[0].ID != "0-2-1/rack" {
+			t.Errorf("behind the group are %v", all)
+		}
+	})
+}
+
+// TestWaitingEscalation: an escalation waits for its next step.
+func TestWaitingEscalation(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		l := climbing(t, db, escalation())
+		l.world.set("srv", 2)
+		l.Dispatch(incident("page", 1, "srv"))
+		l.after(time.Second)
+		w := l.waitingFor(t, "page", 9)
+		if len(w.Deliveries) != 1 || w.Deliveries[0].For != delivery.ForEscalation || w.Retrying != 0 {
+			t.Errorf("what waits is %+v", w)
+		}
+		if n := l.RetryNow("default", "page"); n != 0 {
+			t.Errorf("%d steps are taken before their time", n)
+		}
+	})
+}
