@@ -59,7 +59,20 @@ func (c *checks) next(w *response, r *request) error {
 			return invalid("count must be a number from 1 to %d", mostRuns)
 		}
 	}
-	out := c.api.opts.Schedule.Upcoming(check, c.api.opts.Now(), n)
+	now := c.api.opts.Now()
+	from, err := instant(r.URL.Query().Get("since"), now)
+	switch {
+	case err != nil:
+		return err
+	case from.IsZero():
+		from = now
+	case from.Before(now.Add(-mostPreviewed)) || from.After(now.Add(mostPreviewed)):
+		return invalid("since must be within five years of now")
+	}
+	out := c.api.opts.Schedule.Upcoming(check, from, n)
+	if why := noAgent(check, c.api.opts.Agents.AgentsOf(check.Metadata.Namespace, check.Subscriptions)); why != "" {
+		out.Now = append(out.Now, why)
+	}
 	out.Missing = c.api.missingOf(check)
 	if cal := check.Calendars; !cal.Empty() {
 		out.TimeZones = map[string]string{}
@@ -107,8 +120,8 @@ func (c *checks) targets(w *response, r *request) error {
 	if closed := a.opts.Schedule.ClosedNow(check, a.opts.Now()); closed != "" {
 		out.Now = append(out.Now, closed)
 	}
-	if len(agents) == 0 {
-		out.Now = append(out.Now, "no connected agent has one of its subscriptions: "+strings.Join(check.Subscriptions, ", "))
+	if why := noAgent(check, agents); why != "" {
+		out.Now = append(out.Now, why)
 	}
 	if check.ProxyRequests != nil && known && len(proxies) == 0 {
 		out.Now = append(out.Now, "no entity matches its proxy requests")
@@ -122,6 +135,17 @@ func (c *checks) targets(w *response, r *request) error {
 		}
 	}
 	return w.object(&out)
+}
+
+// noAgent says that none of the connected agents has a subscription of a check; "" if one has.
+func noAgent(check *resource.CheckConfig, agents []string) string {
+	switch {
+	case len(agents) > 0:
+		return ""
+	case len(check.Subscriptions) == 0:
+		return "it has no subscription"
+	}
+	return "no connected agent has one of its subscriptions: " + strings.Join(check.Subscriptions, ", ")
 }
 
 // target says whether one entity's agent would run a check now, or the check would run for the entity. on says that the

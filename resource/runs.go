@@ -15,6 +15,8 @@ type CheckRuns struct {
 	Pauses []RunPause `json:"pauses,omitempty"`
 	// Searched is the Unix second up to which there are no more runs, if Runs has fewer than were asked for.
 	Searched int64 `json:"searched,omitempty"`
+	// Now says why no agent would run the check now.
+	Now []string `json:"now,omitempty"`
 	// Missing says which calendars of the check count as missing: it runs without regard to them.
 	Missing []string `json:"missing_calendars,omitempty"`
 	// TimeZones are those of the check's calendars, by name.

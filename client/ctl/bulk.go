@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -155,6 +156,9 @@ func (e *mistakesError) Error() string {
 
 func plural(n int, word string) string {
 	if n != 1 {
+		if stem, ok := strings.CutSuffix(word, "ty"); ok { // entity
+			word = stem + "tie"
+		}
 		word += "s"
 	}
 	return fmt.Sprint(n, " ", word)

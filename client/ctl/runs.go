@@ -22,16 +22,25 @@ import (
 // nextRunsCommand shows when a check runs next.
 func nextRunsCommand(k *kind) *cobra.Command {
 	var count int
+	var from string
 	cmd := &cobra.Command{
 		Use:   "next NAME",
 		Short: "show when a check runs next",
 		Long: `Show the next runs of a check, and the pauses between them that its subdues and calendars make, in the time zone of this
-computer. A check with an interval runs on each lapwing agent at a moment of its own within the interval.`,
-		Example: "  lapwing check next check-disk\n  lapwing check next nightly-report -n 20",
+computer. A check with an interval runs on each lapwing agent at a moment of its own within the interval. If no agent would
+run the check now, a warning says why.`,
+		Example: "  lapwing check next check-disk\n  lapwing check next nightly-report --from 2026-12-24 -n 20",
 		Args:    args("NAME"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			var raw json.RawMessage
 			path := fmt.Sprintf("%s?count=%d", s.ownPath("checks", args[0], "next"), count)
+			if from != "" {
+				at, err := dayOrTime(from)
+				if err != nil {
+					return fmt.Errorf("--from: %w", err)
+				}
+				path += fmt.Sprint("&since=", at.Unix())
+			}
 			if err := s.client.Do(ctx, http.MethodGet, path, nil, &raw); err != nil {
 				return missingNamed(k, args[0], err)
 			}
@@ -39,6 +48,7 @@ computer. A check with an interval runs on each lapwing agent at a moment of its
 		}),
 	}
 	cmd.Flags().IntVarP(&count, "count", "n", 5, "number of runs to show, 100 at most")
+	cmd.Flags().StringVar(&from, "from", "", "day, or time as 2026-12-24T08:00, from which on to show runs (default now)")
 	completeNames(cmd, k)
 	formatFlag(cmd)
 	return cmd
@@ -60,14 +70,17 @@ func (s *invocation) showNextRuns(raw json.RawMessage) (shown, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := missingLines(r.Missing)
+	out := warnings(r.Missing)
 	if r.Problem != "" {
-		return append(out, "never: "+r.Problem), nil
+		return append(out, "never: "+printable(r.Problem)), nil
+	}
+	for _, why := range r.Now {
+		out = append(out, "warning: it does not run now: "+printable(why)+"; see: "+s.commandLine("check", "targets", r.Check))
 	}
 	if r.Every > 0 {
 		text := "every " + span(time.Duration(r.Every)*time.Second)
 		if r.Spread {
-			text += "; lapwing agents at a moment of their own within it"
+			text += "; each lapwing agent at a moment of its own within it, other agents at these times:"
 		}
 		out = append(out, text)
 	}
@@ -92,8 +105,8 @@ func (s *invocation) showNextRuns(raw json.RawMessage) (shown, error) {
 	return out, nil
 }
 
-// missingLines warns of a check's calendars that count as missing, one in each line.
-func missingLines(missing []string) (out lines) {
+// warnings returns what a server warns of, one in each line.
+func warnings(missing []string) (out lines) {
 	for _, one := range missing {
 		out = append(out, "warning: "+printable(one))
 	}
@@ -158,7 +171,7 @@ would.`,
 const shownAgents = 20
 
 func targetLines(t *resource.CheckTargets) lines {
-	out := missingLines(t.Missing)
+	out := warnings(t.Missing)
 	if e := t.Entity; e != nil {
 		word := "does not run"
 		if e.Runs {
@@ -182,13 +195,14 @@ func targetLines(t *resource.CheckTargets) lines {
 	case t.RoundRobin:
 		out = append(out, fmt.Sprintf("check %s runs at one of %d agents at a time, round robin", t.Check, t.Agents))
 	default:
-		out = append(out, fmt.Sprintf("check %s runs at %d agents", t.Check, t.Agents))
+		out = append(out, fmt.Sprintf("check %s runs at %s", t.Check, plural(t.Agents, "agent")))
 	}
 	if t.Proxies != nil {
-		out = append(out, fmt.Sprintf("  for %d entities that its proxy requests match", *t.Proxies))
+		out = append(out, fmt.Sprintf("  for each of %s that its proxy requests match", plural(*t.Proxies, "entity")))
 	}
 	for _, sub := range t.Subscriptions {
-		out = append(out, fmt.Sprintf("  subscription %s: %d agents connected, %d entities", printable(sub.Name), sub.Agents, sub.Entities))
+		out = append(out, fmt.Sprintf("  subscription %s: %s connected, %s", printable(sub.Name),
+			plural(sub.Agents, "agent"), plural(sub.Entities, "entity")))
 	}
 	for i, name := range t.Names {
 		if i == shownAgents {
