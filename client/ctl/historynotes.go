@@ -149,8 +149,8 @@ func tracedSilences(ctx context.Context, s *invocation, entity, check string) (n
 	}
 	for i := range outcomes {
 		for j := range outcomes[i].Deliveries {
-			names, _ := new(account).mutedBy(&outcomes[i].Deliveries[j])
-			for _, name := range names {
+			silences, _ := new(account).mutedBy(&outcomes[i].Deliveries[j])
+			for _, name := range silences {
 				if len(names) < mostSilencers && !slices.Contains(names, name) {
 					names = append(names, name)
 				}
