@@ -16,7 +16,7 @@ func Lint(sn *config.Snapshot, namespace string) []resource.LintFinding {
 	l := &linting{sn: sn, namespace: namespace, used: map[Reference]map[string]bool{},
 		finder: &finder{sn: sn, known: map[string]map[string]int{}}}
 	for _, k := range resource.Kinds {
-		if k.Internal() {
+		if unlisted(k) {
 			continue
 		}
 		for obj := range config.ListAny(sn, k, namespace) {
@@ -69,7 +69,7 @@ func (l *linting) add(obj any, severity, text, hint string) {
 
 // addAbout adds a finding that tells about names of another resource.
 func (l *linting) addAbout(names string, obj any, severity, text, hint string) {
-	namespace, name := l.kind.Key(obj)
+	namespace, name := keyOf(l.kind, obj)
 	l.found = append(l.found, resource.LintFinding{
 		Severity: severity, Kind: l.kind.Command, Resource: l.kind.Role, Namespace: namespace, Name: name, Text: text, Hint: hint,
 		Names: names,

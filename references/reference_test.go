@@ -165,6 +165,30 @@ func TestLint(t *testing.T) {
 
 func isNote(s string) bool { return strings.HasPrefix(s, "note") }
 
+// TestEntities: what entities name counts as named, and is warned of if it is not there.
+func TestEntities(t *testing.T) {
+	sn := config.With(stored(), config.Entities, &resource.EntityConfig{Metadata: meta("web1"), KeepaliveHandlers: []string{"alive"},
+		Deregistration: resource.Deregistration{Handler: "slack"}})
+	var got []string
+	for _, f := range Lint(sn, "default") {
+		if f.Kind == "entity" || f.Name == "slack" {
+			got = append(got, fmt.Sprintf("%s %s/%s: %s", f.Severity, f.Kind, f.Name, f.Text))
+		}
+	}
+	if want := []string{`warning entity/web1: handler "alive" does not exist`}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for handler, want := range map[string]string{"alive": "Entity web1", "slack": "Contact alice, Entity web1"} {
+		var names []string
+		for _, r := range Referrers(sn, "default", func(resource, name string) bool { return resource == "handlers" && name == handler }) {
+			names = append(names, r.Type+" "+r.Name)
+		}
+		if got := strings.Join(names, ", "); got != want {
+			t.Errorf("%s is named by %s, want %s", handler, got, want)
+		}
+	}
+}
+
 // TestTargets: each kind that a definition may name can be looked up, and referrers are found of each.
 func TestTargets(t *testing.T) {
 	ref := &resource.ResourceReference{Name: "x"}
@@ -174,6 +198,9 @@ func TestTargets(t *testing.T) {
 			Calendars: &resource.CheckCalendars{RunWithin: []string{"x"}}},
 		&resource.Handler{Metadata: meta("h"), Filters: []string{"x"}, Mutator: "x", Escalation: &resource.HandlerEscalation{
 			Steps: []resource.EscalationStep{{Notify: []resource.EscalationTarget{{Contact: "x", Rota: "x"}}}}}},
+		&resource.Silenced{Metadata: meta("s"), RemindHandlers: []string{"x"}},
+		&resource.EntityConfig{Metadata: meta("e"), KeepaliveHandlers: []string{"x"}, Deregistration: resource.Deregistration{Handler: "y"}},
+		&resource.APIKey{Metadata: resource.ObjectMeta{Name: "k"}, Username: "x"},
 		&resource.RoleBinding{Metadata: meta("b"), RoleRef: resource.RoleRef{Type: "Role", Name: "x"}},
 		&resource.ClusterRoleBinding{RoleRef: resource.RoleRef{Type: "ClusterRole", Name: "x"}, Subjects: []resource.Subject{{Type: "User", Name: "x"}}},
 	} {

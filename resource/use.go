@@ -136,6 +136,17 @@ func Uses(obj any) (namespace string, uses []Use) {
 	case *Silenced:
 		namespace = o.Metadata.Namespace
 		add(calendarRow, o.Calendars...)
+		add(handlerRow, o.RemindHandlers...)
+	case *Entity:
+		namespace = o.Metadata.Namespace
+		add(handlerRow, o.KeepaliveHandlers...)
+		add(handlerRow, o.Deregistration.Handler)
+	case *EntityConfig:
+		namespace = o.Metadata.Namespace
+		add(handlerRow, o.KeepaliveHandlers...)
+		add(handlerRow, o.Deregistration.Handler)
+	case *APIKey:
+		add(userRow, o.Username)
 	case *Aggregate:
 		namespace = o.Metadata.Namespace
 		add(handlerRow, o.Result.Handlers...)
