@@ -47,7 +47,6 @@ func listed(t *testing.T, c *Calendar, from, to string) string {
 
 const berlin = "Europe/Berlin"
 
-// TestWindows: in Berlin clocks go forward on 2026-03-29 and 2027-03-28, and back on 2026-10-25.
 // TestExcepted: what is excepted is named if it takes something from the calendar.
 func TestExcepted(t *testing.T) {
 	window := func(dates ...string) resource.CalendarWindow { return resource.CalendarWindow{Dates: dates} }
@@ -81,6 +80,7 @@ func TestExcepted(t *testing.T) {
 	}
 }
 
+// TestWindows: in Berlin clocks go forward on 2026-03-29 and 2027-03-28, and back on 2026-10-25.
 func TestWindows(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
