@@ -3,9 +3,7 @@ package ctl
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/client"
 )
@@ -50,7 +48,11 @@ func (a *applier) gone(ctx context.Context, p spot, opts client.ListOptions) (go
 // kinds that no file has: prune leaves them, as it cannot know whether they are from these files. Without a directory
 // or --prune, the files are likely a part of something, and nothing is said.
 func (a *applier) leftovers(ctx context.Context, in *inputFiles, pruned bool) {
-	if !pruned && !slices.ContainsFunc(in.targets, isDirectory) {
+	directory := func(target string) bool {
+		path, ok := localPath(target)
+		return ok && isDirectory(path)
+	}
+	if !pruned && !slices.ContainsFunc(in.targets, directory) {
 		return
 	}
 	inFiles := spotsOf(a.objects)
@@ -83,11 +85,6 @@ func (a *applier) leftovers(ctx context.Context, in *inputFiles, pruned bool) {
 			}
 		}
 	}
-}
-
-func isDirectory(target string) bool {
-	info, err := os.Stat(strings.TrimPrefix(target, "file://"))
-	return err == nil && info.IsDir()
 }
 
 // leftover says which resources are left, and how to delete them.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -29,7 +31,7 @@ func readSources(ctx context.Context, s *invocation, targets []string, recursive
 	}
 	var out []source
 	for _, target := range targets {
-		u, err := url.Parse(target)
+		path, local := localPath(target)
 		switch {
 		case target == "-":
 			data, err := io.ReadAll(s.in)
@@ -40,17 +42,14 @@ func readSources(ctx context.Context, s *invocation, targets []string, recursive
 				return nil, hint(errors.New("empty stdin"), "Name a file, directory or URL with --file.")
 			}
 			out = append(out, source{"stdin", data})
-		case err == nil && (u.Scheme == "http" || u.Scheme == "https"):
+		case !local:
 			data, err := download(ctx, s, target)
 			if err != nil {
 				return nil, fmt.Errorf("get %s: %w", target, err)
 			}
 			out = append(out, source{target, data})
 		default:
-			if err == nil && u.Scheme == "file" {
-				target = filepath.FromSlash(u.Path)
-			}
-			found, err := readFileOrDir(target, recursive)
+			found, err := readFileOrDir(path, recursive)
 			if err != nil {
 				return nil, err
 			}
@@ -58,6 +57,21 @@ func readSources(ctx context.Context, s *invocation, targets []string, recursive
 		}
 	}
 	return out, nil
+}
+
+// localPath returns the path of a target that is a file or directory of this computer. It may be written as a file:// URL.
+func localPath(target string) (path string, ok bool) {
+	if target == "-" {
+		return "", false
+	}
+	u, err := url.Parse(target)
+	switch {
+	case err == nil && (u.Scheme == "http" || u.Scheme == "https"):
+		return "", false
+	case err == nil && u.Scheme == "file":
+		return filepath.FromSlash(u.Path), true
+	}
+	return target, true
 }
 
 // resourceFiles are the endings of files that are read from directories, which have others too, such as README.md.
@@ -83,7 +97,7 @@ func readFileOrDir(path string, recursive bool) ([]source, error) {
 	}
 	var out []source
 	for _, entry := range entries {
-		if strings.HasPrefix(entry.Name(), ".") {
+		if hiddenFile(entry) {
 			continue
 		}
 		name := filepath.Join(path, entry.Name())
@@ -93,8 +107,7 @@ func readFileOrDir(path string, recursive bool) ([]source, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read resources: %w", err)
 		}
-		isResource := info.Mode().IsRegular() && slices.Contains(resourceFiles, strings.ToLower(filepath.Ext(name)))
-		if isResource || (entry.IsDir() && recursive) {
+		if isResourceFile(info) || (entry.IsDir() && recursive) {
 			found, err := readFileOrDir(name, recursive)
 			if err != nil {
 				return nil, err
@@ -105,37 +118,104 @@ func readFileOrDir(path string, recursive bool) ([]source, error) {
 	return out, nil
 }
 
+func hiddenFile(entry fs.DirEntry) bool { return strings.HasPrefix(entry.Name(), ".") }
+
+func isResourceFile(info fs.FileInfo) bool {
+	return info.Mode().IsRegular() && slices.Contains(resourceFiles, strings.ToLower(filepath.Ext(info.Name())))
+}
+
 // unread names subdirectories with files of resources that are left out. To prune without these files would delete what
 // they define, so that is an error.
 func (s *invocation) unread(in *inputFiles) error {
-	if in.recursive {
-		return nil
-	}
-	var left []string
+	var dirs []string
 	for _, target := range in.targets {
-		target = strings.TrimPrefix(target, "file://")
-		entries, err := os.ReadDir(target)
+		if path, ok := localPath(target); ok {
+			dirs = append(dirs, readDirs(path, in.recursive)...)
+		}
+	}
+	read := map[string]bool{} // without links
+	for _, dir := range dirs {
+		read[realPath(dir)] = true
+	}
+	for _, dir := range dirs {
+		entries, err := os.ReadDir(dir)
 		if err != nil {
-			continue // it is no directory
+			return fmt.Errorf("read resources: %w", err)
 		}
 		for _, entry := range entries {
-			if !entry.IsDir() || strings.HasPrefix(entry.Name(), ".") {
+			name := filepath.Join(dir, entry.Name())
+			if hiddenFile(entry) || !isDirectory(name) || !holdsResources(name, maps.Clone(read)) {
 				continue
 			}
-			name := filepath.Join(target, entry.Name())
-			if found, err := readFileOrDir(name, true); err != nil || len(found) > 0 {
-				left = append(left, name)
+			note, way := "see --recursive", "Add --recursive, or name the files instead of the directory."
+			if !entry.IsDir() {
+				note = "it is a link to a directory; name it with -f"
+				way = "Links to directories are not followed: name it with -f too."
 			}
+			if in.whole {
+				return hint(fmt.Errorf("%s would not be read, and what it defines would be deleted", name), "%s", way)
+			}
+			fmt.Fprintf(s.errOut, "%s is not read: %s\n", printable(name), note)
 		}
 	}
-	if len(left) > 0 && in.whole {
-		return hint(fmt.Errorf("%s would not be read, and what it defines would be deleted", left[0]),
-			"Add --recursive, or name the files instead of the directory.")
-	}
-	for _, name := range left {
-		fmt.Fprintf(s.errOut, "%s is not read; see --recursive\n", printable(name))
-	}
 	return nil
+}
+
+// readDirs returns the directories of which readFileOrDir reads the files. There are none if the path is of a file.
+func readDirs(path string, recursive bool) (dirs []string) {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil
+	}
+	dirs = []string{path}
+	for _, entry := range entries {
+		if recursive && entry.IsDir() && !hiddenFile(entry) {
+			dirs = append(dirs, readDirs(filepath.Join(path, entry.Name()), true)...)
+		}
+	}
+	return dirs
+}
+
+// holdsResources reports whether a directory or one below it has files of resources, also behind links, except for the
+// directories in seen. It adds those that it looks at: links may form a circle. What cannot be read may have some.
+func holdsResources(dir string, seen map[string]bool) bool {
+	real := realPath(dir)
+	if seen[real] {
+		return false
+	}
+	seen[real] = true
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return true
+	}
+	for _, entry := range entries {
+		if hiddenFile(entry) {
+			continue
+		}
+		name := filepath.Join(dir, entry.Name())
+		info, err := os.Stat(name)
+		if err != nil || isResourceFile(info) || info.IsDir() && holdsResources(name, seen) {
+			return true
+		}
+	}
+	return false
+}
+
+// realPath returns a path without links, or the path itself if that is not known.
+func realPath(path string) string {
+	real, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		real, err = filepath.Abs(real)
+	}
+	if err != nil {
+		return path
+	}
+	return real
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // fileArgs accepts no arguments: files are named with --file. It says so, with the command to copy.
