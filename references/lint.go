@@ -167,7 +167,7 @@ func (l *linting) unfiltered() {
 	for c := range config.List(l.sn, config.Checks, l.namespace) {
 		for _, name := range c.Handlers {
 			h, ok := config.Get(l.sn, config.Handlers, c.Metadata.Namespace, name)
-			if !ok || len(h.Filters) > 0 || h.Type == "set" || noted[h] {
+			if !ok || !h.WantsFilter() || noted[h] {
 				continue
 			}
 			noted[h] = true

@@ -114,6 +114,11 @@ func TestLint(t *testing.T) {
 	sn = config.With(sn, config.Handlers, &resource.Handler{Metadata: meta("filtered"), Type: "pipe", Filters: []string{"is_incident"}})
 	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("quiet"), Interval: 10, Publish: true,
 		Subscriptions: []string{"linux"}, Handlers: []string{"filtered", "slack"}})
+	for _, typ := range []string{"escalation", "graphite", "influx"} {
+		sn = config.With(sn, config.Handlers, &resource.Handler{Metadata: meta("of-" + typ), Type: typ})
+		sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("feeds-" + typ), Interval: 10, Publish: true,
+			Subscriptions: []string{"linux"}, Handlers: []string{"of-" + typ}})
+	}
 	for name, file := range map[string]string{"forgotten": `{"interval":10}`, "meant": `{"publish":false}`} {
 		m := meta(name)
 		m.Annotations = map[string]string{"lapwing.io/last-applied": file}
@@ -149,7 +154,7 @@ func TestLint(t *testing.T) {
 			t.Errorf("not found: %s", want)
 		}
 	}
-	for _, not := range []string{"handler/slack: no def", "handler/filtered", "silenced/linux", "user/", "check/plain", "warning handler/socket", "warning mutator/script",
+	for _, not := range []string{"handler/slack: no def", "handler/filtered", "handler/of-", "silenced/linux", "user/", "check/plain", "warning handler/socket", "warning mutator/script",
 		"check/falls", "pipeline/paging"} {
 		if i := slices.IndexFunc(got, func(s string) bool { return strings.Contains(s, not) }); i >= 0 {
 			t.Errorf("found %s", got[i])

@@ -13,6 +13,12 @@ const (
 	maxGroupFields = 16
 )
 
+// WantsFilter reports whether the handler lacks filters, so that it notifies of each result of a check, also of OK ones. A set
+// leaves that to its handlers, an escalation takes incidents alone, and a handler that stores points needs every result.
+func (h *Handler) WantsFilter() bool {
+	return len(h.Filters) == 0 && h.Type != "set" && h.Type != EscalationType && !h.StoresPoints()
+}
+
 // StoresPoints reports whether the handler writes metric points to a store. Such a handler notifies no one.
 func (h *Handler) StoresPoints() bool { return h.Type == "graphite" || h.Type == "influx" }
 

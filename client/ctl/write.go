@@ -138,8 +138,10 @@ func (s *invocation) create(ctx context.Context, k *kind, name string, body map[
 		return nil
 	}
 	s.did("Created", k, name, s.undoCreate(k, name))
-	if filters, _ := body["filters"].([]string); k.Type == client.Handlers.Type && len(filters) == 0 && body["type"] != "set" &&
-		s.format == formatTabular {
+	h := new(resource.Handler)
+	h.Type, _ = body["type"].(string)
+	h.Filters, _ = body["filters"].([]string)
+	if k.Type == client.Handlers.Type && h.WantsFilter() && s.format == formatTabular {
 		fmt.Fprintf(s.errOut, "It has no filters, so it gets each result of checks that name it, also OK ones. For incidents alone: %s\n",
 			printable(s.commandLine("handler", "update", name, "--filters", "is_incident")))
 	}
