@@ -169,24 +169,35 @@ func (s *invocation) showCalendar(raw json.RawMessage) (shown, error) {
 // icsEvent matches the line with which an event begins in an iCalendar file.
 var icsEvent = regexp.MustCompile(`(?mi)^BEGIN:VEVENT\s*$`)
 
-// imported says how many events a file has, and when the calendar is active next.
-func (s *invocation) imported(ctx context.Context, k *kind, name string, file []byte) string {
+// imported says how many events a file has, and when the calendar is active next. If the calendar has only the file, these
+// times are those of its events.
+func (s *invocation) imported(ctx context.Context, k *kind, def *resource.Calendar, file []byte) string {
 	n := len(icsEvent.FindAll(file, -1))
 	text := plural(n, "event")
 	now := time.Now()
 	query := url.Values{"since": {number(now.Unix())}, "until": {number(now.AddDate(5, 0, 0).Unix())}}
 	var p resource.CalendarPreview
-	err := s.client.Do(ctx, http.MethodGet, k.Path(s.namespace, name)+"/preview?"+query.Encode(), nil, &p)
+	err := s.client.Do(ctx, http.MethodGet, k.Path(s.namespace, def.Metadata.Name)+"/preview?"+query.Encode(), nil, &p)
 	switch {
 	case err != nil:
 		return text // the user may not read it
 	case p.Problem != "":
 		return text + "; the calendar counts as missing: " + p.Problem
-	case len(p.Windows) == 0:
+	}
+	only := len(def.Windows) == 1 && len(def.Include) == 0 && len(def.Except) == 0
+	switch {
+	case len(p.Windows) == 0 && only:
 		return text + ", all of them are past"
+	case len(p.Windows) == 0:
+		return text + "; the calendar is not active in the next 5 years"
 	}
 	next := p.Windows[0]
-	if next.Begin <= now.Unix() {
+	switch {
+	case !only && next.Begin <= now.Unix():
+		return text + "; the calendar is active now until " + shiftTime(next.End) + after(" ", next.Name)
+	case !only:
+		return text + "; the calendar is active next from " + shiftTime(next.Begin) + after(" ", next.Name)
+	case next.Begin <= now.Unix():
 		return text + ", active now until " + shiftTime(next.End) + after(" ", next.Name)
 	}
 	return text + ", the next begins " + shiftTime(next.Begin) + after(" ", next.Name)
@@ -227,7 +238,7 @@ existing one the file replaces the files of before, and everything else stays.`,
 			if err := client.PutIf(ctx, s.client, client.Calendars, s.namespace, args[1], tag, def); err != nil {
 				return err
 			}
-			fmt.Fprintf(s.out, "imported %s into calendar %s: %s\n", args[0], args[1], s.imported(ctx, k, args[1], text))
+			fmt.Fprintf(s.out, "imported %s into calendar %s: %s\n", args[0], args[1], s.imported(ctx, k, def, text))
 			fmt.Fprintf(s.out, "its days, and times without a zone, are in %s", calendarZone(def))
 			if made && zone == "" {
 				fmt.Fprint(s.out, ", as --time-zone is not set")
