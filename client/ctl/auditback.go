@@ -48,9 +48,22 @@ func (s *invocation) printThen(ctx context.Context, e *client.AuditEntry, before
 	return s.printOne(k, raw)
 }
 
-// then undoes all changes of a definition from the newest back to a change, beginning with what there is. It returns nil if
-// there was no definition.
+// then returns a definition as it was before or after a change. Unless the change has all of it, all changes from the newest
+// back to this one are undone, beginning with what there is. It returns nil if there was no definition.
 func (s *invocation) then(ctx context.Context, k *kind, e *client.AuditEntry, before bool) (map[string]any, error) {
+	for _, c := range e.Changes {
+		if c.Path != "" {
+			continue
+		}
+		whole := c.New // the log has it, also if it has expired since, of which the log has nothing
+		if before {
+			whole = c.Old
+		}
+		if len(whole) == 0 {
+			return nil, nil
+		}
+		return objectOf(whole)
+	}
 	var now map[string]any
 	raw, err := client.Get(ctx, s.client, k.Kind, e.Namespace, e.Name)
 	switch {
