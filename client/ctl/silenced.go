@@ -358,7 +358,9 @@ func (a *silencedAnswers) change(cmd *cobra.Command, s *invocation, body map[str
 		if a.onResolve, err = strconv.ParseBool(resolve); err != nil {
 			return fmt.Errorf("expire on resolve: %q is neither true nor false", resolve)
 		}
-		begin, expire = a.begin != before.begin, a.expire != before.expire
+		begin = a.begin != before.begin
+		// The end that was shown counts from now. With another begin it would move, unless it is set too.
+		expire = a.expire != before.expire || begin && old.ExpireAt != 0
 		reason, onResolve = true, true
 	}
 	if begin || expire {
