@@ -11,16 +11,19 @@ import (
 // deletion is what a deletion of a check leaves or takes along, counted before it.
 type deletion struct {
 	events, failing, silences int
+	uncounted                 bool // the events could not be counted
 }
 
-// deletionOf counts what belongs to a check. Counting is no reason to fail: what cannot be counted is 0.
+// deletionOf counts what belongs to a check. Counting is no reason to fail: silences that cannot be counted are 0.
 func (s *invocation) deletionOf(ctx context.Context, k *kind, name string) (d deletion) {
 	if k.Type != client.Checks.Type || s.format != formatTabular {
 		return d
 	}
 	var p client.SilencePreview // a silence of the check would hit its events
 	body := map[string]any{"metadata": map[string]any{"namespace": s.namespace}, "check": name}
-	if err := s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "preview"), body, &p); err == nil {
+	if err := s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "preview"), body, &p); err != nil {
+		d.uncounted = true
+	} else {
 		d.events, d.failing = p.Events, p.Failing
 	}
 	if list, err := client.List(ctx, s.client, client.Silences, s.namespace, client.ListOptions{Check: name}); err == nil {
@@ -48,6 +51,9 @@ func (c *cascade) takesEvents() bool { return c.events == "resolve" || c.events 
 
 // tellLeft says which events of a check stay, and how to delete them.
 func (s *invocation) tellLeft(d deletion, along *cascade, name string) {
+	if d.uncounted && !along.takesEvents() {
+		fmt.Fprintln(s.errOut, "How many events stay is not known.")
+	}
 	if d.events == 0 || along.takesEvents() {
 		return
 	}

@@ -295,11 +295,17 @@ func unackEventCommand(k *kind) *cobra.Command {
 		Args:    args("ENTITY", "CHECK"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			if err := s.client.Do(ctx, http.MethodDelete, s.ownPath("events", args[0], args[1], "ack"), nil, nil); err != nil {
-				name := client.EventName(args[0], args[1])
-				if _, gone := client.Get(ctx, s.client, client.Events, s.namespace, name); gone == nil && absent(err) {
-					return fmt.Errorf("event %s is not acknowledged", name)
+				if !absent(err) {
+					return err
 				}
-				return missingNamed(k, name, err)
+				name := client.EventName(args[0], args[1])
+				switch _, gone := client.Get(ctx, s.client, client.Events, s.namespace, name); {
+				case gone == nil:
+					return fmt.Errorf("event %s is not acknowledged", name)
+				case absent(gone):
+					return missingNamed(k, name, err)
+				}
+				return err // the user may not see events
 			}
 			s.did("Unacknowledged", k, strings.Join(args, "/"))
 			return nil
