@@ -197,7 +197,16 @@ func (a *account) next(s *invocation) (steps []nextStep) {
 	pair := a.entity + "/" + a.check
 	deliveries := a.simulated
 	if a.traced() || a.event == nil {
-		deliveries = latest(a.outcomes)
+		deliveries = nil
+		if len(a.outcomes) > 0 && a.outcomes[0].Status == 0 {
+			deliveries = slices.Clone(a.outcomes[0].Deliveries)
+		}
+		for _, f := range fates(a.incident()) {
+			deliveries = append(deliveries, f.alert)
+			if f.newest != nil {
+				deliveries = append(deliveries, *f.newest)
+			}
+		}
 	}
 	for i := range deliveries {
 		d := &deliveries[i]
@@ -218,6 +227,7 @@ func (a *account) next(s *invocation) (steps []nextStep) {
 			add("give the check handlers", "check", "set-handlers", a.check, "HANDLER")
 		case client.VerdictDead:
 			add("see what the handler did not take", "deadletter", "list", "--handler", d.Handler)
+			add("send it again when the cause is mended", "deadletter", "redrive", "--handler", d.Handler)
 		case client.VerdictDropped, client.VerdictFailed:
 			add("see what would happen now", "pipeline", "simulate", "--event", pair)
 		default:

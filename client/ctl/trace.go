@@ -49,7 +49,7 @@ The json format is one object: answer, outcomes as the API has them, simulated, 
   lapwing event trace srv1 check-cpu --format json | jq -r .answer`,
 		Args: args("ENTITY", "CHECK"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
-			a := &account{entity: args[0], check: args[1], now: time.Now()}
+			a := &account{entity: args[0], check: args[1], now: time.Now(), command: s.commandLine}
 			if err := a.fetch(ctx, s); err != nil {
 				return err
 			}
@@ -206,7 +206,7 @@ create mutators. Each draft needs the right to create and update it.`,
 			}
 			return s.printPlain(raw, nil)
 		}
-		a := &account{now: time.Now()}
+		a := &account{now: time.Now(), command: s.commandLine}
 		w := bufio.NewWriter(s.out)
 		fmt.Fprintln(w, paint(s.color, bold, printable(a.would(deliveries))+" Nothing was sent."))
 		fmt.Fprintln(w)

@@ -27,6 +27,7 @@ type account struct {
 	// escalations are those of the event that go on. A trace has what was said at the last step or look, and these the present.
 	escalations []resource.Escalation
 	now         time.Time
+	command     func(words ...string) string // returns a command to copy
 }
 
 // traced reports whether the newest outcome is about the present state.
@@ -110,9 +111,9 @@ func (a *account) earlier(explained int) string {
 // stillOpen names the deliveries of some events that still wait.
 func (a *account) stillOpen(of string, outcomes []client.Outcome) string {
 	var list []client.Delivery
-	for _, d := range latest(outcomes) {
-		if open(&d) {
-			list = append(list, d)
+	for _, f := range fates(outcomes) {
+		if open(&f.alert) {
+			list = append(list, f.alert)
 		}
 	}
 	if list == nil {
@@ -129,10 +130,10 @@ func open(d *client.Delivery) bool {
 // verdict reports whether an incident alerted, which routes did not alert, and what happened to its newest event.
 func (a *account) verdict(incident []client.Outcome) string {
 	alerts, by := a.alerts(incident)
-	latest := latest(incident)
-	var not, newest []client.Delivery
+	var not, repeated, later []client.Delivery
 	var escalations, held, over []string // that have alerted and go on, wait, or are over
-	for _, d := range latest {
+	for _, f := range fates(incident) {
+		d := f.alert
 		_, alerted := alertedAt(&d)
 		switch {
 		case d.Verdict == client.VerdictDelivered:
@@ -145,16 +146,20 @@ func (a *account) verdict(incident []client.Outcome) string {
 				escalations = append(escalations, route(&d)+": "+text)
 			}
 		case by[route(&d)]:
-			newest = append(newest, d)
+			repeated = append(repeated, d)
 		default:
 			not = append(not, d)
+			if f.newest != nil {
+				later = append(later, *f.newest)
+			}
 		}
 	}
 	waits := slices.ContainsFunc(not, func(d client.Delivery) bool { return open(&d) })
 	folded := slices.ContainsFunc(not, func(d client.Delivery) bool { return d.Verdict == client.VerdictFolded })
+	text := ""
 	switch {
 	case len(alerts) > 0:
-		text := " It did alert: " + strings.Join(alerts, ", ") + "."
+		text = " It did alert: " + strings.Join(alerts, ", ") + "."
 		if len(escalations) > 0 {
 			text += " Its escalation goes on: " + strings.Join(escalations, "; ") + "."
 		}
@@ -167,16 +172,20 @@ func (a *account) verdict(incident []client.Outcome) string {
 		if len(not) > 0 {
 			text += " It did not alert by other routes: " + a.because(not) + "."
 		}
-		if len(newest) > 0 {
-			text += " Its newest result did not: " + a.because(newest) + "."
+		if len(repeated) > 0 {
+			text += " A later result did not: " + a.because(repeated) + "."
 		}
-		return text
 	case waits:
-		return " It has not alerted yet: " + a.because(not) + "."
+		text = " It has not alerted yet: " + a.because(not) + "."
 	case folded:
-		return " It did not alert on its own: " + a.because(not) + "."
+		text = " It did not alert on its own: " + a.because(not) + "."
+	default:
+		text = " It did not alert: " + a.because(not) + "."
 	}
-	return " It did not alert: " + a.because(not) + "."
+	if len(later) > 0 {
+		text += " Its newest result: " + a.because(later) + "."
+	}
+	return text
 }
 
 // goesOn says where the escalation of a delivery is now, and whether something holds it. An acknowledgement counts at once,
@@ -201,38 +210,6 @@ func (a *account) goesOn(d *client.Delivery) (text string, held bool) {
 	return "what held it is over, and it goes on within a minute", false
 }
 
-// latest returns the newest delivery of each route, and each that is held: later events do not end an escalation. A delivery
-// of an older event counts only if something was or should have been sent: a filter that denied it may be gone. A delivery
-// that became part of an escalation is left out: the escalation counts.
-func latest(outcomes []client.Outcome) (deliveries []client.Delivery) {
-	key := func(d *client.Delivery) string { return d.Pipeline + "\x00" + d.Workflow + "\x00" + d.Handler }
-	all := map[string]bool{}
-	for _, o := range outcomes {
-		for i := range o.Deliveries {
-			all[key(&o.Deliveries[i])+"\x00"+o.Deliveries[i].ID] = true
-		}
-	}
-	seen := map[string]bool{}
-	for i, o := range outcomes {
-		for _, d := range o.Deliveries {
-			key := key(&d)
-			if seen[key] && d.Verdict != client.VerdictHeld || d.Into != "" && all[key+"\x00"+d.Into] {
-				continue
-			}
-			seen[key] = true
-			switch d.Verdict {
-			case client.VerdictFiltered, client.VerdictSilenced, client.VerdictInhibited, client.VerdictNoHandler,
-				client.VerdictDropped, client.VerdictDelivered:
-				if i > 0 {
-					continue
-				}
-			}
-			deliveries = append(deliveries, d)
-		}
-	}
-	return deliveries
-}
-
 // undefinedNote names the handlers that are not defined, if the event has others too.
 func (a *account) undefinedNote() string {
 	switch len(a.undefined) {
@@ -254,25 +231,14 @@ func (a *account) past(what string) string {
 	if alerts, _ := a.alerts(incident); len(alerts) > 0 {
 		return what + " did alert: " + strings.Join(alerts, ", ") + "." + open
 	}
+	var list []client.Delivery
+	for _, f := range fates(incident) {
+		list = append(list, f.alert)
+	}
 	if open != "" {
-		return what + " has not alerted yet: " + a.because(latest(incident)) + "."
+		return what + " has not alerted yet: " + a.because(list) + "."
 	}
-	return what + " did not alert: " + a.because(ends(incident)) + "."
-}
-
-// ends returns the deliveries of the newest of some events. The escalation takes the place of those that became part of it.
-func ends(outcomes []client.Outcome) (deliveries []client.Delivery) {
-	for _, d := range outcomes[0].Deliveries {
-		for _, o := range outcomes {
-			for _, of := range o.Deliveries {
-				if d.Into != "" && of.ID == d.Into {
-					d = of
-				}
-			}
-		}
-		deliveries = append(deliveries, d)
-	}
-	return deliveries
+	return what + " did not alert: " + a.because(list) + "."
 }
 
 // alerts returns the routes by which any of the events alerted, and the first time; by has the same routes as a set.
@@ -354,22 +320,32 @@ func (a *account) would(deliveries []client.Delivery) string {
 	return strings.Join(parts, " ")
 }
 
-// because joins the reasons why the deliveries did not alert, or says that they did.
+// because joins the reasons why the deliveries did not alert, or says that they did. Those that wait or failed come first,
+// and routes with the same reason are named together.
 func (a *account) because(deliveries []client.Delivery) string {
 	const most = 4
+	sorted := slices.Clone(deliveries)
+	slices.SortStableFunc(sorted, func(x, y client.Delivery) int { return cmp.Compare(weight(&y), weight(&x)) })
 	var reasons []string
-	for i := range deliveries {
-		d := &deliveries[i]
+	names := map[string][]string{} // by reason
+	for i := range sorted {
+		d := &sorted[i]
 		reason := a.reason(d)
-		if name := route(d); name != "" && d.Verdict != client.VerdictNoHandler {
-			reason = name + ": " + reason
-		}
-		if !slices.Contains(reasons, reason) {
+		if _, known := names[reason]; !known {
 			reasons = append(reasons, reason)
+			names[reason] = nil
+		}
+		if name := route(d); name != "" && d.Verdict != client.VerdictNoHandler && !slices.Contains(names[reason], name) {
+			names[reason] = append(names[reason], name)
 		}
 	}
 	if len(reasons) == 0 {
 		return "it names no handlers and no pipelines"
+	}
+	for i, reason := range reasons {
+		if of := names[reason]; len(of) > 0 {
+			reasons[i] = commaSpace(of) + ": " + reason
+		}
 	}
 	if n := len(reasons); n > most {
 		reasons = append(reasons[:most], fmt.Sprintf("and %d more", n-most))
@@ -405,9 +381,9 @@ func (a *account) reason(d *client.Delivery) string {
 	case client.VerdictFiltered:
 		return a.filtered(d)
 	case client.VerdictSilenced:
-		return a.silencedReason(d)
+		return a.tense(d, a.silencedReason(d))
 	case client.VerdictInhibited:
-		return "it is inhibited" + after(": ", a.said(d))
+		return a.tense(d, "it is inhibited"+after(": ", a.said(d)))
 	case client.VerdictNoHandler:
 		return "no handler takes it" + after(": ", a.said(d))
 	case client.VerdictDead:
@@ -415,13 +391,21 @@ func (a *account) reason(d *client.Delivery) string {
 		if n := len(d.Attempts); n > 0 {
 			text += " in " + count(n, "attempt")
 		}
-		return text + after(": ", failure(d)) + " (see lapwing deadletter list)"
+		return text + after(": ", failure(d)) + " (to send it again: " + a.command("deadletter", "redrive", "--handler", d.Handler) + ")"
 	case client.VerdictDropped:
 		return "it was dropped" + after(": ", a.said(d))
 	case client.VerdictFailed:
 		return "the workflow could not be run" + after(": ", a.said(d))
 	}
 	return strings.TrimSpace(string(d.Verdict) + " " + a.said(d))
+}
+
+// tense returns a text that begins with "it is", or says "it was" of an older event than the newest.
+func (a *account) tense(d *client.Delivery, text string) string {
+	if rest, is := strings.CutPrefix(text, "it is "); is && len(a.outcomes) > 0 && max(d.Updated, d.Last) < a.outcomes[0].Received {
+		return "it was " + rest
+	}
+	return text
 }
 
 func (a *account) filtered(d *client.Delivery) string {
@@ -569,7 +553,8 @@ func (p *tracePrinter) write(limit int) {
 	for i := range p.outcomes {
 		o := &p.outcomes[i]
 		waits := slices.ContainsFunc(o.Deliveries, func(d client.Delivery) bool { return open(&d) })
-		if limit > 0 && i >= limit && !waits {
+		beyond := limit > 0 && i >= limit
+		if beyond && !waits {
 			left++
 			continue
 		}
@@ -580,12 +565,19 @@ func (p *tracePrinter) write(limit int) {
 		case o.Incident:
 			kind = ", an incident"
 		}
+		if beyond {
+			kind += "; shown beyond --limit because a delivery of it still waits"
+		}
 		fmt.Fprintf(p.w, "\n%s (%s ago): status %d%s\n", time.UnixMilli(o.Received).Local().Format(time.DateTime),
 			p.ago(o.Received), o.Status, kind)
 		p.deliveries(o.Deliveries)
 	}
 	if left > 0 {
-		fmt.Fprintf(p.w, "\n%d older traces are not shown; see --limit.\n", left)
+		is := "traces are"
+		if left == 1 {
+			is = "trace is"
+		}
+		fmt.Fprintf(p.w, "\n%d older %s not shown; see --limit.\n", left, is)
 	}
 }
 

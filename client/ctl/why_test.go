@@ -14,6 +14,8 @@ import (
 // whyNow is the time of the questions: shortly after three in the morning.
 var whyNow = time.Date(2030, 1, 2, 3, 14, 0, 0, time.Local)
 
+func plainCommand(words ...string) string { return "lapwing " + strings.Join(words, " ") }
+
 // at returns a time of day in Unix milliseconds.
 func at(clock string) int64 {
 	t, err := time.ParseInLocation(time.TimeOnly, clock, time.Local)
@@ -77,7 +79,7 @@ func TestWhy(t *testing.T) {
 		"delivered": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, delivered)},
 			want: failing + "It did alert: mail at 03:10:01."},
 		"delivered, then denied": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2, early), outcome("03:10:00", 2, delivered)},
-			want: failing + "It did alert: mail at 03:10:01. Its newest result did not: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
+			want: failing + "It did alert: mail at 03:10:01. A later result did not: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
 		"delivered in an earlier incident": {status: 2,
 			outcomes: []client.Outcome{outcome("03:12:00", 2, early), outcome("03:11:00", 0, delivered),
 				outcome("03:10:00", 2, delivered)},
@@ -102,7 +104,7 @@ func TestWhy(t *testing.T) {
 			client.Delivery{Handler: "mail", Verdict: client.VerdictDead, Attempts: []client.Attempt{
 				{At: at("03:10:01"), Result: "failed", Status: 75},
 				{At: at("03:10:11"), Result: "failed", Status: 1, Output: "\n  550 no such user\nsecond line\n"}}})},
-			want: failing + "It did not alert: mail: the handler failed in 2 attempts: failed (status 1): 550 no such user (see lapwing deadletter list)."},
+			want: failing + "It did not alert: mail: the handler failed in 2 attempts: failed (status 1): 550 no such user (to send it again: lapwing deadletter redrive --handler mail)."},
 		"waiting": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2,
 			client.Delivery{Handler: "mail", Verdict: client.VerdictWaiting, Attempts: []client.Attempt{
 				{At: at("03:10:01"), Result: "timeout", Error: "no answer in 5s", Next: at("03:14:30")}}})},
@@ -115,8 +117,8 @@ func TestWhy(t *testing.T) {
 			outcome("03:10:00", 2, delivered, client.Delivery{Handler: "pager", Verdict: client.VerdictDead,
 				Reason: "status 1"})},
 			want: failing + "It did alert: mail at 03:10:01. It did not alert by other routes: pager: the handler failed: " +
-				"status 1 (see lapwing deadletter list). " +
-				"Its newest result did not: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
+				"status 1 (to send it again: lapwing deadletter redrive --handler pager). " +
+				"A later result did not: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
 		"defined since": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2, early),
 			outcome("03:10:00", 2, client.Delivery{Verdict: client.VerdictNoHandler})},
 			want: failing + "It did not alert: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
@@ -134,7 +136,7 @@ func TestWhy(t *testing.T) {
 			client.Delivery{Handler: "d", Verdict: client.VerdictSilenced},
 			client.Delivery{Handler: "e", Verdict: client.VerdictSilenced},
 			client.Delivery{Handler: "f", Verdict: client.VerdictDropped})},
-			want: failing + "It did not alert: a: it is silenced; b: it is silenced; c: it is silenced; d: it is silenced; and 2 more."},
+			want: failing + "It did not alert: f: it was dropped; a, b, c, d, e: it is silenced."},
 		"untraced": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 1, delivered)}, simulated: []client.Delivery{early},
 			want: failing + "There is no trace of this. With the present definitions it would not alert: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
 		"untraced and fine": {status: 2, simulated: []client.Delivery{{Handler: "mail",
@@ -194,12 +196,125 @@ func TestWhy(t *testing.T) {
 				"event.check.occurrences == 3, and event.check.occurrences was 1."},
 		"unknown": {gone: true, want: "There is no event web1/disk and no trace of one."},
 	} {
-		a := &account{entity: "web1", check: "disk", now: whyNow, outcomes: tc.outcomes, simulated: tc.simulated, why: tc.why}
+		a := &account{entity: "web1", check: "disk", command: plainCommand, now: whyNow, outcomes: tc.outcomes, simulated: tc.simulated, why: tc.why}
 		if !tc.gone {
 			a.event = present(t, tc.status, 3)
 		}
 		if got := a.sentence(); got != tc.want {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, tc.want)
+		}
+	}
+}
+
+// TestWhyBeforeRepeats: the answer says of each handler what became of the incident's own alert before it says what became
+// of later results, however many traces are shown.
+func TestWhyBeforeRepeats(t *testing.T) {
+	one := func(handler string, verdict client.Verdict, attempts ...client.Attempt) client.Delivery {
+		return client.Delivery{ID: "1/" + handler, Handler: handler, Verdict: verdict, Attempts: attempts}
+	}
+	tired := func(handler string) client.Delivery {
+		return client.Delivery{ID: "2/" + handler, Handler: handler, Verdict: client.VerdictFiltered,
+			Reason: "filter fatigue_check denies it", Steps: []client.Step{{Kind: "filter", Name: "fatigue_check", Verdict: "deny"}}}
+	}
+	failed := client.Attempt{At: at("03:10:01"), Result: "error", Error: "connection refused"}
+	retried := failed
+	retried.Next = at("03:14:30")
+	dead := func(handler string) client.Delivery { return one(handler, client.VerdictDead, failed) }
+	waiting := func(handler string) client.Delivery { return one(handler, client.VerdictWaiting, retried) }
+	because := func(d client.Delivery, reason string) client.Delivery { d.Reason = reason; return d }
+	const (
+		deadText = "the handler failed in 1 attempt: connection refused (to send it again: lapwing deadletter redrive --handler "
+		waits    = "the last attempt failed: connection refused, the next is at 03:14:30"
+		denies   = "filter fatigue_check denies it"
+	)
+	behind := one("hook", client.VerdictWaiting)
+	behind.ID, behind.Reason = "2/hook", "it waits behind an earlier delivery of the check"
+	silenced := because(one("hook", client.VerdictSilenced), "it is silenced by quiet")
+	repeated := silenced
+	repeated.Repeats, repeated.Last = 3, at("03:12:30")
+	office := client.Delivery{Handler: "hook", Verdict: client.VerdictFiltered, Reason: "filter office denies it: it is outside its hours",
+		Steps: []client.Step{{Kind: "filter", Name: "office", Verdict: "deny"}}}
+	hook := tired("hook")
+	for name, tc := range map[string]struct {
+		first []client.Delivery
+		then  [][]client.Delivery // oldest first; the default is one result that fatigue_check denies
+		want  string
+	}{
+		"dead": {first: []client.Delivery{dead("hook")},
+			want: "It did not alert: hook: " + deadText + "hook). Its newest result: hook: " + denies + "."},
+		"waiting": {first: []client.Delivery{waiting("hook")},
+			want: "It has not alerted yet: hook: " + waits + ". Its newest result: hook: " + denies + "."},
+		"shed": {first: []client.Delivery{because(one("hook", client.VerdictDropped), "too many deliveries of the handler were on disk")},
+			want: "It did not alert: hook: it was dropped: too many deliveries of the handler were on disk. Its newest result: hook: " +
+				denies + "."},
+		"not run": {first: []client.Delivery{because(one("hook", client.VerdictFailed), `there is no filter "x"`)},
+			want: `It did not alert: hook: the workflow could not be run: there is no filter "x". Its newest result: hook: ` + denies + "."},
+		"delivered": {first: []client.Delivery{one("hook", client.VerdictDelivered, client.Attempt{At: at("03:10:01"), Result: "ok"})},
+			want: "It did alert: hook at 03:10:01. A later result did not: hook: " + denies + "."},
+		"in a group": {first: []client.Delivery{because(one("hook", client.VerdictGrouped), "rack-17")},
+			want: "It has not alerted yet: hook: it waits for its group to go out: rack-17. Its newest result: hook: " + denies + "."},
+		"with others": {first: []client.Delivery{because(one("hook", client.VerdictFolded, failed), "rack-17: 4 keepalives")},
+			want: "It did not alert on its own: hook: it went out at 03:10:01 with others in one alert: rack-17: 4 keepalives. " +
+				"Its newest result: hook: " + denies + "."},
+		"held": {first: []client.Delivery{because(one("hook", client.VerdictHeld), "calendar nights")},
+			want: "It has not alerted yet: hook: it is held: calendar nights. Its newest result: hook: " + denies + "."},
+		"silenced": {first: []client.Delivery{silenced},
+			want: "It did not alert: hook: it was silenced by quiet. Its newest result: hook: " + denies + "."},
+		"inhibited": {first: []client.Delivery{because(one("hook", client.VerdictInhibited), "it depends on router/ping")},
+			want: "It did not alert: hook: it was inhibited: it depends on router/ping. Its newest result: hook: " + denies + "."},
+		"denied by another filter": {first: []client.Delivery{office},
+			want: "It did not alert: hook: filter office denies it: it is outside its hours. Its newest result: hook: " + denies + "."},
+		"denied, silenced, denied": {first: []client.Delivery{hook}, then: [][]client.Delivery{{silenced}, {hook}},
+			want: "It did not alert: hook: it was silenced by quiet. Its newest result: hook: " + denies + "."},
+		"dead, and again": {first: []client.Delivery{dead("hook")}, then: [][]client.Delivery{{hook}, {dead("hook")}},
+			want: "It did not alert: hook: " + deadText + "hook)."},
+		"dead, delivered, denied": {first: []client.Delivery{dead("hook")},
+			then: [][]client.Delivery{{one("hook", client.VerdictDelivered, client.Attempt{At: at("03:11:01"), Result: "ok"})}, {hook}},
+			want: "It did alert: hook at 03:11:01. A later result did not: hook: " + denies + "."},
+		"delivered, dead, denied": {first: []client.Delivery{one("hook", client.VerdictDelivered, client.Attempt{At: at("03:10:01"), Result: "ok"})},
+			then: [][]client.Delivery{{dead("hook")}, {hook}},
+			want: "It did alert: hook at 03:10:01. A later result did not: hook: " + deadText + "hook)."},
+		"another waits behind it": {first: []client.Delivery{waiting("hook")}, then: [][]client.Delivery{{behind}},
+			want: "It has not alerted yet: hook: " + waits + "."},
+		"the handlers differ": {first: []client.Delivery{dead("curl"), waiting("hook"), dead("short")},
+			then: [][]client.Delivery{{tired("curl"), tired("hook"), tired("short")}},
+			want: "It has not alerted yet: hook: " + waits + "; curl: " + deadText + "curl); short: " + deadText + "short). " +
+				"Its newest result: curl, hook, short: " + denies + "."},
+		"one delivered": {first: []client.Delivery{dead("curl"), one("mail", client.VerdictDelivered, client.Attempt{At: at("03:10:02"), Result: "ok"})},
+			then: [][]client.Delivery{{tired("curl"), tired("mail")}},
+			want: "It did alert: mail at 03:10:02. It did not alert by other routes: curl: " + deadText + "curl). " +
+				"A later result did not: mail: " + denies + ". Its newest result: curl: " + denies + "."},
+		"repeats": {first: []client.Delivery{repeated, dead("curl")}, then: [][]client.Delivery{{tired("curl")}},
+			want: "It did not alert: curl: " + deadText + "curl); hook: it is silenced by quiet. Its newest result: curl: " + denies + "."},
+	} {
+		a := &account{entity: "web1", check: "disk", command: plainCommand, now: whyNow, event: present(t, 2, 3)}
+		a.outcomes = []client.Outcome{outcome("03:10:00", 2, tc.first...)}
+		if tc.then == nil {
+			tc.then = [][]client.Delivery{{hook}}
+		}
+		for i, then := range tc.then {
+			a.outcomes = append([]client.Outcome{outcome([]string{"03:11:00", "03:12:00"}[i], 2, then...)}, a.outcomes...)
+		}
+		_, got, _ := strings.Cut(a.sentence(), "). ")
+		if got != tc.want {
+			t.Errorf("%s:\n got %s\nwant %s", name, got, tc.want)
+		}
+		for limit := range 3 {
+			var out bytes.Buffer
+			(&tracePrinter{account: a, w: &out}).write(limit)
+			if line, _, _ := strings.Cut(out.String(), "\n"); !strings.HasSuffix(line, tc.want) {
+				t.Errorf("%s, with --limit %d: got %s", name, limit, line)
+			}
+		}
+		// It passes by now: of the incident before, the same holds.
+		a.event = present(t, 0, 1)
+		a.outcomes = append([]client.Outcome{outcome("03:13:00", 0)}, a.outcomes...)
+		_, past, _ := strings.Cut(a.sentence(), "The incident before it")
+		now, _, _ := strings.Cut(strings.TrimPrefix(tc.want, "It"), ". ")
+		now = strings.TrimSuffix(strings.Replace(now, "on its own: ", ": ", 1), ".")
+		now = strings.ReplaceAll(strings.Replace(now, "alert : ", "alert: ", 1), "it is silenced", "it was silenced")
+		if !strings.HasPrefix(past, now) {
+			t.Errorf("%s, before it passes:\n got %s\nwant %s", name, past, now)
 		}
 	}
 }
@@ -217,11 +332,11 @@ func TestTracePage(t *testing.T) {
 		Error: "ReferenceError: nope is not defined"}}}
 	resolved := client.Delivery{Handler: "mail", Verdict: client.VerdictNoHandler, Into: "0-1-0/mail"}
 	resolved.Handler = ""
-	a := &account{entity: "web1", check: "disk", event: present(t, 2, 3), now: whyNow, outcomes: []client.Outcome{
+	a := &account{entity: "web1", check: "disk", command: plainCommand, event: present(t, 2, 3), now: whyNow, outcomes: []client.Outcome{
 		outcome("03:10:00", 2, early, dead), outcome("02:58:00", 0, resolved),
 		outcome("02:00:00", 1, client.Delivery{Handler: "mail", Verdict: client.VerdictDelivered}),
 	}}
-	const want = `web1/disk fails (status 2, 3 times in a row, last OK 02:58:00). It did not alert: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1; pager: the handler failed in 2 attempts: killed after 5s: line?[31m (see lapwing deadletter list).
+	const want = `web1/disk fails (status 2, 3 times in a row, last OK 02:58:00). It did not alert: pager: the handler failed in 2 attempts: killed after 5s: line?[31m (to send it again: lapwing deadletter redrive --handler pager); mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1.
 
 2030-01-02 03:10:00 (4m ago): status 2, an incident
   pipeline alerts, workflow mail, handler mail: FILTERED, filter occurrences denies it
@@ -250,7 +365,7 @@ func TestTracePage(t *testing.T) {
   no handler: NO HANDLER
     went out as 0-1-0/mail
 
-1 older traces are not shown; see --limit.
+1 older trace is not shown; see --limit.
 `
 	var out bytes.Buffer
 	(&tracePrinter{account: a, w: &out}).write(2)
@@ -271,11 +386,11 @@ func TestTraceShowsWhatWaits(t *testing.T) {
 	var out bytes.Buffer
 	(&tracePrinter{account: a, w: &out}).write(1)
 	if got := out.String(); !strings.HasSuffix(got, `
-2030-01-02 03:10:00 (4m ago): status 2, an incident
+2030-01-02 03:10:00 (4m ago): status 2, an incident; shown beyond --limit because a delivery of it still waits
   handler page: HELD, step 1 of 1 notified alice by mail
     pass  escalate step 1 at 03:10:02
 
-1 older traces are not shown; see --limit.
+1 older trace is not shown; see --limit.
 `) {
 		t.Errorf("got:\n%s", got)
 	}
@@ -314,7 +429,7 @@ func TestEscalationNow(t *testing.T) {
 		"acknowledged since":     {step, "acknowledged by admin: looking", "waits: page: acknowledged by admin: looking."},
 		"acknowledged no longer": {"acknowledged by admin: looking", "", "goes on: page: the next step follows at 04:20:00 unless it is acknowledged."},
 	} {
-		a := &account{entity: "web1", check: "disk", now: now, event: present(t, 2, 3), outcomes: []client.Outcome{outcome("03:10:00", 2,
+		a := &account{entity: "web1", check: "disk", command: plainCommand, now: now, event: present(t, 2, 3), outcomes: []client.Outcome{outcome("03:10:00", 2,
 			client.Delivery{Handler: "page", Verdict: client.VerdictHeld, Reason: tc.reason,
 				Steps: []client.Step{{Kind: "escalate", Name: "step 1", Verdict: "pass", At: at("03:10:02")}}})},
 			escalations: []resource.Escalation{{Handler: "page", Held: tc.held, Next: now.Add(6 * time.Minute).UnixMilli()}}}

@@ -1,0 +1,160 @@
+package ctl
+
+import "github.com/lapwing-monitoring/lapwing/client"
+
+// fate is what became of an incident by one route.
+type fate struct {
+	// alert tells it best: the delivery that waits, or failed, or else why nothing was sent.
+	alert client.Delivery
+	// newest is of the newest event if that ended in another way; nil otherwise. For example, fatigue_check denies the
+	// repeats of an incident whose alert failed.
+	newest *client.Delivery
+}
+
+// weight orders deliveries by what they tell of the fate of an alert.
+func weight(d *client.Delivery) int {
+	switch d.Verdict {
+	case client.VerdictWaiting, client.VerdictGrouped, client.VerdictHeld:
+		return weightOpen
+	case client.VerdictFolded:
+		return weightFolded
+	case client.VerdictDead:
+		return weightDead
+	case client.VerdictSilenced, client.VerdictInhibited:
+		return weightQuiet
+	case client.VerdictFiltered:
+		return weightFiltered
+	case client.VerdictNoHandler, client.VerdictDelivered:
+		return 0
+	}
+	return weightLost
+}
+
+const (
+	weightFiltered = 1 + iota
+	weightQuiet
+	weightLost // dropped, or the workflow could not be run
+	weightDead
+	weightFolded
+	weightOpen
+)
+
+// fates returns what became of an incident by each route, and each delivery that is held: later events do not end an
+// escalation. The outcomes are newest first. A route that refused all events counts only if it refused the newest one, too:
+// the filter that denied an older one may be gone. Of a delivery that became part of an escalation the escalation counts.
+func fates(outcomes []client.Outcome) (all []fate) {
+	for _, r := range routesOf(outcomes) {
+		for i := range r.held {
+			all = append(all, fate{alert: r.held[i]})
+		}
+		f, ok := r.fate()
+		switch {
+		case !ok:
+		case len(r.held) > 0 && !r.alerted && weight(&f.alert) <= weightQuiet:
+			all[len(all)-1].newest = &f.alert
+		default:
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// routeFates has the deliveries of one route, newest first.
+type routeFates struct {
+	held, rest []client.Delivery
+	newest     bool // the first of rest is of the newest event, or has that as its repeat
+	alerted    bool
+}
+
+// routesOf sorts deliveries by their routes.
+func routesOf(outcomes []client.Outcome) (routes []*routeFates) {
+	key := func(d *client.Delivery) string { return d.Pipeline + "\x00" + d.Workflow + "\x00" + d.Handler }
+	known, continued := map[string]bool{}, map[string]bool{} // IDs behind their routes
+	for _, o := range outcomes {
+		for i := range o.Deliveries {
+			known[key(&o.Deliveries[i])+"\x00"+o.Deliveries[i].ID] = true
+		}
+	}
+	byKey := map[string]*routeFates{}
+	for i, o := range outcomes {
+		for _, d := range o.Deliveries {
+			at := key(&d)
+			newest := i == 0 || d.Last >= outcomes[0].Received || continued[at+"\x00"+d.ID]
+			if into := at + "\x00" + d.Into; d.Into != "" && known[into] {
+				continued[into] = continued[into] || newest
+				continue
+			}
+			r := byKey[at]
+			if r == nil {
+				r = new(routeFates)
+				byKey[at] = r
+				routes = append(routes, r)
+			}
+			_, alerted := alertedAt(&d)
+			r.alerted = r.alerted || alerted
+			if d.Verdict == client.VerdictHeld {
+				r.held = append(r.held, d)
+				continue
+			}
+			r.newest = r.newest || newest && len(r.rest) == 0
+			r.rest = append(r.rest, d)
+		}
+	}
+	return routes
+}
+
+// fate chooses among the deliveries that are not held.
+func (r *routeFates) fate() (f fate, ok bool) {
+	if len(r.rest) == 0 {
+		return f, false
+	}
+	first := &r.rest[0]
+	if r.alerted {
+		for i := range r.rest {
+			d := &r.rest[i]
+			if d.Verdict == client.VerdictDelivered {
+				break
+			}
+			if weight(d) >= weightDead {
+				return fate{alert: *d}, true
+			}
+		}
+		return fate{alert: *first}, r.newest
+	}
+	alert := first
+	for i := range r.rest {
+		d := &r.rest[i]
+		w, most := weight(d), weight(alert)
+		switch {
+		case w > most:
+			alert = d
+		case w == most && w == weightOpen && len(d.Attempts) > 0: // what came later waits behind it
+			alert = d
+		case w == most && w == weightFiltered && !sameEnd(d, first): // the filter that denied the beginning
+			alert = d
+		}
+	}
+	if weight(alert) <= weightQuiet && !r.newest {
+		return f, false
+	}
+	f.alert = *alert
+	if r.newest && !sameEnd(first, alert) {
+		f.newest = first
+	}
+	return f, true
+}
+
+// sameEnd reports whether two deliveries ended in the same way, by the same filter.
+func sameEnd(a, b *client.Delivery) bool {
+	return a.Verdict == b.Verdict && denying(a) == denying(b)
+}
+
+// denying returns the name of the filter that denied a delivery.
+func denying(d *client.Delivery) string {
+	for i := range d.Steps {
+		if d.Steps[i].Kind == "filter" && d.Steps[i].Verdict == "deny" {
+			return d.Steps[i].Name
+		}
+	}
+	return ""
+}
