@@ -265,16 +265,16 @@ func TestDeadLetters(t *testing.T) {
 	f(http.MethodPost, path+"/redrive", `{}`, http.StatusBadRequest, "-")
 	f(http.MethodPost, path+"/redrive", `{"all":true,"handler":"mail"}`, http.StatusBadRequest, "-")
 	f(http.MethodPost, dryRunPath+path+"/redrive", `{"handler":"mail","failing_only":true}`, http.StatusOK,
-		`{"count":5,"passed":1,"no_handler":2,"missing_handlers":["gone"]}`)
+		`{"count":5,"resolutions":0,"passed":1,"no_handler":2,"missing_handlers":["gone"]}`)
 	if want := (delivery.Redrive{Namespace: "default", Handler: "mail", FailingOnly: true, DryRun: true}); len(l.list) != 5 ||
 		fmt.Sprint(l.choices) != fmt.Sprint([]delivery.Redrive{want}) {
 		t.Errorf("a dry run asked for %+v and left %v", l.choices, l.ids())
 	}
 	f(http.MethodPost, dryRunPath+path+"/redrive", `{}`, http.StatusBadRequest, "-")
 	f(http.MethodDelete, dryRunPath+path+"?all=true", "", http.StatusBadRequest, "-")
-	f(http.MethodPost, path+"/redrive", `{"ids":["id1","id7"]}`, http.StatusOK, `{"count":1,"passed":0,"no_handler":0}`)
-	f(http.MethodPost, path+"/redrive", `{"handler":"mail"}`, http.StatusOK, `{"count":1,"passed":0,"no_handler":0}`)
-	f(http.MethodPost, path+"/redrive", `{"all":true}`, http.StatusOK, `{"count":2,"passed":0,"no_handler":0}`)
+	f(http.MethodPost, path+"/redrive", `{"ids":["id1","id7"]}`, http.StatusOK, `{"count":1,"resolutions":0,"passed":0,"no_handler":0}`)
+	f(http.MethodPost, path+"/redrive", `{"handler":"mail"}`, http.StatusOK, `{"count":1,"resolutions":0,"passed":0,"no_handler":0}`)
+	f(http.MethodPost, path+"/redrive", `{"all":true}`, http.StatusOK, `{"count":2,"resolutions":0,"passed":0,"no_handler":0}`)
 	if left := time.Until(l.until); left < cascadeTimeout/2 {
 		t.Errorf("sending many again has to end within %v, as a short request", left)
 	}

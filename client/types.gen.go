@@ -615,6 +615,9 @@ type PurgedSilence struct {
 type Redriven struct {
 	// Count is how many were queued for their handlers, or would be in a dry run.
 	Count int `json:"count"`
+	// Resolutions is how many of them are resolutions. failing_only leaves none of these out: the receiver may have got
+	// another alert of the incident, and would keep it open.
+	Resolutions int `json:"resolutions"`
 	// Passed is how many are of incidents whose check passes by now, or has no event any more. A receiver would take
 	// these incidents for open. They are in Count, too, unless failing_only left them out.
 	Passed int `json:"passed"`

@@ -263,6 +263,10 @@ func TestShed(t *testing.T) {
 	if keys := stored(t, b.db); len(keys) != 0 {
 		t.Errorf("still stored: %d", len(keys))
 	}
+	b.handlers.delete("default", "a")
+	if w := b.waitingFor(t, "a", 1); w.Shed.Total != 0 {
+		t.Errorf("the handler is deleted and still listed: %+v", w)
+	}
 }
 
 // TestClassesOutlastTheOwner: the next process, and the next owner of a partition, read the same classes from disk.

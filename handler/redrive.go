@@ -77,6 +77,9 @@ func (r *redriving) consider(dead *letter) error {
 			return nil
 		}
 	}
+	if dead.dl.Resolution {
+		r.told.Resolutions++
+	}
 	r.chosen = append(r.chosen, redriven{letterKey(dead.Namespace, dead.ID), r.d.partitionOf(dead.dl), eventPosition(dead.dl)})
 	return nil
 }

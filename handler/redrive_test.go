@@ -80,11 +80,11 @@ func TestRedriveOfADeletedHandler(t *testing.T) {
 		if n := b.metric(t, "lapwing_handler_dead_letters_without_handler", "b"); n != 0 {
 			t.Errorf("%v of b are counted", n)
 		}
-		want := "{0 0 3 [a]} <nil>"
+		want := "{0 0 0 3 [a]} <nil>"
 		if got, err := b.Redrive(t.Context(), delivery.Redrive{Namespace: "default", Handler: "a"}); fmt.Sprint(got, err) != want {
 			t.Errorf("of the deleted one: %v %v, want %s", got, err, want)
 		}
-		want = "{3 3 3 [a]} <nil>" // no event fails
+		want = "{3 0 3 3 [a]} <nil>" // no event fails
 		if got, err := b.Redrive(t.Context(), delivery.Redrive{}); fmt.Sprint(got, err) != want {
 			t.Errorf("of all: %v %v, want %s", got, err, want)
 		}
@@ -123,10 +123,10 @@ func TestRedriveOfPastIncidents(t *testing.T) {
 			choice delivery.Redrive
 			want   string
 		}{
-			{delivery.Redrive{DryRun: true}, "{4 2 0 []} <nil>"},
-			{delivery.Redrive{DryRun: true, FailingOnly: true}, "{2 2 0 []} <nil>"},
-			{delivery.Redrive{DryRun: true, IDs: []string{"0-2-1.a", "0-2-1.a", "none"}}, "{1 1 0 []} <nil>"},
-			{delivery.Redrive{FailingOnly: true}, "{2 2 0 []} <nil>"},
+			{delivery.Redrive{DryRun: true}, "{4 1 2 0 []} <nil>"},
+			{delivery.Redrive{DryRun: true, FailingOnly: true}, "{2 1 2 0 []} <nil>"},
+			{delivery.Redrive{DryRun: true, IDs: []string{"0-2-1.a", "0-2-1.a", "none"}}, "{1 0 1 0 []} <nil>"},
+			{delivery.Redrive{FailingOnly: true}, "{2 1 2 0 []} <nil>"},
 		} {
 			tc.choice.Namespace = "default"
 			if got, err := b.Redrive(t.Context(), tc.choice); fmt.Sprint(got, err) != tc.want {

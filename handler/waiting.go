@@ -47,8 +47,8 @@ func (q *queue) noteError(before, text string) string {
 }
 
 // Waiting returns what waits here for the handlers of a namespace, by name; "" for all namespaces, or all handlers.
-// Each has up to limit parked deliveries. A handler for which nothing waits or runs, and of which nothing was shed, is left
-// out.
+// Each has up to limit parked deliveries. A handler for which nothing waits or runs is left out if
+// nothing of it was shed, or if it is deleted.
 func (d *Dispatcher) Waiting(namespace, handler string, limit int) ([]delivery.Waiting, error) {
 	var queues []*queue
 	owned := map[int]bool{}
@@ -65,8 +65,10 @@ func (d *Dispatcher) Waiting(namespace, handler string, limit int) ([]delivery.W
 	var list []delivery.Waiting
 	for _, q := range queues {
 		w := q.waiting(limit)
-		if w.Memory.Total+w.Disk.Total+w.Parked.Total+w.Running+w.Shed.Total == 0 {
-			continue
+		if w.Memory.Total+w.Disk.Total+w.Parked.Total+w.Running == 0 {
+			if _, defined := d.lookup(w.Namespace, w.Handler); !defined || w.Shed.Total == 0 {
+				continue
+			}
 		}
 		var err error
 		if w.Oldest, err = d.oldest(q.name, owned); err != nil {

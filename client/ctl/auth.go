@@ -73,7 +73,7 @@ role before you bind it.`,
 			}
 			var raw json.RawMessage
 			if err := s.client.Do(ctx, http.MethodGet, "/api/lapwing/v1/auth/can-i?"+query.Encode(), nil, &raw); err != nil {
-				return err
+				return s.missingUser(ctx, query, err)
 			}
 			got, err := decode[answer](raw)
 			if err != nil {

@@ -26,10 +26,10 @@ last output.`
 
 func listDeadLettersCommand() *cobra.Command {
 	var (
-		all     bool
-		handler string
-		fields  string
-		limit   int
+		all      bool
+		handlers []string
+		fields   string
+		limit    int
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -46,19 +46,26 @@ func listDeadLettersCommand() *cobra.Command {
 				namespace = ""
 			}
 			letters := []*client.DeadLetter{}
-			for d, err := range s.client.DeadLetters(ctx, namespace, handler, fields) {
-				if err != nil {
+			for _, handler := range orAll(handlers) {
+				for d, err := range s.client.DeadLetters(ctx, namespace, handler, fields) {
+					if err != nil {
+						return err
+					}
+					letters = append(letters, d)
+				}
+			}
+			if len(letters) == 0 {
+				if err := s.unknownInDeadLetters(ctx, namespace, handlers); err != nil {
 					return err
 				}
-				letters = append(letters, d)
 			}
 			if limit > 0 {
 				slices.SortStableFunc(letters, func(a, b *client.DeadLetter) int { return cmp.Compare(b.Last, a.Last) })
 				letters = letters[:min(limit, len(letters))]
 			}
 			if len(letters) == 0 && s.format == formatTabular {
-				s.noItems("dead letters", "deadletter list", namespace, handler+fields != "")
-				s.tellWaiting(ctx, namespace, handler)
+				s.noItems("dead letters", "deadletter list", namespace, len(handlers) > 0 || fields != "")
+				s.tellWaiting(ctx, namespace, handlers)
 			}
 			raw, err := jsonOf(letters)
 			if err != nil {
@@ -68,7 +75,7 @@ func listDeadLettersCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&all, "all-namespaces", false, "list the resources of all namespaces")
-	cmd.Flags().StringVar(&handler, "handler", "", "only dead letters of this handler")
+	cmd.Flags().StringSliceVar(&handlers, "handler", nil, "only dead letters of these handlers, comma separated")
 	cmd.Flags().StringVar(&fields, "field-selector", "", "only dead letters whose fields match, for example 'deadletter.attempts > 3'")
 	cmd.Flags().IntVarP(&limit, "limit", "n", 0, "show this number of dead letters at most, those that failed last; 0 for all")
 	formatFlag(cmd)
@@ -84,7 +91,8 @@ func deadLetterTable(letters []*client.DeadLetter, namespaces bool) *table {
 		t.columns = append(t.columns, column{title: "Namespace"})
 	}
 	for _, d := range letters {
-		row := []string{d.ID, d.Handler, d.Entity, d.Check, stateWord(d.Status), oneLine(d.Reason), ageOf(d.Last / 1000),
+		reason, _, _ := strings.Cut(oneLine(d.Reason), " (attempt ") // a column has the number
+		row := []string{d.ID, d.Handler, d.Entity, d.Check, stateWord(d.Status), reason, ageOf(d.Last / 1000),
 			fmt.Sprint(d.Attempts)}
 		if namespaces {
 			row = append(row, d.Namespace)
@@ -132,18 +140,28 @@ func infoDeadLetterCommand() *cobra.Command {
 	return cmd
 }
 
+// orAll returns names, or one that stands for all if there are none.
+func orAll(names []string) []string {
+	if len(names) == 0 {
+		return []string{""}
+	}
+	return names
+}
+
 // deadLetterFlags select dead letters, in addition to arguments.
 type deadLetterFlags struct {
-	handler string
-	all     bool
+	handlers   []string
+	all        bool
+	everywhere bool
 }
 
 func (f *deadLetterFlags) add(cmd *cobra.Command, what string) {
-	cmd.Flags().StringVar(&f.handler, "handler", "", what+" all dead letters of this handler")
+	cmd.Flags().StringSliceVar(&f.handlers, "handler", nil, what+" all dead letters of these handlers, comma separated")
 	cmd.Flags().BoolVar(&f.all, "all", false, what+" all dead letters of the namespace")
+	cmd.Flags().BoolVar(&f.everywhere, "all-namespaces", false, "with --handler or --all: "+what+" those of all namespaces")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		given := 0
-		for _, is := range [...]bool{len(args) > 0, f.handler != "", f.all} {
+		for _, is := range [...]bool{len(args) > 0, len(f.handlers) > 0, f.all} {
 			if is {
 				given++
 			}
@@ -151,23 +169,55 @@ func (f *deadLetterFlags) add(cmd *cobra.Command, what string) {
 		if given != 1 {
 			return hintUsage(cmd, errors.New("name dead letters, or set one of --handler and --all"))
 		}
+		if f.everywhere && len(args) > 0 {
+			return hintUsage(cmd, errors.New("--all-namespaces needs --handler or --all: an ID is of one namespace"))
+		}
+		if slices.Contains(f.handlers, "") {
+			return hintUsage(cmd, errors.New("--handler needs a name"))
+		}
 		return nil
 	}
 }
 
-func (f *deadLetterFlags) choice(args []string) client.DeadLetterChoice {
-	return client.DeadLetterChoice{IDs: args, Handler: f.handler, All: f.all}
+// namespace returns the namespace of the letters, "" for all.
+func (f *deadLetterFlags) namespace(s *invocation) string {
+	if f.everywhere {
+		return ""
+	}
+	return s.namespace
+}
+
+// choices returns the requests for the letters: one for each handler.
+func (f *deadLetterFlags) choices(args []string) (list []client.DeadLetterChoice) {
+	for _, handler := range orAll(slices.Compact(slices.Sorted(slices.Values(f.handlers)))) {
+		list = append(list, client.DeadLetterChoice{IDs: args, Handler: handler, All: f.all})
+	}
+	return list
 }
 
 // which describes the selected dead letters, for a question.
 func (f *deadLetterFlags) which(args []string) string {
+	where := ""
+	if f.everywhere {
+		where = " in all namespaces"
+	}
 	switch {
-	case f.handler != "":
-		return "all dead letters of handler '" + f.handler + "'"
+	case len(f.handlers) == 1:
+		return "all dead letters of handler '" + f.handlers[0] + "'" + where
+	case len(f.handlers) > 1:
+		return "all dead letters of the handlers '" + strings.Join(f.handlers, "', '") + "'" + where
+	case f.everywhere:
+		return "all dead letters of all namespaces"
 	case f.all:
 		return "all dead letters of the namespace"
 	}
 	return "dead letter '" + strings.Join(args, "', '") + "'"
+}
+
+// knownLetters returns an error if the namespace or a handler of the letters does not exist. It is asked before anything
+// is done: one of several handlers may be misspelt.
+func (s *invocation) knownLetters(ctx context.Context, which *deadLetterFlags) error {
+	return s.unknownInDeadLetters(ctx, which.namespace(s), which.handlers)
 }
 
 func deleteDeadLettersCommand() *cobra.Command {
@@ -180,16 +230,23 @@ func deleteDeadLettersCommand() *cobra.Command {
 		Short: "delete dead letters, with the events in them",
 		Example: `  lapwing deadletter delete 0-1234-0.pager
   lapwing deadletter delete --handler pager --skip-confirm
-  lapwing deadletter delete --all`,
+  lapwing deadletter delete --all
+  lapwing deadletter delete --all --all-namespaces`,
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
+			if err := s.knownLetters(ctx, &which); err != nil {
+				return err
+			}
 			if !skipConfirm {
 				if err := s.confirm("Are you sure you would like to delete " + which.which(args) + "?"); err != nil {
 					return err
 				}
 			}
-			n, err := s.client.DeleteDeadLetters(ctx, s.namespace, which.choice(args))
-			if err != nil {
-				return err
+			n := 0
+			for _, choice := range which.choices(args) {
+				deleted, err := s.client.DeleteDeadLetters(ctx, which.namespace(s), choice)
+				if n += deleted; err != nil {
+					return err
+				}
 			}
 			if n < len(args) {
 				return hint(fmt.Errorf("%d of %d dead letters were deleted; the others do not exist", n, len(args)),
@@ -197,7 +254,7 @@ func deleteDeadLettersCommand() *cobra.Command {
 			}
 			fmt.Fprintf(s.out, "Deleted %s\n", count(n, "dead letter"))
 			if n == 0 {
-				s.tellWaiting(ctx, s.namespace, which.handler)
+				s.tellWaiting(ctx, which.namespace(s), which.handlers)
 			}
 			return nil
 		}),

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -100,8 +101,21 @@ func flagError(cmd *cobra.Command, err error) error {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
 	if near := optionerr.Nearest(name, known); near != "" {
 		err = fmt.Errorf("%w: did you mean --%s?", err, near)
+	} else if near := flagsWithWord(cmd, name); len(near) > 0 {
+		err = fmt.Errorf("%w: did you mean --%s?", err, strings.Join(near, " or --"))
 	}
 	return hintUsage(cmd, err)
+}
+
+// flagsWithWord returns the command's own flags of which a name is one of the words, for example webhook-url for url.
+func flagsWithWord(cmd *cobra.Command, name string) (near []string) {
+	const most = 3
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if len(near) < most && !f.Hidden && slices.Contains(strings.Split(f.Name, "-"), name) {
+			near = append(near, f.Name)
+		}
+	})
+	return near
 }
 
 // reasoned reports whether the server gave a reason for its refusal.

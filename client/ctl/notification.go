@@ -65,6 +65,11 @@ the error and the beginning of the receiver's answer.`,
 				list = list[:limit]
 				fmt.Fprintf(s.errOut, "%d shown, more exist; --limit 0 shows all\n", limit)
 			}
+			if len(list) == 0 {
+				if err := s.unknownInNotifications(ctx, namespace, opts.Handler); err != nil {
+					return err
+				}
+			}
 			if s.format == formatCSV {
 				return writeNotifications(s.out, list)
 			}
@@ -94,6 +99,20 @@ the error and the beginning of the receiver's answer.`,
 	f.BoolVar(&all, "all-namespaces", false, "list the resources of all namespaces")
 	formatFlagWith(cmd, formatCSV)
 	return cmd
+}
+
+// unknownInNotifications is unknownNames of an empty list of notifications. A deleted handler may have some at another time.
+func (s *invocation) unknownInNotifications(ctx context.Context, namespace, handler string) error {
+	if handler == "" {
+		return s.knownNamespace(ctx, namespace)
+	}
+	has := func(handler string) bool {
+		for _, err := range s.client.Notifications(ctx, namespace, client.NotificationOptions{Handler: handler}, 1) {
+			return err == nil
+		}
+		return false
+	}
+	return s.unknownNames(ctx, namespace, []string{handler}, has, nil)
 }
 
 func notificationTable(list []*client.Notification, namespaces bool) *table {

@@ -24,19 +24,27 @@ that fails again becomes a dead letter again. An alert keeps its idempotency key
 
 Those of one check go out in the order in which their events came, but behind what its handler has got since. A receiver
 takes an incident that has passed since for open, and its resolution may have gone out before. So the command says how
-many there are and asks; --failing-only leaves them out. Dead letters of a handler that is not defined stay.`,
+many there are and asks; --failing-only leaves them out. Resolutions are always sent: a receiver that got one alert of
+an incident would keep it open without. A handler with resolve.only_after_alert drops those for which it sent no alert.
+Dead letters of a handler that is not defined stay.`,
 		Example: `  lapwing deadletter redrive 0-1234-0.pager
   lapwing deadletter redrive --handler pager --failing-only
-  lapwing deadletter redrive --all --skip-confirm`,
+  lapwing deadletter redrive --handler pager,mail
+  lapwing deadletter redrive --all --all-namespaces --skip-confirm`,
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
-			choice := which.choice(args)
-			choice.FailingOnly = failingOnly
+			if err := s.knownLetters(ctx, &which); err != nil {
+				return err
+			}
+			namespace, choices := which.namespace(s), which.choices(args)
 			if !failingOnly {
-				if err := s.warnOfPast(ctx, choice, skipConfirm); err != nil {
+				if err := s.warnOfPast(ctx, namespace, choices, skipConfirm); err != nil {
 					return err
 				}
 			}
-			done, err := s.client.RedriveDeadLetters(ctx, s.namespace, choice)
+			for i := range choices {
+				choices[i].FailingOnly = failingOnly
+			}
+			done, err := s.redrive(ctx, namespace, choices)
 			if err != nil {
 				return err
 			}
@@ -44,9 +52,9 @@ many there are and asks; --failing-only leaves them out. Dead letters of a handl
 			if failingOnly {
 				left = done.Passed
 			}
-			s.tellRedriven(ctx, done, left, which.handler)
+			s.tellRedriven(ctx, done, left, namespace, which.handlers)
 			if done.NoHandler > 0 {
-				return hintNoHandler(done, s.namespace)
+				return s.hintNoHandler(done, namespace)
 			}
 			if known := done.Count + left; known < len(args) {
 				return hint(fmt.Errorf("%d of %d dead letters do not exist", len(args)-known, len(args)),
@@ -61,9 +69,26 @@ many there are and asks; --failing-only leaves them out. Dead letters of a handl
 	return cmd
 }
 
+// redrive sends the choices, and adds up what became of them.
+func (s *invocation) redrive(ctx context.Context, namespace string, choices []client.DeadLetterChoice) (*client.Redriven, error) {
+	sum := new(client.Redriven)
+	for _, choice := range choices {
+		done, err := s.client.RedriveDeadLetters(ctx, namespace, choice)
+		if err != nil {
+			return nil, err
+		}
+		sum.Count += done.Count
+		sum.Resolutions += done.Resolutions
+		sum.Passed += done.Passed
+		sum.NoHandler += done.NoHandler
+		sum.MissingHandlers = append(sum.MissingHandlers, done.MissingHandlers...)
+	}
+	return sum, nil
+}
+
 // warnOfPast says how many dead letters are of incidents that have passed since, and asks if there are any.
-func (s *invocation) warnOfPast(ctx context.Context, choice client.DeadLetterChoice, skipConfirm bool) error {
-	would, err := s.client.RedriveDeadLetters(client.WithDryRun(ctx), s.namespace, choice)
+func (s *invocation) warnOfPast(ctx context.Context, namespace string, choices []client.DeadLetterChoice, skipConfirm bool) error {
+	would, err := s.redrive(client.WithDryRun(ctx), namespace, choices)
 	if err != nil || would.Passed == 0 {
 		return err
 	}
@@ -79,27 +104,45 @@ func (s *invocation) warnOfPast(ctx context.Context, choice client.DeadLetterCho
 }
 
 // tellRedriven says how many dead letters were queued, and how many were left out.
-func (s *invocation) tellRedriven(ctx context.Context, done *client.Redriven, left int, handler string) {
+func (s *invocation) tellRedriven(ctx context.Context, done *client.Redriven, left int, namespace string, handlers []string) {
 	if done.Count > 0 || done.NoHandler == 0 {
-		text, see := "Queued "+count(done.Count, "dead letter"), "lapwing handler waiting"
-		if handler != "" {
-			text, see = text+" for handler "+handler, see+" "+handler
+		text, see := "Queued "+count(done.Count, "dead letter"), []string{"handler", "waiting"}
+		switch len(handlers) {
+		case 0:
+		case 1:
+			text, see = text+" for handler "+handlers[0], append(see, handlers[0])
+		default:
+			text += " for the handlers " + commaSpace(handlers)
+		}
+		if n := done.Resolutions; n > 0 {
+			text += ", with " + count(n, "resolution")
+		}
+		if namespace == "" {
+			see = append(see, "--all-namespaces")
 		}
 		if done.Count > 0 {
-			text += "; see: " + see
+			text += "; see: " + s.commandLine(see...)
 		}
 		fmt.Fprintln(s.out, text)
 	}
 	if left > 0 {
-		fmt.Fprintf(s.errOut, "Left out %s: the incidents have passed since\n", count(left, "dead letter"))
+		text := "Left out %s: the incidents have passed since\n"
+		if left == 1 {
+			text = "Left out %s: the incident has passed since\n"
+		}
+		fmt.Fprintf(s.errOut, text, count(left, "dead letter"))
+	}
+	if left > 0 && done.Resolutions > 0 {
+		fmt.Fprintln(s.errOut, "Resolutions are sent, also if the alerts before them are left out: "+
+			"the receiver may have got another alert of the incident")
 	}
 	if done.Count+left+done.NoHandler == 0 {
-		s.tellWaiting(ctx, s.namespace, handler)
+		s.tellWaiting(ctx, namespace, handlers)
 	}
 }
 
 // hintNoHandler is the error of a redrive that has left dead letters because their handlers are not defined.
-func hintNoHandler(done *client.Redriven, namespace string) error {
+func (s *invocation) hintNoHandler(done *client.Redriven, namespace string) error {
 	names, is, remove := done.MissingHandlers, "handler %s is", "NAME"
 	if len(names) > 1 {
 		is = "handlers %s are"
@@ -110,7 +153,13 @@ func hintNoHandler(done *client.Redriven, namespace string) error {
 	if done.NoHandler == 1 {
 		stay = " stays: "
 	}
-	return hint(fmt.Errorf("%s"+stay+is+" not defined in namespace %s", count(done.NoHandler, "dead letter"),
-		strings.Join(names, ", "), namespace),
-		"Define the handler again and repeat the command, or delete them: lapwing deadletter delete --handler %s", remove)
+	err := fmt.Errorf("%s"+stay+is+" not defined in ", count(done.NoHandler, "dead letter"), strings.Join(names, ", "))
+	if namespace == "" {
+		return hint(fmt.Errorf("%wtheir namespaces", err),
+			"See 'lapwing deadletter list --all-namespaces'. In each namespace, define the handler again and repeat the command, "+
+				"or delete them: lapwing deadletter delete --handler %s --namespace NAMESPACE", remove)
+	}
+	return hint(fmt.Errorf("%wnamespace %s", err, namespace),
+		"Define the handler again and repeat the command, or delete them: %s",
+		s.commandLine("deadletter", "delete", "--handler", remove))
 }

@@ -109,6 +109,7 @@ func (s *invocation) missing(ctx context.Context, err error) error {
 		return err
 	}
 	to := aimOf(refused)
+	err = withoutPath(err, refused, &to)
 	if to.kind == nil {
 		return err
 	}
@@ -126,6 +127,30 @@ func (s *invocation) missing(ctx context.Context, err error) error {
 		return hint(h.err, "%s %s", text, h.hint)
 	}
 	return hint(err, "%s", text)
+}
+
+// withoutPath names the thing that is not there in place of the request.
+func withoutPath(err error, refused *client.Error, to *aim) error {
+	h, hinted := err.(*hintError)
+	cause := err
+	if hinted {
+		cause = h.err
+	}
+	text, request := cause.Error(), refused.Method+" "+refused.Path+": "
+	if !strings.Contains(text, request) {
+		return err
+	}
+	text = strings.Replace(text, request, "", 1)
+	if text == refused.Message && to.kind != nil && to.name != "" {
+		text = "there is no " + (&kind{Kind: client.Kind[json.RawMessage]{Kind: to.kind}}).word() + " " + to.name
+		if to.namespace != "" {
+			text += " in namespace " + to.namespace
+		}
+	}
+	if cause = reworded(cause, "%s", text); hinted {
+		return &hintError{cause, h.hint}
+	}
+	return cause
 }
 
 // similar returns an existing name that is near to the one that is not there, or "".

@@ -21,8 +21,13 @@ delay of a resolution or for a step of an escalation keep their times. Dead lett
 		Args: args("NAME"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			n, err := s.client.RetryWaiting(ctx, s.namespace, args[0])
+			if absent(err) { // the answer about the handler itself tells what is not there
+				if _, missing := s.handlersNamed(ctx, s.namespace, args[0]); missing != nil {
+					return missing
+				}
+			}
 			if err != nil {
-				return hintMissing(k, err)
+				return err
 			}
 			text := "%d deliveries of handler %s are tried now; see: lapwing handler waiting %[2]s\n"
 			switch n {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/client"
@@ -18,7 +19,7 @@ import (
 func (s *invocation) showRights(ctx context.Context, query url.Values) error {
 	var raw json.RawMessage
 	if err := s.client.Do(ctx, http.MethodGet, "/api/lapwing/v1/auth/rights?"+query.Encode(), nil, &raw); err != nil {
-		return err
+		return s.missingUser(ctx, query, err)
 	}
 	got, err := decode[client.RightsAnswer](raw)
 	if err != nil {
@@ -116,3 +117,20 @@ var boundRules = &addition{
 }
 
 func noLine(context.Context, *client.Client, string, string) (string, error) { return "", nil }
+
+// missingUser names the user of a question about rights who does not exist.
+func (s *invocation) missingUser(ctx context.Context, query url.Values, err error) error {
+	user := query.Get("as")
+	if !absent(err) || user == "" {
+		return err
+	}
+	near, names := s.nearest(ctx, client.Kind[json.RawMessage](client.Users), "", user, resourceName(userKind), client.ListOptions{})
+	if slices.Contains(names, user) {
+		return err // another thing is missing
+	}
+	text := "See 'lapwing user list' for the existing ones; for a user of a sign-in provider add --as-group."
+	if near != "" {
+		text = fmt.Sprintf("Did you mean %q? %s", near, text)
+	}
+	return hint(fmt.Errorf("there is no user %s", user), "%s", text)
+}

@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -51,6 +52,13 @@ ones were given up because too many were on disk; docs/overload.md says which.`,
 				name = args[0]
 			}
 			w, err := s.waitingFor(ctx, namespace, name, limit)
+			gone := errors.Is(err, errNoHandler) || errors.Is(err, client.ErrNotFound)
+			if gone && s.countDeadLetters(ctx, namespace, name, 1) > 0 {
+				err = nil // it is deleted
+			}
+			if err == nil && len(w.list) == 0 && name == "" {
+				err = s.knownNamespace(ctx, namespace)
+			}
 			if err != nil {
 				return err
 			}
@@ -61,6 +69,9 @@ ones were given up because too many were on disk; docs/overload.md says which.`,
 			who := w.who(name)
 			if len(list) == 0 && s.format == formatTabular {
 				s.nothingWaits(namespace, who)
+				if name != "" {
+					s.tellDeadLetters(ctx, namespace, name)
+				}
 				return nil
 			}
 			if len(w.members) > 0 && s.format == formatTabular {
@@ -262,9 +273,10 @@ func waitsFor(p *client.Parked) string {
 	return "group " + p.Group
 }
 
-// nextTurn returns "now" for a time in Unix milliseconds that has come, and another one as told.
+// nextTurn returns "now" for a time in Unix milliseconds that has come or is less than a second away, and another one as
+// told: seconds would show it as one that is over.
 func nextTurn(at int64, told func(seconds int64) string) string {
-	if at > 0 && !time.UnixMilli(at).After(time.Now()) {
+	if at > 0 && time.Until(time.UnixMilli(at)) < time.Second {
 		return "now"
 	}
 	return told(at / 1000)
@@ -272,7 +284,13 @@ func nextTurn(at int64, told func(seconds int64) string) string {
 
 // tellWaiting says, where no dead letters were found, that deliveries wait which are none. A user who may not see them,
 // or a backend that does not know, is no reason to fail.
-func (s *invocation) tellWaiting(ctx context.Context, namespace, handler string) {
+func (s *invocation) tellWaiting(ctx context.Context, namespace string, handlers []string) {
+	for _, handler := range orAll(handlers) {
+		s.tellWaitingFor(ctx, namespace, handler)
+	}
+}
+
+func (s *invocation) tellWaitingFor(ctx context.Context, namespace, handler string) {
 	w, err := s.waitingFor(ctx, namespace, handler, 1)
 	if err != nil {
 		return

@@ -68,6 +68,9 @@ func (w *waitingOf) who(name string) string {
 func (s *invocation) handlersNamed(ctx context.Context, namespace, name string) (found []resource.Handler, err error) {
 	if namespace != "" {
 		h, err := client.Get(ctx, s.client, client.Handlers, namespace, name)
+		if absent(err) {
+			err = reworded(err, "there is no handler %s in namespace %s", name, namespace)
+		}
 		if errors.Is(err, client.ErrNotFound) {
 			return nil, hint(err, "See 'lapwing handler list' for the existing ones.")
 		}
@@ -92,8 +95,10 @@ func (s *invocation) handlersNamed(ctx context.Context, namespace, name string) 
 	if near := optionerr.Nearest(name, names); near != "" {
 		text = fmt.Sprintf("Did you mean %q? %s", near, text)
 	}
-	return nil, hint(fmt.Errorf("no handler %q in any namespace", name), "%s", text)
+	return nil, hint(fmt.Errorf("%w %s in any namespace", errNoHandler, name), "%s", text)
 }
+
+var errNoHandler = errors.New("no handler")
 
 // membersOf returns the handlers that a set calls, with those of sets in it; none if the handler is no set. It leaves
 // out what is not defined: nothing waits for that.

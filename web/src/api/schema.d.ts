@@ -4815,6 +4815,8 @@ export interface components {
         Redriven: {
             /** @description Count is how many were queued for their handlers, or would be in a dry run. */
             count: number;
+            /** @description Resolutions is how many of them are resolutions. failing_only leaves none of these out: the receiver may have got another alert of the incident, and would keep it open. */
+            resolutions: number;
             /** @description Passed is how many are of incidents whose check passes by now, or has no event any more. A receiver would take these incidents for open. They are in Count, too, unless failing_only left them out. */
             passed: number;
             /** @description NoHandler is how many stay because their handler is not defined; MissingHandlers has the names. */
