@@ -26,7 +26,7 @@ func lateChecks(e *exam) {
 		Severity: Warning, Part: Schedule, Because: e.because(Disk, CPU, Log, Fold, Agents),
 		Title:  "checks are late",
 		Detail: fmt.Sprintf("No agent has sent a result of %s in time%s.", count(n, "check"), names),
-		Advice: "lapwing check list shows when each check last ran, and why no agent runs it. After three missing runs the " +
+		Advice: "lapwing check list --all-namespaces shows when each check last ran, and why no agent runs it. After three missing runs the " +
 			"entity lapwing-backend has an event late-check-NAME, or late-checks for many, which says what to do.",
 	})
 }

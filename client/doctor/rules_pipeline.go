@@ -126,7 +126,8 @@ func deadLetters(e *exam) {
 			Severity: Warning, Part: Handler, Subject: name,
 			Title:  "there are dead letters",
 			Detail: fmt.Sprintf("%s that it never took.", count(kept, "delivery")),
-			Advice: fmt.Sprintf("lapwing deadletter list --handler %s has them with reason and output. When the cause is mended: lapwing deadletter redrive --handler %s.", name, name),
+			Advice: fmt.Sprintf("lapwing deadletter list --handler %s --all-namespaces has them with reason and output. When the cause is mended: "+
+				"lapwing deadletter redrive --handler %s --all-namespaces.", name, name),
 		}
 		if grown[name] > 0 {
 			f.Severity = Critical
@@ -137,7 +138,8 @@ func deadLetters(e *exam) {
 		case n == 0:
 		case n == kept:
 			f.Detail += " The handler is not defined any more."
-			f.Advice = fmt.Sprintf("They cannot be sent. Define the handler again, or delete them: lapwing deadletter delete --handler %s.", name)
+			f.Advice = fmt.Sprintf("They cannot be sent: lapwing deadletter list --handler %s --all-namespaces names their namespaces. "+
+				"Define the handler there again, or delete them: lapwing deadletter delete --handler %s --all-namespaces.", name, name)
 		default:
 			f.Detail += fmt.Sprintf(" %s of them cannot be sent: in their namespaces no handler has this name any more.", number(n))
 		}

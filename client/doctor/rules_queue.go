@@ -40,6 +40,6 @@ func turnsExpired(e *exam) {
 		Title: "round-robin checks are not run in time",
 		Detail: fmt.Sprintf("%s had no result until the deadline in %s, %s had one.",
 			count(expired, "tick"), duration(e.seconds), number(e.grown("lapwing_queue_answered_total"))),
-		Advice: "lapwing queue list shows where. Agents may hang, or their checks take longer than the time between two ticks.",
+		Advice: "lapwing queue list --all-namespaces shows where. Agents may hang, or their checks take longer than the time between two ticks.",
 	})
 }
