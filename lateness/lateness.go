@@ -29,6 +29,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/ownevent"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
@@ -91,8 +92,6 @@ func DefaultOptions() Options {
 // Watcher compares the runs of all checks with their schedules.
 type Watcher struct {
 	opts Options
-	log  *slog.Logger
-	rare *rarelog.Log
 
 	mu          sync.Mutex // guards the fields below
 	checks      map[resource.Name]*check
@@ -102,7 +101,7 @@ type Watcher struct {
 	othersSince time.Time              // since when all members hear, as they last answered
 	without     map[resource.Name]bool // subscriptions that no connected agent has, as the members last answered
 
-	sent map[resource.Name]sent // the events that this process has made; only report uses it
+	reporter *ownevent.Reporter // only report uses it
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -150,10 +149,10 @@ func New(opts Options) (*Watcher, error) {
 	if opts.Calendar == nil {
 		opts.Calendar = func(_, name string) *calendar.Calendar { return &calendar.Calendar{Problem: name} }
 	}
-	log := opts.Logger.With("component", "lateness")
+	rare := rarelog.New(opts.Logger.With("component", "lateness"))
 	w := &Watcher{
-		opts: opts, log: log, rare: rarelog.New(log), cancel: func() {},
-		checks: map[resource.Name]*check{}, sent: map[resource.Name]sent{},
+		opts: opts, cancel: func() {}, checks: map[resource.Name]*check{},
+		reporter: newReporter(&opts, rare),
 	}
 	if opts.Registerer != nil {
 		opts.Registerer.MustRegister(collector{w})
@@ -195,7 +194,7 @@ func (w *Watcher) loop(ctx context.Context) {
 		if w.opts.Acts() {
 			w.report(ctx)
 		} else {
-			clear(w.sent) // another member makes the events now
+			w.reporter.Forget() // another member makes the events now
 		}
 		select {
 		case <-tick.C:

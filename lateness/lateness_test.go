@@ -774,16 +774,6 @@ func (c counting) Pairs(namespace string) iter.Seq[state.Pair] {
 	return c.State.Pairs(namespace)
 }
 
-func TestEventName(t *testing.T) {
-	if got := eventName("disk"); got != "late-check-disk" {
-		t.Error(got)
-	}
-	long := strings.Repeat("x", resource.MaxName)
-	if a, b := eventName(long), eventName(long[1:]+"y"); len(a) != resource.MaxName || len(b) != resource.MaxName || a == b {
-		t.Errorf("%q, %q", a, b)
-	}
-}
-
 func TestOptions(t *testing.T) {
 	if _, err := New(Options{}); err == nil {
 		t.Error("options without anything are taken")

@@ -1,80 +1,43 @@
 package lateness
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"hash/fnv"
-	"maps"
 	"math/bits"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/ownevent"
+	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// One member reports late checks as events of the backend, each as late-check-NAME. If a namespace has many, for
-// example after a power cut, one event late-checks counts them, and no more late checks get events of their own.
-//
-// The state says which of these events are open, so another member can go on at any time. An event is resolved when its
-// check runs again, or has no schedule any more. While the lateness of the check is unknown, its event stays as it is.
+// One member reports late checks as events of the backend, each as late-check-NAME, or many as late-checks (package
+// ownevent). An event is resolved when its check runs again, or has no schedule any more. While the lateness of the check
+// is unknown, its event stays as it is.
 
 const (
 	// reportRuns is how many runs must be missing before a check is reported, and criticalRuns before that is critical.
 	reportRuns   = 3
 	criticalRuns = 10
-	// mostEvents is how many late checks of a namespace have an event each. If there are more, they are counted until
-	// there are half as many.
-	mostEvents = 20
-	// mostNamed is how many late checks the event that counts them names.
-	mostNamed = 10
-	// repeatAfter is the least time between two events of the same status with different words.
-	repeatAfter = 5 * time.Minute
-	// reportTimeout bounds the making of one event.
-	reportTimeout = 10 * time.Second
 
 	eventOfOne  = "late-check-"
 	eventOfMany = "late-checks"
 )
 
-// sent is what an event of the backend says.
-type sent struct {
-	status uint32
-	why    string // the event is made again when this changes
-	at     time.Time
+// newReporter returns what makes the events.
+func newReporter(o *Options, rare *rarelog.Log) *ownevent.Reporter {
+	return ownevent.New(ownevent.Options{
+		One: eventOfOne, Many: eventOfMany, About: "late checks", FewLeft: overOfMany,
+		Snapshot: o.Snapshot, State: o.State, Report: o.Report, Rare: rare,
+	})
 }
 
-// notice is an event to make.
-type notice struct {
-	event resource.Name // its namespace and check
-	sent
-	output string
-}
-
-// report makes the events for what has changed. If an event cannot be made, report tries it again at the next look.
+// report makes the events for what has changed.
 func (w *Watcher) report(ctx context.Context) {
-	for _, n := range w.notices(time.Now()) {
-		if err := w.send(ctx, n); err != nil {
-			if ctx.Err() != nil {
-				return
-			}
-			w.rare.Warn("event about late checks was not made, it is tried again", n.event.Namespace,
-				"namespace", n.event.Namespace, "check", n.event.Name, "err", err)
-			continue
-		}
-		w.sent[n.event] = n.sent
-		if n.status == 0 {
-			delete(w.sent, n.event)
-		}
-	}
-}
-
-func (w *Watcher) send(ctx context.Context, n notice) error {
-	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
-	defer cancel()
-	return w.opts.Report(ctx, n.event.Namespace, n.event.Name, n.status, n.output)
+	now := time.Now()
+	w.reporter.Make(ctx, now, w.events(now))
 }
 
 // lateCheck is a check to report.
@@ -91,80 +54,21 @@ type namespaceChecks struct {
 	unknown   int         // more checks whose runs are missing, and whose lateness is unknown
 }
 
-// notices returns the events to make, in the order of their names.
-func (w *Watcher) notices(now time.Time) (notices []notice) {
-	open := w.openEvents()
+// events returns the events to make.
+func (w *Watcher) events(now time.Time) []ownevent.Event {
+	open := w.reporter.Open()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	wanted := map[resource.Name]bool{}
-	add := func(n notice) {
-		wanted[n.event] = true
-		if n.at = now; w.changed(n, open) {
-			notices = append(notices, n)
-		}
-	}
-	all := w.checksByNamespace(now)
-	many := map[string]bool{}
-	for namespace, checks := range all {
-		n := len(checks.late) + checks.unknown
-		count := resource.Name{Namespace: namespace, Name: eventOfMany}
-		many[namespace] = n > mostEvents || open[count] > 0 && n > mostEvents/2
-		if many[namespace] && len(checks.late) > 0 {
-			add(checks.notice(count))
-		}
+	found := map[string]*ownevent.Found{}
+	for namespace, checks := range w.checksByNamespace(now) {
+		f := &ownevent.Found{Unknown: checks.unknown, Many: checks.says}
 		for _, c := range checks.late {
-			if n := c.notice(); !many[namespace] || open[n.event] > 0 {
-				add(n)
-			}
+			f.Things = append(f.Things, ownevent.Thing{Name: c.name.Name, Says: c.says()})
 		}
+		found[namespace] = f
 	}
 	byEvent := w.checksByEvent(open)
-	for event := range open {
-		if wanted[event] {
-			continue
-		}
-		output, over := overOfMany, !many[event.Namespace]
-		if event.Name != eventOfMany {
-			output, over = byEvent[event].over()
-		}
-		if over {
-			notices = append(notices, notice{event: event, output: output})
-		}
-	}
-	maps.DeleteFunc(w.sent, func(event resource.Name, _ sent) bool { return !wanted[event] && open[event] == 0 })
-	slices.SortFunc(notices, func(a, b notice) int {
-		return cmp.Or(strings.Compare(a.event.Namespace, b.event.Namespace), strings.Compare(a.event.Name, b.event.Name))
-	})
-	return notices
-}
-
-// changed reports whether an event must be made: it says something new. If an operator has resolved or deleted the
-// event, it is made again only when its status gets worse.
-func (w *Watcher) changed(n notice, open map[resource.Name]uint32) bool {
-	before, known := w.sent[n.event]
-	switch status := open[n.event]; {
-	case status == 0:
-		return !known || n.status > before.status
-	case status != n.status:
-		return true
-	case !known: // another process has made it
-		w.sent[n.event] = n.sent
-		return false
-	}
-	return n.why != before.why && n.at.Sub(before.at) >= repeatAfter
-}
-
-// openEvents returns the events about late checks whose status is not 0.
-func (w *Watcher) openEvents() map[resource.Name]uint32 {
-	open := map[resource.Name]uint32{}
-	for ns := range config.List(w.opts.Snapshot(), config.Namespaces, "") {
-		for _, pair := range w.opts.State.PairsOf(ns.Name, resource.BackendEntity) {
-			if pair.Status != 0 && (pair.Check == eventOfMany || strings.HasPrefix(pair.Check, eventOfOne)) {
-				open[resource.Name{Namespace: ns.Name, Name: pair.Check}] = pair.Status
-			}
-		}
-	}
-	return open
+	return w.reporter.Events(now, open, found, func(event resource.Name) (string, bool) { return byEvent[event].over() })
 }
 
 // checksByNamespace returns the checks that may be reported. The caller holds mu.
@@ -202,7 +106,7 @@ func (w *Watcher) checksByEvent(open map[resource.Name]uint32) map[resource.Name
 		return found
 	}
 	for k, c := range w.checks {
-		event := resource.Name{Namespace: k.Namespace, Name: eventName(k.Name)}
+		event := resource.Name{Namespace: k.Namespace, Name: ownevent.EventName(eventOfOne, k.Name)}
 		if c.plan != nil && open[event] > 0 {
 			found[event] = c
 		}
@@ -218,17 +122,16 @@ func statusOf(missed int) uint32 {
 	return 1
 }
 
-// notice returns the event about one check.
-func (c lateCheck) notice() notice {
+// says returns what the event about one check says.
+func (c lateCheck) says() ownevent.Says {
 	name := c.name.Name
 	text := fmt.Sprintf("No agent has ever run the check %s, as far as its events show", name)
 	if last := c.lastRun(); last > 0 {
 		text = fmt.Sprintf("No agent has run the check %s since %s", name, clock(last))
 	}
-	return notice{
-		event:  resource.Name{Namespace: c.name.Namespace, Name: eventName(name)},
-		sent:   sent{status: statusOf(c.overdue.runs), why: c.reason},
-		output: fmt.Sprintf("%s: it is %s. %s", text, c.plan.words(c.overdue.runs), c.advice()),
+	return ownevent.Says{
+		Status: statusOf(c.overdue.runs), Why: c.reason,
+		Output: fmt.Sprintf("%s: it is %s. %s", text, c.plan.words(c.overdue.runs), c.advice()),
 	}
 }
 
@@ -255,14 +158,14 @@ func oneOf(subscriptions []string) string {
 	return "one of the subscriptions " + strings.Join(subscriptions, ", ")
 }
 
-// notice returns the event that counts the late checks. Its words change when the number has doubled or halved.
-func (n *namespaceChecks) notice(event resource.Name) notice {
+// says returns what the event that counts the late checks says. Its words change when the number has doubled or halved.
+func (n *namespaceChecks) says() ownevent.Says {
 	var status uint32
 	var names []string
 	without := 0
 	for _, c := range n.late {
 		status = max(status, statusOf(c.overdue.runs))
-		if len(names) < mostNamed {
+		if len(names) < ownevent.MostNamed {
 			names = append(names, c.name.Name)
 		}
 		if c.reason != "" {
@@ -272,10 +175,9 @@ func (n *namespaceChecks) notice(event resource.Name) notice {
 	if more := len(n.late) - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
-	return notice{
-		event: event,
-		sent:  sent{status: status, why: fmt.Sprint(bits.Len(uint(len(n.late))))},
-		output: fmt.Sprintf("%d of %d published checks are late: no agent has run them for %d or more of their intervals. "+
+	return ownevent.Says{
+		Status: status, Why: fmt.Sprint(bits.Len(uint(len(n.late)))),
+		Output: fmt.Sprintf("%d of %d published checks are late: no agent has run them for %d or more of their intervals. "+
 			"For %d of them no agent with their subscriptions is connected. Late are: %s. See with lapwing doctor and lapwing "+
 			"entity list whether agents are connected; lapwing check list shows each check.",
 			len(n.late), n.published, reportRuns, without, strings.Join(names, ", ")),
@@ -303,17 +205,5 @@ func (c *check) over() (output string, yes bool) {
 		c.config.Metadata.Name, clock(c.lastRun())), true
 }
 
-// eventName returns the name of the event about a check. It cuts a name that would be too long.
-func eventName(check string) string {
-	if len(eventOfOne)+len(check) <= resource.MaxName {
-		return eventOfOne + check
-	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(check))
-	return fmt.Sprintf("%s%s-%016x", eventOfOne, check[:resource.MaxName-len(eventOfOne)-17], h.Sum64())
-}
-
 // clock returns a time in Unix nanoseconds for people.
-func clock(nanos int64) string {
-	return time.Unix(0, nanos).UTC().Format("2006-01-02 15:04:05 UTC")
-}
+func clock(nanos int64) string { return ownevent.Clock(time.Unix(0, nanos)) }

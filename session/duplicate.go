@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/ownevent"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -174,14 +174,7 @@ func (d *duplicates) send(ctx context.Context, k resource.Name, status uint32, o
 }
 
 // duplicateCheckName returns the check name of the event about an agent name. It cuts a name that would be too long.
-func duplicateCheckName(name string) string {
-	if len(duplicateCheck)+len(name) <= resource.MaxName {
-		return duplicateCheck + name
-	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(name))
-	return fmt.Sprintf("%s%s-%016x", duplicateCheck, name[:resource.MaxName-len(duplicateCheck)-17], h.Sum64())
-}
+func duplicateCheckName(name string) string { return ownevent.EventName(duplicateCheck, name) }
 
 // resolveOld resolves events of an earlier process about names that only one agent has now.
 func (d *duplicates) resolveOld(ctx context.Context) {
