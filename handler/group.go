@@ -37,6 +37,14 @@ type group struct {
 // tries returns how many attempts to send a member were made, alone or with the group.
 func (g *group) tries(m *member) int { return max(g.attempts, m.attempts) }
 
+// firstTry returns when the first attempt of the group, or of the member that comes next, was made; 0 if there was none.
+func (g *group) firstTry() int64 {
+	if g.first == 0 && len(g.members) > 0 {
+		return g.members[0].first
+	}
+	return g.first
+}
+
 type member struct {
 	*item
 	chain *chain
@@ -108,11 +116,13 @@ func (q *queue) seal(g *group) {
 func (q *queue) workGroup(ctx context.Context, h *resource.Handler, g *group) bool {
 	g.begin = time.Now()
 	q.sending[g] = struct{}{}
+	aboutFailing := g.aboutFailing()
 	q.mu.Unlock()
 	over, out := q.d.runGroup(ctx, h, g)
 	q.mu.Lock()
 	delete(q.sending, g)
 	g.lastError = q.noteError(g.lastError, out.errorText)
+	q.noteTurn(&out, g.firstTry(), aboutFailing)
 	if out.sent {
 		q.sent[g.key] = time.Now()
 	} else {
@@ -219,6 +229,8 @@ func (d *Dispatcher) runEach(ctx context.Context, h *resource.Handler, g *group)
 		m.decided = true
 		one := d.run(ctx, h, m.item)
 		out.sent = out.sent || one.sent
+		out.delivered = out.delivered || one.delivered
+		out.died += one.died
 		out.errorText = cmp.Or(one.errorText, out.errorText)
 		if one.stopped {
 			g.members = members[i:]
@@ -280,7 +292,7 @@ func (d *Dispatcher) runMerged(
 	case at.recalled:
 		out.due = at.due
 	case at.res.Err == nil:
-		out.finished = true
+		out.finished, out.delivered = true, true
 		for _, m := range rest {
 			tr := d.verdict(m.item, trace.Merged, "a later event of the check went out instead")
 			tr.Into = dl.ID
@@ -303,7 +315,7 @@ func (d *Dispatcher) runMerged(
 		}
 		d.observe(h, &dl, "", at)
 	default:
-		out.finished = true
+		out.finished, out.died = true, len(g.members)
 		for _, m := range g.members {
 			whole, ev, err := d.open(m.item)
 			if err != nil {

@@ -92,6 +92,13 @@ func (c *letterCount) byName() map[resource.Name]int {
 	return maps.Clone(c.of)
 }
 
+// count returns how many a handler has.
+func (c *letterCount) count(name resource.Name) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.of[name]
+}
+
 // mayExpire returns true once a minute.
 func (c *letterCount) mayExpire(now time.Time) bool {
 	c.mu.Lock()

@@ -46,6 +46,7 @@ type queue struct {
 	running    int    // deliveries that workers have, without those in groups
 	lastError  string // why the last attempt failed that did
 	lastFailed int64  // when that was, Unix milliseconds
+	health     health
 	lanes      map[int]*lane
 	spilled    counts // sum over lanes
 	shelves    map[pair]*shelf
@@ -465,6 +466,7 @@ func (q *queue) work() {
 			}
 		} else {
 			h = nil
+			q.health = health{} // a new handler of the name begins anew
 		}
 		if len(q.sealed) > 0 {
 			g := q.sealed[0]
@@ -517,6 +519,7 @@ func (q *queue) afterTurn(h *resource.Handler, c *chain, it *item, out outcome) 
 	}
 	c.climbs = it.climb != nil
 	it.lastError = q.noteError(it.lastError, out.errorText)
+	q.noteTurn(&out, it.progress.first, it.aboutFailing())
 	q.noteTries(it, it.attempts)
 	switch {
 	case out.finished || it.ledger.isOver():

@@ -27,6 +27,8 @@ type outcome struct {
 	behind    bool      // it must not overtake the group of its pair
 	absorbed  bool      // the delivery behind it is finished
 	errorText string    // why the attempt failed, "" if it did not
+	delivered bool      // an attempt succeeded
+	died      int       // deliveries that became dead letters
 }
 
 // run gives a delivery its turn: package workflow decides, and an attempt is made. h is nil if the handler was
@@ -80,6 +82,7 @@ func (d *Dispatcher) run(ctx context.Context, h *resource.Handler, it *item) out
 		tr.Verdict = trace.Delivered
 		d.observe(h, dl, send.KindOK, at)
 		d.finish(it, tr, alerted...)
+		return outcome{finished: true, sent: at.sent, delivered: true}
 	case at.again:
 		tr.Verdict = trace.Waiting
 		it.ledger.progress(it)
@@ -91,7 +94,7 @@ func (d *Dispatcher) run(ctx context.Context, h *resource.Handler, it *item) out
 		d.observe(h, dl, at.kind(), at)
 		d.bury(it, dl, ev, at, it.progress, tr)
 	}
-	return outcome{finished: true, sent: at.sent, errorText: at.errorText()}
+	return outcome{finished: true, sent: at.sent, died: 1, errorText: at.errorText()}
 }
 
 // dropUnread ends a delivery that cannot be read.
@@ -259,22 +262,23 @@ func (d *Dispatcher) observe(h *resource.Handler, dl *delivery.Delivery, result 
 	} else {
 		d.metrics.runs.WithLabelValues(h.Metadata.Name, result).Inc()
 	}
-	level, msg := slog.LevelDebug, "handler ran"
-	switch result {
-	case send.KindOK:
-	case "":
-		msg = "handler failed and is tried again"
-	default:
-		level, msg = slog.LevelWarn, "handler failed"
-	}
-	if !d.log.Enabled(context.Background(), level) {
+	dies := result != "" && result != send.KindOK
+	if !dies && !d.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
 	attrs := []any{"namespace", dl.Namespace, "handler", dl.Handler, "entity", dl.Entity, "check", dl.Check, "delivery", dl.ID}
 	if at.res.Err != nil {
 		attrs = append(attrs, "err", at.res.Err)
 	}
-	d.log.Log(context.Background(), level, msg, append(attrs, "output", string(at.res.Output[:min(len(at.res.Output), maxLogged)]))...)
+	attrs = append(attrs, "output", string(at.res.Output[:min(len(at.res.Output), maxLogged)]))
+	switch {
+	case dies:
+		d.rare.Warn("handler failed", dl.Namespace+"/"+dl.Handler, attrs...)
+	case result == "":
+		d.log.Debug("handler failed and is tried again", attrs...)
+	default:
+		d.log.Debug("handler ran", attrs...)
+	}
 }
 
 // verdict starts a report on a delivery.

@@ -47,8 +47,8 @@ func (q *queue) noteError(before, text string) string {
 }
 
 // Waiting returns what waits here for the handlers of a namespace, by name; "" for all namespaces, or all handlers.
-// Each has up to limit parked deliveries. A handler for which nothing waits or runs is left out if
-// nothing of it was shed, or if it is deleted.
+// Each has up to limit parked deliveries. A handler for which nothing waits or runs is left out if nothing of it was shed
+// and it does not fail, or if it is deleted.
 func (d *Dispatcher) Waiting(namespace, handler string, limit int) ([]delivery.Waiting, error) {
 	var queues []*queue
 	owned := map[int]bool{}
@@ -66,7 +66,7 @@ func (d *Dispatcher) Waiting(namespace, handler string, limit int) ([]delivery.W
 	for _, q := range queues {
 		w := q.waiting(limit)
 		if w.Memory.Total+w.Disk.Total+w.Parked.Total+w.Running == 0 {
-			if _, defined := d.lookup(w.Namespace, w.Handler); !defined || w.Shed.Total == 0 {
+			if _, defined := d.lookup(w.Namespace, w.Handler); !defined || w.Shed.Total == 0 && w.FailingSince == 0 {
 				continue
 			}
 		}
@@ -93,8 +93,9 @@ func (q *queue) waiting(limit int) delivery.Waiting {
 	w := delivery.Waiting{
 		Namespace: q.name.Namespace, Handler: q.name.Name, Memory: q.whole.classCounts(), Disk: q.spilled.classCounts(),
 		Parked: q.parked.classCounts(), Retrying: q.retrying, Running: q.running + len(q.sending),
-		Shed: q.shedCounts(), LastError: q.lastError, LastFailed: q.lastFailed,
+		Shed: q.shedCounts(),
 	}
+	q.describeHealth(&w)
 	now := time.Now()
 	due := q.due(max(1, limit))
 	if len(due)+len(q.sealed) > 0 {
@@ -242,6 +243,9 @@ func JoinWaiting(limit int, lists ...[]delivery.Waiting) []delivery.Waiting {
 		dls := joined[i].Deliveries
 		slices.SortStableFunc(dls, func(a, b delivery.Parked) int { return cmp.Compare(a.Next, b.Next) })
 		joined[i].Deliveries = dls[:min(limit, len(dls))]
+		if w := &joined[i]; w.Retrying == 0 && w.LastDelivered > w.LastFailed { // at another backend than the one that failed
+			w.FailingSince, w.Failures, w.Died = 0, 0, 0
+		}
 	}
 	return joined
 }
@@ -259,6 +263,10 @@ func addWaiting(to, more *delivery.Waiting) {
 	to.Retrying += more.Retrying
 	to.Running += more.Running
 	to.Oldest, to.Next = first(to.Oldest, more.Oldest), first(to.Next, more.Next)
+	to.FailingSince = first(to.FailingSince, more.FailingSince)
+	to.Failures += more.Failures
+	to.Died += more.Died
+	to.LastDelivered = max(to.LastDelivered, more.LastDelivered)
 	if more.LastFailed > to.LastFailed {
 		to.LastFailed, to.LastError = more.LastFailed, more.LastError
 	}
