@@ -1011,6 +1011,14 @@ type Waiting struct {
 	// empty if no attempt has failed since the backend started.
 	LastError  string `json:"last_error,omitempty"`
 	LastFailed int64  `json:"last_failed,omitempty"`
+	// FailingSince is when the first attempt failed since the last one that succeeded, Unix milliseconds: nothing gets
+	// through. It is 0 if the last attempt succeeded, or if none of those that failed waits or is a dead letter.
+	// Failures is how many attempts have failed since, and Died how many deliveries became dead letters.
+	FailingSince int64 `json:"failing_since,omitempty"`
+	Failures     int   `json:"failures,omitempty"`
+	Died         int   `json:"died,omitempty"`
+	// LastDelivered is when the last attempt succeeded, Unix milliseconds; 0 if none has since the backend started.
+	LastDelivered int64 `json:"last_delivered,omitempty"`
 	// Deliveries are the first of the parked ones that wait for a time or for a worker, in the order of their next
 	// turn. Lists of all handlers have none.
 	Deliveries []Parked `json:"deliveries,omitempty"`
