@@ -5540,6 +5540,18 @@ export interface components {
             last_error?: string;
             /** Format: int64 */
             last_failed?: number;
+            /**
+             * Format: int64
+             * @description FailingSince is when the first attempt failed since the last one that succeeded, Unix milliseconds: nothing gets through. It is 0 if the last attempt succeeded, or if none of those that failed waits or is a dead letter. Failures is how many attempts have failed since, and Died how many deliveries became dead letters.
+             */
+            failing_since?: number;
+            failures?: number;
+            died?: number;
+            /**
+             * Format: int64
+             * @description LastDelivered is when the last attempt succeeded, Unix milliseconds; 0 if none has since the backend started.
+             */
+            last_delivered?: number;
             /** @description Deliveries are the first of the parked ones that wait for a time or for a worker, in the order of their next turn. Lists of all handlers have none. */
             deliveries?: components["schemas"]["Parked"][] | null;
         };
