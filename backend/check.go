@@ -188,6 +188,7 @@ func (o *Options) checkHandlers(bad *optionerr.List) {
 	optionerr.Within(bad, "handler-workers", o.Handler.Workers, 1, 10_000)
 	optionerr.Within(bad, "handler-queue", o.Handler.QueueSize, 1, 10_000_000)
 	optionerr.WithinOrZero(bad, "handler-queue-disk", o.Handler.QueueDisk, 1000, 1_000_000_000, "any number")
+	optionerr.WithinOrZero(bad, "handler-failing-after", o.HandlerFailingAfter, time.Second, 30*24*time.Hour, "no events")
 	optionerr.Within(bad, "handler-processes", o.Send.MaxProcesses, 1, 10_000)
 	optionerr.Within(bad, "expression-memory", o.Expressions.Memory, 16<<20, mostMemory)
 	for _, name := range o.Send.PassEnv {

@@ -13,6 +13,8 @@ type waitingQuestion struct {
 	Namespace string `json:"namespace,omitempty"`
 	Handler   string `json:"handler,omitempty"`
 	Limit     int    `json:"limit,omitempty"`
+	// Health asks for how the attempts of all handlers go instead (handler.Dispatcher.Health).
+	Health bool `json:"health,omitempty"`
 }
 
 type waitingAnswer struct {
@@ -21,6 +23,10 @@ type waitingAnswer struct {
 
 // waitingHere answers what waits at this member: the deliveries of the partitions that it owns.
 func (v *clusterView) waitingHere(_ context.Context, q *waitingQuestion) (a waitingAnswer, err error) {
+	if q.Health {
+		a.Handlers = v.parts.handlers.Health()
+		return a, nil
+	}
 	if a.Handlers, err = v.parts.handlers.Waiting(q.Namespace, q.Handler, q.Limit); err != nil {
 		return a, fmt.Errorf("look at what waits for handlers: %w", err)
 	}
@@ -39,7 +45,15 @@ func (v *clusterView) waitingHere(_ context.Context, q *waitingQuestion) (a wait
 func (v *clusterView) Waiting(ctx context.Context, namespace, name string, limit int) (
 	[]delivery.Waiting, []string, error,
 ) {
-	q := &waitingQuestion{namespace, name, limit}
+	return v.waiting(ctx, &waitingQuestion{Namespace: namespace, Handler: name, Limit: limit})
+}
+
+// HandlerHealth returns how the attempts of all handlers go at all members, and the members that did not answer.
+func (v *clusterView) HandlerHealth(ctx context.Context) ([]delivery.Waiting, []string, error) {
+	return v.waiting(ctx, &waitingQuestion{Health: true})
+}
+
+func (v *clusterView) waiting(ctx context.Context, q *waitingQuestion) ([]delivery.Waiting, []string, error) {
 	own, err := v.waitingHere(ctx, q)
 	if err != nil {
 		return nil, nil, err
@@ -57,7 +71,7 @@ func (v *clusterView) Waiting(ctx context.Context, namespace, name string, limit
 			missing = append(missing, one.name)
 		}
 	}
-	return handler.JoinWaiting(limit, lists...), missing, nil
+	return handler.JoinWaiting(q.Limit, lists...), missing, nil
 }
 
 // retryQuestion asks members to make the deliveries due that wait for the next attempt of a handler.

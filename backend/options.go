@@ -87,7 +87,10 @@ type Options struct {
 	Mirror      asset.MirrorOptions
 	Send        send.Options // PassEnv is the mutators' too
 	Handler     handler.Options
-	Trace       trace.Options
+	// HandlerFailingAfter is how long nothing must get through a handler before an event of the backend reports it; 0 for
+	// no events.
+	HandlerFailingAfter time.Duration
+	Trace               trace.Options
 	// Notification bounds the notification history.
 	Notification notification.Options
 	Intake       intake.Options
@@ -119,7 +122,7 @@ func DefaultOptions() Options {
 		Log: eventlog.DefaultOptions(), EventFile: eventfile.DefaultOptions(), Platform: eventfile.DefaultPlatformOptions(), State: state.DefaultOptions(),
 		Config: config.DefaultOptions(), Audit: audit.DefaultOptions(),
 		Auth: auth.DefaultOptions(), Expressions: filter.DefaultPoolOptions(), Assets: asset.DefaultOptions(),
-		Mirror: asset.DefaultMirrorOptions(), Send: send.DefaultOptions(), Handler: handler.DefaultOptions(),
+		Mirror: asset.DefaultMirrorOptions(), Send: send.DefaultOptions(), Handler: handler.DefaultOptions(), HandlerFailingAfter: 5 * time.Minute,
 		Trace: trace.DefaultOptions(), Notification: notification.DefaultOptions(), Intake: intake.DefaultOptions(),
 		Housekeeper: intake.DefaultHousekeeperOptions(), Lateness: lateness.DefaultOptions(), Postgres: defaultPostgres(),
 		Metric: metric.DefaultOptions(), EventMetrics: true, Session: session.DefaultOptions(), API: api.DefaultOptions(),

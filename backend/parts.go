@@ -80,6 +80,7 @@ type parts struct {
 	reports     *expressionReports
 
 	postgresReports *postgresReports
+	handlerReports  *handlerReports
 
 	mirror    *asset.Mirror // nil for none
 	sessions  *session.Server
@@ -325,6 +326,7 @@ func (b *Backend) buildServers(p *parts) (err error) {
 	}
 	p.view = b.newClusterView(p)
 	p.postgresReports = newPostgresReports(p, b.log)
+	p.handlerReports = newHandlerReports(p, b.opts.HandlerFailingAfter, b.log)
 	if p.api, err = api.New(b.apiOptions(p)); err != nil {
 		return err
 	}
@@ -472,6 +474,7 @@ func (b *Backend) startAgents(ctx context.Context, p *parts) error {
 		named{"scheduler", p.scheduler},
 		named{"watch of late checks", p.lateness},
 		named{"reports on PostgreSQL", p.postgresReports},
+		named{"reports on failing handlers", p.handlerReports},
 	)
 	if err != nil || !b.opts.Cluster.on() {
 		return err

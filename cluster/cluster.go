@@ -559,6 +559,7 @@ const (
 	HousekeepingLane = "housekeeping"
 	RemindersLane    = "reminders"
 	LatenessLane     = "lateness"
+	HandlersLane     = "handlers"
 	RulesLane        = "rules"
 	DefinitionsLane  = "definitions"
 	PostgresLane     = "postgres"

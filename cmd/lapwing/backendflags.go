@@ -307,6 +307,9 @@ func handlerFlags(f *pflag.FlagSet, o *backend.Options) {
 		"deliveries to one handler that wait in memory; more wait on disk")
 	f.IntVar(&o.Handler.QueueDisk, "handler-queue-disk", o.Handler.QueueDisk,
 		"deliveries to one handler that wait on disk before others than state changes are shed; 0 for any number")
+	f.Var(duration.New(o.HandlerFailingAfter, &o.HandlerFailingAfter), "handler-failing-after",
+		"time without a successful delivery to a failing handler after which an event handler-failing-NAME of the entity "+
+			"lapwing-backend reports it; 0 for no events")
 	f.IntVar(&o.Send.MaxProcesses, "handler-processes", o.Send.MaxProcesses,
 		"commands of handlers that run at a time, over all handlers")
 	f.StringSliceVar(&o.Send.PassEnv, "handler-env", o.Send.PassEnv,

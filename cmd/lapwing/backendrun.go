@@ -42,7 +42,7 @@ var backendZeros = append([]string{
 	"api-max-connections-per-address", "api-request-limit", "api-write-timeout", "assets-burst-limit",
 	"assets-mirror-bytes",
 	"assets-rate-limit", "default-silenced-expiry-time", "event-log-flush-interval", "event-log-max-age", "event-log-max-bytes",
-	"event-log-partitions", "handler-queue-disk",
+	"event-log-partitions", "handler-failing-after", "handler-queue-disk",
 	"max-silenced-expiry-time-allowed", "memory-limit", "namespace-quota-bytes", "namespace-quota-entities",
 	"namespace-quota-events", "nats-replicas", "orphan-ttl", "postgres-changes-retention", "postgres-events-retention",
 	"postgres-notifications-retention", "proxy-entity-ttl", "state-history-age", "trace-sample",
