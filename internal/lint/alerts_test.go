@@ -79,7 +79,10 @@ func TestAlertsFire(t *testing.T) {
 	for _, counter := range []string{"journal_failures_total", "journal_dropped_total", "gaps_total"} {
 		add("lapwing_postgres_"+counter, calm, grows)
 	}
+	add(`lapwing_handler_dead_total{handler="h"}`, calm, grows)
+	add(`lapwing_handler_runs_total{handler="h",result="ok"}`, grows, calm)
 	for _, gauge := range []struct{ name, fine, bad string }{
+		{`lapwing_handler_retrying{handler="h"}`, "0x60", "1x60"},
 		{"lapwing_postgres_connected", "1x60", "0x60"}, {"lapwing_postgres_behind_seconds", "2x60", "3000x60"},
 		{"lapwing_postgres_journal_max_bytes", "100x60", "100x60"}, {"lapwing_postgres_journal_owed_bytes", "20x60", "90x60"},
 		{`lapwing_tls_certificate_expiry_seconds{files="api"}`, "9999999x60", "99999x60"},
@@ -128,6 +131,45 @@ func TestAlertsFire(t *testing.T) {
 			q.Close()
 		}
 	}
+}
+
+// TestHandlerAlerts has the figures of handlers whose receivers are down, or refuse some deliveries.
+func TestHandlerAlerts(t *testing.T) {
+	const age, retrying = `lapwing_handler_queue_age_seconds{handler="h",instance="a"} `, `lapwing_handler_retrying{handler="h",instance="a"} `
+	const ok, dead = `lapwing_handler_runs_total{handler="h",instance="a",result="ok"} `, `lapwing_handler_dead_total{handler="h",instance="a"} `
+	f := func(name string, series []string, want ...string) {
+		t.Helper()
+		storage := promqltest.LoadedStorage(t, "load 1m\n  "+strings.Join(series, "\n  "))
+		defer storage.Close()
+		engine := promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery)
+		var fired []string
+		for _, r := range alerts(t) {
+			if !strings.Contains(r.Expr, "lapwing_handler_") {
+				continue
+			}
+			q, err := engine.NewInstantQuery(t.Context(), storage, nil, r.Expr, time.Unix(3600, 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, err := q.Exec(t.Context()).Vector()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(found) > 0 {
+				fired = append(fired, r.Alert)
+			}
+			q.Close()
+		}
+		if !slices.Equal(fired, want) {
+			t.Errorf("%s: %q fire, want %q", name, fired, want)
+		}
+	}
+	f("the receiver is down, and all deliveries wait for their next attempt",
+		[]string{age + "0x60", retrying + "1x60", ok + "3x60", dead + "0x60"}, "LapwingHandlerBehind", "LapwingHandlerFailing")
+	f("it has just gone down", []string{age + "0x60", retrying + "0x55 1x5", ok + "0+9x40 360x20", dead + "0x60"}, "LapwingHandlerFailing")
+	f("one delivery is refused again and again", []string{age + "0x60", retrying + "1x60", ok + "0+9x60", dead + "0x60"}, "LapwingHandlerBehind")
+	f("some die", []string{age + "0x60", retrying + "0x60", ok + "0+9x60", dead + "0x50 1x10"}, "LapwingDeadLetters")
+	f("dead letters of hours ago", []string{age + "0x60", retrying + "0x60", ok + "0+9x60", dead + "8x60"})
 }
 
 var labelInTemplate = regexp.MustCompile(`\$labels\.(\w+)`)
