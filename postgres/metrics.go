@@ -40,6 +40,13 @@ func newMetrics(reg prometheus.Registerer, p *Projection) metrics {
 				}
 				return 0
 			}),
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lapwing_postgres_configured",
+				Help: "1 if events are to be copied into PostgreSQL."}, func() float64 {
+				if p.Status().Configured {
+					return 1
+				}
+				return 0
+			}),
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lapwing_postgres_behind_seconds",
 				Help: "How far PostgreSQL is behind the events of the partitions that this backend writes."},
 				func() float64 { return p.Status().Lag }))

@@ -56,7 +56,10 @@ func postgresJournal(e *exam) {
 // postgresBehind checks whether PostgreSQL takes the changes.
 func postgresBehind(e *exam) {
 	behind := e.after.sum("lapwing_postgres_behind_seconds")
-	if behind < postgresLate {
+	away := func(s *Scrape) bool {
+		return s.sum("lapwing_postgres_configured") > 0 && s.sum("lapwing_postgres_connected") == 0
+	}
+	if behind < postgresLate && !(away(e.before) && away(e.after)) {
 		return
 	}
 	f := Finding{
