@@ -156,8 +156,8 @@ func (r *handlerReports) over(name resource.Name, w *delivery.Waiting) (output s
 	letters := r.letters(name)
 	var rest string
 	if letters > 0 {
-		rest = fmt.Sprintf(" %s kept: send them again with lapwing deadletter redrive --handler %s", countOf(letters, "dead letter is", "dead letters are"),
-			name.Name)
+		rest = fmt.Sprintf(" %s kept: send them again with lapwing deadletter redrive --handler %s",
+			countOf(letters, "dead letter is", "dead letters are"), name.Name)
 	}
 	switch {
 	case w != nil && w.FailingSince > 0:

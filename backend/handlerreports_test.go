@@ -153,7 +153,8 @@ func TestHandlerReports(t *testing.T) {
 		b.passes(time.Minute, "the event is refused")
 		b.set(func() { b.refuse = nil })
 		b.passes(time.Minute, "it works again", "default/handler-failing-hook 0 The handler hook works again: a delivery succeeded at "+
-			ownevent.Clock(time.UnixMilli(b.list[0].LastDelivered))+". 1 dead letter is kept: send them again with lapwing deadletter redrive --handler hook")
+			ownevent.Clock(time.UnixMilli(b.list[0].LastDelivered))+". 1 dead letter is kept: "+
+			"send them again with lapwing deadletter redrive --handler hook")
 		b.passes(time.Hour, "it works on")
 
 		// Nothing is left of it: the dead letters were deleted.
@@ -161,7 +162,8 @@ func TestHandlerReports(t *testing.T) {
 		b.passes(time.Minute, "it fails again", opens)
 		b.set(func() { b.kept = 0 })
 		b.is(delivery.Waiting{LastFailed: ago(time.Hour)})
-		b.passes(time.Minute, "the dead letter was deleted", "default/handler-failing-hook 0 No delivery that failed waits for the handler hook any more.")
+		b.passes(time.Minute, "the dead letter was deleted",
+			"default/handler-failing-hook 0 No delivery that failed waits for the handler hook any more.")
 
 		// The handler is deleted.
 		b.is(delivery.Waiting{FailingSince: ago(time.Hour), Retrying: 1, LastFailed: ago(0)})
@@ -185,12 +187,15 @@ func TestManyHandlerReports(t *testing.T) {
 			b.set(func() {
 				b.list = nil
 				for _, name := range names[:n] {
-					b.list = append(b.list, delivery.Waiting{Namespace: "default", Handler: name, FailingSince: ago(time.Hour), Retrying: 1})
+					b.list = append(b.list, delivery.Waiting{
+						Namespace: "default", Handler: name, FailingSince: ago(time.Hour), Retrying: 1,
+					})
 				}
 			})
 		}
 		fail(len(names))
-		b.passes(time.Minute, "many fail", "default/handlers-failing 2 Alerts do not get through: deliveries to 21 handlers fail, and none succeeds: "+
+		b.passes(time.Minute, "many fail",
+			"default/handlers-failing 2 Alerts do not get through: deliveries to 21 handlers fail, and none succeeds: "+
 			"hook00, hook01, hook02, hook03, hook04, hook05, hook06, hook07, hook08, hook09, and 11 more. See ")
 		b.passes(time.Hour, "they fail on")
 		fail(0)
@@ -206,7 +211,8 @@ func TestNoHandlerReports(t *testing.T) {
 		_ = b.Stop()
 		b.handlerReports.after = 0
 		_ = b.Start(t.Context())
-		b.passes(time.Minute, "events are switched off", "default/handler-failing-hook 0 The backend makes no events about failing handlers any more.")
+		b.passes(time.Minute, "events are switched off",
+			"default/handler-failing-hook 0 The backend makes no events about failing handlers any more.")
 		b.passes(time.Hour, "no more events")
 	})
 }

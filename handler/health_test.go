@@ -185,7 +185,8 @@ func TestJoinHealth(t *testing.T) {
 		}
 	}
 	well := delivery.Waiting{LastDelivered: 50}
-	f("both fail", 10, delivery.Waiting{FailingSince: 20, Retrying: 1, LastFailed: 30}, delivery.Waiting{FailingSince: 10, Retrying: 1, LastFailed: 40})
+	f("both fail", 10, delivery.Waiting{FailingSince: 20, Retrying: 1, LastFailed: 30},
+		delivery.Waiting{FailingSince: 10, Retrying: 1, LastFailed: 40})
 	f("one fails", 20, delivery.Waiting{FailingSince: 20, Retrying: 1, LastFailed: 30}, well)
 	f("a dead letter after the last success", 60, delivery.Waiting{FailingSince: 60, Died: 1, LastFailed: 60}, well)
 	f("a dead letter before the last success", 0, delivery.Waiting{FailingSince: 20, Died: 1, LastFailed: 30}, well)
