@@ -196,7 +196,7 @@ func TestManyHandlerReports(t *testing.T) {
 		fail(len(names))
 		b.passes(time.Minute, "many fail",
 			"default/handlers-failing 2 Alerts do not get through: deliveries to 21 handlers fail, and none succeeds: "+
-			"hook00, hook01, hook02, hook03, hook04, hook05, hook06, hook07, hook08, hook09, and 11 more. See ")
+				"hook00, hook01, hook02, hook03, hook04, hook05, hook06, hook07, hook08, hook09, and 11 more. See ")
 		b.passes(time.Hour, "they fail on")
 		fail(0)
 		b.passes(time.Minute, "none fails", "default/handlers-failing 0 few")

@@ -135,8 +135,10 @@ func TestAlertsFire(t *testing.T) {
 
 // TestHandlerAlerts has the figures of handlers whose receivers are down, or refuse some deliveries.
 func TestHandlerAlerts(t *testing.T) {
-	const age, retrying = `lapwing_handler_queue_age_seconds{handler="h",instance="a"} `, `lapwing_handler_retrying{handler="h",instance="a"} `
-	const ok, dead = `lapwing_handler_runs_total{handler="h",instance="a",result="ok"} `, `lapwing_handler_dead_total{handler="h",instance="a"} `
+	const age = `lapwing_handler_queue_age_seconds{handler="h",instance="a"} `
+	const retrying = `lapwing_handler_retrying{handler="h",instance="a"} `
+	const ok = `lapwing_handler_runs_total{handler="h",instance="a",result="ok"} `
+	const dead = `lapwing_handler_dead_total{handler="h",instance="a"} `
 	f := func(name string, series []string, want ...string) {
 		t.Helper()
 		storage := promqltest.LoadedStorage(t, "load 1m\n  "+strings.Join(series, "\n  "))
@@ -167,7 +169,8 @@ func TestHandlerAlerts(t *testing.T) {
 	f("the receiver is down, and all deliveries wait for their next attempt",
 		[]string{age + "0x60", retrying + "1x60", ok + "3x60", dead + "0x60"}, "LapwingHandlerBehind", "LapwingHandlerFailing")
 	f("it has just gone down", []string{age + "0x60", retrying + "0x55 1x5", ok + "0+9x40 360x20", dead + "0x60"}, "LapwingHandlerFailing")
-	f("one delivery is refused again and again", []string{age + "0x60", retrying + "1x60", ok + "0+9x60", dead + "0x60"}, "LapwingHandlerBehind")
+	f("one delivery is refused again and again",
+		[]string{age + "0x60", retrying + "1x60", ok + "0+9x60", dead + "0x60"}, "LapwingHandlerBehind")
 	f("some die", []string{age + "0x60", retrying + "0x60", ok + "0+9x60", dead + "0x50 1x10"}, "LapwingDeadLetters")
 	f("dead letters of hours ago", []string{age + "0x60", retrying + "0x60", ok + "0+9x60", dead + "8x60"})
 }
