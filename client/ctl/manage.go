@@ -140,7 +140,11 @@ func listCommand(k *kind) *cobra.Command {
 				return err
 			}
 		}
-		return s.printList(labels.of(s.withColumn(ctx, k, namespace, opts)), list, all)
+		if err := s.printList(labels.of(s.withColumn(ctx, k, namespace, opts)), list, all); err != nil || !events.failing {
+			return err
+		}
+		s.tellFailing(ctx, namespace)
+		return nil
 	})
 	f := cmd.Flags()
 	if k.Namespaced {
@@ -194,7 +198,11 @@ func infoCommand(k *kind) *cobra.Command {
 			if k.Type == client.Events.Type && s.format == formatTabular {
 				with = s.withSilences(ctx, with, raw)
 			}
-			return s.printOne(with, raw)
+			if err := s.printOne(with, raw); err != nil || k.Type != client.Events.Type {
+				return err
+			}
+			s.tellFailing(ctx, s.namespace)
+			return nil
 		}),
 	}
 	if k.Singleton {

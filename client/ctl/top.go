@@ -40,7 +40,11 @@ The column For is how long a check has failed, with any failing status. An event
 For counts from the last OK result. With > the check has never passed since the backend knows it, and may have failed for
 longer.
 
-Rates are those of the backend at --api-url alone, from its /metrics; - means that a rate is missing. With --once, or when
+Deliveries are those that have not gone out: they wait in memory or on disk for their turn, or are parked until a time.
+Retrying ones, of which an attempt has failed, are counted in memory or parked, too. Dead ones were given up and are kept
+as dead letters, shed ones were dropped because too many waited.
+
+Rates and deliveries are those of the backend at --api-url alone, from its /metrics; - means that a figure is missing. With --once, or when
 the output is not a terminal, one view is printed after one interval.`,
 		Example: `  lapwing top --all-namespaces
   lapwing top --label-selector 'region == eu' --interval 5s
@@ -280,6 +284,7 @@ func (t *top) view(now look, width, height int) []string {
 	}
 	lines = append(lines, wrapValues(t.fleet(now), width)...)
 	lines = append(lines, wrapValues(t.rates(now), width)...)
+	lines = append(lines, wrapValues(t.deliveries(now), width)...)
 	lines = append(lines, wrapValues(t.counts(now), width)...)
 	lines = append(lines, "")
 	if now.err != nil {
@@ -369,11 +374,17 @@ func (t *top) fleet(now look) string {
 
 // rates returns the line about events per second and the like.
 func (t *top) rates(now look) string {
-	return fmt.Sprintf("Per second events %s   rejected %s   check requests %s   deliveries %s   retries %s   queued %s   lag %s s",
+	return fmt.Sprintf("Per second events %s   rejected %s   check requests %s   deliveries %s   retries %s   lag %s s",
 		now.rate(t.last, "lapwing_events_received_total"), now.rate(t.last, "lapwing_events_rejected_total"),
 		now.rate(t.last, "lapwing_check_requests_total"), now.rate(t.last, "lapwing_handler_runs_total"),
-		now.rate(t.last, "lapwing_handler_retries_total"), now.gauge("lapwing_handler_queue_depth"),
-		now.gauge("lapwing_state_lag_seconds"))
+		now.rate(t.last, "lapwing_handler_retries_total"), now.gauge("lapwing_state_lag_seconds"))
+}
+
+// deliveries returns the line about deliveries that have not gone out.
+func (t *top) deliveries(now look) string {
+	return fmt.Sprintf("Deliveries memory %s   disk %s   parked %s   retrying %s   dead %s   shed %s",
+		now.gauge("lapwing_handler_queue_depth"), now.gauge("lapwing_handler_queue_spilled"), now.gauge("lapwing_handler_parked"),
+		now.gauge("lapwing_handler_retrying"), now.gauge("lapwing_handler_dead_letters"), now.gauge("lapwing_handler_shed_total"))
 }
 
 // counts returns the line about incidents.

@@ -61,7 +61,9 @@ func TestFor(t *testing.T) {
 func TestTopFits(t *testing.T) {
 	now := look{at: time.Unix(1_800_000_345, 0), metrics: map[string]float64{
 		"lapwing_agent_sessions": 40000, "lapwing_state_pairs": 123456, "lapwing_config_objects": 2345,
-		"lapwing_handler_queue_depth": 1234, "lapwing_state_lag_seconds": 0.3,
+		"lapwing_handler_queue_depth": 1234, "lapwing_handler_queue_spilled": 995, "lapwing_handler_parked": 100_000,
+		"lapwing_handler_retrying": 99_999, "lapwing_handler_dead_letters": 250_000, "lapwing_handler_shed_total": 1_000_374,
+		"lapwing_state_lag_seconds": 0.3,
 	}}
 	for range 30 {
 		now.incidents = append(now.incidents, &event{
@@ -85,7 +87,8 @@ func TestTopFits(t *testing.T) {
 			}
 		}
 		text := strings.Join(lines, "\n")
-		for _, want := range []string{"agents 40000", "definitions 2345", "queued 1234", "lag 0.3 s", "silenced 30", "CRITICAL   5m45s   db-東京", "… and "} {
+		for _, want := range []string{"agents 40000", "definitions 2345", "memory 1234", "disk 995", "parked 100000",
+			"retrying 99999", "dead 250000", "shed 1000374", "lag 0.3 s", "silenced 30", "CRITICAL   5m45s   db-東京", "… and "} {
 			if !strings.Contains(text, want) {
 				t.Errorf("width %d: no %q in\n%s", width, want, text)
 			}
