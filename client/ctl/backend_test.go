@@ -23,7 +23,12 @@ func TestBackendScripts(t *testing.T) {
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
-			b := testbackend.Start(env.T().(testing.TB), func(o *testbackend.Options) { o.Lateness.Every = 100 * time.Millisecond })
+			b := testbackend.Start(env.T().(testing.TB), func(o *testbackend.Options) {
+				o.Lateness.Every = 100 * time.Millisecond
+				if filepath.Base(env.WorkDir) == "script-failing" {
+					o.HandlerFailingAfter = time.Second
+				}
+			})
 			env.Setenv("API", "http://"+b.APIAddr().String())
 			env.Setenv("SAMPLES", samples)
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
