@@ -190,7 +190,7 @@ func readFileSet(ctx context.Context, s *invocation, in *inputFiles) (*fileSet, 
 		documents, bad := splitDocuments(src.name, src.data)
 		set.wrong = append(set.wrong, bad...)
 		for i := range documents {
-			d := &documents[i]
+			d := documents[i]
 			p := parseObject(d, s.namespace, asManaged, in.lenient)
 			s.warnAbout(p.warnings)
 			set.wrong = append(set.wrong, p.wrong...)
@@ -205,9 +205,9 @@ func readFileSet(ctx context.Context, s *invocation, in *inputFiles) (*fileSet, 
 				continue
 			}
 			set.named = append(set.named, o)
-			here := fmt.Sprintf("%s:%d", d.source, d.at.line)
+			here := fmt.Sprintf("%s:%d", d.Source, d.Line())
 			if there, twice := seen[o.path()]; twice && o.kind != eventKind {
-				set.wrong = append(set.wrong, mistake{d.source, d.at.line, o.kind.Type + " " + o.name, "it is defined twice, also at " + there})
+				set.wrong = append(set.wrong, mistake{d.Source, d.Line(), o.kind.Type + " " + o.name, "it is defined twice, also at " + there})
 			}
 			seen[o.path()] = here
 		}

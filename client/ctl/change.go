@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/lapwing-monitoring/lapwing/internal/manifest"
 )
 
 // change is a field that differs between two versions of a resource.
@@ -52,7 +54,7 @@ func diffMaps(out []change, path string, before, after map[string]any) []change 
 	keys := maps.Clone(before)
 	maps.Copy(keys, after)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		at := fieldPath(path, key)
+		at := manifest.FieldPath(path, key)
 		old, was := before[key]
 		now, is := after[key]
 		switch {
@@ -95,15 +97,4 @@ func diffValues(out []change, path string, old, now any) []change {
 
 func allMaps(list []any) bool {
 	return !slices.ContainsFunc(list, func(v any) bool { _, ok := v.(map[string]any); return !ok })
-}
-
-// fieldPath appends a key to a path. It quotes a key that looks like a path.
-func fieldPath(path, key string) string {
-	if key == "" || strings.ContainsAny(key, `.[]" `) {
-		return path + "[" + strconv.Quote(key) + "]"
-	}
-	if path == "" {
-		return key
-	}
-	return path + "." + key
 }

@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/lapwing-monitoring/lapwing/internal/manifest"
 )
 
 func TestSplitDocuments(t *testing.T) {
@@ -16,8 +18,8 @@ func TestSplitDocuments(t *testing.T) {
 		var got []string
 		for _, d := range documents {
 			var compact bytes.Buffer
-			if err := json.Compact(&compact, d.json); err != nil {
-				t.Errorf("%q: document %q: %v", in, d.json, err)
+			if err := json.Compact(&compact, d.JSON); err != nil {
+				t.Errorf("%q: document %q: %v", in, d.JSON, err)
 			}
 			got = append(got, compact.String())
 		}
@@ -46,7 +48,7 @@ func TestSplitDocuments(t *testing.T) {
 
 // read parses a resource in JSON.
 func read(in string, lenient bool) reading {
-	return parseObject(&document{"x", json.RawMessage(in), jsonPlaces([]byte(in), 0)}, "here", asManaged, lenient)
+	return parseObject(manifest.OfJSON("x", json.RawMessage(in)), "here", asManaged, lenient)
 }
 
 func TestParseObject(t *testing.T) {
@@ -121,7 +123,7 @@ func TestMistakes(t *testing.T) {
 		t.Helper()
 		documents, wrong := splitDocuments("b.yaml", []byte(in))
 		for i := range documents {
-			wrong = append(wrong, parseObject(&documents[i], "here", asManaged, false).wrong...)
+			wrong = append(wrong, parseObject(documents[i], "here", asManaged, false).wrong...)
 		}
 		var got []string
 		for i := range wrong {
@@ -177,13 +179,13 @@ func FuzzDocuments(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		documents, _ := splitDocuments("x", in)
 		for i := range documents {
-			d := &documents[i]
+			d := documents[i]
 			o := parseObject(d, "default", asManaged, true)
 			if len(o.wrong) > 0 {
 				continue
 			}
 			if o.name == "" || (o.kind.Namespaced && o.namespace == "") {
-				t.Fatalf("%q: %q in %q", d.json, o.name, o.namespace)
+				t.Fatalf("%q: %q in %q", d.JSON, o.name, o.namespace)
 			}
 			body, err := json.Marshal(o.body)
 			if err != nil {
@@ -197,7 +199,7 @@ func FuzzDocuments(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			second := parseObject(&document{"x", again, jsonPlaces(again, 0)}, "elsewhere", asManaged, true)
+			second := parseObject(manifest.OfJSON("x", again), "elsewhere", asManaged, true)
 			if len(second.wrong) > 0 {
 				t.Fatalf("%s: %v", again, second.wrong)
 			}

@@ -206,7 +206,7 @@ func (s *invocation) parseEdited(k *kind, text []byte) (*object, error) {
 	}
 	var o *object
 	if len(wrong) == 0 {
-		p := parseObject(&documents[0], s.namespace, asWritten, false)
+		p := parseObject(documents[0], s.namespace, asWritten, false)
 		s.warnAbout(p.warnings)
 		o, wrong = p.object, p.wrong
 	}

@@ -136,17 +136,17 @@ func (e *expected) unpublished(o *object, after map[string]any) {
 
 // placed names the object with a line of its file, as mistakes do.
 func (o *object) placed(line int) string {
-	return fmt.Sprintf("%s:%d: %s %s", o.from.source, line, o.kind.Type, o.name)
+	return fmt.Sprintf("%s:%d: %s %s", o.from.Source, line, o.kind.Type, o.name)
 }
 
 // lineAbout returns the line in the file that a warning is about: of the field that has the name, or else of the resource.
 func (o *object) lineAbout(w *expectedWarning) int {
 	if what, name, ok := strings.Cut(strings.TrimSuffix(w.about, `"`), ` "`); ok {
 		if steps := stepsTo(o.body, name, what, []any{"spec"}); steps != nil {
-			return o.from.at.find(steps).line
+			return o.from.At().Find(steps).Line
 		}
 	}
-	return o.from.at.line
+	return o.from.Line()
 }
 
 // stepsTo returns where a value has a name as text, or nil. A field that is called as what the name is of is better than

@@ -83,7 +83,7 @@ func (set *fileSet) refused(o *object, err error) bool {
 	if len(found) > 0 || !errors.As(err, &refused) || len(refused.Mistakes) > 0 || strings.HasPrefix(refused.Message, noDryRunOf) {
 		return len(found) > 0
 	}
-	line, what := o.from.at.line, o.kind.Type+" "+o.name
+	line, what := o.from.Line(), o.kind.Type+" "+o.name
 	if errors.Is(err, client.ErrDenied) {
 		text := refused.Message
 		if to := aimOf(refused); !reasoned(err) && to.role != "" {
@@ -92,7 +92,7 @@ func (set *fileSet) refused(o *object, err error) bool {
 				text += " in namespace " + to.namespace
 			}
 		}
-		set.denied = append(set.denied, mistake{o.from.source, line, what, text})
+		set.denied = append(set.denied, mistake{o.from.Source, line, what, text})
 		return true
 	}
 	if errors.Is(err, client.ErrNotFound) {
@@ -100,9 +100,9 @@ func (set *fileSet) refused(o *object, err error) bool {
 		if slices.ContainsFunc(set.all(), makes) {
 			return false
 		}
-		line = o.from.lineOf("metadata.namespace")
+		line = lineOf(o.from, "metadata.namespace")
 	}
-	set.others = append(set.others, mistake{o.from.source, line, what, refused.Message})
+	set.others = append(set.others, mistake{o.from.Source, line, what, refused.Message})
 	return false
 }
 
@@ -133,7 +133,7 @@ func (o *object) mistakesIn(err error) (found []mistake) {
 				m.Field = strings.TrimSuffix(first, ":")
 			}
 		}
-		found = append(found, mistake{o.from.source, o.from.lineOf(m.Field), o.kind.Type + " " + o.name, m.Message})
+		found = append(found, mistake{o.from.Source, lineOf(o.from, m.Field), o.kind.Type + " " + o.name, m.Message})
 	}
 	return found
 }
@@ -150,9 +150,9 @@ func refusesObject(refused *client.Error) bool {
 
 // lineOf returns the line of a field that has a path of the server's, such as subdues[0].begin; without the field, that of
 // what it would be in.
-func (d *document) lineOf(field string) int {
+func lineOf(d *document, field string) int {
 	if field == "" {
-		return d.at.line
+		return d.Line()
 	}
 	var steps []any
 	if field != "metadata" && !strings.HasPrefix(field, "metadata.") {
@@ -165,5 +165,5 @@ func (d *document) lineOf(field string) int {
 			steps = append(steps, i)
 		}
 	}
-	return d.at.find(steps).line
+	return d.At().Find(steps).Line
 }

@@ -217,7 +217,7 @@ func (s *settings) warn(w io.Writer, path, text string) {
 	}
 	switch o := s.fileObject(path); {
 	case o != nil:
-		text = o.placed(o.from.at.line) + ": " + text
+		text = o.placed(o.from.Line()) + ": " + text
 	case s.many:
 		text = path + ": " + text
 	}

@@ -265,11 +265,11 @@ func simulatedEvent(sim *client.Simulation, what, namespace string) error {
 	var wrapped struct {
 		Type string `json:"type"`
 	}
-	if err := json.Unmarshal(documents[0].json, &wrapped); err != nil || wrapped.Type == "" {
-		sim.Event = documents[0].json // as the API has it
+	if err := json.Unmarshal(documents[0].JSON, &wrapped); err != nil || wrapped.Type == "" {
+		sim.Event = documents[0].JSON // as the API has it
 		return nil
 	}
-	o := parseObject(&documents[0], namespace, asWritten, true)
+	o := parseObject(documents[0], namespace, asWritten, true)
 	if err := asError(o.wrong); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package ctl
+package manifest
 
 import (
 	"bytes"
@@ -6,31 +6,33 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// place says where a value of a document is in its file: at the line of its key or, without one, of the value.
-type place struct {
-	line   int
-	fields map[string]*place
-	items  []*place
-	twice  []repeated
+// Place says where a value of a document is in its file: at the line of its key or, without one, of the value.
+type Place struct {
+	Line   int
+	Fields map[string]*Place
+	items  []*Place
+	twice  []Repeated
 }
 
-// repeated is a key that an object has a second time.
-type repeated struct {
-	key         string
-	line, first int
+// Repeated is a key that an object has a second time.
+type Repeated struct {
+	Key         string
+	Line, First int
 }
 
-// find returns the place of a field or item, or the nearest place around it if it is not known.
-func (p *place) find(steps []any) *place {
+// Find returns the place of a field or item, or the nearest place around it if it is not known.
+func (p *Place) Find(steps []any) *Place {
 	for _, step := range steps {
-		var next *place
+		var next *Place
 		switch step := step.(type) {
 		case string:
-			next = p.fields[step]
+			next = p.Fields[step]
 		case int:
 			if step >= 0 && step < len(p.items) { // a server may have named it
 				next = p.items[step]
@@ -44,43 +46,43 @@ func (p *place) find(steps []any) *place {
 	return p
 }
 
-// eachTwice calls f for all keys that objects have a second time, with the path of each.
-func (p *place) eachTwice(path string, f func(path string, twice repeated)) {
+// EachTwice calls f for all keys that objects have a second time, with the path of each.
+func (p *Place) EachTwice(path string, f func(path string, twice Repeated)) {
 	for _, t := range p.twice {
-		f(fieldPath(path, t.key), t)
+		f(FieldPath(path, t.Key), t)
 	}
-	for _, key := range slices.Sorted(maps.Keys(p.fields)) {
-		p.fields[key].eachTwice(fieldPath(path, key), f)
+	for _, key := range slices.Sorted(maps.Keys(p.Fields)) {
+		p.Fields[key].EachTwice(FieldPath(path, key), f)
 	}
 	for i, item := range p.items {
-		item.eachTwice(fmt.Sprintf("%s[%d]", path, i), f)
+		item.EachTwice(fmt.Sprintf("%s[%d]", path, i), f)
 	}
 }
 
-func (p *place) add(key string, of *place) {
-	if was, again := p.fields[key]; again {
-		p.twice = append(p.twice, repeated{key, of.line, was.line})
+func (p *Place) add(key string, of *Place) {
+	if was, again := p.Fields[key]; again {
+		p.twice = append(p.twice, Repeated{key, of.Line, was.Line})
 	}
-	if p.fields == nil {
-		p.fields = map[string]*place{}
+	if p.Fields == nil {
+		p.Fields = map[string]*Place{}
 	}
-	p.fields[key] = of
+	p.Fields[key] = of
 }
 
 // yamlPlaces returns the places in a YAML document that begins after the given number of lines. If this reader of YAML
 // refuses it, only the first line is known.
-func yamlPlaces(text []byte, before int) *place {
+func yamlPlaces(text []byte, before int) *Place {
 	first := before + 1 + bytes.Count(text[:len(text)-len(bytes.TrimLeft(text, " \t\r\n"))], []byte("\n"))
 	var root yaml.Node
 	if err := yaml.Unmarshal(text, &root); err != nil || len(root.Content) == 0 {
-		return &place{line: first}
+		return &Place{Line: first}
 	}
 	return nodePlace(root.Content[0], before)
 }
 
 // nodePlace does not follow aliases: what they stand for has a place of its own.
-func nodePlace(node *yaml.Node, before int) *place {
-	p := &place{line: before + node.Line}
+func nodePlace(node *yaml.Node, before int) *Place {
+	p := &Place{Line: before + node.Line}
 	switch node.Kind {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(node.Content); i += 2 {
@@ -88,7 +90,7 @@ func nodePlace(node *yaml.Node, before int) *place {
 			if key.Tag == "!!merge" {
 				continue
 			}
-			value.line = before + key.Line
+			value.Line = before + key.Line
 			p.add(key.Value, value)
 		}
 	case yaml.SequenceNode:
@@ -100,7 +102,7 @@ func nodePlace(node *yaml.Node, before int) *place {
 }
 
 // jsonPlaces returns the places in a JSON value that begins after the given number of lines. The value must be valid.
-func jsonPlaces(text []byte, before int) *place {
+func jsonPlaces(text []byte, before int) *Place {
 	r := &jsonReader{dec: json.NewDecoder(bytes.NewReader(text)), text: text, line: before + 1}
 	r.dec.UseNumber()
 	return r.value(r.token())
@@ -125,8 +127,8 @@ func (r *jsonReader) token() json.Token {
 	return t
 }
 
-func (r *jsonReader) value(t json.Token) *place {
-	p := &place{line: r.line}
+func (r *jsonReader) value(t json.Token) *Place {
+	p := &Place{Line: r.line}
 	switch t {
 	case json.Delim('{'):
 		for r.dec.More() {
@@ -136,7 +138,7 @@ func (r *jsonReader) value(t json.Token) *place {
 			}
 			line := r.line
 			value := r.value(r.token())
-			value.line = line
+			value.Line = line
 			p.add(key, value)
 		}
 		r.token()
@@ -147,4 +149,15 @@ func (r *jsonReader) value(t json.Token) *place {
 		r.token()
 	}
 	return p
+}
+
+// FieldPath appends a key to a path. It quotes a key that looks like a path.
+func FieldPath(path, key string) string {
+	if key == "" || strings.ContainsAny(key, `.[]" `) {
+		return path + "[" + strconv.Quote(key) + "]"
+	}
+	if path == "" {
+		return key
+	}
+	return path + "." + key
 }
