@@ -119,11 +119,12 @@ func TestCommandsThatNeedTheEnvironment(t *testing.T) {
 {"type":"Handler","metadata":{"name":"mail","namespace":"default"},"spec":{"type":"pipe","command":"mail -s x ${MAIL_TO} $HOME $OWN","env_vars":["OWN=1"]}}
 {"type":"Handler","metadata":{"name":"fine","namespace":"default"},"spec":{"type":"pipe","command":"sensu-slack-handler --webhook-url $URL","env_vars":["URL=x"]}}
 {"type":"Mutator","metadata":{"name":"enrich","namespace":"default"},"spec":{"command":"enrich $CMDB_TOKEN"}}
+{"type":"Handler","metadata":{"name":"safe","namespace":"default"},"spec":{"type":"pipe","command":"x $KEY","secrets":[{"name":"KEY","secret":"k"}]}}
 `))
 	opts.DryRun = true
 	r := copyTo(t, opts)
 	if m := r.remark(Noted, "Handler"); m == nil || !slices.Equal(m.Names,
-		[]string{"default/chat $SLACK_WEBHOOK_URL", "default/mail $MAIL_TO"}) || !strings.Contains(m.Hint, "--handler-env") {
+		[]string{"default/chat $SLACK_WEBHOOK_URL", "default/mail $MAIL_TO", "default/safe $KEY (one of its secrets)"}) || !strings.Contains(m.Hint, "--handler-env") {
 		t.Errorf("handlers: %+v", m)
 	}
 	if m := r.remark(Noted, "Mutator"); m == nil || !slices.Equal(m.Names, []string{"default/enrich $CMDB_TOKEN"}) {

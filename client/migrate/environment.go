@@ -35,10 +35,11 @@ func needsEnvironment(m *migration, o *object, _ *summary) {
 		name, _, _ := strings.Cut(entry, "=")
 		given = append(given, name)
 	}
-	secrets, _ := o.body["secrets"].([]any)
-	for _, s := range secrets {
+	secrets := map[string]bool{}
+	list, _ := o.body["secrets"].([]any)
+	for _, s := range list {
 		s, _ := s.(map[string]any)
-		given = append(given, text(s, "name"))
+		secrets[text(s, "name")] = true
 	}
 	command := text(o.body, "command")
 	var used []string
@@ -55,7 +56,11 @@ func needsEnvironment(m *migration, o *object, _ *summary) {
 		if slices.Contains(given, name) || strings.Contains(command, name+"=") {
 			continue
 		}
+		subject := o.label() + " $" + name
+		if secrets[name] {
+			subject += " (one of its secrets)"
+		}
 		m.rec.remark(Noted, o.kind.Type, "its command seems to use a variable of the backend's environment, which lapwing does not pass on",
-			"Put the variable into env_vars, or name it in --handler-env of the backend.", o.label()+" $"+name)
+			"Put the variable into env_vars, or name it in --handler-env of the backend.", subject)
 	}
 }

@@ -1,10 +1,14 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -17,6 +21,7 @@ const keepaliveCheck = "keepalive"
 var eventKind = of(client.Events.Kind, func(k *kind) {
 	k.silent = true
 	k.normal = normalEvent
+	k.adapt = completeEvent
 	k.leave = func(_ *migration, o *object) (reason, hint string) {
 		switch {
 		case sub(o.body, "check") == nil:
@@ -41,6 +46,49 @@ var eventKind = of(client.Events.Kind, func(k *kind) {
 	}
 	k.write = writeEvent
 })
+
+// completeEvent sets what servers compute, where it is missing, as in a file that was written by hand. Without it the copy
+// would never be equal.
+func completeEvent(m *migration, o *object) {
+	check := sub(o.body, "check")
+	if check == nil {
+		return
+	}
+	set := func(in map[string]any, field string, n int64) { in[field] = json.Number(strconv.FormatInt(n, 10)) }
+	executed := cmp.Or(integer(check, "executed"), integer(o.body, "timestamp"), m.started.Unix())
+	if integer(check, "executed") == 0 {
+		set(check, "executed", executed)
+	}
+	if integer(o.body, "timestamp") == 0 {
+		set(o.body, "timestamp", executed)
+	}
+	status := integer(check, "status")
+	history, _ := check["history"].([]any)
+	entry := func(i int) (status, executed int64) {
+		e, _ := history[i].(map[string]any)
+		return integer(e, "status"), integer(e, "executed")
+	}
+	newest := map[string]any{"status": json.Number(strconv.FormatInt(status, 10)), "executed": check["executed"]}
+	if last := len(history) - 1; last < 0 {
+		history = []any{newest}
+	} else if s, at := entry(last); s != status || at != executed {
+		history = append(slices.Clip(history), newest)
+	}
+	check["history"] = history
+	if integer(check, "occurrences") == 0 {
+		same := int64(0)
+		for i := len(history) - 1; i >= 0; i-- {
+			if s, _ := entry(i); s != status {
+				break
+			}
+			same++
+		}
+		set(check, "occurrences", same)
+	}
+	if occurrences := integer(check, "occurrences"); integer(check, "occurrences_watermark") < occurrences {
+		set(check, "occurrences_watermark", occurrences)
+	}
+}
 
 // normalEvent removes the entity, which is copied by itself, fields that a server computes from others, and fields that
 // the next result has anew.

@@ -1,19 +1,20 @@
 package migrate
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/manifest"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // files are resources from files, in memory, in their encoded form: decoded they take twenty times the memory.
@@ -23,6 +24,15 @@ type files struct {
 	objects   map[*kind]map[string]*group // by namespace
 	strange   map[string][]string         // names of resources of kinds that neither side has, by kind
 	implied   []string                    // namespaces that are used but not in the files
+	doubts    []doubt
+}
+
+// doubt is something in a file that is probably a mistake.
+type doubt struct {
+	kind                  *kind
+	namespace             string
+	reason, hint, subject string
+	superseded            bool // a definition that is not copied, for a later one
 }
 
 // group has the resources of a kind in a namespace.
@@ -35,7 +45,16 @@ type group struct {
 type document struct {
 	name, typ string
 	text      json.RawMessage
+	at        place
 }
+
+// place is a line of a file.
+type place struct {
+	file string
+	line int
+}
+
+func (p place) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
 func (g *group) has(name string) bool {
 	if g == nil {
@@ -59,7 +78,8 @@ type File struct {
 }
 
 // ReadFiles reads the output of "sensuctl dump", in YAML or as JSON objects one after the other. A resource without a
-// namespace gets the given one. Of several with the same name the last one counts.
+// namespace gets the given one. Of several with the same name the last one counts, and the
+// report names the others.
 func ReadFiles(in []File, namespace string) (Source, error) {
 	out := &files{namespace: namespace, objects: map[*kind]map[string]*group{}, strange: map[string][]string{}}
 	var names []string
@@ -74,19 +94,22 @@ func ReadFiles(in []File, namespace string) (Source, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", file.Name, err)
 		}
-		documents, err := split(text)
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", file.Name, err)
+		documents, wrong := manifest.Split(file.Name, text)
+		if len(wrong) > 0 {
+			return nil, fmt.Errorf("read %s: %w", file.Name, wrong[0])
 		}
-		for i, text := range documents {
-			o, err := out.read(text)
+		for i, one := range documents {
+			documents[i] = nil // its text is no longer needed
+			at := place{file.Name, one.Line()}
+			o, err := out.read(one.JSON)
 			if err != nil {
-				return nil, fmt.Errorf("read %s: resource %d: %w", file.Name, i, err)
+				return nil, fmt.Errorf("read %s: %w", at, err)
 			}
 			if o == nil {
 				continue
 			}
-			d := document{o.name, o.typ, text}
+			out.doubt(o, one, at)
+			d := document{o.name, o.typ, one.JSON, at}
 			if o.typ == client.EntityConfigs.Type {
 				configs = append(configs, config{o.namespace, d})
 			} else {
@@ -128,6 +151,7 @@ func (s *files) read(document json.RawMessage) (*object, error) {
 		return nil, nil
 	}
 	o := &object{kind: k, typ: typ, body: wrapped}
+	o.dropUnknown()
 	if err := o.unwrap(); err != nil {
 		return nil, err
 	}
@@ -137,8 +161,72 @@ func (s *files) read(document json.RawMessage) (*object, error) {
 	return o, o.identify()
 }
 
+// unknownField is a field that no resource of the kind has.
+type unknownField struct {
+	steps []any // to it, from the document
+	path  string
+	known []string // the fields that may be meant
+}
+
+// dropUnknown removes the fields that the target would ignore from a resource as it is in a file, and notes them.
+func (o *object) dropUnknown() {
+	if o.kind.Wrapped {
+		return // of the commercial edition: their fields are not known
+	}
+	w := &manifest.Walk{Unknown: func(steps []any, path string, known []string) {
+		o.unknown = append(o.unknown, unknownField{steps, path, known})
+	}}
+	outer := []string{"type", "api_version", "metadata", "spec"}
+	for _, key := range slices.Sorted(maps.Keys(o.body)) {
+		if !slices.Contains(outer, key) {
+			w.Unknown([]any{key}, key, outer)
+		}
+	}
+	w.Value(reflect.TypeOf(o.kind.New()), o.body["spec"], "", []any{"spec"})
+	if o.kind.NameField == "" && !o.kind.Singleton {
+		w.Value(reflect.TypeFor[resource.ObjectMeta](), o.body["metadata"], "metadata.", []any{"metadata"})
+	}
+	for _, u := range o.unknown {
+		drop(o.body, u.steps)
+	}
+}
+
+// drop removes the field at the end of the steps.
+func drop(v any, steps []any) {
+	for _, step := range steps[:len(steps)-1] {
+		switch step := step.(type) {
+		case string:
+			v = v.(map[string]any)[step]
+		case int:
+			v = v.([]any)[step]
+		}
+	}
+	delete(v.(map[string]any), steps[len(steps)-1].(string))
+}
+
+// doubt notes what is probably a mistake in an object's document.
+func (s *files) doubt(o *object, d *manifest.Document, at place) {
+	for _, u := range o.unknown {
+		at := place{at.file, d.At().Find(u.steps).Line}
+		field, _ := u.steps[len(u.steps)-1].(string)
+		subject := fmt.Sprintf("%s: %s: %s", at, o.label(), u.path)
+		if near := optionerr.Nearest(field, u.known); near != "" {
+			subject += " (" + near + "?)"
+		}
+		s.doubts = append(s.doubts, doubt{kind: o.kind, namespace: o.namespace, reason: "an unknown field has no effect and is not copied",
+			hint: "Correct the file and run this again.", subject: subject})
+	}
+	if o.homeless {
+		s.doubts = append(s.doubts, doubt{kind: o.kind, namespace: o.namespace,
+			reason:  "a definition without a namespace goes to the namespace " + o.namespace,
+			hint:    "Write metadata.namespace into the file, or choose another with --namespace.",
+			subject: fmt.Sprintf("%s: %s", at, o.shownName())})
+	}
+}
+
 // fillNamespace sets the namespace of an object that has none. An event belongs to its entity's namespace.
 func (o *object) fillNamespace(namespace string) {
+	o.homeless = true
 	places := []map[string]any{sub(o.body, "metadata")}
 	if o.kind == eventKind {
 		places = []map[string]any{sub(sub(o.body, "entity"), "metadata"), sub(sub(o.body, "check"), "metadata")}
@@ -148,7 +236,7 @@ func (o *object) fillNamespace(namespace string) {
 	}
 	for _, place := range places {
 		if own := text(place, "namespace"); own != "" {
-			namespace = own
+			namespace, o.homeless = own, false
 			break
 		}
 	}
@@ -169,6 +257,10 @@ func (s *files) add(k *kind, namespace string, d document) {
 		s.objects[k][namespace] = g
 	}
 	if i, ok := g.index[d.name]; ok {
+		o := &object{kind: k, namespace: namespace, name: d.name}
+		s.doubts = append(s.doubts, doubt{kind: k, namespace: namespace, superseded: true,
+			reason: "there is more than one definition of it: only the last is copied", hint: "Remove the wrong one from the file and run this again.",
+			subject: fmt.Sprintf("%s: %s is left out for the one in %s", g.list[i].at, o.label(), d.at)})
 		g.list[i] = d
 		return
 	}
@@ -194,7 +286,7 @@ func (s *files) imply() {
 		s.implied = append(s.implied, name)
 		// strings always encode
 		text, _ := json.Marshal(map[string]any{"type": namespaceKind.Type, "spec": map[string]string{"name": name}})
-		s.add(namespaceKind, "", document{name, namespaceKind.Type, text})
+		s.add(namespaceKind, "", document{name: name, typ: namespaceKind.Type, text: text})
 	}
 }
 
@@ -225,12 +317,31 @@ func (s *files) each(ctx context.Context, k *kind, namespace string, f func(*obj
 	return nil
 }
 
-func (s *files) remarks(rec *recorder) {
+func (s *files) remarks(m *migration) {
+	rec := m.rec
 	for kind, names := range s.strange {
-		rec.remark(Left, kind, "lapwing has no resources of this kind", insteadOf(""), names...)
+		version, typ, ok := strings.Cut(kind, ".")
+		if !ok {
+			version, typ = "", kind
+		}
+		rec.remark(Left, kind, "lapwing has no resources of this kind", insteadOf(version, typ), names...)
 	}
-	if len(s.implied) > 0 {
-		rec.remark(Noted, namespaceKind.Type, "made because resources are in them; the files do not have them", "", s.implied...)
+	for _, d := range s.doubts {
+		if m.skips(d.kind.Plural) || d.kind.Namespaced && !slices.Contains(m.names, d.namespace) {
+			continue
+		}
+		rec.remark(Doubtful, d.kind.Type, d.reason, d.hint, d.subject)
+		if d.superseded {
+			rec.count(rec.kind(d.kind), func(k *KindReport) { k.Source, k.Left = k.Source+1, k.Left+1 })
+		}
+	}
+	made := slices.DeleteFunc(slices.Clone(s.implied), func(name string) bool { return !m.fresh[name] })
+	if len(made) > 0 {
+		reason := "made for the definitions in them; the files do not define them"
+		if m.DryRun {
+			reason = "would be " + reason
+		}
+		rec.remark(Noted, namespaceKind.Type, reason, "", made...)
 	}
 	if len(s.objects[eventKind]) == 0 && (len(s.objects[entityKind]) > 0 || len(s.objects[checkKind]) > 0) {
 		rec.remark(Noted, eventKind.Type, "the files hold none: sensuctl dump --all-namespaces leaves events out, silently",
@@ -246,53 +357,4 @@ func (s *files) all(k *kind) (out []document) {
 		out = append(out, in.all()...)
 	}
 	return out
-}
-
-// split returns the documents of a text, each as JSON.
-func split(text []byte) ([]json.RawMessage, error) {
-	var out []json.RawMessage
-	for _, part := range splitYAML(text) {
-		if bytes.HasPrefix(bytes.TrimSpace(part), []byte("{")) {
-			if objects, err := splitJSON(part); err == nil {
-				out = append(out, objects...)
-				continue
-			}
-			// It may still be YAML: {type: CheckConfig} is an object too.
-		}
-		document, err := yaml.YAMLToJSON(part)
-		if err != nil {
-			return nil, err
-		}
-		if string(document) != "null" { // only comments
-			out = append(out, document)
-		}
-	}
-	return out, nil
-}
-
-// splitYAML splits at document markers: lines that begin with ---, alone or before a blank.
-func splitYAML(text []byte) (out [][]byte) {
-	var part []byte
-	for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))) {
-		if rest, ok := bytes.CutPrefix(line, []byte("---")); ok && (len(rest) == 0 || strings.ContainsRune(" \t\r\n", rune(rest[0]))) {
-			out = append(out, part)
-			part, line = nil, rest
-		}
-		part = append(part, line...)
-	}
-	return append(out, part)
-}
-
-func splitJSON(text []byte) (out []json.RawMessage, err error) {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	for {
-		var object json.RawMessage
-		switch err := dec.Decode(&object); {
-		case err == io.EOF:
-			return out, nil
-		case err != nil:
-			return nil, err
-		}
-		out = append(out, object)
-	}
 }

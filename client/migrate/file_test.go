@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func fromText(t *testing.T, texts ...string) *files {
@@ -102,11 +103,12 @@ spec: {servers: []}
 	if got := labels(t, s, authProviderKind, ""); !slices.Equal(got, []string{"d"}) {
 		t.Errorf("providers %q", got)
 	}
-	rec := newRecorder(&Report{})
-	s.remarks(rec)
-	rec.finish()
+	m := newMigration(Options{}, newRecorder(&Report{}), time.Time{})
+	m.names, m.fresh["shop"] = []string{"shop"}, true
+	s.remarks(m)
+	m.rec.finish()
 	var got []string
-	for _, m := range rec.report.Remarks {
+	for _, m := range m.rec.report.Remarks {
 		got = append(got, string(m.Severity)+" "+m.Type+" "+strings.Join(m.Names, ","))
 	}
 	for _, want := range []string{"left gadgets/v9.Gadget g", "note Namespace shop", "note Event ", "note Entity "} {
@@ -120,7 +122,7 @@ func TestReadFilesRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                       "no resources",
 		"# nothing\n---\n":                       "no resources",
-		"just words":                             "resource 0",
+		"just words":                             "f:1: ",
 		"name: x\n":                              `no "type"`,
 		"type: CheckConfig\nspec: {}\n":          "without a name",
 		"type: CheckConfig\nmetadata: {name: x}": "without a spec",

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/client/lacking"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -193,22 +195,8 @@ func kindNames() string {
 }
 
 // insteadOf says what to do about resources of a kind that lapwing does not have.
-func insteadOf(plural string) string {
-	switch plural {
-	case "providers", "secrets":
-		return "Give their values to checks, handlers and mutators in env_vars, with --handler-env of the backend, or in files: " +
-			"docs/compatibility.md, \"Secrets without a provider\"."
-	case "sumo-logic-metrics-handlers":
-		return "Use a handler of type webhook, the backend's --event-log-file, or remote write of metrics."
-	case "etcd-replicators":
-		return "Carry definitions with lapwing dump and lapwing apply."
-	case "clusters":
-		return "Make one cluster of several members, with a namespace for each part."
-	case "searches", "config":
-		return "Nothing needs them: they are settings of Sensu's web page. lapwing event list has filters."
-	default:
-		return "docs/compatibility.md, \"Not there\", says what to use instead."
-	}
+func insteadOf(apiVersion, typ string) string {
+	return cmp.Or(lacking.InsteadOf(apiVersion, typ), "docs/compatibility.md, \"Not there\", says what to use instead.")
 }
 
 // chunk returns how many resources one request asks for: Sensu's server gives up an answer after 15 s.

@@ -42,7 +42,7 @@ type Source interface {
 	// It returns errNoKind if the source has no such kind.
 	each(ctx context.Context, k *kind, namespace string, f func(*object) error) error
 	// remarks adds the remarks about the source itself.
-	remarks(*recorder)
+	remarks(*migration)
 }
 
 var errNoKind = errors.New("no such kind")
@@ -112,12 +112,14 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 		return report, err
 	}
 	report.Source, report.Target, report.DryRun, report.Started = opts.Source.String(), opts.TargetName, opts.DryRun, opts.Now()
+	started := report.Started
 	rec := newRecorder(report)
-	m := &migration{Options: opts, rec: rec, apply: !opts.DryRun, fresh: map[string]bool{}, handlers: map[string]bool{}}
+	m := newMigration(opts, rec, started)
+	m.apply = !opts.DryRun
 	err := m.pass(ctx)
 	if err == nil && opts.Verify && m.apply {
-		check := &migration{Options: opts, rec: newRecorder(&Report{}), verify: rec, fresh: map[string]bool{}, handlers: map[string]bool{}}
-		check.Progress = func(KindReport) {}
+		check := newMigration(opts, newRecorder(&Report{}), started)
+		check.verify, check.Progress = rec, func(KindReport) {}
 		if err = check.pass(ctx); err != nil {
 			err = fmt.Errorf("compare after the copy: %w", err)
 		} else {
@@ -126,7 +128,8 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 	}
 	if err == nil {
 		m.remarkDeadlines()
-		opts.Source.remarks(rec)
+		m.remarkDoubts(ctx)
+		opts.Source.remarks(m)
 	}
 	rec.finish()
 	report.Finished = opts.Now()
@@ -138,6 +141,8 @@ type migration struct {
 	Options
 	rec   *recorder
 	apply bool
+	// started is when the run began, for events that do not say when they happened.
+	started time.Time
 	// verify gets the remaining differences in the comparison after the copy.
 	verify *recorder
 
@@ -146,6 +151,13 @@ type migration struct {
 	handlers  map[string]bool // of the source, core/v2: namespace/name
 	quiet     map[string]bool // handlers and pipelines of the target: plural/namespace/name
 	deadlines deadlines
+	copied    map[definition]bool // definitions that the target has from the source
+	unmet     map[string]bool     // what definitions ask for in vain: there are remarks about it
+}
+
+func newMigration(opts Options, rec *recorder, started time.Time) *migration {
+	return &migration{Options: opts, rec: rec, started: started,
+		fresh: map[string]bool{}, handlers: map[string]bool{}, copied: map[definition]bool{}, unmet: map[string]bool{}}
 }
 
 func (m *migration) skips(plural string) bool { return slices.Contains(m.Skip, plural) }
@@ -233,7 +245,7 @@ func (m *migration) stepIn(ctx context.Context, s step, r *KindReport, namespace
 			return nil
 		}
 		if missing {
-			m.left(r, o, "lapwing has no resources of this kind", insteadOf(o.kind.Plural))
+			m.left(r, o, "lapwing has no resources of this kind", insteadOf(o.kind.Group, o.typ))
 			return nil
 		}
 		switch {
@@ -311,7 +323,8 @@ func (m *migration) leave(k *kind, o *object) (reason, hint string) {
 
 func (m *migration) left(r *KindReport, o *object, reason, hint string) {
 	m.rec.count(r, func(k *KindReport) { k.Left++ })
-	m.rec.remark(Left, o.kind.Type, reason, hint, o.label())
+	m.rec.settle(o)
+	m.rec.remark(Left, o.typ, reason, hint, o.label())
 }
 
 // one makes one resource of the target equal to the source's.
@@ -327,6 +340,7 @@ func (m *migration) one(ctx context.Context, k *kind, r *KindReport, o *object, 
 	switch {
 	case old != nil && len(fields) == 0, !m.apply && m.comesWithNamespace(o):
 		m.rec.count(r, func(k *KindReport) { k.Unchanged++ })
+		m.has(k, o)
 		return nil
 	case m.verify != nil:
 		m.remarkRest(k, o, old, fields)
@@ -349,7 +363,8 @@ func (m *migration) one(ctx context.Context, k *kind, r *KindReport, o *object, 
 	switch {
 	case errors.As(err, &refused) && refused.Status != http.StatusUnauthorized:
 		m.rec.count(r, func(k *KindReport) { k.Failed++ })
-		m.rec.refuse(o, refused.Message, hintOf(refused))
+		m.rec.settle(o)
+		m.rec.remark(Refused, k.Type, refused.Message, hintOf(refused), o.label())
 		return nil
 	case err != nil:
 		return fmt.Errorf("%s: %w", o.label(), err)
@@ -357,6 +372,7 @@ func (m *migration) one(ctx context.Context, k *kind, r *KindReport, o *object, 
 		m.left(r, o, left, hint)
 		return nil
 	}
+	m.has(k, o)
 	action := Create
 	if old != nil {
 		action = Update
@@ -388,6 +404,9 @@ func (m *migration) remarkUnmet(k *kind, o *object) {
 		return // the target refuses it
 	}
 	for _, u := range resource.UnmetBy(obj) {
+		m.rec.mu.Lock()
+		m.unmet[u.String()] = true
+		m.rec.mu.Unlock()
 		m.rec.remark(Lost, k.Type, u.Text, upper(u.WayOut)+".", o.label())
 	}
 }
@@ -422,8 +441,8 @@ func (m *migration) comesWithNamespace(o *object) bool {
 
 // remarkRest adds a remark for each resource that is not equal after the copy.
 func (m *migration) remarkRest(k *kind, o *object, old *summary, fields []FieldDiff) {
-	if m.verify.wasRefused(o) {
-		return // and a remark says so
+	if m.verify.isSettled(o) {
+		return
 	}
 	if old == nil {
 		m.verify.remark(Differs, k.Type, "lapwing does not have it after the copy", "", o.label())

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/manifest"
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
 )
 
@@ -27,14 +28,14 @@ const someHash = "$2a$10$XlKuqBhJlpeIxW.MZp5HMOyZSL9NJ9y06m/35qwAVJlC5GRdudSGS"
 // they have one.
 func (b *side) create(t *testing.T, text string) {
 	t.Helper()
-	documents, err := split([]byte(text))
-	if err != nil {
-		t.Fatal(err)
+	documents, wrong := manifest.Split("text", []byte(text))
+	if len(wrong) > 0 {
+		t.Fatal(wrong[0])
 	}
 	for _, document := range documents {
-		o, err := (&files{namespace: "default"}).read(document)
+		o, err := (&files{namespace: "default"}).read(document.JSON)
 		if err != nil || o == nil {
-			t.Fatalf("%s: %v", document, err)
+			t.Fatalf("%s: %v", document.JSON, err)
 		}
 		if o.kind == userKind && o.body["password"] == nil {
 			o.body["password_hash"] = someHash

@@ -26,6 +26,9 @@ type object struct {
 	name      string
 	typ       string         // as wrapped; the kind's Type if it has only one
 	body      map[string]any // unwrapped; numbers are json.Number
+
+	unknown  []unknownField // that a file has in it; they are not in the body
+	homeless bool           // without a namespace in its file
 }
 
 // parse makes an object from a server's answer.

@@ -84,12 +84,14 @@ type Severity string
 const (
 	Refused Severity = "refused" // lapwing did not accept it, or the source did not return it
 	Differs Severity = "differs" // it is not equal after the copy
-	Lost    Severity = "lost"    // a part of it cannot be carried
-	Left    Severity = "left"    // it is not copied
-	Noted   Severity = "note"    // worth knowing
+	// Doubtful is probably a mistake in the source, or a name in a copied definition that names nothing.
+	Doubtful Severity = "warning"
+	Lost     Severity = "lost" // a part of it cannot be carried
+	Left     Severity = "left" // it is not copied
+	Noted    Severity = "note" // worth knowing
 )
 
-var severities = []Severity{Refused, Differs, Lost, Left, Noted}
+var severities = []Severity{Refused, Differs, Doubtful, Lost, Left, Noted}
 
 // Remark is a fact about some resources of a type.
 type Remark struct {
@@ -117,11 +119,11 @@ type recorder struct {
 	report  *Report
 	kinds   []*KindReport
 	remarks map[remarkKey]*Remark
-	refused map[string]bool // type and label of what the target refused
+	settled map[string]bool // type and label of resources that are not sent, about which there is a remark
 }
 
 func newRecorder(r *Report) *recorder {
-	return &recorder{report: r, remarks: map[remarkKey]*Remark{}, refused: map[string]bool{}}
+	return &recorder{report: r, remarks: map[remarkKey]*Remark{}, settled: map[string]bool{}}
 }
 
 // kind returns the report of a kind, the same for all its steps.
@@ -158,18 +160,17 @@ func (rec *recorder) change(c Change) {
 	}
 }
 
-// refuse notes that the target refused a resource.
-func (rec *recorder) refuse(o *object, reason, hint string) {
-	rec.mu.Lock()
-	rec.refused[o.kind.Type+" "+o.label()] = true
-	rec.mu.Unlock()
-	rec.remark(Refused, o.kind.Type, reason, hint, o.label())
-}
-
-func (rec *recorder) wasRefused(o *object) bool {
+// settle notes that a resource is not sent, and that a remark says so.
+func (rec *recorder) settle(o *object) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
-	return rec.refused[o.kind.Type+" "+o.label()]
+	rec.settled[o.kind.Type+" "+o.label()] = true
+}
+
+func (rec *recorder) isSettled(o *object) bool {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	return rec.settled[o.kind.Type+" "+o.label()]
 }
 
 // remark adds a remark about the named resources. Resources with the same reason share one remark.
@@ -224,10 +225,16 @@ func (rec *recorder) finish() {
 		slices.Sort(m.Names)
 		r.Remarks = append(r.Remarks, *m)
 	}
+	place := func(typ string) int {
+		if i, ok := order[typ]; ok {
+			return i
+		}
+		return len(order) // a type that stands in a file
+	}
 	slices.SortFunc(r.Remarks, func(a, b Remark) int {
 		return cmp.Or(
 			slices.Index(severities, a.Severity)-slices.Index(severities, b.Severity),
-			order[a.Type]-order[b.Type], strings.Compare(a.Type, b.Type), strings.Compare(a.Reason, b.Reason))
+			place(a.Type)-place(b.Type), strings.Compare(a.Type, b.Type), strings.Compare(a.Reason, b.Reason))
 	})
 	slices.SortStableFunc(r.Changes, func(a, b Change) int {
 		return cmp.Or(order[a.Type]-order[b.Type], strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
@@ -241,7 +248,7 @@ const (
 )
 
 var headings = map[Severity]string{
-	Refused: "Refused", Differs: "Not equal after the copy", Lost: "Cannot be carried", Left: "Not copied", Noted: "To know",
+	Refused: "Refused", Differs: "Not equal after the copy", Doubtful: "Probably mistakes", Lost: "Cannot be carried", Left: "Not copied", Noted: "To know",
 }
 
 // WriteText writes a report for people.
@@ -264,6 +271,9 @@ func WriteText(out io.Writer, r *Report) error {
 			heading = ""
 			writeRemark(w, m)
 		}
+	}
+	if r.DryRun {
+		fmt.Fprint(w, "\nAfter the copy, look for names that name nothing and checks that no agent runs: lapwing lint --all-namespaces\n")
 	}
 	return w.Flush()
 }
@@ -331,7 +341,11 @@ func writeRemark(w io.Writer, m Remark) {
 	fmt.Fprintln(w)
 	if len(m.Names) > 0 {
 		names := m.Names[:min(len(m.Names), shownNames)]
-		fmt.Fprintf(w, "    %s", strings.Join(names, ", "))
+		between := ", "
+		if m.Severity == Doubtful {
+			between = "\n    " // they are lines of files, or of lint
+		}
+		fmt.Fprintf(w, "    %s", strings.Join(names, between))
 		if m.Count > len(names) {
 			fmt.Fprintf(w, " and %d more", m.Count-len(names))
 		}

@@ -34,4 +34,4 @@ func (s *server) each(ctx context.Context, k *kind, namespace string, f func(*ob
 	return listAll(ctx, s.c, k, namespace, f)
 }
 
-func (s *server) remarks(*recorder) {}
+func (s *server) remarks(*migration) {}

@@ -14,9 +14,9 @@ import (
 func TestLines(t *testing.T) {
 	for text, want := range map[string][]int{
 		"a: 1\n---\n# one\n\nb: 2\n--- # two\nc: 3\n": {1, 5, 7},
-		"\n{\"a\": 1}\n\n{\"b\":\n2} {\"c\": 3}\n":     {2, 4, 5},
-		"--- {a: 1}\n--- {b: 2}\n":                     {1, 2},
-		"\xef\xbb\xbf\n{a: 1}":                         {2},
+		"\n{\"a\": 1}\n\n{\"b\":\n2} {\"c\": 3}\n":    {2, 4, 5},
+		"--- {a: 1}\n--- {b: 2}\n":                    {1, 2},
+		"\xef\xbb\xbf\n{a: 1}":                        {2},
 	} {
 		documents, wrong := Split("x", []byte(text))
 		var lines, placed []int
