@@ -69,6 +69,7 @@ func (u *users) hash(r *request, user *resource.User) error {
 			return notNow(err)
 		}
 		if !same {
+			// This is Sensu's text: clients compare it.
 			return invalid("hashed password does not the match the cleartext password, only one of those should be provided")
 		}
 	default:

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
@@ -89,7 +90,8 @@ made, until the command is interrupted (exit code 0).`,
 						return err
 					}
 				}
-				fmt.Fprintln(s.errOut, s.noChanges(all, user+kind+name+action+fields+since+until != ""))
+				text := s.noChanges(all, user+kind+name+action+fields+since+until != "")
+				fmt.Fprintln(s.errOut, text+nearestInAudit(ctx, read, q))
 			}
 			raw, err := jsonOf(list)
 			if err != nil {
@@ -118,6 +120,39 @@ made, until the command is interrupted (exit code 0).`,
 	f.BoolVarP(&follow, "follow", "f", false, "keep running, and print each further change")
 	formatFlag(cmd)
 	return cmd
+}
+
+// nearestInAudit returns the user or name of the newest changes that is probably meant by the selected one, in the form
+// of an appended question.
+func nearestInAudit(ctx context.Context, read auditReader, selected url.Values) string {
+	for _, field := range []struct {
+		key string
+		of  func(*client.AuditEntry) string
+	}{
+		{"name", func(e *client.AuditEntry) string { return e.Name }},
+		{"user", func(e *client.AuditEntry) string { return e.User }},
+	} {
+		word := selected.Get(field.key)
+		if word == "" {
+			continue
+		}
+		q := maps.Clone(selected)
+		q.Del(field.key)
+		q.Set("limit", strconv.Itoa(auditFollowPage))
+		list, _, err := read(ctx, q)
+		if err != nil {
+			return "" // the answer is complete without it
+		}
+		var known []string
+		for i := range list {
+			known = append(known, field.of(&list[i]))
+		}
+		slices.Sort(known)
+		if near := optionerr.Nearest(word, slices.Compact(known)); near != "" && near != word {
+			return fmt.Sprintf("\nDid you mean %s?", printable(near))
+		}
+	}
+	return ""
 }
 
 // noChanges says that there are no changes, and where else they may be: a namespace's part of the log is without the others'
@@ -241,7 +276,8 @@ func auditShowCommand() *cobra.Command {
 		Long: `Show one change: who, when, from where, and each changed field.
 
 With --before or --after, print the whole definition as it was then, in YAML that 'lapwing create -f -' takes. So a changed or
-deleted definition can be put back. The log has no secrets.`,
+deleted definition can be put back. The log has no secrets. A deletion names the change before it: --before of the deletion
+prints what that change left.`,
 		Example: "  lapwing audit show 4711\n  lapwing audit show 4711 --format json\n" +
 			"  lapwing audit show 4711 --before | lapwing create -f -",
 		Args: args("ID"),
@@ -271,7 +307,13 @@ deleted definition can be put back. The log has no secrets.`,
 			if err != nil {
 				return err
 			}
-			return s.printPlain(raw, func(json.RawMessage) (shown, error) { return auditInfo(&list[0]), nil })
+			return s.printPlain(raw, func(json.RawMessage) (shown, error) {
+				info := auditInfo(&list[0])
+				if list[0].Action == "delete" {
+					info.lines = append(info.lines, s.changedBefore(ctx, &list[0])...)
+				}
+				return info, nil
+			})
 		}),
 	}
 	cmd.Flags().BoolVar(&before, "before", false, "print the definition as it was before the change, for 'lapwing create -f -'")
@@ -284,7 +326,7 @@ deleted definition can be put back. The log has no secrets.`,
 func isEntry(list []client.AuditEntry, id uint64) bool { return len(list) > 0 && list[0].ID == id }
 
 // auditInfo shows a change, with a line for each changed field.
-func auditInfo(e *client.AuditEntry) shown {
+func auditInfo(e *client.AuditEntry) *infoBlock {
 	name := e.Name
 	if e.Namespace != "" {
 		name = e.Namespace + "/" + name
@@ -295,6 +337,10 @@ func auditInfo(e *client.AuditEntry) shown {
 	for _, c := range e.Changes {
 		var text string
 		switch {
+		case c.Path == "" && len(c.New) == 0:
+			text = wholeLines("- ", c.Old)
+		case c.Path == "" && len(c.Old) == 0:
+			text = wholeLines("+ ", c.New)
 		case len(c.Old) == 0:
 			text = "+ " + string(c.New)
 		case len(c.New) == 0:
@@ -305,6 +351,34 @@ func auditInfo(e *client.AuditEntry) shown {
 		block.lines = append(block.lines, infoLine{cmp.Or(strings.TrimPrefix(c.Path, "/"), "object"), text})
 	}
 	return block
+}
+
+// wholeLines returns a whole object in YAML, below the label, each line after a sign.
+func wholeLines(sign string, raw json.RawMessage) string {
+	text, err := yaml.JSONToYAML(raw)
+	if err != nil {
+		return sign + string(raw)
+	}
+	return "\n" + sign + strings.ReplaceAll(strings.TrimRight(string(text), "\n"), "\n", "\n"+sign)
+}
+
+// changedBefore returns a line about the update before a deletion, which may be the reason for it: the definition that was
+// deleted need not be the one to put back.
+func (s *invocation) changedBefore(ctx context.Context, e *client.AuditEntry) []infoLine {
+	path := "/api/lapwing/v1/audit"
+	if e.Namespace != "" {
+		path = "/api/lapwing/v1/namespaces/" + url.PathEscape(e.Namespace) + "/audit"
+	}
+	list, err := auditEntries(ctx, s, path, url.Values{
+		"resource": {e.Resource}, "name": {e.Name}, "limit": {"1"},
+		"continue": {base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatUint(e.ID, 10)))},
+	})
+	if err != nil || len(list) == 0 || list[0].Action != "update" || list[0].Namespace != e.Namespace {
+		return nil
+	}
+	was := &list[0]
+	return []infoLine{{"Changed before", fmt.Sprintf("by %s at %s: lapwing audit show %d", cmp.Or(was.User, "lapwing"),
+		was.Time.Local().Format(time.RFC3339), was.ID)}}
 }
 
 // auditedKind returns the name in roles of a kind whose changes are listed.

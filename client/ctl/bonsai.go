@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -123,7 +124,7 @@ func (s *invocation) indexedAsset(ctx context.Context, index, text string) (name
 	}
 	data, err := download(ctx, s, index+"/api/v1/assets/"+escapePath(name)+"/"+url.PathEscape(version)+"/release_asset_builds")
 	if err != nil {
-		return "", "", nil, fmt.Errorf("get asset %s:%s: %w", name, version, err)
+		return "", "", nil, outOfIndex(fmt.Errorf("get asset %s:%s: %w", name, version, err))
 	}
 	if found, err = decode[wrapper](data); err != nil {
 		return "", "", nil, fmt.Errorf("read asset %s:%s: %w", name, version, err)
@@ -134,11 +135,20 @@ func (s *invocation) indexedAsset(ctx context.Context, index, text string) (name
 	return name, version, found, nil
 }
 
+// outOfIndex adds the ways without the index to the error of an index that does not answer.
+func outOfIndex(err error) error {
+	if !errors.As(err, new(net.Error)) {
+		return err
+	}
+	return hint(err, "Name an index that this computer reaches with --bonsai-url, or define the asset without one:\n"+
+		"lapwing asset create NAME --url URL --sha512 CHECKSUM")
+}
+
 // newestAsset returns the newest version of an asset in the index.
 func (s *invocation) newestAsset(ctx context.Context, index, name string) (string, error) {
 	data, err := download(ctx, s, index+"/api/v1/assets/"+escapePath(name))
 	if err != nil {
-		return "", fmt.Errorf("get asset %s: %w", name, err)
+		return "", outOfIndex(fmt.Errorf("get asset %s: %w", name, err))
 	}
 	got, err := decode[struct {
 		Versions []struct {

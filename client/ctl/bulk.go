@@ -194,6 +194,7 @@ func readFileSet(ctx context.Context, s *invocation, in *inputFiles) (*fileSet, 
 			p := parseObject(d, s.namespace, asManaged, in.lenient)
 			s.warnAbout(p.warnings)
 			set.wrong = append(set.wrong, p.wrong...)
+			set.types |= p.types
 			if p.draft != nil {
 				set.drafts = append(set.drafts, p.draft)
 			}

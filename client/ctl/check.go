@@ -54,6 +54,7 @@ var checkKind = newKind(client.Checks, display[check]{
 			unset: func(c *check) bool { return c.Calendars.Empty() }},
 		{label: "Not Within", text: func(c *check) string { return commaSpace(c.Calendars.NotWithin) },
 			unset: func(c *check) bool { return c.Calendars.Empty() }},
+		{label: "Secrets", text: checkSecrets, unset: func(c *check) bool { return len(c.Secrets) == 0 }},
 		{label: "Proxy Entity Name", text: func(c *check) string { return c.ProxyEntityName }},
 		{label: "Namespace", text: func(c *check) string { return c.Metadata.Namespace }},
 		{label: "Metric Format", text: func(c *check) string { return c.OutputMetricFormat }},
@@ -66,6 +67,16 @@ var checkKind = newKind(client.Checks, display[check]{
 	can:   canList | canInfo | canDelete | canCreate | canUpdate,
 	extra: checkCommands(),
 })
+
+// checkSecrets says what becomes of a check that wants secrets.
+func checkSecrets(c *check) string {
+	for _, u := range resource.UnmetBy(c) {
+		if strings.Contains(u.Text, "secrets") {
+			return u.String()
+		}
+	}
+	return ""
+}
 
 var checkFields = []flagField{
 	{flag: "command", short: "c", field: "command", required: true, usage: "command that the agents run"},

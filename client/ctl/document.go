@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/client/lacking"
 	"github.com/lapwing-monitoring/lapwing/internal/manifest"
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -115,6 +116,26 @@ type reading struct {
 	named           *object // as far as it could be read; nil without a type and a name
 	warnings, wrong []mistake
 	meant           []string // see object
+	types           typeHelp
+}
+
+// typeHelp is what a reader needs to know about unknown types, once for all files.
+type typeHelp uint8
+
+const (
+	listTypes  typeHelp = 1 << iota // no known type is near
+	sensuTypes                      // Sensu has the type
+)
+
+// lines returns the help.
+func (h typeHelp) lines() (out []string) {
+	if h&listTypes != 0 {
+		out = append(out, "The types are: "+typeList())
+	}
+	if h&sensuTypes != 0 {
+		out = append(out, "To copy the rest of a dump of Sensu: lapwing migrate sensu -f FILE")
+	}
+	return out
 }
 
 // parseObject makes an object of a wrapped resource.
@@ -142,7 +163,9 @@ func parseObject(d *document, namespace string, label labelling, lenient bool) r
 	}
 	k, ok := kindByType(in.APIVersion, in.Type)
 	if !ok {
-		return fail(d.At().Find([]any{"type"}).Line, "unsupported type %q%s%s", in.Type, ofVersion(in.APIVersion), typeHint(in.APIVersion, in.Type))
+		var text string
+		text, out.types = typeHint(in.APIVersion, in.Type)
+		return fail(d.At().Find([]any{"type"}).Line, "unsupported type %q%s%s", in.Type, ofVersion(in.APIVersion), text)
 	}
 	what = k.Type
 	if name, _ := in.Metadata["name"].(string); name != "" {
@@ -228,19 +251,23 @@ func ofVersion(apiVersion string) string {
 	return " of " + apiVersion
 }
 
-// typeHint names the type that is probably meant, or all.
-func typeHint(apiVersion, typ string) string {
+// typeHint names the type that is probably meant, or what to use instead of a type of Sensu's. With help, the reader
+// needs more.
+func typeHint(apiVersion, typ string) (text string, help typeHelp) {
 	var types []string
 	for _, k := range kinds {
 		if k.Type == typ && apiVersion != "" {
-			return fmt.Sprintf(" (%s?)", k.Group)
+			return fmt.Sprintf(" (%s?)", k.Group), 0
 		}
 		types = append(types, k.Type)
 	}
-	if near := optionerr.Nearest(resource.Short(typ), types); near != "" {
-		return fmt.Sprintf(" (%s?)", near)
+	if instead := lacking.InsteadOf(apiVersion, typ); instead != "" {
+		return ": Sensu has it, lapwing does not. " + instead, sensuTypes
 	}
-	return ": it must be one of " + typeList()
+	if near := optionerr.Nearest(resource.Short(typ), types); near != "" {
+		return fmt.Sprintf(" (%s?)", near), 0
+	}
+	return "", listTypes
 }
 
 func typeList() string {

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/client/lacking"
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 )
 
@@ -27,7 +28,7 @@ func ExitCode(err error) int {
 		return plugin.status
 	case err == nil:
 		return 0
-	case errors.As(err, new(*subcommandError)):
+	case errors.As(err, new(*subcommandError)), unknownWord.MatchString(err.Error()):
 		return 64
 	case errors.Is(err, errNo), errors.As(err, new(*mistakesError)):
 		return 2
@@ -44,10 +45,16 @@ func Report(w io.Writer, err error) int {
 	case errors.Is(err, errDeclined):
 		fmt.Fprintln(w, err) // it is no failure
 	default:
-		fmt.Fprintln(w, "Error:", printableText(err.Error())) // a server, or a name that was typed, may have any characters
-		if m := unknownWord.FindStringSubmatch(err.Error()); m != nil && elsewhere[m[1]] != "" {
-			fmt.Fprintln(w, "Try:", elsewhere[m[1]])
+		text := err.Error()
+		if m := unknownWord.FindStringSubmatch(text); m != nil {
+			if instead := lacking.InsteadOfCommand(m[1]); instead != "" {
+				// Without the words that look like it: they have nothing to do with it.
+				text = m[0] + ": sensuctl has it, lapwing does not\nUse instead: " + strings.ReplaceAll(instead, "`", "")
+			} else if elsewhere[m[1]] != "" {
+				text = strings.TrimRight(text, "\n") + "\nTry: " + elsewhere[m[1]]
+			}
 		}
+		fmt.Fprintln(w, "Error:", printableText(text)) // a server, or a name that was typed, may have any characters
 	}
 	return ExitCode(err)
 }

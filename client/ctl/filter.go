@@ -22,6 +22,7 @@ var filterKind = newKind(client.Filters, display[filter]{
 		{label: "Namespace", text: func(f *filter) string { return f.Metadata.Namespace }},
 		{label: "Action", text: func(f *filter) string { return f.Action }},
 		{label: "Expressions", text: func(f *filter) string { return strings.Join(f.Expressions, " && ") }},
+		{label: "When", text: func(f *filter) string { return weekly(f.When) }, unset: func(f *filter) bool { return f.When == nil }},
 		{label: "RuntimeAssets", text: func(f *filter) string { return commaSpace(f.RuntimeAssets) }},
 	},
 	create: []flagField{
@@ -34,6 +35,27 @@ var filterKind = newKind(client.Filters, display[filter]{
   lapwing filter create night -a deny -s 'hour(event.timestamp) < 6, event.check.status == 1'`,
 	can: canList | canInfo | canDelete | canCreate | canUpdate,
 })
+
+// weekly returns a weekly window like "monday 9:00AM-5:00PM, 6:00PM-7:00PM; friday 9:00AM-1:00PM (UTC)".
+func weekly(w *resource.TimeWindowWhen) string {
+	var days []string
+	for _, day := range []struct {
+		name   string
+		ranges []resource.TimeWindowTimeRange
+	}{
+		{"all", w.Days.All}, {"monday", w.Days.Monday}, {"tuesday", w.Days.Tuesday}, {"wednesday", w.Days.Wednesday},
+		{"thursday", w.Days.Thursday}, {"friday", w.Days.Friday}, {"saturday", w.Days.Saturday}, {"sunday", w.Days.Sunday},
+	} {
+		var ranges []string
+		for _, r := range day.ranges {
+			ranges = append(ranges, r.Begin+"-"+r.End)
+		}
+		if ranges != nil {
+			days = append(days, day.name+" "+commaSpace(ranges))
+		}
+	}
+	return strings.Join(days, "; ") + " (UTC)"
+}
 
 // expressions returns a filter's expressions like "(a) && (b)": all must be true.
 func expressions(f *filter) string {

@@ -20,8 +20,9 @@ type fileSet struct {
 	drafts  []*object // those with one that the server can decode: it may find more
 	named   []*object // all with a type and a name, with any mistakes
 	wrong   []mistake
-	denied  []mistake      // what the roles do not allow: no mistakes, but they too stop before the first write
-	others  []mistake      // what else the server refuses; they are told with mistakes
+	denied  []mistake // what the roles do not allow: no mistakes, but they too stop before the first write
+	others  []mistake // what else the server refuses; they are told with mistakes
+	types   typeHelp
 	place   map[string]int // of files in their order
 }
 
@@ -47,6 +48,9 @@ func (set *fileSet) tell(w io.Writer) error {
 	})
 	for _, m := range all {
 		fmt.Fprintln(w, printable(m.String()))
+	}
+	for _, line := range set.types.lines() {
+		fmt.Fprintln(w, line)
 	}
 	if len(set.wrong) == 0 {
 		return hint(fmt.Errorf("your roles do not allow %s; nothing was changed", plural(len(set.denied), "resource")),
