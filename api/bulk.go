@@ -63,6 +63,8 @@ type bulkReport struct {
 	Denied   int    `json:"denied"`  // denied by roles
 	Failed   int    `json:"failed"`
 	Finished bool   `json:"finished"`
+	// Connected is how many of the entities that are or would be deleted have a connected agent, which registers them again.
+	Connected int `json:"connected,omitempty"`
 	// Objects lists the first objects that were denied or failed, and in a dry run also those that the action would
 	// change.
 	Objects []bulkObject `json:"objects"`
@@ -321,6 +323,7 @@ func (b *bulkRun) soFar() bulkReport {
 // act acts on one object, or in a dry run finds out whether it would.
 func (b *bulkRun) act(ctx context.Context, t *target) {
 	var err error
+	connected := b.comesBack(t)
 	if b.DryRun {
 		err = b.would(t)
 	} else {
@@ -334,6 +337,9 @@ func (b *bulkRun) act(ctx context.Context, t *target) {
 	switch {
 	case err == nil:
 		b.report.Done++
+		if connected {
+			b.report.Connected++
+		}
 		if out.Result = "would"; !b.DryRun {
 			return
 		}
@@ -347,6 +353,13 @@ func (b *bulkRun) act(ctx context.Context, t *target) {
 	if len(b.report.Objects) < bulkListed {
 		b.report.Objects = append(b.report.Objects, out)
 	}
+}
+
+// comesBack reports whether the target is an entity whose agent is connected, so that deleting it does not last.
+func (b *bulkRun) comesBack(t *target) bool {
+	agents := b.api.opts.Agents
+	return b.Action == "delete" && b.Resource == config.Entities.String() && agents != nil &&
+		agents.IsConnected(resource.Name{Namespace: t.namespace, Name: t.name})
 }
 
 // would makes the same permission checks as do.

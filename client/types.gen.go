@@ -70,6 +70,9 @@ type BulkReport struct {
 	Denied   int    `json:"denied"`  // denied by roles
 	Failed   int    `json:"failed"`
 	Finished bool   `json:"finished"`
+	// Connected is how many of the entities that are or would be deleted have a connected agent, which registers them
+	// again.
+	Connected int `json:"connected,omitempty"`
 	// Objects lists the first objects that were denied or failed, and in a dry run also those that the action would
 	// change.
 	Objects []BulkObject `json:"objects"`

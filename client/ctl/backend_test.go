@@ -9,6 +9,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/lapwing-monitoring/lapwing/internal/testbackend"
+	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
 // TestBackendScripts runs testdata/backend/*.txtar, each against a backend of its own at $API, as its administrator.
@@ -35,6 +36,7 @@ func TestBackendScripts(t *testing.T) {
 			env.Setenv("TZ", "UTC")
 			env.Setenv("NO_PROXY", "*")
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
+			env.Values["backend"], env.Values["tb"] = b, env.T()
 			return os.Mkdir(filepath.Join(env.WorkDir, "home"), 0o700)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -43,6 +45,14 @@ func TestBackendScripts(t *testing.T) {
 					testbackend.User, "--password", testbackend.Password))
 			},
 			"exits": exits,
+			// agent NAME connects an agent, which is registered and stays connected until the script ends.
+			"agent": func(ts *testscript.TestScript, _ bool, args []string) {
+				b := ts.Value("backend").(*testbackend.Backend)
+				conn, _, err := b.TryDialAgent(args[0], nil)
+				ts.Check(err)
+				ts.Defer(func() { _ = conn.Close(wire.CloseGoingAway, "bye") })
+				ts.Check(conn.Write(testbackend.Keepalive(ts.Value("tb").(testing.TB), args[0], wire.Protobuf)))
+			},
 		},
 	})
 }

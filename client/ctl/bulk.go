@@ -76,6 +76,11 @@ func deleteFilesCommand() *cobra.Command {
 			objects, err := readObjects(ctx, s, in)
 			if err == nil {
 				s.warnOfReferrers(ctx, objects, nil)
+				lost, only := s.lossOf(ctx, objects), ""
+				if len(objects) == 1 {
+					only = objects[0].name
+				}
+				lost.warn(s, only)
 			}
 			return objects, err
 		},

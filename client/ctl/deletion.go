@@ -3,58 +3,117 @@ package ctl
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// deletion is what a deletion of a check leaves or takes along, counted before it.
+// deletion is what a deletion leaves or takes along, counted before it. Counting is no reason to fail: what cannot be counted
+// is 0.
 type deletion struct {
-	events, failing, silences int
+	kind                      *kind
+	name                      string
+	events, failing, silences int // of a check or an entity
 	uncounted                 bool // the events could not be counted
+	loss                      loss
 }
 
-// deletionOf counts what belongs to a check. Counting is no reason to fail: silences that cannot be counted are 0.
-func (s *invocation) deletionOf(ctx context.Context, k *kind, name string) (d deletion) {
-	if k.Type != client.Checks.Type || s.format != formatTabular {
+// deletionOf counts what belongs to a resource.
+func (s *invocation) deletionOf(ctx context.Context, k *kind, name string) deletion {
+	d := deletion{kind: k, name: name}
+	d.loss = s.lossOf(ctx, []*object{{kind: k, namespace: s.namespace, name: name}})
+	if s.format != formatTabular {
 		return d
 	}
-	var p client.SilencePreview // a silence of the check would hit its events
-	body := map[string]any{"metadata": map[string]any{"namespace": s.namespace}, "check": name}
-	if err := s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "preview"), body, &p); err != nil {
+	of, options := map[string]any{"metadata": map[string]any{"namespace": s.namespace}}, client.ListOptions{}
+	switch k.Type {
+	case client.Checks.Type:
+		of["check"], options.Check = name, name
+	case client.Entities.Type:
+		options.Subscription = resource.EntitySubscription(name)
+		of["subscription"] = options.Subscription
+	default:
+		return d
+	}
+	var p client.SilencePreview // a silence of the check or the entity would hit its events
+	if err := s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "preview"), of, &p); err != nil {
 		d.uncounted = true
 	} else {
 		d.events, d.failing = p.Events, p.Failing
 	}
-	if list, err := client.List(ctx, s.client, client.Silences, s.namespace, client.ListOptions{Check: name}); err == nil {
+	if list, err := client.List(ctx, s.client, client.Silences, s.namespace, options); err == nil {
 		d.silences = len(list)
 	}
 	return d
 }
 
+// fate returns what becomes of the events: keep, delete or resolve.
+func (d *deletion) fate(along *cascade) string {
+	switch {
+	case along.events != "":
+		return along.events
+	case d.kind.Type == client.Entities.Type:
+		return "delete"
+	}
+	return "keep"
+}
+
+// warn says before the deletion what it takes along that the flags could save.
+func (d *deletion) warn(s *invocation, along *cascade) {
+	d.loss.warn(s, d.name)
+	if d.failing > 0 && d.fate(along) == "delete" {
+		text := "%d of its events fail, and handlers get no resolution: their incidents stay open at the receivers. --events resolve closes them"
+		if d.failing == 1 {
+			text = "%d of its events fails, and handlers get no resolution: its incident stays open at the receivers. --events resolve closes it"
+		}
+		fmt.Fprintf(s.errOut, "Warning: "+text+"\n", d.failing)
+	}
+}
+
 // taken says what goes along, with the flags of the deletion.
-func (d deletion) taken(along *cascade) (parts []string) {
-	if d.events > 0 && along.takesEvents() {
+func (d *deletion) taken(along *cascade) (parts []string) {
+	if fate := d.fate(along); d.events > 0 && fate != "keep" {
 		text := "with its " + plural(d.events, "event")
-		if along.events == "resolve" && d.failing > 0 {
+		switch {
+		case d.failing > 0 && fate == "resolve":
 			text += fmt.Sprintf(", %d resolved first", d.failing)
+		case d.failing > 0:
+			text += fmt.Sprintf(", %d failing and not resolved", d.failing)
 		}
 		parts = append(parts, text)
 	}
 	if d.silences > 0 && along.silences == "delete" {
 		parts = append(parts, "with its "+plural(d.silences, "silence"))
 	}
-	return parts
+	return append(parts, d.loss.taken(along.dryRun)...)
 }
 
-func (c *cascade) takesEvents() bool { return c.events == "resolve" || c.events == "delete" }
-
-// tellLeft says which events of a check stay, and how to delete them.
-func (s *invocation) tellLeft(d deletion, along *cascade, name string) {
-	if d.uncounted && !along.takesEvents() {
+// tellLeft says which events and silences stay, and how to delete them.
+func (d *deletion) tellLeft(s *invocation, along *cascade) {
+	if d.loss.letters > 0 && !along.dryRun {
+		fmt.Fprintln(s.errOut, printable("left behind: "+d.loss.lettersText()+"; see: "+
+			s.commandLine("deadletter", "list", "--handler", d.name)))
+	}
+	if d.silences > 0 && along.silences != "delete" {
+		text := "left behind: " + plural(d.silences, "silence")
+		if along.dryRun {
+			fmt.Fprintln(s.errOut, "would be "+text+"; --silences delete takes them along")
+		} else {
+			of := s.commandLine("silenced", "list", "--check", d.name)
+			if d.kind.Type == client.Entities.Type {
+				of = s.commandLine("silenced", "list", "--subscription", resource.EntitySubscription(d.name))
+			}
+			fmt.Fprintln(s.errOut, printable(text+"; see: "+of))
+		}
+	}
+	if d.uncounted && d.fate(along) == "keep" {
 		fmt.Fprintln(s.errOut, "How many events stay is not known.")
 	}
-	if d.events == 0 || along.takesEvents() {
+	if d.events == 0 || d.fate(along) != "keep" {
 		return
 	}
 	text := "left behind: " + plural(d.events, "event")
@@ -66,10 +125,193 @@ func (s *invocation) tellLeft(d deletion, along *cascade, name string) {
 		return
 	}
 	fmt.Fprintln(s.errOut, text+". To resolve failing ones, or to delete all:")
-	selector := "event.check.name == " + selectorWord(name)
+	field := "event.check.name"
+	if d.kind.Type == client.Entities.Type {
+		field = "event.entity.name"
+	}
 	for _, act := range []string{"resolve", "delete"} {
 		if act == "delete" || d.failing > 0 {
-			fmt.Fprintln(s.errOut, printable("  "+s.commandLine("event", act, "--field-selector", selector)))
+			fmt.Fprintln(s.errOut, printable("  "+s.commandLine("event", act, "--field-selector", field+" == "+selectorWord(d.name))))
 		}
 	}
+}
+
+const (
+	mostAsked   = 50   // entities whose agents are asked for one by one
+	mostLetters = 1000 // dead letters that are counted
+)
+
+// loss is what a deletion of entities or handlers does that their definitions do not show.
+type loss struct {
+	entities, connected      int // entities, and those whose agent is connected, so that it registers them again
+	handlers                 int
+	waiting, change, letters int // deliveries for handlers, those of class change, and dead letters
+}
+
+// lossOf looks at what is about to be deleted. What the server does not tell is left out.
+func (s *invocation) lossOf(ctx context.Context, gone []*object) (l loss) {
+	waits := map[string][]client.Waiting{} // by namespace
+	for _, o := range gone {
+		switch o.kind.Type {
+		case client.Entities.Type, client.EntityConfigs.Type:
+			if l.entities++; l.entities > mostAsked {
+				continue
+			}
+			if connected, _ := s.agentConnected(ctx, o.namespace, o.name); connected {
+				l.connected++
+			}
+		case client.Handlers.Type:
+			l.handlers++
+			list, asked := waits[o.namespace]
+			if !asked {
+				list, _ = s.client.Waiting(ctx, o.namespace, "", 0)
+				waits[o.namespace] = list
+			}
+			for i := range list {
+				if w := &list[i]; w.Handler == o.name {
+					l.waiting += w.Memory.Total + w.Disk.Total + w.Parked.Total
+					l.change += w.Memory.Change + w.Disk.Change + w.Parked.Change
+				}
+			}
+		}
+	}
+	if l.handlers == 1 && len(gone) == 1 {
+		for _, err := range s.client.DeadLetters(ctx, gone[0].namespace, gone[0].name, "") {
+			if err != nil || l.letters == mostLetters {
+				break
+			}
+			l.letters++
+		}
+	}
+	return l
+}
+
+// agentConnected reports whether an entity's agent is connected to any backend. known is false if the server does not tell.
+func (s *invocation) agentConnected(ctx context.Context, namespace, name string) (connected, known bool) {
+	at := *s
+	at.namespace = namespace
+	var sub resource.Subscription
+	err := s.client.Do(ctx, http.MethodGet, at.ownPath("subscriptions", resource.EntitySubscription(name)), nil, &sub)
+	if err != nil {
+		return false, absent(err)
+	}
+	return slices.Contains(sub.AgentNames, name), true
+}
+
+// warn says what is lost or does not last. The name is that of the only resource.
+func (l *loss) warn(s *invocation, name string) {
+	if l.connected > 0 {
+		who := fmt.Sprintf("the agents of %d entities are connected: they register them", l.connected)
+		switch {
+		case l.entities == 1:
+			who = fmt.Sprintf("the agent of %s is connected: it registers the entity", name)
+		case l.connected == 1:
+			who = "the agent of 1 entity is connected: it registers it"
+		}
+		fmt.Fprintln(s.errOut, printable("Warning: "+who+" again after the deletion. To remove a host for good, stop its agent first"))
+	}
+	if l.waiting > 0 {
+		who, command := "the handlers", s.commandLine("handler", "waiting")
+		if l.handlers == 1 {
+			who, command = "handler "+name, s.commandLine("handler", "waiting", name)
+		}
+		wait := "deliveries wait"
+		if l.waiting == 1 {
+			wait = "delivery waits"
+		}
+		fmt.Fprintln(s.errOut, printable(fmt.Sprintf("Warning: %d %s for %s, %d of class change: the deletion drops them; see: %s",
+			l.waiting, wait, who, l.change, command)))
+	}
+}
+
+// taken says in the command's outcome what is lost or does not last.
+func (l *loss) taken(dryRun bool) (parts []string) {
+	registers, register, drops := "registers it", "register them", "dropped"
+	if dryRun {
+		registers, register, drops = "would register it", "would register them", "would drop"
+	}
+	switch {
+	case l.connected > 0 && l.entities == 1:
+		parts = append(parts, "its agent is connected and "+registers+" again")
+	case l.connected > 0:
+		parts = append(parts, fmt.Sprintf("agents of %d are connected and %s again", l.connected, register))
+	}
+	if l.waiting > 0 {
+		deliveries := "deliveries"
+		if l.waiting == 1 {
+			deliveries = "delivery"
+		}
+		parts = append(parts, fmt.Sprintf("%s %d waiting %s, %d of class change", drops, l.waiting, deliveries, l.change))
+	}
+	return parts
+}
+
+func (l *loss) lettersText() string {
+	text := plural(l.letters, "dead letter")
+	if l.letters == mostLetters {
+		text += " or more"
+	}
+	return text
+}
+
+// mostHostless bounds the subscriptions and the checks that are looked at after a deletion of entities.
+const mostHostless = 20
+
+// subscribed returns the subscriptions of a namespace by name, nil if the server does not tell.
+func (s *invocation) subscribed(ctx context.Context, namespace string) map[string]resource.SubscriptionCount {
+	at := *s
+	at.namespace = namespace
+	var list []resource.SubscriptionCount
+	if err := s.client.Do(ctx, http.MethodGet, at.ownPath("subscriptions"), nil, &list); err != nil {
+		return nil
+	}
+	out := make(map[string]resource.SubscriptionCount, len(list))
+	for _, one := range list {
+		out[one.Name] = one
+	}
+	return out
+}
+
+// tellHostless warns of published checks that a deletion of entities has left without one that could run them: they will be
+// late. before is what subscribed returned before the deletion.
+func (s *invocation) tellHostless(ctx context.Context, namespace string, before map[string]resource.SubscriptionCount) {
+	now := s.subscribed(ctx, namespace)
+	if before == nil || now == nil {
+		return
+	}
+	at := *s
+	at.namespace = namespace
+	empty := func(name string) bool { return now[name].Entities+now[name].Agents == 0 }
+	seen := map[string]bool{}
+	var found []string
+	asked := 0
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if old := before[name]; old.Checks == 0 || old.Entities+old.Agents == 0 || !empty(name) {
+			continue
+		}
+		var sub resource.Subscription
+		if asked++; asked > mostHostless ||
+			s.client.Do(ctx, http.MethodGet, at.ownPath("subscriptions", name), nil, &sub) != nil {
+			break
+		}
+		for _, check := range sub.CheckNames {
+			if seen[check] || len(seen) == mostHostless {
+				continue
+			}
+			seen[check] = true
+			def, err := client.Get(ctx, s.client, client.Checks, namespace, check)
+			if err == nil && def.Publish && !slices.ContainsFunc(def.Subscriptions, func(n string) bool { return !empty(n) }) {
+				found = append(found, check)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return
+	}
+	what, they, them := "check "+found[0], "it", "it"
+	if len(found) > 1 {
+		what, they, them = "checks "+strings.Join(found, ", "), "they", "them"
+	}
+	fmt.Fprintln(s.errOut, printable(fmt.Sprintf("Warning: no host is left for %s: %s will be late, and lapwing reports that. Delete %s, or give "+
+		"another agent the subscription; see: %s", what, they, them, at.commandLine("check", "targets", found[0]))))
 }

@@ -1,6 +1,8 @@
 package ctl
 
 import (
+	"context"
+	"encoding/json"
 	"maps"
 	"slices"
 
@@ -41,7 +43,8 @@ var entityKind = newKind(client.Entities, display[entity]{
 		{label: "TTL", text: func(e *entity) string { return number(e.TTL) }, unset: func(e *entity) bool { return e.TTL == 0 }},
 		{label: "Deregistration Handler", text: func(e *entity) string { return e.Deregistration.Handler }},
 	},
-	example: "srv1",
+	addition: agentNow,
+	example:  "srv1",
 	create: []flagField{
 		{flag: "entity-class", short: "c", field: "entity_class", required: true, usage: "class of the entity, for example proxy"},
 		{flag: "subscriptions", short: "s", field: "subscriptions", kind: listField, usage: "subscriptions, comma separated"},
@@ -50,6 +53,24 @@ var entityKind = newKind(client.Entities, display[entity]{
   lapwing entity create router2 -c proxy -s network,edge`,
 	can: canList | canInfo | canDelete | canCreate | canUpdate,
 })
+
+// agentNow is whether the agent of an entity is connected now.
+var agentNow = &addition{
+	title: "Agent",
+	more: func(ctx context.Context, s *invocation, raw json.RawMessage) infoLine {
+		e, err := decode[entity](raw)
+		if err != nil || e.EntityClass != resource.EntityAgentClass {
+			return infoLine{}
+		}
+		switch connected, known := s.agentConnected(ctx, s.namespace, e.Metadata.Name); {
+		case !known:
+			return infoLine{}
+		case connected:
+			return infoLine{"Agent", "connected"}
+		}
+		return infoLine{"Agent", "not connected"}
+	},
+}
 
 // pairs returns labels or annotations as key=value, without the record of apply.
 func pairs(values map[string]string) string {

@@ -19,7 +19,7 @@ import (
 // have its paths, and the output for Sensu is without it.
 type addition struct {
 	title string
-	// list returns the cells of a list, and one the text for one resource: "" for no line.
+	// list returns the cells of a list, and one the text for one resource: "" for no line. Both may be nil.
 	list func(ctx context.Context, c *client.Client, namespace string, opts client.ListOptions) (cells, error)
 	one  func(ctx context.Context, c *client.Client, namespace, name string) (string, error)
 	// more returns one more line of the info block, without text for none; it may be nil.
@@ -31,7 +31,7 @@ type cells func(raw json.RawMessage) string
 
 // withColumn returns a kind with the addition's column in its tables.
 func (s *invocation) withColumn(ctx context.Context, k *kind, namespace string, opts client.ListOptions) *kind {
-	if k.addition == nil || s.format != formatTabular {
+	if k.addition == nil || k.addition.list == nil || s.format != formatTabular {
 		return k
 	}
 	opts.ChunkSize = 0
@@ -57,7 +57,10 @@ func (s *invocation) withLine(ctx context.Context, k *kind, name string, raw jso
 	if k.addition == nil || s.format != formatTabular {
 		return k
 	}
-	text, err := k.addition.one(ctx, s.client, s.namespace, name)
+	text, err := "", error(nil)
+	if k.addition.one != nil {
+		text, err = k.addition.one(ctx, s.client, s.namespace, name)
+	}
 	if err != nil {
 		s.leftOut(k, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // silenceAlias also names the commands of silences, which Sensu calls silenced entries.
@@ -235,7 +236,22 @@ func deleteCommand(k *kind) *cobra.Command {
 	if !k.labelled() && k.Type != client.Events.Type {
 		return cmd
 	}
-	return bySelector(cmd, k, action{name: "delete", verb: "delete", done: "Deleted", alone: []string{"events", "silences"}})
+	return bySelector(cmd, k, action{name: "delete", verb: "delete", done: "Deleted", alone: []string{"events", "silences"}, instead: insteadOf(k)})
+}
+
+// insteadOf says how to do for many objects what flags of a deletion do for one.
+func insteadOf(k *kind) map[string]string {
+	out := map[string]string{
+		"silences": "Silences stay. List them with 'lapwing silenced list', and delete them with 'lapwing silenced delete'.",
+	}
+	switch k.Type {
+	case client.Entities.Type:
+		out["events"] = "The events are deleted with their entities. To resolve failing ones first, select them:\n" +
+			"  lapwing event resolve --field-selector 'event.entity.labels.region == eu'"
+	case client.Checks.Type:
+		out["events"] = "The events stay. Delete them afterwards: 'lapwing orphan delete --missing check', with --resolve after a resolution."
+	}
+	return out
 }
 
 // removalCommand returns a command that deletes one resource after a question.
@@ -259,15 +275,20 @@ func removalCommand(k *kind, name, short string) *cobra.Command {
 	return cmd
 }
 
-// remove deletes a resource, after a warning of what names it, and a question unless that is skipped.
+// remove deletes a resource, after a warning of what names it and what goes along, and a question unless that is skipped.
 func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfirm bool, along *cascade) error {
 	s.warnOfReferrers(ctx, []*object{{kind: k, namespace: s.namespace, name: name}}, nil)
+	belongs := s.deletionOf(ctx, k, name)
+	belongs.warn(s, along)
 	if !skipConfirm && !along.dryRun {
 		if err := s.confirm(fmt.Sprintf("Are you sure you would like to delete %s resource '%s'?", k.Command, name)); err != nil {
 			return err
 		}
 	}
-	belongs := s.deletionOf(ctx, k, name)
+	var before map[string]resource.SubscriptionCount
+	if k.Type == client.Entities.Type && !along.dryRun && belongs.loss.connected == 0 {
+		before = s.subscribed(ctx, s.namespace)
+	}
 	if along.dryRun {
 		if _, err := s.get(ctx, k, name); err != nil {
 			return err
@@ -279,6 +300,9 @@ func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfi
 		}
 		s.did("Deleted", k, name, belongs.taken(along)...)
 	}
-	s.tellLeft(belongs, along, name)
+	belongs.tellLeft(s, along)
+	if before != nil {
+		s.tellHostless(ctx, s.namespace, before)
+	}
 	return nil
 }

@@ -67,6 +67,7 @@ type action struct {
 	name         string                          // as in the API
 	verb, done   string                          // resolve, Resolved
 	alone        []string                        // flags that are only for one object
+	instead      map[string]string               // what to do in place of such a flag
 	example      string                          // more flags of the example
 	fill         func(*client.BulkRequest) error // the rest of the request; nil for nothing
 	onlySelected bool                            // there is no command for one name
@@ -96,9 +97,14 @@ func bySelector(cmd *cobra.Command, k *kind, do action) *cobra.Command {
 			return hintUsage(cmd, errors.New("set --field-selector, --label-selector or --all"))
 		}
 		for _, name := range do.alone {
-			if cmd.Flags().Changed(name) {
-				return hintUsage(cmd, fmt.Errorf("--%s is only for one %s, not for a selector", name, k.word()))
+			if !cmd.Flags().Changed(name) {
+				continue
 			}
+			err := fmt.Errorf("--%s is only for one %s, not for a selector", name, k.word())
+			if way := do.instead[name]; way != "" {
+				return hint(err, "%s", way)
+			}
+			return hintUsage(cmd, err)
 		}
 		for _, name := range []string{"skip-confirm", "yes"} {
 			b.skipConfirm = b.skipConfirm || cmd.Flags().Lookup(name).Value.String() == "true"
@@ -156,6 +162,7 @@ func (s *invocation) bulk(ctx context.Context, k *kind, b *selection, do action,
 	if would.Matched == 0 {
 		return s.nothing(ctx, k, namespace, true)
 	}
+	var lost loss
 	if do.name == "delete" {
 		var gone []*object
 		for _, o := range would.Objects {
@@ -164,6 +171,14 @@ func (s *invocation) bulk(ctx context.Context, k *kind, b *selection, do action,
 			}
 		}
 		s.warnOfReferrers(ctx, gone, nil)
+		if lost = (loss{entities: would.Done, connected: would.Connected}); k.Type == client.Handlers.Type {
+			lost = s.lossOf(ctx, gone)
+		}
+		only := ""
+		if len(gone) == 1 {
+			only = gone[0].name
+		}
+		lost.warn(s, only)
 	}
 	if b.dryRun {
 		for _, o := range would.Objects {
@@ -182,6 +197,14 @@ func (s *invocation) bulk(ctx context.Context, k *kind, b *selection, do action,
 	if !b.skipConfirm {
 		if err := s.confirm(fmt.Sprintf("%s %s %s?", sentence(do.verb), k.counted(would.Done), place)); err != nil {
 			return err
+		}
+	}
+	before := map[string]map[string]resource.SubscriptionCount{}
+	if do.name == "delete" && k.Type == client.Entities.Type && lost.connected == 0 { // connected agents come back
+		for _, o := range would.Objects {
+			if _, asked := before[o.Namespace]; !asked && len(before) < mostHostless {
+				before[o.Namespace] = s.subscribed(ctx, o.Namespace)
+			}
 		}
 	}
 	shown := false
@@ -203,8 +226,14 @@ func (s *invocation) bulk(ctx context.Context, k *kind, b *selection, do action,
 		if do.undo != "" && did.Done > 0 {
 			line += "; " + s.undo(append([]string{k.Command, do.undo}, b.words()...)...)
 		}
+		for _, part := range lost.taken(false) {
+			line += "; " + part
+		}
 	}
 	fmt.Fprintln(s.out, line)
+	for _, in := range slices.Sorted(maps.Keys(before)) {
+		s.tellHostless(ctx, in, before[in])
+	}
 	return s.notDone(do, did, b.everywhere)
 }
 

@@ -2958,6 +2958,8 @@ export interface components {
             denied: number;
             failed: number;
             finished: boolean;
+            /** @description Connected is how many of the entities that are or would be deleted have a connected agent, which registers them again. */
+            connected?: number;
             /** @description Objects lists the first objects that were denied or failed, and in a dry run also those that the action would change. */
             objects: components["schemas"]["BulkObject"][] | null;
         };
