@@ -17,7 +17,7 @@ import (
 type deletion struct {
 	kind                      *kind
 	name                      string
-	events, failing, silences int // of a check or an entity
+	events, failing, silences int  // of a check or an entity
 	uncounted                 bool // the events could not be counted
 	loss                      loss
 }
@@ -312,6 +312,7 @@ func (s *invocation) tellHostless(ctx context.Context, namespace string, before 
 	if len(found) > 1 {
 		what, they, them = "checks "+strings.Join(found, ", "), "they", "them"
 	}
-	fmt.Fprintln(s.errOut, printable(fmt.Sprintf("Warning: no host is left for %s: %s will be late, and lapwing reports that. Delete %s, or give "+
-		"another agent the subscription; see: %s", what, they, them, at.commandLine("check", "targets", found[0]))))
+	text := fmt.Sprintf("Warning: no host is left for %s: %s will be late, and lapwing reports that. "+
+		"Delete %s, or give another agent the subscription; see: %s", what, they, them, at.commandLine("check", "targets", found[0]))
+	fmt.Fprintln(s.errOut, printable(text))
 }

@@ -32,8 +32,8 @@ func logLevelCommand() *cobra.Command {
 		Use:   "log-level [LEVEL]",
 		Short: "show or change what backends log, for some time",
 		Long: `Show what a backend logs, or change it for some time without a restart: trace, debug, info, warn or error. Afterwards the
-level of the configuration counts again. With --component, only lines of one part of the backend change; the part is the
-attribute "component" of the lines.
+level of the configuration counts again, also if the backend restarts before. With --component, only lines of one part of
+the backend change; the part is the attribute "component" of the lines.
 
 Without --member and --all it is the backend at --api-url. It takes the right to create and delete cluster, and is in the
 audit log.`,

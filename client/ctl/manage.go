@@ -236,7 +236,9 @@ func deleteCommand(k *kind) *cobra.Command {
 	if !k.labelled() && k.Type != client.Events.Type {
 		return cmd
 	}
-	return bySelector(cmd, k, action{name: "delete", verb: "delete", done: "Deleted", alone: []string{"events", "silences"}, instead: insteadOf(k)})
+	return bySelector(cmd, k, action{
+		name: "delete", verb: "delete", done: "Deleted", alone: []string{"events", "silences"}, instead: insteadOf(k),
+	})
 }
 
 // insteadOf says how to do for many objects what flags of a deletion do for one.

@@ -55,6 +55,8 @@ func aimOf(refused *client.Error) (to aim) {
 		to.name = strings.TrimSuffix(to.name, "/ack")
 	case own && (words[0] == "audit" || words[0] == "deadletters"):
 		to.role = words[0]
+	case own && words[0] == "log-level":
+		to.role, to.name = "cluster", words[0]
 	case own && words[0] == "waiting":
 		to.role = "deadletters"
 	case own && words[0] == "notifications":

@@ -36,6 +36,7 @@ func TestAimOf(t *testing.T) {
 	f("GET", "/api/lapwing/v1/audit?limit=1", `list audit "" "" `)
 	f("GET", "/api/lapwing/v1/namespaces/prod/deadletters", `list deadletters "prod" "" `)
 	f("GET", "/api/lapwing/v1/namespaces/prod/waiting?handler=mail", `list deadletters "prod" "" `)
+	f("POST", "/api/lapwing/v1/log-level", `create cluster "" "log-level" `)
 	f("GET", "/api/lapwing/v1/namespaces/prod/notifications", `list events "prod" "" `)
 	f("POST", "/api/enterprise/prune/v1alpha?types=x", `create  "" "" `)
 	f("GET", "/health", `  "" "" `)

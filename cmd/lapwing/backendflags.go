@@ -306,7 +306,7 @@ func handlerFlags(f *pflag.FlagSet, o *backend.Options) {
 	f.IntVar(&o.Handler.QueueSize, "handler-queue", o.Handler.QueueSize,
 		"deliveries to one handler that wait in memory; more wait on disk")
 	f.IntVar(&o.Handler.QueueDisk, "handler-queue-disk", o.Handler.QueueDisk,
-		"deliveries to one handler that wait on disk before others than state changes are shed; 0 for any number")
+		"deliveries to one handler that wait on disk before others than state changes are shed, at least 1000; 0 for any number")
 	f.Var(duration.New(o.HandlerFailingAfter, &o.HandlerFailingAfter), "handler-failing-after",
 		"time without a successful delivery to a failing handler after which an event handler-failing-NAME of the entity "+
 			"lapwing-backend reports it; 0 for no events")

@@ -160,6 +160,26 @@ func (f *firstError) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// noDirectory refuses the name of a directory in place of a backup, and names the newest backup in it.
+func noDirectory(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return nil // opening it reports what is wrong
+	}
+	files, err := filepath.Glob(filepath.Join(path, "*.backup"))
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("%s is a directory, and has no file that ends in .backup: name the file of a backup", path)
+	}
+	changed := func(name string) time.Time {
+		if info, err := os.Stat(name); err == nil {
+			return info.ModTime()
+		}
+		return time.Time{}
+	}
+	newest := slices.MaxFunc(files, func(a, b string) int { return cmp.Or(changed(a).Compare(changed(b)), strings.Compare(a, b)) })
+	return fmt.Errorf("%s is a directory: name a file in it; the newest is %s", path, newest)
+}
+
 func backupVerifyCommand() *cobra.Command {
 	var quiet bool
 	cmd := &cobra.Command{
@@ -174,6 +194,9 @@ Exit status: 0 the backup is sound, 2 it is damaged or cut off, 1 any other fail
 		Args: exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in := cmd.InOrStdin()
+			if err := noDirectory(args[0]); err != nil {
+				return err
+			}
 			if args[0] != "-" {
 				f, err := os.Open(args[0])
 				if err != nil {
@@ -227,7 +250,11 @@ Exit status: 0 restored, 1 any other failure.`,
 			if err != nil || quiet {
 				return err
 			}
-			return printBackup(cmd.OutOrStdout(), dir+" is restored", s)
+			if err := printBackup(cmd.OutOrStdout(), dir+" is restored", s); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "what waited for handlers is tried again when the backend starts")
+			return err
 		},
 	}
 	cmd.Flags().StringVar(&dir, "state-dir", "", "directory to make; required")
