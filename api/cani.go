@@ -1,12 +1,15 @@
 package api
 
 import (
+	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
 )
@@ -29,6 +32,12 @@ type canIAnswer struct {
 	// Binding and Role allow it; they are null if nothing does.
 	Binding *canIBinding `json:"binding"`
 	Role    *canIRole    `json:"role"`
+	// Namespace is the namespace of the rights that count; "" if those in the whole cluster count.
+	Namespace string `json:"namespace"`
+	// Unknown is set if no request asks for the resource. Then Allowed says what the rules say, which has no effect here.
+	Unknown bool `json:"unknown,omitempty"`
+	// Note is what else to know about the answer, for people.
+	Note string `json:"note,omitempty"`
 	// LabelSelectors are set if it is allowed only for objects that match one of them. If the question names an object that
 	// exists and matches none, Allowed is false.
 	LabelSelectors []string `json:"label_selectors,omitempty"`
@@ -50,25 +59,48 @@ type canIRole struct {
 var verbs = []string{"get", "list", "create", "update", "delete"}
 
 // canI answers ?verb=&resource=[&name=][&namespace=], for the user of the request or for the one in as. Groups in
-// group, any number of times, replace the user's own; then the user need not exist.
+// group, any number of times, replace the user's own; then the user need not exist. It answers as the routes decide: for a
+// resource of the whole cluster, the namespace does not count.
 func (a *API) canI(w *response, r *request) error {
 	q := r.URL.Query()
-	at := auth.Attributes{Verb: q.Get("verb"), Resource: q.Get("resource"), Name: q.Get("name"), Namespace: q.Get("namespace")}
+	at := auth.Attributes{
+		Verb: q.Get("verb"), Resource: q.Get("resource"), Name: q.Get("name"), Namespace: roleNamespace(q.Get("namespace")),
+	}
 	if !slices.Contains(verbs, at.Verb) {
-		return invalid("verb must be one of get, list, create, update and delete, not %q", at.Verb)
+		text := fmt.Sprintf("verb must be one of get, list, create, update and delete, not %q", at.Verb)
+		if means := otherVerbs[at.Verb]; means != "" {
+			text += ": " + means
+		}
+		return invalid("%s", text)
 	}
 	if at.Resource == "" {
 		return invalid("resource must not be empty")
-	}
-	if at.Namespace == allNamespaces {
-		at.Namespace = ""
 	}
 	id, err := a.askedFor(r, q.Get("as"), q["group"])
 	if err != nil {
 		return err
 	}
+	known := a.knownResources()
+	out := canIAnswer{User: id.User, Groups: append([]string{}, id.Groups...)}
+	switch {
+	case at.Resource != "*" && !slices.Contains(known, at.Resource):
+		out.Unknown, out.Note = true, a.unknownResource(at.Resource, known)
+	case a.clusterWide(at.Resource):
+		at.Namespace = ""
+		out.Note = at.Resource + " belong to the whole cluster: only ClusterRoleBindings count"
+	case at.Namespace != "":
+		out.Note = a.unknownNamespace(r.user, at.Namespace)
+	}
+	out.Namespace = at.Namespace
+	if at.Resource == "namespaces" && (at.Verb == "get" || at.Verb == "list") {
+		out.Allowed, out.Note = a.seesNamespace(id, at)
+		return w.object(out)
+	}
+	if at.Resource == "users" && at.Verb == "get" && at.Name == id.User && id.Origin.Local() {
+		at.Resource, out.Note = selfResource, ""
+	}
 	p := a.opts.Auth.Permit(id, at)
-	out := canIAnswer{Allowed: !p.Denied(), User: id.User, Groups: append([]string{}, id.Groups...), LabelSelectors: p.Labels()}
+	out.Allowed, out.LabelSelectors = !p.Denied(), p.Labels()
 	if p.Whole() {
 		out.LabelSelectors = nil
 	}
@@ -78,19 +110,99 @@ func (a *API) canI(w *response, r *request) error {
 			out.Allowed = p.Allows(f)
 		}
 	}
-	if known := a.knownResources(); at.Resource != "*" && !slices.Contains(known, at.Resource) {
-		text := "the resource " + resource.Short(at.Resource) + " is not known: no request asks for it"
-		if near := nearestResource(at.Resource, known); near != "" {
-			text += " (the nearest known name is " + near + ")"
-		}
-		w.advise(text)
-	}
 	if by := p.By(); out.Allowed {
 		binding := bindingOf(by)
 		out.Binding = &binding
 		out.Role = &canIRole{by.Role.Type, by.Role.Name}
 	}
 	return w.object(out)
+}
+
+// otherVerbs has what users call the verbs.
+var otherVerbs = map[string]string{
+	"ack": "to acknowledge is create on silenced", "acknowledge": "to acknowledge is create on silenced",
+	"silence": "to silence is create on silenced", "unsilence": "to end a silence is delete on silenced",
+	"read": "to read is get and list", "view": "to read is get and list", "show": "to read is get and list",
+	"edit": "to edit is create and update", "write": "to write is create and update", "change": "to change is update",
+	"execute": "to execute a check is create on checks",
+}
+
+// clusterWide reports whether all routes of a known resource are without a namespace: then only roles that are bound in
+// the whole cluster allow them.
+func (a *API) clusterWide(name string) bool {
+	found := name == selfResource || name == "namespaces" // their routes are open: the handlers decide
+	for i := range a.routes {
+		if a.routes[i].resource != name {
+			continue
+		}
+		if found = !strings.Contains(a.routes[i].pattern, "{namespace}"); !found {
+			return false
+		}
+	}
+	return found
+}
+
+// seesNamespace reports whether a user may get a namespace, or list them. Lists are never refused: they have the namespaces
+// that the user may see.
+func (a *API) seesNamespace(id *auth.Identity, at auth.Attributes) (allowed bool, note string) {
+	visible := a.opts.Auth.VisibleNamespaces(id)
+	if at.Name != "" {
+		return visible.Has(at.Name), "users see the namespaces in which a role allows them to get something"
+	}
+	note = "the list has the namespaces in which a role allows to get something"
+	if at.Verb == "get" {
+		note = "which namespaces depends on the roles: those in which a role allows to get something"
+	}
+	return true, note
+}
+
+// unknownNamespace returns a note if a namespace is not among those that a user sees; "" otherwise.
+func (a *API) unknownNamespace(user *auth.Identity, name string) string {
+	visible := a.opts.Auth.VisibleNamespaces(user)
+	var names []string
+	for ns := range config.List(a.opts.Config.Snapshot(), config.Namespaces, "") {
+		if visible.Has(ns.Name) {
+			names = append(names, ns.Name)
+		}
+	}
+	if slices.Contains(names, name) {
+		return ""
+	}
+	text := "the namespace " + resource.Short(name) + " does not exist, or you may not see it"
+	if near := optionerr.Nearest(name, names); near != "" {
+		text += " (the nearest name is " + near + ")"
+	}
+	return text
+}
+
+// unknownResource says which resource is meant by a name that is no resource's: the resource that the route of this name
+// asks for, or the one with the nearest name.
+func (a *API) unknownResource(name string, known []string) string {
+	text := "the resource " + resource.Short(name) + " is not known: no request asks for it"
+	if len(name) > maxUnknownName {
+		return text
+	}
+	if near := nearestResource(name, known); near != "" {
+		return text + " (the nearest known name is " + near + ")"
+	}
+	words := map[string]string{} // the words in paths, and the resources of their routes
+	for i := range a.routes {
+		route := &a.routes[i]
+		for word := range strings.SplitSeq(strings.TrimPrefix(route.pattern, ours), "/") {
+			if word != "" && word[0] != '{' && route.resource != "" && words[word] == "" {
+				words[word] = route.resource
+			}
+		}
+	}
+	if word := optionerr.Nearest(name, slices.Sorted(maps.Keys(words))); word != "" {
+		return text + " (" + word + " need rights on " + words[word] + ")"
+	}
+	for _, k := range known {
+		if strings.HasPrefix(name, k) {
+			return text + " (the nearest known name is " + k + ")"
+		}
+	}
+	return text
 }
 
 // storedFields returns the fields of an object that exists, or nil.

@@ -1,11 +1,15 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
+	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -61,7 +65,7 @@ func TestCanI(t *testing.T) {
 	}
 }
 
-// TestCanIOfStoredObjects: the labels of the named object decide, if there is one; a misspelt resource is told.
+// TestCanIOfStoredObjects: the labels of the named object decide, if there is one.
 func TestCanIOfStoredObjects(t *testing.T) {
 	s := newServer(t, nil)
 	rita := s.user("rita", "reds")
@@ -84,12 +88,121 @@ func TestCanIOfStoredObjects(t *testing.T) {
 		if out.Allowed != want || len(out.LabelSelectors) != 1 || want != (out.Binding != nil) {
 			t.Errorf("%s: %+v", query, out)
 		}
-		if got := a.header.Get("Warning"); got != "" {
-			t.Errorf("%s: warning %s", query, got)
+		if out.Note != "" {
+			t.Errorf("%s: note %s", query, out.Note)
 		}
 	}
-	a := s.do(http.MethodGet, "/api/lapwing/v1/auth/can-i?verb=list&resource=chekcs", "").is(http.StatusOK)
-	if got := a.header.Get("Warning"); !strings.Contains(got, "chekcs is not known") || !strings.Contains(got, "is checks)") {
-		t.Errorf("warning %q", got)
+}
+
+// TestCanINotes: the answer says what else to know.
+func TestCanINotes(t *testing.T) {
+	s := newServer(t, nil)
+	s.do("POST", "/api/core/v2/namespaces", `{"name":"red"}`).is(http.StatusCreated)
+	rita := s.user("rita", "reds")
+	s.grant("reds", "red", resource.Rule{Verbs: []string{"*"}, Resources: []string{"*"}})
+	for _, tc := range []struct {
+		token, query, want string
+		unknown            bool
+	}{
+		{s.token, "resource=chekcs", "chekcs is not known: no request asks for it (the nearest known name is checks)", true},
+		{s.token, "resource=notifications", "(notifications need rights on events)", true},
+		{s.token, "resource=notification", "(notifications need rights on events)", true},
+		{s.token, "resource=waiting", "(waiting need rights on deadletters)", true},
+		{s.token, "resource=auditlog", "(the nearest known name is audit)", true},
+		{s.token, "resource=nonsense", "no request asks for it", true},
+		{s.token, "resource=events&namespace=rde", "namespace rde does not exist, or you may not see it (the nearest name is red)", false},
+		{rita, "resource=events&namespace=default", "namespace default does not exist, or you may not see it", false},
+		{rita, "resource=events&namespace=red", "", false},
+		{rita, "resource=users&namespace=red", "users belong to the whole cluster: only ClusterRoleBindings count", false},
+		{rita, "resource=namespaces", "the list has the namespaces in which", false},
+	} {
+		var out canIAnswer
+		s.do(http.MethodGet, "/api/lapwing/v1/auth/can-i?verb=list&"+tc.query, "", "Authorization", "Bearer "+tc.token).
+			is(http.StatusOK).has(&out)
+		if !strings.Contains(out.Note, tc.want) || tc.want == "" && out.Note != "" || out.Unknown != tc.unknown {
+			t.Errorf("%s: %+v, want a note with %q", tc.query, out, tc.want)
+		}
+	}
+	s.do(http.MethodGet, "/api/lapwing/v1/auth/can-i?verb=ack&resource=events", "").
+		refuses(http.StatusBadRequest, codeInvalid, `verb must be one of get, list, create, update and delete, not "ack": `+
+			"to acknowledge is create on silenced")
+}
+
+// TestCanIAnswersAsRoutes compares the answers with those of all routes that read: for a user with all rights in one
+// namespace, one with all rights in the whole cluster, and one with none.
+func TestCanIAnswersAsRoutes(t *testing.T) {
+	s := newServer(t, nil)
+	s.do("POST", "/api/core/v2/namespaces", `{"name":"red"}`).is(http.StatusCreated)
+	all := resource.Rule{Verbs: []string{"*"}, Resources: []string{"*"}}
+	s.grant("reds", "red", all)
+	s.grant("roots", "", all)
+	tokens := map[string]string{"rita": s.user("rita", "reds"), "root": s.user("root", "roots"), "nora": s.user("nora")}
+	ask := func(token, verb, resource, name, namespace string) bool {
+		t.Helper()
+		q := url.Values{"verb": {verb}, "resource": {resource}, "namespace": {namespace}}
+		if name != "" {
+			q.Set("name", name)
+		}
+		var out canIAnswer
+		s.do(http.MethodGet, "/api/lapwing/v1/auth/can-i?"+q.Encode(), "", "Authorization", "Bearer "+token).is(http.StatusOK).has(&out)
+		return out.Allowed
+	}
+	seen := map[string]int{}
+	for user, token := range tokens {
+		for i := range s.routes {
+			rt := &s.routes[i]
+			if rt.resource == "" || rt.methods[http.MethodGet] == nil || strings.Contains(rt.pattern, "{stream") {
+				continue
+			}
+			path := pathParameter.ReplaceAllStringFunc(rt.pattern, func(word string) string {
+				if word == "{namespace}" {
+					return "red"
+				}
+				return "x"
+			})
+			hr := httptest.NewRequest(http.MethodGet, path, nil)
+			for _, word := range pathParameter.FindAllString(rt.pattern, -1) {
+				value := "x"
+				if word == "{namespace}" {
+					value = "red"
+				}
+				hr.SetPathValue(strings.Trim(word, "{.}"), value)
+			}
+			at := rt.attributes(&request{hr, &act{user: &auth.Identity{}}})
+			namespace := "red"
+			if !strings.Contains(rt.pattern, "{namespace}") && !s.clusterWide(at.Resource) {
+				namespace = "-" // all at once
+			}
+			ctx, cancel := context.WithCancel(t.Context()) // some routes stream
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+token)
+			resp, err := s.http.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			cancel()
+			served := resp.StatusCode != http.StatusForbidden
+			if got := ask(token, at.Verb, at.Resource, at.Name, namespace); got != served {
+				t.Errorf("%s: can-i %s %s %s in %s: %v, and GET %s is %d", user, at.Verb, at.Resource, at.Name, namespace, got, path,
+					resp.StatusCode)
+			}
+			seen[user]++
+		}
+		for _, name := range []string{"red", "default", "nope"} {
+			served := s.do(http.MethodGet, "/api/core/v2/namespaces/"+name, "", "Authorization", "Bearer "+token).status != http.StatusForbidden
+			if got := ask(token, "get", "namespaces", name, "red"); got != served {
+				t.Errorf("%s: can-i get namespaces %s: %v", user, name, got)
+			}
+		}
+		if !ask(token, "list", "namespaces", "", "red") || !ask(token, "get", "users", user, "red") {
+			t.Errorf("%s: lists of namespaces, or the user's own, are refused", user)
+		}
+	}
+	if seen["rita"] < 50 {
+		t.Errorf("%d routes compared", seen["rita"])
 	}
 }

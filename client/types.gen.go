@@ -106,6 +106,13 @@ type CanIAnswer struct {
 	// Binding and Role allow it; they are null if nothing does.
 	Binding *CanIBinding `json:"binding"`
 	Role    *CanIRole    `json:"role"`
+	// Namespace is the namespace of the rights that count; "" if those in the whole cluster count.
+	Namespace string `json:"namespace"`
+	// Unknown is set if no request asks for the resource. Then Allowed says what the rules say, which has no effect
+	// here.
+	Unknown bool `json:"unknown,omitempty"`
+	// Note is what else to know about the answer, for people.
+	Note string `json:"note,omitempty"`
 	// LabelSelectors are set if it is allowed only for objects that match one of them. If the question names an object
 	// that exists and matches none, Allowed is false.
 	LabelSelectors []string `json:"label_selectors,omitempty"`

@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -33,7 +34,11 @@ func canICommand() *cobra.Command {
 		Use:   "can-i VERB RESOURCE [NAME]",
 		Short: "show whether you or another user may do something",
 		Long: `Show whether you or another user may do something. VERB is get, list, create, update or delete. RESOURCE is a name as in
-roles, for example checks. The answer yes names the binding and the role that allow it. The exit code for no is 2.
+roles, for example checks. The answer yes names the binding and the role that allow it. The exit code for no is 2, and 1 for
+a resource that no request asks for.
+
+Resources of the whole cluster, for example users and clusterroles, are in no namespace: only ClusterRoleBindings count for
+them. To acknowledge is create on silenced; histories, reports and notifications are read with get and list on events.
 
 With --as the question is about another user. The groups of --as-group replace the user's own groups: so you can try a
 role before you bind it.`,
@@ -79,8 +84,14 @@ role before you bind it.`,
 			if err != nil {
 				return err
 			}
+			if got.Unknown && s.format == formatTabular {
+				return hint(errors.New(got.Note), "docs/access.md has the names of resources, and what they allow.")
+			}
 			if err := s.printPlain(raw, func(json.RawMessage) (shown, error) { return got, nil }); err != nil {
 				return err
+			}
+			if got.Unknown {
+				return errors.New(got.Note)
 			}
 			if !got.Allowed {
 				return errNo
@@ -111,6 +122,9 @@ func (a *answer) show(s *invocation) error {
 		if len(a.LabelSelectors) > 0 {
 			text += ": its labels do not match " + strings.Join(a.LabelSelectors, " or ")
 		}
+		if a.Note != "" {
+			text += ": " + printable(a.Note)
+		}
 		_, err := fmt.Fprintln(s.out, text)
 		return err
 	}
@@ -124,6 +138,9 @@ func (a *answer) show(s *invocation) error {
 	}
 	if _, err := fmt.Fprintln(s.out, text); err != nil {
 		return err
+	}
+	if a.Note != "" {
+		fmt.Fprintln(s.out, "note:", printable(a.Note))
 	}
 	for _, selector := range a.LabelSelectors {
 		fmt.Fprintln(s.out, "only where labels match:", selector)
