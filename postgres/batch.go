@@ -47,6 +47,7 @@ type latest struct {
 	pair                       int64
 	known                      known
 	changed, deleted           bool
+	settled                    bool   // no change of the pair is still to be written
 	namespace, entity, check   string // unless the pair is known
 	seq                        uint64
 	partition                  int

@@ -288,7 +288,7 @@ func TestRealStatesFromBefore(t *testing.T) {
 	var armed armed
 	b.options = armed.options
 	b.start("", nil)
-	b.put(event("web1", "c", 0, 1, "a"), event("web2", "c", 2, 1, "b"), event("web3", "c", 2, 1, "c"))
+	b.put(event("web1", "c", 0, 1, "a"), event("web5", "c", 2, 1, "e"), event("web2", "c", 2, 1, "b"), event("web3", "c", 2, 1, "c"))
 	due := event("web4", "c", 0, 1, "")
 	due.Due = due.Received
 	b.put(due)
@@ -340,10 +340,16 @@ func TestRealStatesFromBefore(t *testing.T) {
 		return strings.Join(out, " ")
 	}
 	const present = "web1:0,false web2:0,false web4:1,true"
+	b.put(eventlog.Record{Kind: eventlog.KindDeleteEvent, Namespace: "default", Entity: "web5", Check: "c", Received: time.Now().UnixMilli()})
+	b.settled()
 	want(t, "states", states(), present)
 	turns := query(t, b.dsn, showTurns)
-	if n := strings.Count(turns, "web1"); n > 1 {
-		t.Errorf("web1 changed once:\n%s", turns)
+	if n := strings.Count(turns, "web1|c|0|passing"); n != 1 || strings.Count(turns, "web1") != 1 {
+		t.Errorf("web1 has its first state, and no other:\n%s", turns)
+	}
+	// The view has the states from before, so SQL finds outages that had begun.
+	if !strings.Contains(turns, "web4|c|1|failing\nweb5|c|2|failing\nweb5|c|0|deleted") || strings.Count(turns, "web2") != 1 {
+		t.Errorf("web2 changed once, web4 fails, and web5 failed before it was deleted:\n%s", turns)
 	}
 	b.stop()
 	conn, err := connect(t.Context(), b.dsn, time.Minute)

@@ -343,10 +343,31 @@ func (s *session) writeStates(ctx context.Context, part []latest, at time.Time) 
 			if err := writeLatest(ctx, tx, part); err != nil {
 				return err
 			}
-			return states.copyTo(ctx, tx, "lapwing_data.state_change", changeColumns)
+			if err := states.copyTo(ctx, tx, "lapwing_data.state_change", changeColumns); err != nil {
+				return err
+			}
+			var ids []int64
+			for i := range part {
+				if part[i].settled {
+					ids = append(ids, part[i].pair)
+				}
+			}
+			if _, err := tx.Exec(ctx, markNewStates, ids, time.UnixMilli(at.UnixMilli())); err != nil {
+				return fmt.Errorf("mark the first states of checks: %w", err)
+			}
+			return nil
 		})
 	})
 }
+
+// markNewStates makes changes of the states at $2 that are the first of their pairs, or others than the newest before: after
+// a gap. It is not for pairs with changes that the journal still has: those come with the flag.
+var markNewStates = fmt.Sprintf(`UPDATE lapwing_data.state_change s SET flags = s.flags | %[1]d
+	WHERE s.pair_id = ANY($1) AND s.received = $2 AND s.sub = %[2]d AND NOT EXISTS (
+		SELECT FROM (SELECT status, flags FROM lapwing_data.state_change o WHERE o.pair_id = s.pair_id AND o.received < $2
+			ORDER BY o.received DESC, o.seq DESC, o.sub DESC LIMIT 1) newest
+		WHERE newest.status = s.status AND newest.flags & %[3]d = s.flags & %[3]d)`,
+	journal.Changed, math.MaxInt32, journal.Deleted|journal.Silenced|journal.Flapping)
 
 func (s *session) resynchroniseOne(ctx context.Context, partition int) error {
 	const chunk = 2000
@@ -414,6 +435,7 @@ func (s *session) resynchroniseOne(ctx context.Context, partition int) error {
 		if err != nil {
 			return err
 		}
+		l.settled = len(changes) == 0 || changes[0].Seq() <= s.has[partition]
 		if len(changes) > 0 && changes[0].Missing && uint32(l.status) == changes[0].Status {
 			l.flags |= journal.Missing
 		}

@@ -43,6 +43,9 @@ type StateChange struct {
 	pos uint64
 }
 
+// Seq returns the message of the partition that made the change.
+func (c *StateChange) Seq() uint64 { return c.pos >> subBits }
+
 // Flags of a stored change.
 const (
 	changeFlapping = 1 << iota

@@ -70,8 +70,8 @@ CREATE TABLE lapwing_data.event (
 ) PARTITION BY RANGE (received);
 CREATE INDEX event_received ON lapwing_data.event USING brin (received) WITH (pages_per_range = 32, autosummarize = on);
 
--- A row without the flag 4 repeats a state that has not changed: the first one of a check, where the tables begin or a gap
--- ends, and the newest one of a month whose rows were removed.
+-- A row without the flag 4 repeats a state that has not changed: where a gap ends, and the newest one of a month whose rows
+-- were removed.
 CREATE TABLE lapwing_data.state_change (
     received    timestamptz NOT NULL,
     executed    timestamptz,
