@@ -218,6 +218,7 @@ var described = map[string]operation{
 	"GET " + ours + "namespaces/{namespace}/reports/availability": reportOn("The time of checks in each state, and their uptime"),
 	"GET " + ours + "namespaces/{namespace}/reports/response":     reportOn("Incidents, and the time to acknowledge and to resolve them"),
 	"GET " + ours + "namespaces/{namespace}/reports/noisiest":     reportOn("Which checks changed their status most often"),
+	"GET " + ours + "namespaces/{namespace}/reports/incidents":    reportOn("Each incident, the longest first"),
 	"GET " + ours + "namespaces/{namespace}/reports/flapping":     reportOn("Which checks were flapping, and for how long"),
 	"GET " + ours + "namespaces/{namespace}/checks/lateness": {
 		summary: "When checks last ran, and which are late", status: 200, answer: []resource.CheckLateness{}, page: true},

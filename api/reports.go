@@ -169,6 +169,8 @@ func (a *API) reportQuery(r *request, kind report.Kind) (*report.Query, *time.Lo
 	}
 	name, byLabel := strings.CutPrefix(q.By, report.ByLabel)
 	switch {
+	case kind == report.Incidents && q.By != "" && q.By != report.ByPair:
+		return nil, nil, invalid("by must be %s in a report of incidents: each row is an incident of a check", report.ByPair)
 	case byLabel && name != "":
 		q.Label = a.labelOfPair(q.Namespace, name)
 	case byLabel, q.By != "" && q.By != report.ByPair && q.By != report.ByEntity && q.By != report.ByCheck:

@@ -53,6 +53,9 @@ func TestReports(t *testing.T) {
 		{"flapping", ""},
 		{"availability?by=entity&" + present, "db1/:1 web1/:2"},
 		{"response?limit=1", "web1/disk:2"},
+		{"incidents?fieldSelector=" + url.QueryEscape("event.entity.name == web1"), "web1/disk:1 web1/disk:1"},
+		{"incidents?limit=1&by=pair", "db1/mem:1"}, // it is open
+		{"incidents?by=entity", "error"},
 		{"response?by=check", "/disk:3 /mem:1"},
 		{"response?by=label:service", "site/:2 shop/:1 /:1"},
 		{"availability?by=label:service&skip_silenced=true&" + present, "shop/:1 site/:2"},

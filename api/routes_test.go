@@ -72,6 +72,7 @@ var asked = map[string]struct{ verb, resource string }{
 	"GET /api/lapwing/v1/namespaces/{namespace}/reports/availability":               {"list", "events"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/reports/response":                   {"list", "events"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/reports/noisiest":                   {"list", "events"},
+	"GET /api/lapwing/v1/namespaces/{namespace}/reports/incidents":                  {"list", "events"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/reports/flapping":                   {"list", "events"},
 	"POST /api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/ack":       {"create", "silenced"},
 	"DELETE /api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/ack":     {"delete", "silenced"},

@@ -38,17 +38,18 @@ func newSchemas() *schemas {
 
 // names are the components whose names differ from their types'.
 var names = map[reflect.Type]string{
-	reflect.TypeFor[audit.Change]():   "AuditChange",
-	reflect.TypeFor[audit.Entry]():    "AuditEntry",
-	reflect.TypeFor[healthAnswer]():   "Health",
-	reflect.TypeFor[versionAnswer]():  "ServerVersion",
-	reflect.TypeFor[chosen]():         "DeadLetterChoice",
-	reflect.TypeFor[toRetry]():        "HandlerToRetry",
-	reflect.TypeFor[retried]():        "RetriedCount",
-	reflect.TypeFor[inhibit.Report](): "DependencyReport",
-	reflect.TypeFor[report.Report]():  "StateReport",
-	reflect.TypeFor[report.Row]():     "StateReportRow",
-	reflect.TypeFor[report.Kind]():    "StateReportKind",
+	reflect.TypeFor[audit.Change]():    "AuditChange",
+	reflect.TypeFor[audit.Entry]():     "AuditEntry",
+	reflect.TypeFor[healthAnswer]():    "Health",
+	reflect.TypeFor[versionAnswer]():   "ServerVersion",
+	reflect.TypeFor[chosen]():          "DeadLetterChoice",
+	reflect.TypeFor[toRetry]():         "HandlerToRetry",
+	reflect.TypeFor[retried]():         "RetriedCount",
+	reflect.TypeFor[inhibit.Report]():  "DependencyReport",
+	reflect.TypeFor[report.Report]():   "StateReport",
+	reflect.TypeFor[report.Row]():      "StateReportRow",
+	reflect.TypeFor[report.Incident](): "StateReportIncident",
+	reflect.TypeFor[report.Kind]():     "StateReportKind",
 }
 
 // shapes are the types whose JSON differs from their fields.

@@ -13,7 +13,7 @@ func reportPath(namespace, kind string, q url.Values) string {
 	return ours + escape(namespace) + "/reports/" + escape(kind) + "?" + q.Encode()
 }
 
-// Report returns a report of a kind: availability, response, noisiest or flapping. The parameters are the API's.
+// Report returns a report of a kind: availability, response, incidents, noisiest or flapping. The parameters are the API's.
 func (c *Client) Report(ctx context.Context, namespace, kind string, q url.Values) (*StateReport, error) {
 	out := new(StateReport)
 	if _, err := c.do(ctx, request{method: http.MethodGet, path: reportPath(namespace, kind, q), out: out}); err != nil {

@@ -871,6 +871,18 @@ type StateReport struct {
 	More       int              `json:"more"` // rows that the limit left out
 }
 
+// StateReportIncident is one incident of a check, as far as it is within the time.
+type StateReportIncident struct {
+	Begin time.Time  `json:"begin"`
+	End   *time.Time `json:"end"` // null if it is open
+	// it began before Begin, which is where the figures begin
+	Carried bool `json:"carried"`
+	// Duration is from Begin to End, or to the end of the report; without silenced time if that is left out.
+	DurationMs int64  `json:"duration_ms"`
+	Status     uint32 `json:"status"` // Status and Missing are of its worst state.
+	Missing    bool   `json:"missing"`
+}
+
 // StateReportKind says what a report is about: the order of its rows, and which rows it leaves out. All rows have
 // all figures.
 type StateReportKind string
@@ -881,6 +893,7 @@ const (
 	StateReportKindResponse     StateReportKind = "response"
 	StateReportKindNoisiest     StateReportKind = "noisiest"
 	StateReportKindFlapping     StateReportKind = "flapping"
+	StateReportKindIncidents    StateReportKind = "incidents"
 )
 
 // StateReportRow has the figures of some checks. Durations are milliseconds. OK to NoData make up the whole time.
@@ -912,6 +925,8 @@ type StateReportRow struct {
 	MttrMs       *int64 `json:"mttr_ms"`
 	LongestMs    int64  `json:"longest_ms"` // the longest incident, within the time
 	Episodes     int64  `json:"episodes"`   // of flapping that began in the time
+	// Incident is set in reports of incidents. Then the times in states are 0, and Band is without states.
+	Incident *StateReportIncident `json:"incident,omitempty"`
 	// Band has a letter for each part of the time, of the worst state of any check in it: o OK, w warning, u unknown, m
 	// missing, c critical, and - for no data.
 	Band string `json:"band"`

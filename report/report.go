@@ -60,10 +60,11 @@ const (
 	Response     Kind = "response"     // incidents
 	Noisiest     Kind = "noisiest"     // changes of status
 	Flapping     Kind = "flapping"     // time in flapping
+	Incidents    Kind = "incidents"    // duration: each row is one incident of a check
 )
 
 // Kinds has all kinds.
-var Kinds = []Kind{Availability, Response, Noisiest, Flapping}
+var Kinds = []Kind{Availability, Response, Noisiest, Flapping, Incidents}
 
 // What a row is of: a check of an entity, an entity, a check on all entities, or a value of a label (ByLabel and its
 // name).
@@ -105,7 +106,7 @@ type Query struct {
 	Label func(entity, check string) string
 	// Keep selects checks. Default: all.
 	Keep func(namespace, entity, check string) bool
-	// SkipSilenced leaves silenced time out of the uptime.
+	// SkipSilenced leaves silenced time out of the uptime, and out of the durations of Incidents.
 	SkipSilenced bool
 	// Limit bounds the rows of the report; 0 is all.
 	Limit int
@@ -176,12 +177,27 @@ type Row struct {
 	Longest      int64  `json:"longest_ms"` // the longest incident, within the time
 	Episodes     int64  `json:"episodes"`   // of flapping that began in the time
 
+	// Incident is set in reports of incidents. Then the times in states are 0, and Band is without states.
+	Incident *Incident `json:"incident,omitempty"`
+
 	// Band has a letter for each part of the time, of the worst state of any check in it: o OK, w warning, u unknown, m
 	// missing, c critical, and - for no data.
 	Band string `json:"band"`
 
 	acknowledging, resolving int64 // sums of MTTA and MTTR
 	band                     [BandLength]severity
+}
+
+// Incident is one incident of a check, as far as it is within the time.
+type Incident struct {
+	Begin   time.Time  `json:"begin"`
+	End     *time.Time `json:"end"`     // null if it is open
+	Carried bool       `json:"carried"` // it began before Begin, which is where the figures begin
+	// Duration is from Begin to End, or to the end of the report; without silenced time if that is left out.
+	Duration int64 `json:"duration_ms"`
+	// Status and Missing are of its worst state.
+	Status  uint32 `json:"status"`
+	Missing bool   `json:"missing"`
 }
 
 type severity uint8
@@ -277,6 +293,22 @@ type table struct {
 // add adds a check to its row.
 func (t *table) add(h *History, in span) error {
 	q := t.query
+	if q.Kind == Incidents {
+		w := walk{span: in, row: new(Row), each: func(r *Row) {
+			r.Entity, r.Check, r.Pairs = strings.Clone(h.Entity), strings.Clone(h.Check), 1
+			if q.SkipSilenced {
+				r.Incident.Duration -= r.Silenced
+			}
+			if r.Incident.Duration > 0 || !q.SkipSilenced {
+				t.keep(r)
+			}
+		}}
+		w.pair(h.Changes)
+		if q.Limit > 0 && len(t.report.Rows) >= 2*q.Limit+100 {
+			t.cut()
+		}
+		return t.bound(len(t.report.Rows))
+	}
 	if q.By == ByPair { // the row is its own
 		r := Row{Entity: strings.Clone(h.Entity), Check: strings.Clone(h.Check)}
 		(&walk{span: in, row: &r}).pair(h.Changes)
@@ -348,6 +380,8 @@ func (q *Query) check() error {
 	switch {
 	case label && (name == "" || q.Label == nil), !label && q.By != ByPair && q.By != ByEntity && q.By != ByCheck:
 		return fmt.Errorf("report: by %q: it must be %s, %s, %s or %sNAME", q.By, ByPair, ByEntity, ByCheck, ByLabel)
+	case q.Kind == Incidents && q.By != ByPair:
+		return fmt.Errorf("report: by %q: a row of %s is always an incident of a check", q.By, Incidents)
 	case !q.Since.Before(q.Until):
 		return errors.New("report: since is not before until")
 	}
@@ -389,6 +423,8 @@ func (k Kind) compare(a, b *Row) int {
 		order = cmp.Or(cmp.Compare(b.Changes, a.Changes), cmp.Compare(b.Incidents, a.Incidents))
 	case Flapping:
 		order = cmp.Or(cmp.Compare(b.Flapping, a.Flapping), cmp.Compare(b.Episodes, a.Episodes))
+	case Incidents:
+		order = cmp.Or(cmp.Compare(b.Incident.Duration, a.Incident.Duration), a.Incident.Begin.Compare(b.Incident.Begin))
 	}
 	return cmp.Or(order, cmp.Compare(a.Label, b.Label), cmp.Compare(a.Entity, b.Entity), cmp.Compare(a.Check, b.Check))
 }
@@ -457,6 +493,40 @@ type walk struct {
 	incident int64 // when the present incident began
 	carried  bool  // it began before the time
 	acked    bool
+
+	each     func(*Row) // gets each incident when it ends, or at the end; nil if it is not wanted
+	worst    state      // of the present incident
+	silenced int64      // its silenced time
+	ack      int64      // when it was acknowledged
+}
+
+// ended hands over the present incident, which ended now; next is the state after it.
+func (w *walk) ended(next *state, open bool) {
+	if w.each == nil {
+		return
+	}
+	i := &Incident{
+		Begin: time.UnixMilli(w.incident).UTC(), Carried: w.carried, Duration: w.at - w.incident, Status: w.worst.Status,
+		Missing: w.worst.Missing,
+	}
+	r := &Row{Incident: i, Longest: i.Duration, Silenced: w.silenced}
+	if w.carried {
+		r.Carried = 1
+	} else {
+		r.Incidents = 1
+	}
+	if w.acked {
+		r.Acknowledged, r.acknowledging = 1, w.ack-w.incident
+	}
+	switch end := time.UnixMilli(w.at).UTC(); {
+	case open:
+		r.Open = 1
+	case next.known && !w.carried:
+		i.End, r.Resolved, r.resolving = &end, 1, i.Duration
+	default:
+		i.End = &end
+	}
+	w.each(r)
 }
 
 func (w *walk) pair(changes []Change) {
@@ -471,6 +541,7 @@ func (w *walk) pair(changes []Change) {
 	if w.now.failing() {
 		w.row.Open++
 		w.row.Longest = max(w.row.Longest, w.end-w.incident)
+		w.ended(nil, true)
 	}
 }
 
@@ -505,6 +576,7 @@ func (w *walk) spend(t int64) {
 	}
 	if w.now.Silenced {
 		r.Silenced += d
+		w.silenced += d
 	}
 	if w.now.Flapping {
 		r.Flapping += d
@@ -524,20 +596,25 @@ func (w *walk) change(next state, base bool) {
 	if next.Flapping && !before.Flapping && !base {
 		r.Episodes++
 	}
+	if next.failing() && before.failing() && next.severity() > w.worst.severity() {
+		w.worst = next
+	}
 	switch was, is := before.failing(), next.failing(); {
 	case is && !was:
 		w.incident, w.carried, w.acked = w.at, base, false
+		w.worst, w.silenced = next, 0
 		if base {
 			r.Carried++
 		} else {
 			r.Incidents++
 		}
 	case is && next.Silenced && !before.Silenced && !w.acked && !w.carried:
-		w.acked = true
+		w.acked, w.ack = true, w.at
 		r.Acknowledged++
 		r.acknowledging += w.at - w.incident
 	case was && !is:
 		r.Longest = max(r.Longest, w.at-w.incident)
+		w.ended(&next, false)
 		if next.known && !w.carried { // a deletion resolves nothing
 			r.Resolved++
 			r.resolving += w.at - w.incident

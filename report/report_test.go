@@ -3,6 +3,7 @@ package report_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"testing"
@@ -138,5 +139,55 @@ func TestMonth(t *testing.T) {
 		if got, want := since.Format(day)+" to "+until.Format(day), c.since+"T00:00:00 Tokyo to "+c.until+"T00:00:00 Tokyo"; err != nil || got != want {
 			t.Errorf("%s at %s: %s, %v; want %s", c.text, c.now, got, err, want)
 		}
+	}
+}
+
+// TestIncidents lists single incidents: carried, acknowledged, ended by a deletion, open and silenced ones.
+func TestIncidents(t *testing.T) {
+	src := &memory{fixtures: []reporttest.Fixture{
+		{Namespace: "default", Entity: "web1", Check: "disk", Changes: reporttest.Changes("0:2 1100:0 1200:1 1210:2 1220:1 1260:0")},
+		{Namespace: "default", Entity: "web2", Check: "disk", Changes: []report.Change{
+			{Time: reporttest.Start.Add(1300 * time.Second), Status: 1}, {Time: reporttest.Start.Add(1310 * time.Second), Status: 1, Silenced: true},
+			{Time: reporttest.Start.Add(1500 * time.Second), Deleted: true}, {Time: reporttest.Start.Add(1950 * time.Second), Status: 3},
+		}},
+	}}
+	at := func(seconds int) time.Time { return reporttest.Start.Add(time.Duration(seconds) * time.Second) }
+	q := report.Query{Kind: report.Incidents, Range: report.Range{Namespace: "default", Since: at(1000), Until: at(2000)}}
+	show := func() (out []string) {
+		t.Helper()
+		rep, err := report.Run(t.Context(), src, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rep.Rows {
+			i, end, ack := r.Incident, "open", "-"
+			if i.End != nil {
+				end = fmt.Sprint(i.End.Sub(reporttest.Start).Seconds())
+			}
+			if r.MTTA != nil {
+				ack = fmt.Sprint(*r.MTTA / 1000)
+			}
+			out = append(out, fmt.Sprintf("%s %v-%s %ds status %d carried %v ack %s", r.Entity, i.Begin.Sub(reporttest.Start).Seconds(), end,
+				i.Duration/1000, i.Status, i.Carried, ack))
+		}
+		return out
+	}
+	want := []string{
+		"web2 1300-1500 200s status 1 carried false ack 10",
+		"web1 1000-1100 100s status 2 carried true ack -",
+		"web1 1200-1260 60s status 2 carried false ack -",
+		"web2 1950-open 50s status 3 carried false ack -",
+	}
+	if got := show(); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	q.SkipSilenced, q.Limit = true, 4
+	want = []string{want[1], want[2], want[3], "web2 1300-1500 10s status 1 carried false ack 10"}
+	if got := show(); !slices.Equal(got, want) {
+		t.Errorf("without silenced time: %q, want %q", got, want)
+	}
+	q.By = report.ByEntity
+	if _, err := report.Run(t.Context(), src, q); err == nil {
+		t.Error("incidents by entity are accepted")
 	}
 }

@@ -51,6 +51,9 @@ made, until the command is interrupted (exit code 0).`,
   lapwing audit show 4711`,
 		Args: args(),
 		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
+			if err := sentMoments(&since, &until, time.Local); err != nil {
+				return err
+			}
 			q := url.Values{}
 			for key, value := range map[string]string{
 				"since": since, "until": until, "user": user, "name": name, "action": action, "limit": strconv.Itoa(limit),
@@ -107,8 +110,8 @@ made, until the command is interrupted (exit code 0).`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&since, "since", "", "only changes from then on: how long ago, as in 1d or 2h, or a time in RFC 3339")
-	f.StringVar(&until, "until", "", "only changes up to then, as for --since")
+	f.StringVar(&since, "since", "", "only changes from then on: "+timeForms)
+	f.StringVar(&until, "until", "", "only changes up to then, as for --since; a day belongs to it")
 	f.StringVar(&user, "user", "", "only changes by this user")
 	f.StringVar(&kind, "kind", "", "only changes of this kind, for example checks")
 	f.StringVar(&name, "name", "", "only changes of the object with this name")

@@ -29,7 +29,7 @@ func (e *eventFilters) flags(cmd *cobra.Command) {
 	f.BoolVar(&e.failing, "failing", false, "only events in any state but passing")
 	f.StringSliceVar(&e.states, "state", nil,
 		"only events of these states, comma separated: ok, warning, critical, unknown, a status like 127, or flapping")
-	f.StringVar(&e.since, "since", "", "only events whose state changed in this time, for example 1h or 2d")
+	f.StringVar(&e.since, "since", "", "only events whose state changed since then: "+timeForms)
 	f.StringVar(&e.check, "check", "", "only events of this check")
 	f.StringVar(&e.entity, "entity", "", "only events of this entity")
 	f.BoolVar(&e.silenced, "silenced", false, "only silenced events")
@@ -75,9 +75,9 @@ func (e *eventFilters) apply(cmd *cobra.Command, opts *client.ListOptions, watch
 	}
 	more := url.Values{}
 	if e.since != "" {
-		since, ok := moment(e.since, time.Now())
-		if !ok {
-			return fmt.Errorf("--since %q is neither how long ago, as in 1h or 2d, nor a time in RFC 3339", e.since)
+		since, err := moment("since", e.since, time.Local, time.Now())
+		if err != nil {
+			return err
 		}
 		more.Set("changed_since", since.Format(time.RFC3339Nano))
 	}

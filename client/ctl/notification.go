@@ -51,6 +51,10 @@ the error and the beginning of the receiver's answer.`,
 			if all {
 				namespace = ""
 			}
+			sinceText := opts.Since
+			if err := sentMoments(&opts.Since, &opts.Until, time.Local); err != nil {
+				return err
+			}
 			list, asked := []*client.Notification{}, limit
 			if limit > 0 {
 				asked++ // one more tells whether the list is cut
@@ -74,7 +78,7 @@ the error and the beginning of the receiver's answer.`,
 				return writeNotifications(s.out, list)
 			}
 			if len(list) == 0 && s.format == formatTabular {
-				s.noItems("notifications since "+cmp.Or(opts.Since, "ever"), "notification list --since 30d", namespace,
+				s.noItems("notifications since "+cmp.Or(sinceText, "ever"), "notification list --since 30d", namespace,
 					opts.Entity+opts.Check+opts.Handler+opts.Recipient+opts.Result+opts.FieldSelector != "")
 			}
 			raw, err := jsonOf(list)
@@ -91,8 +95,8 @@ the error and the beginning of the receiver's answer.`,
 	f.StringVar(&opts.Recipient, "recipient", "", "only notifications to a recipient whose name contains this text")
 	f.StringVar(&opts.Result, "result", "", "only attempts with this result: ok, failed (the receiver or command said so), "+
 		"timeout, or error (it was not reached)")
-	f.StringVar(&opts.Since, "since", "24h", "earliest time: RFC 3339, Unix seconds, or how long ago; empty for all")
-	f.StringVar(&opts.Until, "until", "", "latest time: RFC 3339, Unix seconds, or how long ago")
+	f.StringVar(&opts.Since, "since", "24h", "earliest time: "+timeForms+"; empty for all")
+	f.StringVar(&opts.Until, "until", "", "latest time, as for --since; a day belongs to it")
 	f.StringVar(&opts.FieldSelector, "field-selector", "",
 		"only notifications whose fields match, for example 'notification.attempt > 1 && notification.handler =~ \"^page\"'")
 	f.IntVarP(&limit, "limit", "n", 100, "number of notifications to list; 0 for all")

@@ -64,6 +64,9 @@ json format is one object: summary, and all events with their deliveries.`,
 		if in.Details = replayedDetails; s.format != formatTabular {
 			in.Details = -1
 		}
+		if err := sentMoments(&in.Since, &in.Until, time.Local); err != nil {
+			return err
+		}
 		r := &replay{begin: time.Now(), progress: progressLine{w: s.errOut, rewrite: isTerminal(s.errOut)}, events: []*client.ReplayedEvent{}}
 		err := s.client.Replay(ctx, s.namespace, &in, r.add)
 		r.progress.end()
@@ -80,9 +83,9 @@ json format is one object: summary, and all events with their deliveries.`,
 	f := cmd.Flags()
 	f.Lookup("file").Usage = "file, directory, URL, or - for standard input, with drafts; can be repeated"
 	f.StringVar(&in.Pipeline, "pipeline", "", "pipeline to use, a defined one or one of the drafts (default all drafts)")
-	f.StringVar(&in.Since, "since", "", "when the first event was received: how long ago, as in 2h or 1d, or a time in RFC 3339")
+	f.StringVar(&in.Since, "since", "", "when the first event was received: "+timeForms)
 	_ = cmd.MarkFlagRequired("since")
-	f.StringVar(&in.Until, "until", "", "when the last event was received, as for --since (default now)")
+	f.StringVar(&in.Until, "until", "", "when the last event was received, as for --since; a day belongs to it (default now)")
 	f.StringVar(&in.Entity, "entity", "", "only events of this entity")
 	f.StringVar(&in.Check, "check", "", "only events of this check")
 	f.StringVar(&in.LabelSelector, "label-selector", "", "only events whose labels match, for example 'region == eu'")

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/client"
-	"github.com/lapwing-monitoring/lapwing/internal/duration"
 )
 
 const formatHTML = "html"
@@ -27,6 +26,8 @@ func reportCommand() *cobra.Command {
 			"lapwing report availability --month last --zone Europe/Berlin --by label:service",
 			"lapwing report availability --since 7d --field-selector 'event.check.name == disk' --format html"),
 		reportOf("response", "incidents, and the time to acknowledge and to resolve them", "lapwing report response --since 30d --by entity"),
+		reportOf("incidents", "each incident, the longest first", "lapwing report incidents --month last --limit 20",
+			"lapwing report incidents --since yesterday --field-selector 'event.check.name == disk' --format csv"),
 		reportOf("noisiest", "the checks that changed their status most often", "lapwing report noisiest --since 7d --limit 20"),
 		reportOf("flapping", "the checks that were flapping, and for how long", "lapwing report flapping --since 24h --format csv"))
 	cmd.Long = `Report on the history of checks' states. The history reaches back as long as the backend keeps it
@@ -69,6 +70,9 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 		Example: "  " + strings.Join(examples, "\n  "),
 		Args:    args(),
 		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
+			if err := sentMoments(&f.since, &f.until, placeOf(f.zone)); err != nil {
+				return err
+			}
 			switch s.format {
 			case formatCSV, formatHTML:
 				answer, err := s.client.ReportAs(ctx, s.namespace, kind, f.query(s.format))
@@ -99,14 +103,14 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.month, "month", "", "month of the report, as in 2026-10, last or this, in place of --since and --until")
-	flags.StringVar(&f.since, "since", "", "begin of the report: how long ago, as in 30d or 2h, or a time in RFC 3339 (default 30d)")
-	flags.StringVar(&f.until, "until", "", "end of the report, as for --since (default now)")
+	flags.StringVar(&f.since, "since", "", "begin of the report: "+timeForms+" (default 30d)")
+	flags.StringVar(&f.until, "until", "", "end of the report, as for --since; a day belongs to it (default now)")
 	flags.StringVar(&f.zone, "zone", "",
-		"time zone of the month and of the times shown, for example Europe/Berlin (default UTC; in tables the local one)")
+		"time zone of days, months and the times shown, for example Europe/Berlin (default the local one, for --month UTC)")
 	flags.StringVar(&f.by, "by", "", `what a row is of: pair (a check of an entity), entity, check or label:NAME (default "pair")`)
 	flags.StringVar(&f.labelSelector, "label-selector", "", "only events whose labels match, for example 'region == eu'")
 	flags.StringVar(&f.fieldSelector, "field-selector", "", "only events whose fields match, for example 'event.check.name == disk'")
-	flags.BoolVar(&f.skipSilenced, "skip-silenced", false, "leave silenced time out of the uptime")
+	flags.BoolVar(&f.skipSilenced, "skip-silenced", false, "leave silenced time out of the uptime, and out of the duration of incidents")
 	flags.IntVar(&f.limit, "limit", 0, "number of rows to show; 0 for all")
 	formatFlagWith(cmd, formatCSV, formatHTML)
 	return cmd
@@ -220,6 +224,36 @@ func (r *shownReport) layout() (columns []column, cells func(*client.StateReport
 		count("Resolved", func(r *row) int64 { return r.Resolved })
 		mean("To resolve", func(r *row) *int64 { return r.MttrMs })
 		duration("Longest", func(r *row) int64 { return r.LongestMs })
+	case client.StateReportKindIncidents:
+		clock := func(t time.Time) string { return t.In(r.place).Format(time.DateTime) }
+		of := func(title string, right bool, cell func(*client.StateReportIncident) string) {
+			add(title, right, func(r *row) string {
+				if r.Incident == nil {
+					return ""
+				}
+				return cell(r.Incident)
+			})
+		}
+		of("Began", false, func(i *client.StateReportIncident) string {
+			if i.Carried {
+				return "before " + clock(i.Begin)
+			}
+			return clock(i.Begin)
+		})
+		of("Ended", false, func(i *client.StateReportIncident) string {
+			if i.End == nil {
+				return "open"
+			}
+			return clock(*i.End)
+		})
+		of("Lasted", true, func(i *client.StateReportIncident) string { return millis(i.DurationMs) })
+		of("Worst", false, func(i *client.StateReportIncident) string {
+			if i.Missing {
+				return "missing"
+			}
+			return stateWord(i.Status)
+		})
+		mean("To acknowledge", func(r *row) *int64 { return r.MttaMs })
 	case client.StateReportKindNoisiest:
 		count("Changes", func(r *row) int64 { return r.Changes })
 		incidents()
@@ -310,11 +344,14 @@ it; without CHECK, each has the field check, too.`,
 				if t.text == "" {
 					continue
 				}
-				at, ok := moment(t.text, now)
-				if !ok {
-					return fmt.Errorf("--%s: %q is neither how long ago, as in 30d or 2h, nor a time in RFC 3339", t.flag, t.text)
+				at, err := moment(t.flag, t.text, time.Local, now)
+				if err != nil {
+					return err
 				}
 				*t.to = at
+			}
+			if h.end.After(now) { // the end of today
+				h.end = now
 			}
 			if !h.begin.Before(h.end) {
 				return fmt.Errorf("--since must be before --until")
@@ -341,8 +378,8 @@ it; without CHECK, each has the field check, too.`,
 			})
 		}),
 	}
-	cmd.Flags().StringVar(&since, "since", "", "begin: how long ago, as in 30d or 2h, or a time in RFC 3339 (default 7d)")
-	cmd.Flags().StringVar(&until, "until", "", "end, as for --since (default now)")
+	cmd.Flags().StringVar(&since, "since", "", "begin: "+timeForms+" (default 7d)")
+	cmd.Flags().StringVar(&until, "until", "", "end, as for --since; a day belongs to it (default now)")
 	completeNames(cmd, k)
 	formatFlag(cmd)
 	return cmd
@@ -359,15 +396,6 @@ func known(ctx context.Context, s *invocation, entity, check string) error {
 	}
 	err = reworded(err, "entity %s has no check %s in namespace %s: there is neither an event nor a history", entity, check, s.namespace)
 	return hint(err, "'lapwing event list' has the names of both.")
-}
-
-// moment reads a time in RFC 3339, or how long ago.
-func moment(text string, now time.Time) (time.Time, bool) {
-	if t, err := time.Parse(time.RFC3339, text); err == nil {
-		return t, true
-	}
-	d, err := duration.Parse(text)
-	return now.Add(-d), err == nil && d >= 0
 }
 
 // history is the states of a check from begin to end.

@@ -72,16 +72,3 @@ func TestReportIsShown(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
-
-func TestMoment(t *testing.T) {
-	now := time.Date(2026, 10, 31, 0, 0, 0, 0, time.UTC)
-	for text, want := range map[string]string{
-		"30d": "2026-10-01T00:00:00Z", "1w1d12h": "2026-10-22T12:00:00Z", "90m": "2026-10-30T22:30:00Z", "2026-01-02T03:04:05+01:00": "2026-01-02T02:04:05Z",
-		"": "", "d": "", "-1d": "", "-1h": "", "yesterday": "",
-	} {
-		got, ok := moment(text, now)
-		if ok != (want != "") || ok && got.UTC().Format(time.RFC3339) != want {
-			t.Errorf("%q: %v, %v, want %q", text, got, ok, want)
-		}
-	}
-}

@@ -19,7 +19,7 @@ var page = template.Must(template.New("report").Parse(pageText))
 // titles are what people call the kinds of reports.
 var titles = map[report.Kind]string{
 	report.Availability: "Availability", report.Response: "Response to incidents", report.Noisiest: "Noisiest checks",
-	report.Flapping: "Flapping checks",
+	report.Flapping: "Flapping checks", report.Incidents: "Longest incidents",
 }
 
 // view is a report as the template sees it.

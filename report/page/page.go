@@ -81,6 +81,38 @@ var figures = map[report.Kind][]column{
 	},
 	report.Noisiest: {changes, incident, episodes, flapping, uptime},
 	report.Flapping: {episodes, flapping, changes, incident},
+	report.Incidents: {
+		same("Began", "begin", ofIncident(func(i *report.Incident) string { return i.Begin.Format(csvTime) })),
+		same("Ended", "end", ofIncident(func(i *report.Incident) string {
+			if i.End == nil {
+				return "open"
+			}
+			return i.End.Format(csvTime)
+		})),
+		duration("Lasted", "duration", func(r *report.Row) int64 {
+			if r.Incident == nil {
+				return r.Longest
+			}
+			return r.Incident.Duration
+		}),
+		same("Worst status", "status", ofIncident(func(i *report.Incident) string { return fmt.Sprint(i.Status) })),
+		same("Missing", "missing", ofIncident(func(i *report.Incident) string { return fmt.Sprint(i.Missing) })),
+		same("Carried", "carried", ofIncident(func(i *report.Incident) string { return fmt.Sprint(i.Carried) })),
+		mean("To acknowledge", "mtta", func(r *report.Row) *int64 { return r.MTTA }),
+	},
+}
+
+// csvTime is a time in UTC that spreadsheets read.
+const csvTime = "2006-01-02T15:04:05Z"
+
+// ofIncident returns the cell of a row's incident; "" for the total.
+func ofIncident(cell func(*report.Incident) string) func(*report.Row) string {
+	return func(r *report.Row) string {
+		if r.Incident == nil {
+			return ""
+		}
+		return cell(r.Incident)
+	}
 }
 
 // names are the columns of a row's names.
