@@ -2390,6 +2390,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/reports/incidents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Each incident, the longest first */
+        get: operations["getLapwingV1NamespacesNamespaceReportsIncidents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/reports/noisiest": {
         parameters: {
             query?: never;
@@ -3057,6 +3074,12 @@ export interface components {
             /** @description Binding and Role allow it; they are null if nothing does. */
             binding: components["schemas"]["CanIBinding"] | null;
             role: components["schemas"]["CanIRole"] | null;
+            /** @description Namespace is the namespace of the rights that count; "" if those in the whole cluster count. */
+            namespace: string;
+            /** @description Unknown is set if no request asks for the resource. Then Allowed says what the rules say, which has no effect here. */
+            unknown?: boolean;
+            /** @description Note is what else to know about the answer, for people. */
+            note?: string;
             /** @description LabelSelectors are set if it is allowed only for objects that match one of them. If the question names an object that exists and matches none, Allowed is false. */
             label_selectors?: string[] | null;
         };
@@ -3277,6 +3300,8 @@ export interface components {
              * @description Searched is the Unix second up to which there are no more runs, if Runs has fewer than were asked for.
              */
             searched?: number;
+            /** @description Now says why no agent would run the check now. */
+            now?: string[] | null;
             /** @description Missing says which calendars of the check count as missing: it runs without regard to them. */
             missing_calendars?: string[] | null;
             /** @description TimeZones are those of the check's calendars, by name. */
@@ -5256,11 +5281,31 @@ export interface components {
             /** @description rows that the limit left out */
             more: number;
         };
+        /** @description StateReportIncident is one incident of a check, as far as it is within the time. */
+        StateReportIncident: {
+            /** Format: date-time */
+            begin: string;
+            /** @description null if it is open */
+            end: string | null;
+            /** @description it began before Begin, which is where the figures begin */
+            carried: boolean;
+            /**
+             * Format: int64
+             * @description Duration is from Begin to End, or to the end of the report; without silenced time if that is left out.
+             */
+            duration_ms: number;
+            /**
+             * Format: uint32
+             * @description Status and Missing are of its worst state.
+             */
+            status: number;
+            missing: boolean;
+        };
         /**
          * @description StateReportKind says what a report is about: the order of its rows, and which rows it leaves out. All rows have all figures.
          * @enum {string}
          */
-        StateReportKind: "availability" | "response" | "noisiest" | "flapping";
+        StateReportKind: "availability" | "response" | "noisiest" | "flapping" | "incidents";
         /** @description StateReportRow has the figures of some checks. Durations are milliseconds. OK to NoData make up the whole time. */
         StateReportRow: {
             entity?: string;
@@ -5339,6 +5384,8 @@ export interface components {
              * @description of flapping that began in the time
              */
             episodes: number;
+            /** @description Incident is set in reports of incidents. Then the times in states are 0, and Band is without states. */
+            incident?: components["schemas"]["StateReportIncident"] | null;
             /** @description Band has a letter for each part of the time, of the worst state of any check in it: o OK, w warning, u unknown, m missing, c critical, and - for no data. */
             band: string;
         };
@@ -13912,6 +13959,11 @@ export interface operations {
             query?: {
                 /** @description How many; default 5, 100 at most */
                 count?: number;
+                /**
+                 * @description From when on: RFC 3339, Unix seconds, or how long ago
+                 * @example 24h
+                 */
+                since?: string;
             };
             header?: never;
             path: {
@@ -15754,6 +15806,77 @@ export interface operations {
         };
     };
     getLapwingV1NamespacesNamespaceReportsFlapping: {
+        parameters: {
+            query?: {
+                /**
+                 * @description From when on: RFC 3339, Unix seconds, or how long ago
+                 * @example 24h
+                 */
+                since?: string;
+                /**
+                 * @description Until when, in the same forms
+                 * @example 1h
+                 */
+                until?: string;
+                /**
+                 * @description A month in place of since and until, such as 2026-10, last or this
+                 * @example 2026-10
+                 */
+                month?: string;
+                /**
+                 * @description Time zone of the month and of the page; default UTC
+                 * @example Europe/Berlin
+                 */
+                zone?: string;
+                /**
+                 * @description What a row is of: pair (a check of an entity), entity, check, or label: and the name of a label; default pair
+                 * @example entity
+                 */
+                by?: string;
+                /** @description Leave silenced time out of the uptime */
+                skip_silenced?: boolean;
+                /** @description Format of the answer: json (the default), csv, and html of a report or jsonl of a list */
+                format?: string;
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StateReport"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceReportsIncidents: {
         parameters: {
             query?: {
                 /**
