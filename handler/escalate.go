@@ -21,7 +21,7 @@ import (
 
 // This file has the handlers of type escalation. The first delivery of an incident stays first in its pair's chain until the
 // incident is over, and waits for its steps. At each step it adds local deliveries, one for each handler of each contact;
-// they are sent, tried again and recorded like any others. What was done is the delivery's progress (climb), which the log
+// they are sent, tried again and recorded like any others, and a notice says what became of each (notice.go). What was done is the delivery's progress (climb), which the log
 // has like that of other deliveries, in the report of the step's deliveries: so a restart, and the next owner of the
 // partition, go on with the step that is due. Deliveries behind the first one are looked at when they come: a resolution
 // ends the escalation, and other incidents of the pair are part of it.
@@ -35,18 +35,28 @@ const (
 
 // climb is how far an escalation is.
 type climb struct {
-	next     int      // the step to take
-	round    int      // how often all steps were taken
-	taken    int      // how many steps were taken in all
-	notified []string // contact, a slash, and handler, each once
+	next     int // the step to take
+	round    int // how often all steps were taken
+	taken    int // how many steps were taken in all
+	notified []recipient
+	hold     string // why no step is taken: an acknowledgement, a silence or a quiet time; "" if it is not held
+	problem  string // what was wrong with the targets of the last step
 }
 
+// append appends the fields of all releases first, so that earlier ones read them and pass over the others.
 func (c *climb) append(b []byte) []byte {
 	for _, n := range [...]int{c.next, c.round, c.taken, len(c.notified)} {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
 	for _, one := range c.notified {
-		b = fields.AppendBytes(b, one)
+		b = fields.AppendBytes(b, one.Contact+"/"+one.Handler)
+	}
+	b = fields.AppendBytes(fields.AppendBytes(b, c.hold), c.problem)
+	for _, one := range c.notified {
+		b = binary.AppendUvarint(b, uint64(one.step))
+		b = binary.AppendVarint(b, one.at)
+		b = fields.AppendBool(append(b, byte(one.fate)), one.reached)
+		b = fields.AppendBytes(fields.AppendBytes(b, one.Rota), one.reason)
 	}
 	return b
 }
@@ -55,7 +65,17 @@ func readClimb(r fields.Reader) (*climb, error) {
 	next, round, taken, n := r.Uint(), r.Uint(), r.Uint(), r.Count()
 	c := &climb{next: int(next), round: int(round), taken: int(taken)}
 	for range n {
-		c.notified = append(c.notified, r.Text())
+		contact, handler, _ := strings.Cut(r.Text(), "/")
+		c.notified = append(c.notified, recipient{Recipient: oncall.Recipient{Contact: contact, Handler: handler}})
+	}
+	if len(r.Rest) > 0 { // an earlier release has no more
+		c.hold, c.problem = r.Text(), r.Text()
+		for i := range c.notified {
+			one := &c.notified[i]
+			one.step, one.at = int(r.Uint()), r.Int()
+			one.fate, one.reached = fate(r.Byte()), r.Bool()
+			one.Rota, one.reason = r.Text(), r.Text()
+		}
 	}
 	if r.Err() != nil || max(next, round, taken) > 1<<31 {
 		return nil, errMalformed
@@ -70,15 +90,105 @@ func (c *climb) clone() *climb {
 	return &copied
 }
 
-// names returns the contacts that were notified, and the handlers that have none.
-func (c *climb) names() (names []string) {
+// notify notes that a step sends a delivery to a recipient.
+func (c *climb) notify(to oncall.Recipient, at int64) {
+	i := slices.IndexFunc(c.notified, func(o recipient) bool { return o.Contact == to.Contact && o.Handler == to.Handler })
+	if i < 0 {
+		i = len(c.notified)
+		c.notified = append(c.notified, recipient{})
+	}
+	c.notified[i] = recipient{Recipient: to, step: c.taken, at: at, reached: c.notified[i].reached}
+}
+
+// names returns the contacts, and the handlers that have none, by what became of them: those whom a delivery reached, those
+// to whom the first one is under way, and the others. An earlier release did not note that, and they count as reached.
+func (c *climb) names() (reached, sending, missed []string) {
+	best := map[string]int{}
+	var order []string
 	for _, one := range c.notified {
-		contact, handler, _ := strings.Cut(one, "/")
-		if name := cmp.Or(contact, handler); !slices.Contains(names, name) {
-			names = append(names, name)
+		name, rank := cmp.Or(one.Contact, one.Handler), 0
+		switch {
+		case one.reached || one.step == 0:
+			rank = 2
+		case one.fate == underWay:
+			rank = 1
+		}
+		if _, known := best[name]; !known {
+			order = append(order, name)
+		}
+		best[name] = max(best[name], rank)
+	}
+	for _, name := range order {
+		switch best[name] {
+		case 2:
+			reached = append(reached, name)
+		case 1:
+			sending = append(sending, name)
+		default:
+			missed = append(missed, name)
 		}
 	}
-	return names
+	return reached, sending, missed
+}
+
+// stepFailed reports whether all deliveries of the last step have failed.
+func (c *climb) stepFailed() bool {
+	of := c.ofStep(c.taken)
+	return len(of) > 0 && !slices.ContainsFunc(of, func(r recipient) bool { return r.fate != failed })
+}
+
+// ofStep returns the recipients whom a step notified and no later one.
+func (c *climb) ofStep(step int) (list []recipient) {
+	for _, one := range c.notified {
+		if one.step == step {
+			list = append(list, one)
+		}
+	}
+	return list
+}
+
+// missed says in words why the deliveries of some recipients did not get through.
+func missed(list []recipient) (text []string) {
+	for _, one := range list {
+		switch one.fate {
+		case failed:
+			text = append(text, one.String()+" failed: "+one.reason)
+		case denied:
+			text = append(text, one.String()+" was denied: "+one.reason)
+		}
+	}
+	return text
+}
+
+// outcome returns the verdict on an escalation that is over, and in words whom it reached.
+func (c *climb) outcome() (trace.Verdict, string) {
+	reached, sending, failed := c.names()
+	text := ""
+	if len(sending) > 0 {
+		text += "; under way to " + strings.Join(sending, ", ")
+	}
+	if len(failed) > 0 {
+		text += "; it failed to reach " + strings.Join(failed, ", ")
+	}
+	switch {
+	case len(reached) > 0:
+		return trace.Delivered, "told " + strings.Join(reached, ", ") + text
+	case c.taken == 0 && c.hold != "":
+		return trace.Filtered, "before anyone was notified; it waited: " + c.hold
+	case c.taken == 0:
+		return trace.Filtered, "before anyone was notified"
+	case len(c.notified) == 0:
+		return trace.Dropped, "no one was reached: " + cmp.Or(c.problem, "its steps found no one to notify")
+	}
+	return trace.Dropped, "no one was reached" + text + after(": ", strings.Join(missed(c.notified), "; "))
+}
+
+// after puts a mark before a text that is not empty.
+func after(mark, text string) string {
+	if text == "" {
+		return ""
+	}
+	return mark + text
 }
 
 // climber is what a worker knows of an escalation besides.
@@ -86,7 +196,7 @@ type climber struct {
 	follower *item // behind it in the chain
 	// spilledBehind is set if deliveries of its pair are on disk; a resolution may be one of them.
 	spilledBehind bool
-	told          string    // the last reason in the trace
+	ended         string    // what the trace has of an escalation without further steps
 	passing       time.Time // when its event was first seen to pass
 }
 
@@ -97,6 +207,7 @@ func (d *Dispatcher) escalate(h *resource.Handler, it *item) outcome {
 			return *out
 		}
 	}
+	d.hear(h, it)
 	if it.follower != nil {
 		return d.absorb(h, it, it.follower)
 	}
@@ -180,33 +291,71 @@ func (d *Dispatcher) absorb(h *resource.Handler, it, next *item) outcome {
 	case out != nil:
 		return *out
 	}
-	told := func(v trace.Verdict, reason string) *trace.Delivery {
+	traceOf := func(v trace.Verdict, reason string) *trace.Delivery {
 		tr := d.verdict(next, v, reason)
 		tr.Steps = steps
 		return tr
 	}
 	if !next.Resolution {
-		tr := told(trace.Merged, "the escalation that began before goes on")
+		tr := traceOf(trace.Merged, "the escalation that began before goes on")
 		tr.Into = it.ID
 		d.finish(next, tr)
 		return outcome{absorbed: true}
 	}
 	var list []*delivery.Delivery
 	for _, one := range it.climb.notified {
-		contact, handler, _ := strings.Cut(one, "/")
-		list = append(list, stepDelivery(dl, it.Handler, 0, oncall.Recipient{Contact: contact, Handler: handler}))
+		list = append(list, stepDelivery(dl, it.Handler, 0, one.Recipient))
 	}
 	it.ledger.addLocal(list)
-	verdict, over := trace.Filtered, "resolved before anyone was notified"
-	if it.told != "" {
-		over += "; it waited: " + it.told
-	}
-	if len(list) > 0 {
-		verdict, over = trace.Delivered, "resolved; told "+strings.Join(it.climb.names(), ", ")
-	}
+	verdict, over := it.climb.outcome()
+	over = resolved(over)
 	d.finish(it, d.climbed(it, verdict, over))
-	d.finish(next, told(verdict, "it ends the escalation of "+it.ID+": "+over))
+	d.finish(next, traceOf(verdict, "it ends the escalation of "+it.ID+": "+over))
 	return outcome{absorbed: true, finished: true}
+}
+
+// resolved begins a text of outcome with the resolution.
+func resolved(text string) string {
+	if strings.HasPrefix(text, "before ") {
+		return "resolved " + text
+	}
+	return "resolved; " + text
+}
+
+// hear has an escalation read what became of the deliveries of its steps. If all of the last step have failed, the next step
+// is due.
+func (d *Dispatcher) hear(h *resource.Handler, it *item) {
+	c := it.climb.clone()
+	keys, steps, err := d.readNotices(it, c)
+	if err != nil {
+		d.metrics.storeErrors.Inc()
+		d.rare.Error("notices of an escalation cannot be read, trying again", it.Namespace+"/"+it.Handler, "delivery", it.ID, "err", err)
+		return
+	}
+	if len(keys) == 0 {
+		return
+	}
+	it.climb = c
+	if now := time.Now().UnixMilli(); steps[c.taken] && c.stepFailed() && c.next > 0 && it.due > now {
+		it.due = now
+	}
+	it.ledger.progress(it)
+	gone := make([]change, len(keys))
+	for i, key := range keys {
+		gone[i].key = key
+	}
+	it.ledger.change(gone...)
+	if len(steps) == 0 {
+		return
+	}
+	tr := d.verdict(it, "", "")
+	if steps[c.taken] && c.hold == "" {
+		tr.Verdict, tr.Reason = trace.Held, stepText(h, it)
+	}
+	for _, step := range slices.Sorted(maps.Keys(steps)) {
+		tr.Steps = append(tr.Steps, c.stepTrace(step))
+	}
+	d.report(tr)
 }
 
 // stepDelivery makes the delivery of an escalation's event to a recipient. Its ID is the same if it is made again.
@@ -232,11 +381,8 @@ func (d *Dispatcher) passes(it *item) outcome {
 	if now.Sub(it.passing) < lookAgain {
 		return outcome{due: it.passing.Add(lookAgain)}
 	}
-	verdict := trace.Delivered
-	if len(it.climb.notified) == 0 {
-		verdict = trace.Filtered
-	}
-	d.finish(it, d.climbed(it, verdict, "the check passes, and no resolution came to the handler: its filters denied it"))
+	verdict, over := it.climb.outcome()
+	d.finish(it, d.climbed(it, verdict, "the check passes, and no resolution came to the handler: its filters denied it; "+over))
 	return outcome{finished: true}
 }
 
@@ -266,31 +412,52 @@ func reasonOf(s *resource.Silenced) string {
 	return ": " + s.Reason
 }
 
-// hold reports why an escalation waits, unless that was said, and when it looks again.
+// hold reports why an escalation takes no step, unless that was said, and when it looks again.
 func (d *Dispatcher) hold(it *item, reason string, due time.Time) outcome {
-	if it.told != reason {
-		it.told = reason
+	if it.climb.hold != reason {
+		d.setHold(it, reason)
 		d.report(d.climbed(it, trace.Held, reason))
 	}
 	return outcome{due: due}
 }
 
+// setHold notes why an escalation is held; "" that it is not.
+func (d *Dispatcher) setHold(it *item, reason string) {
+	if it.climb.hold != reason {
+		it.climb = it.climb.clone()
+		it.climb.hold = reason
+		it.ledger.progress(it)
+	}
+}
+
 // climbed begins a report on an escalation.
 func (d *Dispatcher) climbed(it *item, v trace.Verdict, reason string) *trace.Delivery {
 	if it.climb.taken > 0 && v.Final() {
-		reason = fmt.Sprintf("after %d steps: %s", it.climb.taken, reason)
+		reason = "after " + countSteps(it.climb.taken) + ": " + reason
 	}
 	return d.verdict(it, v, reason)
+}
+
+func countSteps(n int) string {
+	if n == 1 {
+		return "1 step"
+	}
+	return fmt.Sprintf("%d steps", n)
 }
 
 // takeStep takes the step that is due, if one is.
 func (d *Dispatcher) takeStep(h *resource.Handler, it *item, ev *resource.Event) outcome {
 	now, e := time.Now(), h.Escalation
 	if it.climb.next >= len(e.Steps) {
-		told := cmp.Or(strings.Join(it.climb.names(), ", "), "no one")
-		return d.hold(it, "all steps were taken; notified: "+told, now.Add(lookAgain))
+		d.setHold(it, "")
+		if text := stepText(h, it); it.ended != text {
+			it.ended = text
+			d.report(d.climbed(it, trace.Held, text))
+		}
+		return outcome{due: now.Add(lookAgain)}
 	}
 	if due := time.UnixMilli(it.due); due.After(now) {
+		d.setHold(it, "")
 		return outcome{due: due}
 	}
 	if name, until, quiet := d.opts.OnCall.Quiet(it.Namespace, e, ev.Check.Status, now); quiet {
@@ -298,16 +465,16 @@ func (d *Dispatcher) takeStep(h *resource.Handler, it *item, ev *resource.Event)
 		if !until.IsZero() && until.Before(look) {
 			look = until
 		}
-		reason := fmt.Sprintf("step %d is due, but %s", it.climb.next+1, oncall.QuietText(ev.Check.Status, name, until))
+		reason := fmt.Sprintf("step %d is due, but %s", it.climb.taken+1, oncall.QuietText(ev.Check.Status, name, until))
 		return d.hold(it, reason, look)
 	}
 	step := &e.Steps[it.climb.next]
 	recipients, problems := d.opts.OnCall.Recipients(it.Namespace, step, ev, now)
 	c := it.climb.clone()
 	c.taken++
-	number := c.next + 1
 	c.next++
-	wait := time.Duration(0)
+	c.hold, c.problem = "", short(strings.Join(problems, "; "))
+	number, wait := c.next, time.Duration(0)
 	switch {
 	case c.next < len(e.Steps):
 		wait = time.Duration(e.Steps[c.next].After) * time.Second
@@ -320,10 +487,15 @@ func (d *Dispatcher) takeStep(h *resource.Handler, it *item, ev *resource.Event)
 	}
 	made := d.stepDeliveries(it, ev, c, recipients)
 	it.climb, it.due = c, now.Add(wait).UnixMilli()
+	mark := change{key: alertKey(it), value: []byte(it.ID)}
+	if err := it.ledger.mark(mark); err != nil {
+		d.rare.Error("mark of an escalation could not be stored", "", "delivery", it.ID, "err", err)
+	}
+	it.ledger.change(mark)
 	it.ledger.addLocal(made)
 	it.ledger.progress(it)
 	d.metrics.escalated.WithLabelValues(it.Handler, result(len(made) > 0)).Inc()
-	d.reportStep(it, h, number, recipients, problems)
+	d.reportStep(it, h, number, problems)
 	if c.next >= len(e.Steps) {
 		return outcome{due: now.Add(lookAgain)}
 	}
@@ -343,42 +515,105 @@ func (d *Dispatcher) stepDeliveries(it *item, ev *resource.Event, c *climb, reci
 	of.Status = ev.Check.Status
 	for _, r := range recipients {
 		list = append(list, stepDelivery(of, it.Handler, c.taken, r))
-		if one := r.Contact + "/" + r.Handler; !slices.Contains(c.notified, one) {
-			c.notified = append(c.notified, one)
-		}
+		c.notify(r, time.Now().UnixMilli())
 	}
 	return list
 }
 
-// reportStep reports a step, and what comes next.
-func (d *Dispatcher) reportStep(it *item, h *resource.Handler, number int, recipients []oncall.Recipient, problems []string) {
-	var names []string
-	for _, r := range recipients {
-		names = append(names, r.String())
+// stepName names a step of an escalation: by its number among all that were taken, and by that in the definition.
+func stepName(taken, number, of int) string {
+	if taken == number {
+		return fmt.Sprintf("step %d of %d", number, of)
 	}
-	step := trace.Step{
-		Kind: trace.StepEscalate, Name: fmt.Sprintf("step %d", it.climb.taken), Verdict: trace.Pass, At: time.Now().UnixMilli(),
+	return fmt.Sprintf("step %d (%d of %d again)", taken, number, of)
+}
+
+// stepText says whom the last step reached, and what comes next.
+func stepText(h *resource.Handler, it *item) string {
+	c, of := it.climb, len(h.Escalation.Steps)
+	number := c.next
+	if number == 0 {
+		number = of
 	}
-	if len(names) > 0 {
-		step.Saw = append(step.Saw, trace.Value{Name: "notified", Value: strings.Join(names, ", ")})
+	var got, going []string
+	list := c.ofStep(c.taken)
+	for _, one := range list {
+		switch one.fate {
+		case arrived:
+			got = append(got, one.String())
+		case underWay:
+			going = append(going, one.String())
+		}
 	}
-	reason := fmt.Sprintf("step %d of %d notified %s", number, len(h.Escalation.Steps), strings.Join(names, ", "))
-	if len(names) == 0 {
+	text, bad := stepName(c.taken, number, of), missed(list)
+	switch {
+	case len(list) == 0:
+		text += " found no one to notify"
+	case len(got)+len(going) == 0:
+		text += " reached no one"
+	case len(got) == 0:
+		text += " notifies " + strings.Join(going, ", ")
+	default:
+		text += " reached " + strings.Join(got, ", ") + after("; under way: ", strings.Join(going, ", "))
+	}
+	if c.problem != "" {
+		text += " (" + c.problem + ")"
+	}
+	text += after(": ", strings.Join(bad, "; "))
+	if c.next < of {
+		return text + fmt.Sprintf("; step %d follows at %s unless it is acknowledged", c.taken+1, time.UnixMilli(it.due).UTC().Format(time.RFC3339))
+	}
+	switch reached, sending, _ := c.names(); {
+	case len(reached) > 0:
+		text += "; it has told " + strings.Join(reached, ", ") + ", and no step follows"
+	case len(sending) > 0:
+		text += "; no step follows"
+	default:
+		text += "; no one was reached, and no step follows"
+	}
+	return text
+}
+
+// stepTrace returns a step for the trace, with what became of its deliveries.
+func (c *climb) stepTrace(number int) trace.Step {
+	step := trace.Step{Kind: trace.StepEscalate, Name: fmt.Sprintf("step %d", number)}
+	var all, got []string
+	list, ended := c.ofStep(number), true
+	for _, one := range list {
+		step.At = one.at
+		all = append(all, one.String())
+		switch one.fate {
+		case arrived:
+			got = append(got, one.String())
+		case underWay:
+			ended = false
+		}
+	}
+	switch {
+	case len(got) > 0:
+		step.Verdict = trace.Pass
+		step.Saw = append(step.Saw, trace.Value{Name: "reached", Value: strings.Join(got, ", ")})
+	case ended:
 		step.Verdict = trace.Error
-		reason = fmt.Sprintf("step %d of %d found no one to notify", number, len(h.Escalation.Steps))
 	}
+	if len(all) > 0 && len(got) < len(all) {
+		step.Saw = append([]trace.Value{{Name: "notifies", Value: strings.Join(all, ", ")}}, step.Saw...)
+	}
+	step.Error = strings.Join(missed(list), "; ")
+	return step
+}
+
+// reportStep reports a step that was taken, the number-th of the definition, and what comes next.
+func (d *Dispatcher) reportStep(it *item, h *resource.Handler, number int, problems []string) {
+	step := it.climb.stepTrace(it.climb.taken)
+	step.At = time.Now().UnixMilli()
 	if len(problems) > 0 {
 		step.Error = strings.Join(problems, "; ")
-		reason += " (" + step.Error + ")"
 		d.rare.Warn("a step of an escalation does not reach all that it names", it.Namespace+"/"+it.Handler+strconv.Itoa(number),
 			"namespace", it.Namespace, "handler", it.Handler, "step", number, "err", step.Error)
 	}
-	if it.climb.next < len(h.Escalation.Steps) {
-		reason += fmt.Sprintf("; step %d follows at %s unless it is acknowledged", it.climb.next+1,
-			time.UnixMilli(it.due).UTC().Format(time.RFC3339))
-	}
-	it.told = reason
-	tr := d.climbed(it, trace.Held, reason)
+	it.ended = stepText(h, it)
+	tr := d.climbed(it, trace.Held, it.ended)
 	tr.Steps = []trace.Step{step}
 	d.report(tr)
 }
@@ -453,8 +688,9 @@ func (d *Dispatcher) Escalations(namespace, entity, check string, limit int) (li
 		}
 		one := resource.Escalation{
 			Namespace: name.Namespace, Entity: dl.Entity, Check: dl.Check, Handler: name.Name, Began: dl.Received,
-			Steps: it.climb.taken, Notified: it.climb.names(),
+			Steps: it.climb.taken,
 		}
+		one.Notified, one.Sending, one.Failed = it.climb.names()
 		if one.Notified == nil {
 			one.Notified = []string{}
 		}
@@ -467,6 +703,7 @@ func (d *Dispatcher) Escalations(namespace, entity, check string, limit int) (li
 		if ok && one.Held == "" && h.Escalation != nil && it.climb.next < len(h.Escalation.Steps) {
 			one.Next = max(it.due, dl.Received)
 			if known {
+				d.noteNext(&one, &h.Escalation.Steps[it.climb.next], ev)
 				d.noteQuiet(&one, h.Escalation, ev.Check.Status)
 			}
 		}
@@ -474,6 +711,21 @@ func (d *Dispatcher) Escalations(namespace, entity, check string, limit int) (li
 		return nil
 	})
 	return list, more, err
+}
+
+// noteNext notes in an escalation whom its next step would notify as of now.
+func (d *Dispatcher) noteNext(one *resource.Escalation, step *resource.EscalationStep, ev *resource.Event) {
+	at := time.Now()
+	if next := time.UnixMilli(one.Next); next.After(at) {
+		at = next
+	}
+	recipients, problems := d.opts.OnCall.Recipients(one.Namespace, step, ev, at)
+	for _, r := range recipients {
+		one.NextNotifies = append(one.NextNotifies, r.String())
+	}
+	if len(recipients) == 0 {
+		one.NextProblem = strings.Join(problems, "; ")
+	}
 }
 
 // noteQuiet notes in an escalation with a next step whether that step waits for the end of a quiet time.

@@ -1,9 +1,11 @@
 package handler
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +21,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
+	"github.com/lapwing-monitoring/lapwing/internal/fields"
 	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -136,7 +139,7 @@ func TestEscalation(t *testing.T) {
 		l.Dispatch(incident("page", 1, "srv"))
 		wantSent(t, "first step", l.after(time.Second), "0s 0-1-1/page/1/alice/mail")
 		if tr := l.traces.of("0-1-1/page"); tr.Verdict != trace.Held ||
-			tr.Reason != "step 1 of 2 notified alice by mail; step 2 follows at 2000-01-01T00:10:00Z unless it is acknowledged" {
+			tr.Reason != "step 1 of 2 reached alice by mail; step 2 follows at 2000-01-01T00:10:00Z unless it is acknowledged" {
 			t.Errorf("the trace is %+v", tr)
 		}
 		l.Dispatch(incident("page", 2, "srv"))
@@ -373,6 +376,7 @@ func TestQuiet(t *testing.T) {
 			l.Dispatch(incident("page", i+1, entity))
 		}
 		wantSent(t, "in the night", l.after(time.Second), "0s 0-2-1/page/1/alice/mail")
+		l.world.set("grave", 1) // it would be quiet for the second step, which is due later
 		if tr := l.traces.of("0-1-1/page"); tr.Reason !=
 			"step 1 is due, but it is quiet for severity warning until 2000-01-01T06:00:00Z: calendar night" {
 			t.Errorf("the trace is %+v", tr)
@@ -383,7 +387,7 @@ func TestQuiet(t *testing.T) {
 		}
 		for _, one := range list {
 			want := ""
-			if one.Entity != "grave" { // its first step is taken, and the second one is due later
+			if one.Entity != "grave" {
 				want = "night 2000-01-01T06:00:00Z"
 			}
 			got := ""
@@ -437,11 +441,222 @@ func TestEscalatedDelivery(t *testing.T) {
 	if err != nil || dead.dl.Header != dl.Header {
 		t.Errorf("read %+v (%v)", dead, err)
 	}
-	c := &climb{1, 2, 3, []string{"alice/mail", "/chat"}}
-	p, err := decodeProgress(progress{attempts: 1, first: 2, due: 3, climb: c}.encode())
-	if err != nil || p.climb == nil || !slices.Equal(p.climb.notified, c.notified) || p.climb.next != 1 || p.climb.round != 2 || p.climb.taken != 3 || p.due != 3 {
-		t.Errorf("read %+v (%v)", p, err)
+}
+
+// TestClimb: what an escalation has done is stored. Earlier releases read what they know of it, and their files are read.
+func TestClimb(t *testing.T) {
+	c := &climb{1, 2, 3, []recipient{
+		{Recipient: oncall.Recipient{Contact: "alice", Rota: "ops", Handler: "mail"}, step: 3, at: 7, fate: failed, reached: true, reason: "no"},
+		{Recipient: oncall.Recipient{Handler: "chat"}, step: 2},
+	}, "silenced by x", "there is no contact zoe"}
+	got, err := decodeProgress(progress{attempts: 1, first: 2, due: 3, climb: c}.encode())
+	if err != nil || !reflect.DeepEqual(got.climb, c) || got.due != 3 {
+		t.Errorf("read %+v (%v)", got.climb, err)
 	}
+	b := []byte{1, 4, 6, 1, 2, 3, 2} // as an earlier release wrote it
+	b = fields.AppendBytes(fields.AppendBytes(b, "alice/mail"), "/chat")
+	if whole := (progress{attempts: 1, first: 2, due: 3, climb: c}).encode(); !bytes.HasPrefix(whole, b) {
+		t.Errorf("earlier releases cannot read %q", whole)
+	}
+	got, err = decodeProgress(b)
+	if err != nil || got.climb == nil || got.climb.taken != 3 || len(got.climb.notified) != 2 || got.climb.notified[1].Handler != "chat" {
+		t.Fatalf("read %+v (%v)", got.climb, err)
+	}
+	if reached, sending, missed := got.climb.names(); !slices.Equal(reached, []string{"alice", "chat"}) || sending != nil || missed != nil {
+		t.Errorf("an earlier release reached %q, and not %q, %q", reached, sending, missed)
+	}
+}
+
+// failing makes the deliveries of some handlers fail for good, until they are to go through.
+func (l *ladder) failing(handlers ...string) {
+	sends := l.send
+	l.send = func(ctx context.Context, h *resource.Handler, dl *delivery.Delivery, job send.Job) send.Result {
+		res := sends(ctx, h, dl, job)
+		if slices.Contains(handlers, dl.Handler) {
+			return send.Result{Err: errors.New("no STARTTLS")}
+		}
+		return res
+	}
+}
+
+// TestStepFails: when all deliveries of a step have failed, the next step comes at once, and the escalation says whom it
+// reached. One delivery that got through is enough to wait.
+func TestStepFails(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		def := escalation()
+		def.Escalation.Repeat = 0
+		l := climbing(t, db, def)
+		l.failing("mail")
+		l.world.set("srv", 2)
+		l.Dispatch(incident("page", 1, "srv"))
+		wantSent(t, "both steps", l.after(2*time.Second), "0s 0-1-1/page/1/alice/mail", "0s 0-1-1/page/2//chat", "0s 0-1-1/page/2/bob/mail")
+		tr := l.traces.of("0-1-1/page")
+		if want := "step 2 of 2 reached chat: bob by mail (rota ops) failed: no STARTTLS; it has told chat, and no step follows"; tr.Reason != want {
+			t.Errorf("the trace says %q, want %q", tr.Reason, want)
+		}
+		var verdicts []string
+		for _, st := range tr.Steps {
+			verdicts = append(verdicts, st.Name+" "+st.Verdict+": "+st.Error)
+		}
+		if want := []string{"step 1 error: alice by mail failed: no STARTTLS", "step 2 pass: bob by mail (rota ops) failed: no STARTTLS"}; !slices.Equal(verdicts, want) {
+			t.Errorf("the steps are %q", verdicts)
+		}
+		list, _, err := l.Escalations("", "", "", 10)
+		if err != nil || len(list) != 1 || !slices.Equal(list[0].Notified, []string{"chat"}) || !slices.Equal(list[0].Failed, []string{"alice", "bob"}) {
+			t.Errorf("the list is %+v (%v)", list, err)
+		}
+		l.world.set("srv", 0)
+		l.Dispatch(resolution("page", 2, "srv"))
+		l.after(time.Second)
+		tr = l.traces.of("0-1-1/page")
+		if want := "after 2 steps: resolved; told chat; it failed to reach alice, bob"; tr.Verdict != trace.Delivered || tr.Reason != want {
+			t.Errorf("the trace is %+v", tr)
+		}
+		l.flush(t, 0)
+		for _, key := range stored(t, db) {
+			if !strings.HasPrefix(key, "dx") && !strings.Contains(key, "dx") {
+				t.Errorf("left in the database: %q", key)
+			}
+		}
+	})
+}
+
+// TestNoStepReaches: an escalation all of whose deliveries fail has alerted no one, also when it is over.
+func TestNoStepReaches(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		def := escalation()
+		def.Escalation.Repeat = 0
+		l := climbing(t, db, def)
+		l.failing("mail", "chat")
+		l.world.set("srv", 2)
+		l.Dispatch(incident("page", 1, "srv"))
+		l.after(2 * time.Second)
+		if tr := l.traces.of("0-1-1/page"); !strings.HasSuffix(tr.Reason, "; no one was reached, and no step follows") ||
+			slices.ContainsFunc(tr.Steps, func(s trace.Step) bool { return s.Verdict != trace.Error }) {
+			t.Errorf("the trace is %+v", tr)
+		}
+		l.world.set("srv", 0)
+		l.Dispatch(resolution("page", 2, "srv"))
+		l.after(time.Second)
+		const want = "after 2 steps: resolved; no one was reached; it failed to reach alice, bob, chat: alice by mail failed: no STARTTLS; " +
+			"bob by mail (rota ops) failed: no STARTTLS; chat failed: no STARTTLS"
+		if tr := l.traces.of("0-1-1/page"); tr.Verdict != trace.Dropped || tr.Reason != want {
+			t.Errorf("the trace is %+v", tr)
+		}
+	})
+}
+
+// TestStepFailsLater: a step whose deliveries are tried again waits for them; the next step comes when the last attempt has
+// failed, also behind a restart.
+func TestStepFailsLater(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		fakeTime(t, func(t *testing.T, db *pebble.DB) {
+			def := escalation()
+			begin := time.Now()
+			var all []string
+			start := func() *ladder {
+				l := climbing(t, db, def)
+				sends := l.send
+				l.send = func(ctx context.Context, h *resource.Handler, dl *delivery.Delivery, job send.Job) send.Result {
+					res := sends(ctx, h, dl, job)
+					if job.Contact.Name == "alice" {
+						return send.Result{Err: errors.New("refused"), Temporary: time.Since(begin) < time.Minute}
+					}
+					return res
+				}
+				l.world.set("srv", 2)
+				return l
+			}
+			l := start()
+			l.Dispatch(incident("page", 1, "srv"))
+			l.after(40 * time.Second)
+			if list, _, err := l.Escalations("", "", "", 10); err != nil || len(list) != 1 || !slices.Equal(list[0].Sending, []string{"alice"}) {
+				t.Errorf("the list is %+v (%v)", list, err)
+			}
+			if tr := l.traces.of("0-1-1/page"); !strings.HasPrefix(tr.Reason, "step 1 of 2 notifies alice by mail; step 2 follows at 2000-01-01T00:10:00Z") ||
+				tr.Steps[0].Verdict != "" {
+				t.Errorf("the trace is %+v", tr)
+			}
+			if restart {
+				l.flush(t, 0)
+				if err := l.Stop(); err != nil {
+					t.Fatal(err)
+				}
+				l = start()
+			}
+			for _, one := range l.after(3 * time.Minute) {
+				_, id, _ := strings.Cut(one, " ")
+				all = append(all, id)
+			}
+			if count := len(slices.DeleteFunc(slices.Clone(all), func(id string) bool { return id != "0-1-1/page/2/bob/mail" })); count != 1 {
+				t.Errorf("restart %v: step 2 was sent %d times in 3 minutes: %q", restart, count, all)
+			}
+		})
+	}
+}
+
+// TestHoldThatIsOver: the end of an escalation does not name a hold that was over before.
+func TestHoldThatIsOver(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		def := escalation()
+		def.Escalation.Steps = []resource.EscalationStep{{After: 60, Notify: []resource.EscalationTarget{{Contact: "zoe"}}}}
+		l := climbing(t, db, def)
+		define(l.handlers, config.Silences, &resource.Silenced{Metadata: meta("ack"), Creator: "carol", Acknowledgement: true})
+		for _, entity := range []string{"noone", "early"} {
+			l.world.set(entity, 2, "ack")
+		}
+		l.Dispatch(incident("page", 1, "noone"))
+		l.after(90 * time.Second)
+		l.world.set("noone", 2)
+		l.after(time.Hour)
+		if list, _, err := l.Escalations("", "", "", 10); err != nil || len(list) != 1 || list[0].Steps != 2 || list[0].Held != "" {
+			t.Errorf("the list is %+v (%v)", list, err)
+		}
+		l.Dispatch(incident("page", 2, "early"))
+		l.after(time.Second)
+		l.world.set("early", 2)
+		l.Dispatch(incident("page", 3, "early")) // it looks, and its step is due later
+		l.after(time.Second)
+		for i, entity := range []string{"noone", "early"} {
+			l.world.set(entity, 0)
+			l.Dispatch(resolution("page", 4+i, entity))
+		}
+		l.after(time.Second)
+		for id, want := range map[string]string{
+			"0-1-1/page": "after 2 steps: resolved; no one was reached: there is no contact zoe",
+			"0-2-1/page": "resolved before anyone was notified",
+		} {
+			if tr := l.traces.of(id); tr.Reason != want {
+				t.Errorf("%s: %q, want %q", id, tr.Reason, want)
+			}
+		}
+	})
+}
+
+// TestHoldOutlivesRestart: an escalation knows after a restart what held it.
+func TestHoldOutlivesRestart(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		for i := range 2 {
+			l := climbing(t, db, escalation())
+			define(l.handlers, config.Silences, &resource.Silenced{Metadata: meta("ack"), Creator: "carol", Acknowledgement: true})
+			l.world.set("srv", 2, "ack")
+			if i == 0 {
+				l.Dispatch(incident("page", 1, "srv"))
+				l.after(time.Second)
+				l.flush(t, 0)
+				if err := l.Stop(); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			l.world.set("srv", 0)
+			l.Dispatch(resolution("page", 2, "srv"))
+			l.after(time.Second)
+			if tr := l.traces.of("0-1-1/page"); tr.Reason != "resolved before anyone was notified; it waited: acknowledged by carol" {
+				t.Errorf("the trace is %+v", tr)
+			}
+		}
+	})
 }
 
 // TestAddress: the handler of a contact gets the contact's annotations, and the event stays as it is.
@@ -523,18 +738,20 @@ func (r *relayEnd) AppendTo(ctx context.Context, partition int, rec *eventlog.Re
 }
 
 // TestEscalationTakeover: the owner dies at each of its appends, and the other member goes on: each step is taken at its
-// time, and what is sent again has the same ID.
+// time, and what is sent again has the same ID. If the first step fails, the second one comes at once.
 func TestEscalationTakeover(t *testing.T) {
 	for dies := 1; dies <= 4; dies++ {
 		for _, has := range []bool{false, true} {
-			t.Run(fmt.Sprintf("append %d %v", dies, has), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { takeOverEscalation(t, dies, has) })
-			})
+			for _, fails := range []bool{false, true} {
+				t.Run(fmt.Sprintf("append %d %v %v", dies, has, fails), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { takeOverEscalation(t, dies, has, fails) })
+				})
+			}
 		}
 	}
 }
 
-func takeOverEscalation(t *testing.T, dies int, has bool) {
+func takeOverEscalation(t *testing.T, dies int, has, fails bool) {
 	h := newHandlers(escalation(), hook("mail"), hook("chat"))
 	define(h, config.Contacts, &resource.Contact{Metadata: meta("alice"), Handlers: []string{"mail"}})
 	define(h, config.Contacts, &resource.Contact{Metadata: meta("bob"), Handlers: []string{"mail"}})
@@ -555,10 +772,13 @@ func takeOverEscalation(t *testing.T, dies int, has bool) {
 		d, err := New(Options{
 			DB: db, Config: h.snapshot, Workflows: newWorkflows(t, h), Backoff: time.Second, Log: &relayEnd{log, i == 0}, Origin: fmt.Sprint(i),
 			StopTimeout: time.Millisecond, MayRun: alive, Present: world.Event, OnCall: oncall.New(h.snapshot, calendar.New(nil)),
-			Sender: newSender(t, func(_ context.Context, _ *resource.Handler, dl *delivery.Delivery, _ send.Job) send.Result {
+			Sender: newSender(t, func(_ context.Context, _ *resource.Handler, dl *delivery.Delivery, job send.Job) send.Result {
 				mu.Lock()
 				defer mu.Unlock()
 				sent[dl.ID] = append(sent[dl.ID], time.Since(begin).Round(time.Second))
+				if fails && job.Contact.Name == "alice" {
+					return send.Result{Err: errors.New("refused")}
+				}
 				return send.Result{Kind: send.KindOK}
 			}),
 		})
@@ -602,9 +822,11 @@ func takeOverEscalation(t *testing.T, dies int, has bool) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	want := map[string]time.Duration{
-		"0-1-1/page/1/alice/mail": 0, "0-1-1/page/2/bob/mail": 10 * time.Minute, "0-1-1/page/2//chat": 10 * time.Minute,
+	second := 10 * time.Minute
+	if fails {
+		second = 0
 	}
+	want := map[string]time.Duration{"0-1-1/page/1/alice/mail": 0, "0-1-1/page/2/bob/mail": second, "0-1-1/page/2//chat": second}
 	for id, at := range want {
 		times := sent[id]
 		if len(times) == 0 || len(times) > 2 || times[0] < at || times[len(times)-1] > at+2*time.Second {

@@ -22,6 +22,7 @@ type folding struct {
 	counts    map[resource.Name]int
 	handed    map[resource.Name]int // how many unfinished deliveries were handed over, more than before
 	queued    [][]byte              // keys of deliveries that the owner queues, because routing does not bring them
+	notices   [][]byte              // keys of notices that escalations are to read
 }
 
 func (d *Dispatcher) newFolding(partition int) *folding {
@@ -125,6 +126,8 @@ func (f *folding) apply(o op) error {
 		if _, lane, _, err := parseDeliveryKey(o.key); err == nil && isLocal(lane) {
 			f.queued = append(f.queued, o.key)
 		}
+	case 'a':
+		f.notices = append(f.notices, o.key)
 	}
 	return f.batch.Set(o.key, value, nil)
 }
@@ -234,7 +237,7 @@ func (f *folding) request(l *ledger, body []byte) error {
 	return nil
 }
 
-// commit commits the batch, counts dead letters and what was handed over, and queues the local and handed deliveries
+// commit commits the batch, counts dead letters and what was handed over, wakes escalations, and queues the local and handed deliveries
 // that it adds, if their partition is this backend's.
 func (f *folding) commit(l *ledger) error {
 	if err := f.batch.Commit(pebble.NoSync); err != nil {
@@ -242,6 +245,11 @@ func (f *folding) commit(l *ledger) error {
 	}
 	f.d.letters.folded(f.letters, f.counts)
 	f.d.handed.add(f.handed)
+	for _, key := range f.notices {
+		if name, p, ok := noticeOf(key); ok {
+			f.d.wakeEscalation(name, p)
+		}
+	}
 	l.mu.Lock()
 	owned := l.owned
 	l.mu.Unlock()

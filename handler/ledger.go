@@ -183,6 +183,13 @@ func (l *ledger) mark(c change) error {
 	return l.store(c.key, c.value)
 }
 
+// change has the log make changes that belong to no end of a delivery.
+func (l *ledger) change(with ...change) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owe(with...)
+}
+
 // finish records that a delivery is over, with the changes that belong to its end. It returns false if that does not
 // count any more.
 func (l *ledger) finish(it *item, with ...change) bool { return l.finishAs(it, false, with...) }

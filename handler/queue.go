@@ -115,6 +115,7 @@ type chain struct {
 	resolving bool
 
 	climbs  bool   // its first delivery is an escalation
+	noticed bool   // a notice came that the escalation may not have read
 	members int    // in group
 	group   *group // has deliveries of the pair
 	stopped bool   // the next deliveries must not overtake the group
@@ -292,7 +293,7 @@ func (q *queue) put(it *item) {
 		return
 	}
 	c.head, c.tail = it, it
-	if it.due > 0 {
+	if it.due > 0 && it.climb == nil { // an escalation looks first: there may be notices
 		if wait := q.waitUntil(it.due); wait > 0 { // it was tried before a restart
 			q.wait(c, time.Now().Add(wait), false)
 			return
@@ -517,7 +518,8 @@ func (q *queue) afterTurn(h *resource.Handler, c *chain, it *item, out outcome) 
 	if out.absorbed {
 		q.dropSecond(c, it.follower)
 	}
-	c.climbs = it.climb != nil
+	noticed := c.noticed
+	c.climbs, c.noticed = it.climb != nil, false
 	it.lastError = q.noteError(it.lastError, out.errorText)
 	q.noteTurn(&out, it.progress.first, it.aboutFailing())
 	q.noteTries(it, it.attempts)
@@ -528,7 +530,7 @@ func (q *queue) afterTurn(h *resource.Handler, c *chain, it *item, out outcome) 
 		q.stop(c)
 	case out.group != "":
 		q.join(h.Group, c, it, out.group)
-	case out.absorbed, out.resolving && c.incidentFollows(),
+	case out.absorbed, noticed, out.resolving && c.incidentFollows(),
 		it.climb != nil && it.follower == nil && it.next != nil: // the next one came meanwhile
 		q.turn(c)
 	default:

@@ -295,6 +295,7 @@ func (d *Dispatcher) report(tr *trace.Delivery) {
 // finish records that a delivery is over, with the changes that belong to its end. It returns false if that does not
 // count any more.
 func (d *Dispatcher) finish(it *item, tr *trace.Delivery, with ...change) bool {
+	with = append(append(with, d.noteEnd(it, tr)...), d.forgetNotices(it)...)
 	counts := it.ledger.finish(it, with...)
 	d.report(tr)
 	if d.onFinish != nil {

@@ -25,7 +25,8 @@ import (
 // 	'd' 'g' partition                                   the last hand-over to it that was folded
 // 	'd' 'f' namespace 0 handler 0 lane                  earlier messages of the lane do not come again
 // 	'd' 'x' namespace 0 id                              a dead letter
-// 	'd' 'a' namespace 0 handler 0 entity 0 check 0      when the handler last got an incident, if its definition needs that
+// 	'd' 'a' namespace 0 handler 0 entity 0 check 0      when the handler last got an incident, if its definition needs that;
+//	                                                    of an escalation: its ID, and behind that key its notices
 //
 // Numbers are big endian (partition and lane 2 bytes, seq 8, sub 4), so that each lane is read in its order. A lane is
 // a partition of the log, or one with localBit or handedBit.

@@ -128,8 +128,15 @@ type Escalation struct {
 	// milliseconds; 0 if it does not in the next years.
 	Quiet      string `json:"quiet,omitempty"`
 	QuietUntil int64  `json:"quiet_until,omitempty"`
-	// Notified are the contacts, or handlers without one, that got the incident.
+	// NextNotifies is whom the next step would notify as of now, as "alice by mail (rota primary)". NextProblem says why it
+	// would notify no one.
+	NextNotifies []string `json:"next_notifies,omitempty"`
+	NextProblem  string   `json:"next_problem,omitempty"`
+	// Notified are the contacts, or handlers without one, that got the incident. Sending are those to whom it is under way,
+	// and Failed the others: no delivery to them got through.
 	Notified []string `json:"notified"`
+	Sending  []string `json:"sending,omitempty"`
+	Failed   []string `json:"failed,omitempty"`
 }
 
 // EscalationList has the escalations of a namespace that are going on.
@@ -146,7 +153,7 @@ const (
 	maxRotaOverrides    = 1000
 	maxEscalationSteps  = 20
 	maxEscalationNotify = 20
-	maxEscalationRepeat = 100
+	maxEscalationRepeat = 10_000
 	maxEscalationWait   = 31 * 24 * 3600
 	maxOnCallText       = 1 << 10
 	// RotaTime is the form of Rota.Start.
