@@ -9,6 +9,7 @@ package oncall
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -205,6 +206,7 @@ func (d *Directory) OnCall(def *resource.Rota, from, to time.Time, limit int) re
 	for at := from; at.Before(to); {
 		now, onCall, turn := t.at(at)
 		until := t.next(at)
+		now.Until = until.Unix()
 		if until.After(to) {
 			until = to
 		}
@@ -217,7 +219,7 @@ func (d *Directory) OnCall(def *resource.Rota, from, to time.Time, limit int) re
 		case !onCall:
 		case n > 0 && turn == last && out.Shifts[n-1].End == now.Begin && out.Shifts[n-1].Contact == now.Contact &&
 			out.Shifts[n-1].Override == now.Override && out.Shifts[n-1].Reason == now.Reason:
-			out.Shifts[n-1].End = now.End
+			out.Shifts[n-1].End, out.Shifts[n-1].Until = now.End, now.Until
 		case n == limit:
 			out.More = true
 			return out
@@ -226,7 +228,42 @@ func (d *Directory) OnCall(def *resource.Rota, from, to time.Time, limit int) re
 		}
 		at = until
 	}
+	if n := len(out.Shifts); n > 0 && out.Shifts[n-1].End == to.Unix() {
+		out.Shifts[n-1].Until = t.endOf(time.Unix(out.Shifts[n-1].Until, 0), last, &out.Shifts[n-1])
+	}
 	return out
+}
+
+// mostParts bounds the parts of one turn that are joined behind the time that was asked for.
+const mostParts = 1000
+
+// endOf returns when a turn ends that goes on to a time at least, Unix seconds.
+func (t *turns) endOf(at time.Time, turn int, of *resource.OnCallShift) int64 {
+	for range mostParts {
+		now, onCall, n := t.at(at)
+		if !onCall || n != turn || now.Contact != of.Contact || now.Override != of.Override || now.Reason != of.Reason {
+			break
+		}
+		if turn < 0 {
+			at = t.nextOverride(at)
+		} else {
+			at = t.next(at)
+		}
+	}
+	return at.Unix()
+}
+
+// nextOverride returns the first time after now at which an override begins or ends, while one goes on.
+func (t *turns) nextOverride(now time.Time) time.Time {
+	next := int64(math.MaxInt64)
+	for _, o := range t.rota.Overrides {
+		for _, at := range [...]int64{o.Begin, o.End} {
+			if at > now.Unix() {
+				next = min(next, at)
+			}
+		}
+	}
+	return time.Unix(next, 0)
 }
 
 // turns computes the turns of a rota.

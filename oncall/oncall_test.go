@@ -105,6 +105,24 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// TestUntil: a turn has its own end, also if the time that was asked for ends before, and an override that lasts for many
+// turns has.
+func TestUntil(t *testing.T) {
+	def := resource.Rota{Metadata: meta("r"), Contacts: []string{"a", "b"}, Start: "2026-11-02T09:00", Shift: 604800,
+		Overrides: []resource.RotaOverride{{Contact: "c", Begin: at(t, "2027-01-01T00:00:00Z").Unix(), End: at(t, "2090-01-01T00:00:00Z").Unix()}}}
+	d := directory(config.Empty())
+	for _, c := range [][3]string{
+		{"2026-11-03T00:00:00Z", "2026-11-04T00:00:00Z", "2026-11-09T09:00:00Z"},
+		{"2026-12-29T00:00:00Z", "2026-12-30T00:00:00Z", "2027-01-01T00:00:00Z"},
+		{"2027-02-01T00:00:00Z", "2027-02-02T00:00:00Z", "2090-01-01T00:00:00Z"},
+	} {
+		got := d.OnCall(&def, at(t, c[0]), at(t, c[1]), 10).Shifts
+		if len(got) != 1 || got[0].End != at(t, c[1]).Unix() || got[0].Until != at(t, c[2]).Unix() {
+			t.Errorf("from %s to %s: %+v, want an end at %s", c[0], c[1], got, c[2])
+		}
+	}
+}
+
 func TestRecipients(t *testing.T) {
 	sn := config.Empty()
 	for _, h := range []*resource.Handler{{Metadata: meta("mail"), Type: "email"}, {Metadata: meta("sms"), Type: "pipe"}, {Metadata: meta("all"), Type: "set"}} {

@@ -69,6 +69,8 @@ type OnCallShift struct {
 	End      int64  `json:"end"`   // Unix seconds
 	Override bool   `json:"override,omitempty"`
 	Reason   string `json:"reason,omitempty"`
+	// Until is when the turn ends, Unix seconds. End is earlier if the time that was asked for ends before.
+	Until int64 `json:"until"`
 	// NoContact says that the contact does not exist: a step that names the rota reaches no one then.
 	NoContact bool `json:"no_contact,omitempty"`
 }

@@ -25,6 +25,9 @@ always is.`
 
 func createFilesCommand() *cobra.Command {
 	put := func(ctx context.Context, s *invocation, o *object) (change string, err error) {
+		if o, err = s.withOverrides(ctx, o); err != nil {
+			return "", err
+		}
 		body := o.sent()
 		return client.PutTold(ctx, s.client, client.Kind[map[string]any](o.kind.Kind), o.namespace, o.name, &body)
 	}
@@ -59,7 +62,8 @@ func createFilesCommand() *cobra.Command {
 	cmd.Long = `Create or replace resources from files, directories, URLs or standard input.
 
 ` + filesHelp + `
-The label ` + managedBy + `: sensuctl is added to each.
+The label ` + managedBy + `: sensuctl is added to each. A rota without overrides in its file keeps those that it has; with
+'overrides: []' in the file it loses them.
 
 If the server finds a mistake in one of them, or your roles do not allow to write one, nothing is written. Any other error
 of the server stops; what was sent before it stays.`

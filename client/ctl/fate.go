@@ -78,6 +78,9 @@ func routesOf(outcomes []client.Outcome) (routes []*routeFates) {
 	byKey := map[string]*routeFates{}
 	for i, o := range outcomes {
 		for _, d := range o.Deliveries {
+			if ofStep(&d) {
+				continue // told with its escalation
+			}
 			at := key(&d)
 			newest := i == 0 || d.Last >= outcomes[0].Received || continued[at+"\x00"+d.ID]
 			if into := at + "\x00" + d.Into; d.Into != "" && known[into] {

@@ -32,7 +32,12 @@ var handlerKind = newKind(client.Handlers, display[handler]{
 		{label: "Timeout", text: func(h *handler) string { return number(h.Timeout) }},
 		{label: "Filters", text: func(h *handler) string { return commaSpace(h.Filters) }},
 		{label: "Mutator", text: func(h *handler) string { return h.Mutator }},
-		{label: "Execute", text: execute},
+		{label: "Execute", text: func(h *handler) string {
+			if h.Escalation != nil {
+				return "NOTIFY: " + stepsText(h.Escalation)
+			}
+			return execute(h)
+		}},
 		{label: "Environment Variables", text: func(h *handler) string { return commaSpace(h.EnvVars) }},
 		{label: "Runtime Assets", text: func(h *handler) string { return commaSpace(h.RuntimeAssets) }},
 	},

@@ -74,6 +74,9 @@ func notified(n *client.Notification) note {
 	if n.Events > 1 {
 		text += fmt.Sprintf(", in a group of %d", n.Events)
 	}
+	if n.Result != "ok" {
+		return note{time.UnixMilli(n.At), "failed", text}
+	}
 	return note{time.UnixMilli(n.At), "notified", text}
 }
 

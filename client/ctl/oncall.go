@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -65,7 +66,7 @@ var rotaKind = newKind(client.Rotas, display[resource.Rota]{
 		{label: "Shift", text: shiftOf},
 		{label: "Start", text: startOf},
 		{label: "Within", text: func(r *resource.Rota) string { return commaSpace(r.Within) }},
-		{label: "Overrides", text: func(r *resource.Rota) string { return number(len(r.Overrides)) }},
+		{label: "Overrides", text: func(r *resource.Rota) string { return overridesText(r, "; ") }},
 		{label: "Namespace", text: func(r *resource.Rota) string { return r.Metadata.Namespace }},
 	},
 	create: []flagField{
@@ -148,10 +149,11 @@ func (o *timeRange) query() (string, error) {
 func onCallCommand() *cobra.Command {
 	when := timeRange{days: 400}
 	cmd := &cobra.Command{
-		Use:     "oncall",
-		Short:   "show who is on call",
-		Long:    `Show who is on call in each rota of the namespace, until when, and who is next, in the time zone of this computer.`,
-		Example: "  lapwing oncall\n  lapwing oncall --from 2026-12-24T20:00\n  lapwing oncall --format json --to 2026-12-31",
+		Use:   "oncall",
+		Short: "show who is on call",
+		Long: `Show who is on call in each rota of the namespace, until when, and who is next, in the time zone of this computer. With
+--from or --to, show all turns of that time, each with its own end, also if that is later than --to.`,
+		Example: "  lapwing oncall\n  lapwing oncall --from 2026-12-24 --to 2026-12-27\n  lapwing oncall --format json --to 2026-12-31",
 		Args:    args(),
 		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
 			query, err := when.query()
@@ -162,7 +164,8 @@ func onCallCommand() *cobra.Command {
 			if err := s.client.Do(ctx, http.MethodGet, s.ownPath("oncall")+query, nil, &raw); err != nil {
 				return err
 			}
-			return s.printPlain(raw, s.showOnCall)
+			turns := when.from != "" || when.to != ""
+			return s.printPlain(raw, func(raw json.RawMessage) (shown, error) { return s.showOnCall(raw, turns) })
 		}),
 	}
 	when.flags(cmd, "7 days")
@@ -174,7 +177,7 @@ const shiftLayout = "Mon 2006-01-02 15:04 MST"
 
 func shiftTime(unix int64) string { return time.Unix(unix, 0).Format(shiftLayout) }
 
-func (s *invocation) showOnCall(raw json.RawMessage) (shown, error) {
+func (s *invocation) showOnCall(raw json.RawMessage, turns bool) (shown, error) {
 	rotas, err := decode[[]resource.OnCall](raw)
 	if err != nil {
 		return nil, err
@@ -183,12 +186,20 @@ func (s *invocation) showOnCall(raw json.RawMessage) (shown, error) {
 		fmt.Fprintf(s.errOut, "there are no rotas in namespace %s; make one with: lapwing rota create NAME --contacts …\n", s.namespace)
 	}
 	t := &table{color: s.color, columns: []column{{title: "Rota"}, {title: "On Call"}, {title: "Until"}, {title: "Next"}, {title: "Note"}}}
+	if turns {
+		t.columns = []column{{title: "Rota"}, {title: "On Call"}, {title: "From"}, {title: "Until"}, {title: "Note"}}
+	}
 	for i := range *rotas {
 		one := &(*rotas)[i]
+		fmt.Fprint(s.out, zoneLine("rota", one.Rota, one.TimeZone))
+		if turns {
+			t.rows = append(t.rows, turnRows(one)...)
+			continue
+		}
 		row := []string{one.Rota, "no one", "", "", one.Problem}
 		shifts := one.Shifts
 		if len(shifts) > 0 && shifts[0].Begin == one.From {
-			row[1], row[2] = shifts[0].Contact, shiftTime(shifts[0].End)
+			row[1], row[2] = shifts[0].Contact, shiftTime(untilOf(&shifts[0]))
 			row[4] = strings.Trim(shiftNote(&shifts[0])+"; "+one.Problem, "; ")
 			shifts = shifts[1:]
 		}
@@ -199,10 +210,35 @@ func (s *invocation) showOnCall(raw json.RawMessage) (shown, error) {
 			}
 		}
 		t.rows = append(t.rows, row)
-		fmt.Fprint(s.out, zoneLine("rota", one.Rota, one.TimeZone))
 	}
 	return t, nil
 }
+
+// turnRows returns a row for each turn of a rota in the time that was asked for, and for each time without one.
+func turnRows(one *resource.OnCall) (rows [][]string) {
+	at := one.From
+	for i := range one.Shifts {
+		shift := &one.Shifts[i]
+		if shift.Begin > at {
+			rows = append(rows, []string{one.Rota, "no one", shiftTime(at), shiftTime(shift.Begin), ""})
+		}
+		rows = append(rows, []string{one.Rota, shift.Contact, shiftTime(shift.Begin), shiftTime(untilOf(shift)), shiftNote(shift)})
+		at = shift.End
+	}
+	switch {
+	case one.More:
+		rows = append(rows, []string{one.Rota, "… more", shiftTime(at), "", ""})
+	case len(rows) == 0:
+		rows = append(rows, []string{one.Rota, "no one", shiftTime(at), "", ""})
+	}
+	if one.Problem != "" {
+		rows[0][4] = strings.Trim(rows[0][4]+"; "+one.Problem, "; ")
+	}
+	return rows
+}
+
+// untilOf returns when a turn ends. Earlier releases do not say when that is behind the time that was asked for.
+func untilOf(shift *resource.OnCallShift) int64 { return cmp.Or(shift.Until, shift.End) }
 
 // shiftNote says that a shift is an override, and that it has no contact.
 func shiftNote(shift *resource.OnCallShift) string {
@@ -259,7 +295,7 @@ func (s *invocation) showTurns(raw json.RawMessage) (shown, error) {
 	t := &table{color: s.color, columns: []column{{title: "Begin"}, {title: "End"}, {title: "Contact"}, {title: "Note"}}}
 	for i := range one.Shifts {
 		shift := &one.Shifts[i]
-		t.rows = append(t.rows, []string{shiftTime(shift.Begin), shiftTime(shift.End), shift.Contact, shiftNote(shift)})
+		t.rows = append(t.rows, []string{shiftTime(shift.Begin), shiftTime(untilOf(shift)), shift.Contact, shiftNote(shift)})
 	}
 	if one.More {
 		t.rows = append(t.rows, []string{"… more", "", "", ""})
@@ -267,34 +303,65 @@ func (s *invocation) showTurns(raw json.RawMessage) (shown, error) {
 	return t, nil
 }
 
+// withOverrides returns a rota of a file with the overrides that it has on the server, unless the file has some: they are made
+// with 'rota override', and no file names them. Other objects are returned as they are.
+func (s *invocation) withOverrides(ctx context.Context, o *object) (*object, error) {
+	if _, named := o.body["overrides"]; named || o.kind.Type != client.Rotas.Type {
+		return o, nil
+	}
+	def, err := client.Get(ctx, s.client, client.Rotas, o.namespace, o.name)
+	switch {
+	case hidden(err): // a user without the right to read it may write it
+		return o, nil
+	case err != nil:
+		return nil, err
+	case len(def.Overrides) == 0:
+		return o, nil
+	}
+	with := *o
+	with.body = maps.Clone(o.body)
+	with.body["overrides"] = def.Overrides
+	return &with, nil
+}
+
+// overriding has the flags of 'rota override'.
+type overriding struct {
+	from, to, reason string
+	remove           bool
+}
+
 // overrideRotaCommand puts a contact on call for some time.
 func overrideRotaCommand(k *kind) *cobra.Command {
-	var from, to, reason string
-	var remove bool
+	var o overriding
 	cmd := &cobra.Command{
 		Use:   "override NAME CONTACT",
 		Short: "put a contact on call for some time, whatever the turns say",
 		Long: `Put a contact on call for some time, whatever the turns say, because one is ill or two have swapped. Overrides that are over
-are removed from the rota. With --remove, the contact's overrides that end after --from are removed.
+are removed from the rota.
+
+With --remove, --from and --to, the contact's override of that time is removed. Without --to, all of the contact are removed that
+end after --from. Each that is removed is printed, with the command that makes it again.
 
 Times are in the rota's time zone, unless they have another one. A day means the time of day at which the rota hands over, that
 of its start: with a rota that starts at 09:00, --from 2026-12-21 --to 2026-12-28 is the week from Monday 09:00 to Monday 09:00.`,
 		Example: `  lapwing rota override primary bob --from 2026-12-24 --to 2026-12-26 --reason 'swapped with alice'
+  lapwing rota override primary bob --from 2026-12-24 --to 2026-12-26 --remove
   lapwing rota override primary bob --remove`,
 		Args: args("NAME", "CONTACT"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
-			if to == "" && !remove {
+			if o.to == "" && !o.remove {
 				return errors.New("--to is missing: say when the override ends, as 2026-12-26 or 2026-12-26T08:00")
 			}
 			def, tag, err := client.GetTagged(ctx, s.client, client.Rotas, s.namespace, args[0])
 			if err != nil {
 				return hintMissing(k, err)
 			}
-			begin, end, now := time.Now(), time.Time{}, time.Now()
+			now := time.Now()
+			begin, end := now, time.Time{}
 			for _, one := range []struct {
 				flag, text string
 				at         *time.Time
-			}{{"from", from, &begin}, {"to", to, &end}} {
+			}{{"from", o.from, &begin}, {"to", o.to, &end}} {
 				if one.text == "" {
 					continue
 				}
@@ -302,36 +369,91 @@ of its start: with a rota that starts at 09:00, --from 2026-12-21 --to 2026-12-2
 					return fmt.Errorf("read --%s: %w", one.flag, err)
 				}
 			}
-			if !remove {
-				if _, err := client.Get(ctx, s.client, client.Contacts, s.namespace, args[1]); absent(err) {
-					return missingNamed(contactKind, args[1], err)
-				}
+			if o.to != "" && !begin.Before(end) {
+				return fmt.Errorf("--to %s must be later than --from %s: a day means the hand-over of the rota on that day, at %s",
+					o.to, cmp.Or(o.from, "(now, as it is not set)"), inRota(def, end))
 			}
-			def.Overrides = slices.DeleteFunc(def.Overrides, func(o resource.RotaOverride) bool {
-				return o.End <= now.Unix() || remove && o.Contact == args[1] && o.End > begin.Unix()
-			})
-			said := "removed the overrides of " + args[1] + " from rota " + args[0]
-			if !remove {
-				def.Overrides = append(def.Overrides, resource.RotaOverride{
-					Contact: args[1], Begin: begin.Unix(), End: end.Unix(), Reason: reason,
+			var said []string
+			if o.remove {
+				said, err = s.removeOverrides(def, args[1], begin, end)
+			} else {
+				said, err = s.addOverride(ctx, def, args[1], resource.RotaOverride{
+					Contact: args[1], Begin: begin.Unix(), End: end.Unix(), Reason: o.reason,
 				})
-				said = fmt.Sprintf("%s is on call in rota %s from %s to %s; undo: lapwing rota override %s %s --remove",
-					args[1], args[0], inRota(def, begin), inRota(def, end), args[0], args[1])
 			}
+			if err != nil {
+				return err
+			}
+			def.Overrides = slices.DeleteFunc(def.Overrides, func(one resource.RotaOverride) bool { return one.End <= now.Unix() })
 			if err := client.PutIf(ctx, s.client, client.Rotas, s.namespace, args[0], tag, def); err != nil {
 				return err
 			}
-			fmt.Fprintln(s.out, said)
+			for _, line := range said {
+				fmt.Fprintln(s.out, line)
+			}
 			return nil
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&from, "from", "", "day, or time as 2026-12-24T08:00, at which the override begins, in the rota's time zone (default now)")
-	f.StringVar(&to, "to", "", "day, or time, at which the override ends; a day is the time of day at which the rota hands over")
-	f.StringVar(&reason, "reason", "", "why the contact is on call then")
-	f.BoolVar(&remove, "remove", false, "remove the contact's overrides")
+	f.StringVar(&o.from, "from", "", "day, or time as 2026-12-24T08:00, at which the override begins, in the rota's time zone (default now)")
+	f.StringVar(&o.to, "to", "", "day, or time, at which the override ends; a day is the time of day at which the rota hands over")
+	f.StringVar(&o.reason, "reason", "", "why the contact is on call then")
+	f.BoolVar(&o.remove, "remove", false, "remove the contact's override from --from to --to, or without --to all that end after --from")
 	completeNames(cmd, k)
 	return cmd
+}
+
+// addOverride adds an override to a rota. It returns what to print.
+func (s *invocation) addOverride(ctx context.Context, def *resource.Rota, contact string, o resource.RotaOverride) ([]string, error) {
+	if _, err := client.Get(ctx, s.client, client.Contacts, s.namespace, contact); absent(err) {
+		return nil, missingNamed(contactKind, contact, err)
+	}
+	def.Overrides = append(def.Overrides, o)
+	undo := s.commandLine("rota", "override", def.Metadata.Name, contact, "--remove", "--from", exactTime(o.Begin), "--to", exactTime(o.End))
+	return []string{fmt.Sprintf("%s is on call in rota %s from %s to %s; undo: %s", contact, def.Metadata.Name,
+		inRota(def, time.Unix(o.Begin, 0)), inRota(def, time.Unix(o.End, 0)), undo)}, nil
+}
+
+// removeOverrides removes overrides of a contact from a rota: the one from begin to end, or without an end all that end after
+// begin. It returns what to print.
+func (s *invocation) removeOverrides(def *resource.Rota, contact string, begin, end time.Time) (said []string, err error) {
+	def.Overrides = slices.DeleteFunc(def.Overrides, func(o resource.RotaOverride) bool {
+		if o.Contact != contact || end.IsZero() && o.End <= begin.Unix() || !end.IsZero() && (o.Begin != begin.Unix() || o.End != end.Unix()) {
+			return false
+		}
+		again := []string{"rota", "override", def.Metadata.Name, contact, "--from", exactTime(o.Begin), "--to", exactTime(o.End)}
+		if o.Reason != "" {
+			again = append(again, "--reason", o.Reason)
+		}
+		said = append(said, fmt.Sprintf("removed the override of %s; undo: %s", overrideText(def, &o), s.commandLine(again...)))
+		return true
+	})
+	if said != nil {
+		return said, nil
+	}
+	err = fmt.Errorf("rota %s has no such override of %s", def.Metadata.Name, contact)
+	if len(def.Overrides) > 0 {
+		return nil, hint(err, "It has: %s", overridesText(def, "; "))
+	}
+	return nil, hint(err, "It has no overrides at all.")
+}
+
+// exactTime writes a time for --from and --to that is the same in all time zones.
+func exactTime(unix int64) string { return time.Unix(unix, 0).UTC().Format(time.RFC3339) }
+
+// overrideText says who is on call by an override, and when.
+func overrideText(def *resource.Rota, o *resource.RotaOverride) string {
+	return fmt.Sprintf("%s from %s to %s", o.Contact, inRota(def, time.Unix(o.Begin, 0)), inRota(def, time.Unix(o.End, 0))) +
+		after(": ", o.Reason)
+}
+
+// overridesText joins the texts of all overrides of a rota.
+func overridesText(def *resource.Rota, mark string) string {
+	var all []string
+	for i := range def.Overrides {
+		all = append(all, overrideText(def, &def.Overrides[i]))
+	}
+	return strings.Join(all, mark)
 }
 
 // rotaTime reads a time in a rota's time zone, unless it has another one. A day is the rota's hand-over on that day.
@@ -364,9 +486,10 @@ func listEscalationsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "list the escalations that are going on",
-		Long: `List the incidents that an escalation handler is at: whom it has notified, and when the next step is due unless
-an acknowledgement comes first. A step that waits for a quiet time shows when that ends. 'event trace' tells each step
-of one incident, and 'event ack' ends it.`,
+		Long: `List the incidents that an escalation handler is at: how many steps it has taken, whom they notified, and when the next step
+is due unless an acknowledgement comes first, with whom it would notify as of now. A contact whom no delivery has reached is
+marked as failed, and one to whom the first is still under way as that. A step that waits for a quiet time shows when that
+ends. 'event trace' tells each step of one incident, and 'event ack' holds it.`,
 		Example: "  lapwing escalation list\n  lapwing escalation list --all-namespaces --format json",
 		Args:    args(),
 	}
@@ -403,18 +526,7 @@ func (s *invocation) showEscalations(raw json.RawMessage, namespaces bool) (show
 	}
 	for i := range list.Escalations {
 		e := &list.Escalations[i]
-		next := e.Held
-		switch {
-		case e.Quiet != "" && e.QuietUntil > 0:
-			next = "quiet until " + millisTime(e.QuietUntil) + ": calendar " + e.Quiet
-		case e.Quiet != "":
-			next = "quiet without end: calendar " + e.Quiet
-		case e.Next > 0:
-			next = millisTime(e.Next)
-		case next == "":
-			next = "all steps were taken"
-		}
-		row := []string{e.Entity, e.Check, e.Handler, millisTime(e.Began), number(e.Steps), comma(e.Notified), next}
+		row := []string{e.Entity, e.Check, e.Handler, millisTime(e.Began), number(e.Steps), notifiedText(e), escalationNext(e, time.Now())}
 		if namespaces {
 			row = append(row, e.Namespace)
 		}
@@ -424,4 +536,83 @@ func (s *invocation) showEscalations(raw json.RawMessage, namespaces bool) (show
 		t.rows = append(t.rows, slices.Concat([]string{"… more"}, make([]string, len(t.columns)-1)))
 	}
 	return t, nil
+}
+
+// notifiedText says whom an escalation has notified, and whom in vain.
+func notifiedText(e *resource.Escalation) string {
+	names := slices.Clone(e.Notified)
+	for _, one := range e.Sending {
+		names = append(names, one+" (under way)")
+	}
+	for _, one := range e.Failed {
+		names = append(names, one+" (failed)")
+	}
+	return comma(names)
+}
+
+// reachesNoOne reports whether an escalation is through with its steps and has reached no one.
+func reachesNoOne(e *resource.Escalation) bool {
+	return e.Held == "" && e.Next == 0 && len(e.Notified)+len(e.Sending) == 0
+}
+
+// escalationNext says when an escalation takes its next step and whom that notifies, or why none follows.
+func escalationNext(e *resource.Escalation, now time.Time) string {
+	text := ""
+	switch {
+	case e.Held != "":
+		return e.Held
+	case reachesNoOne(e):
+		return "none: reached no one in " + count(e.Steps, "step")
+	case e.Next == 0:
+		return "none: gave up after " + count(e.Steps, "step") + ", still failing"
+	case e.Quiet != "" && e.QuietUntil > 0:
+		text = "quiet until " + millisTime(e.QuietUntil) + ": calendar " + e.Quiet
+	case e.Quiet != "":
+		text = "quiet without end: calendar " + e.Quiet
+	case e.Next <= now.UnixMilli():
+		text = "within a minute"
+	default:
+		text = millisTime(e.Next)
+	}
+	return fmt.Sprintf("step %d: %s", e.Steps+1, text) + after(", ", nextNotifies(e))
+}
+
+func nextNotifies(e *resource.Escalation) string {
+	switch {
+	case len(e.NextNotifies) > 0:
+		return "notifies " + commaSpace(e.NextNotifies)
+	case e.NextProblem != "":
+		return "reaches no one: " + e.NextProblem
+	}
+	return ""
+}
+
+// stepsText says whom the steps of an escalation notify, and when.
+func stepsText(e *resource.HandlerEscalation) string {
+	var parts []string
+	for i := range e.Steps {
+		step := &e.Steps[i]
+		var whom []string
+		for _, t := range step.Notify {
+			switch {
+			case t.Rota != "":
+				whom = append(whom, "rota "+t.Rota)
+			case t.Handler != "":
+				whom = append(whom, "handler "+t.Handler)
+			case t.Label != "":
+				whom = append(whom, "label "+t.Label)
+			default:
+				whom = append(whom, "contact "+t.Contact)
+			}
+		}
+		text := fmt.Sprintf("step %d", i+1)
+		if step.After > 0 {
+			text += " after " + span(time.Duration(step.After)*time.Second)
+		}
+		parts = append(parts, text+": "+commaSpace(whom))
+	}
+	if e.Repeat > 0 {
+		parts = append(parts, "repeated "+times(int(e.Repeat)))
+	}
+	return strings.Join(parts, "; ")
 }

@@ -59,7 +59,9 @@ func aimOf(refused *client.Error) (to aim) {
 		to.role, to.name = "cluster", words[0]
 	case own && words[0] == "waiting":
 		to.role = "deadletters"
-	case own && words[0] == "notifications":
+	case own && words[0] == "oncall":
+		to.role = client.Rotas.Plural
+	case own && (words[0] == "notifications" || words[0] == "escalations"):
 		to.role = client.Events.Plural
 	case own && len(words) > 1 && to.kind != nil && to.kind.Type == client.Events.Type:
 		to.name = strings.Join(words[1:min(3, len(words))], "/") // what follows is about the event

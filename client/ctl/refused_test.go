@@ -38,6 +38,8 @@ func TestAimOf(t *testing.T) {
 	f("GET", "/api/lapwing/v1/namespaces/prod/waiting?handler=mail", `list deadletters "prod" "" `)
 	f("POST", "/api/lapwing/v1/log-level", `create cluster "" "log-level" `)
 	f("GET", "/api/lapwing/v1/namespaces/prod/notifications", `list events "prod" "" `)
+	f("GET", "/api/lapwing/v1/namespaces/prod/oncall?since=7", `list rotas "prod" "" `)
+	f("GET", "/api/lapwing/v1/namespaces/prod/escalations", `list events "prod" "" `)
 	f("POST", "/api/enterprise/prune/v1alpha?types=x", `create  "" "" `)
 	f("GET", "/health", `  "" "" `)
 	f("GET", "", `  "" "" `)

@@ -154,7 +154,7 @@ func (a *account) verdict(incident []client.Outcome) string {
 			}
 		}
 	}
-	waits := slices.ContainsFunc(not, func(d client.Delivery) bool { return open(&d) })
+	waits := slices.ContainsFunc(not, func(d client.Delivery) bool { return open(&d) && !a.reachedNoOne(&d) })
 	folded := slices.ContainsFunc(not, func(d client.Delivery) bool { return d.Verdict == client.VerdictFolded })
 	text := ""
 	switch {
@@ -187,6 +187,16 @@ func (a *account) verdict(incident []client.Outcome) string {
 	}
 	return text
 }
+
+// reachedNoOne reports whether a delivery is an escalation that is through with its steps and has reached no one.
+func (a *account) reachedNoOne(d *client.Delivery) bool {
+	return d.Verdict == client.VerdictHeld && slices.ContainsFunc(a.escalations, func(e resource.Escalation) bool {
+		return e.Handler == d.Handler && reachesNoOne(&e)
+	})
+}
+
+// ofStep reports whether a delivery is of a step of an escalation. What became of it is told with the escalation.
+func ofStep(d *client.Delivery) bool { return d.Escalation != "" && d.Step > 0 }
 
 // goesOn says where the escalation of a delivery is now, and whether something holds it. An acknowledgement counts at once,
 // and the trace has it only when the escalation looks again.
@@ -247,7 +257,7 @@ func (a *account) alerts(outcomes []client.Outcome) (alerts []string, by map[str
 	for _, o := range slices.Backward(outcomes) {
 		for _, d := range o.Deliveries {
 			at, alerted := alertedAt(&d)
-			if !alerted || seen[route(&d)] {
+			if !alerted || ofStep(&d) || seen[route(&d)] {
 				continue
 			}
 			seen[route(&d)] = true
@@ -257,7 +267,7 @@ func (a *account) alerts(outcomes []client.Outcome) (alerts []string, by map[str
 	return alerts, seen
 }
 
-// alertedAt reports whether a delivery alerted, and when. An escalation did at the first step that notified someone.
+// alertedAt reports whether a delivery alerted, and when. An escalation did at the first step that reached someone.
 func alertedAt(d *client.Delivery) (at int64, alerted bool) {
 	for i := range d.Steps {
 		if st := &d.Steps[i]; st.Kind == "escalate" && st.Verdict == "pass" && st.At > 0 {
@@ -369,6 +379,9 @@ func (a *account) reason(d *client.Delivery) string {
 		return text
 	case client.VerdictHeld:
 		text, _ := a.goesOn(d)
+		if a.reachedNoOne(d) {
+			return text
+		}
 		return "it is held" + after(": ", text)
 	case client.VerdictGrouped:
 		return "it waits for its group to go out" + after(": ", a.said(d))
