@@ -3674,8 +3674,13 @@ export interface components {
             quiet?: string;
             /** Format: int64 */
             quiet_until?: number;
-            /** @description Notified are the contacts, or handlers without one, that got the incident. */
+            /** @description NextNotifies is whom the next step would notify as of now, as "alice by mail (rota primary)". NextProblem says why it would notify no one. */
+            next_notifies?: string[] | null;
+            next_problem?: string;
+            /** @description Notified are the contacts, or handlers without one, that got the incident. Sending are those to whom it is under way, and Failed the others: no delivery to them got through. */
             notified: string[] | null;
+            sending?: string[] | null;
+            failed?: string[] | null;
         };
         /** @description EscalationList has the escalations of a namespace that are going on. */
         EscalationList: {
@@ -4614,6 +4619,11 @@ export interface components {
             end: number;
             override?: boolean;
             reason?: string;
+            /**
+             * Format: int64
+             * @description Until is when the turn ends, Unix seconds. End is earlier if the time that was asked for ends before.
+             */
+            until: number;
             /** @description NoContact says that the contact does not exist: a step that names the rota reaches no one then. */
             no_contact?: boolean;
         };
