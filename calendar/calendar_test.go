@@ -362,3 +362,25 @@ func sane(t *testing.T, c *Calendar) {
 		t.Fatalf("the change after %s is at %s", at, next)
 	}
 }
+
+// TestWrongWindowsCostLittle: a search for the times of a rule that has none must not last, and few such rules are read.
+func TestWrongWindowsCostLittle(t *testing.T) {
+	never := resource.CalendarWindow{RRule: "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30;COUNT=5", Begin: "00:00", End: "23:00"}
+	def := &resource.Calendar{Windows: slices.Repeat([]resource.CalendarWindow{never}, 100)}
+	allocated := testing.AllocsPerRun(1, func() {
+		found := resource.Mistakes(Check(def))
+		if len(found) != maxBad+1 || !strings.Contains(found[0].Error(), "names no time") || !strings.Contains(found[maxBad].Error(), "correct them first") {
+			t.Errorf("%d mistakes: %v", len(found), found[len(found)-1])
+		}
+	})
+	if most := 100_000.0; allocated > most {
+		t.Errorf("%v allocations, want %v at most", allocated, most)
+	}
+	// 29 February is a Monday every 28 years.
+	for _, begin := range []string{"1990-01-01T00:00", "2190-01-01T00:00"} {
+		seldom := resource.CalendarWindow{RRule: "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29;BYDAY=MO", Begin: begin, End: "23:00"}
+		if err := Check(&resource.Calendar{Windows: []resource.CalendarWindow{seldom}}); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -24,6 +24,11 @@ const (
 	maxPerYear, maxPerYearInAll = 110_000, 220_000
 )
 
+// maxBad bounds the wrong windows of a calendar that are read: to read one may cost a thousand times what a client sends.
+const maxBad = 20
+
+var errNotRead = fmt.Errorf("%d windows are wrong so far: correct them first, the others are not read", maxBad)
+
 // Check returns what is wrong with the windows of a calendar, or nil. Its errors are for the author of the calendar.
 func Check(def *resource.Calendar) error {
 	_, err := compile(def)
@@ -40,6 +45,7 @@ func compile(def *resource.Calendar) (*definition, error) {
 	}
 	d := new(definition)
 	var wrong error
+	bad := 0
 	for _, list := range []struct {
 		name    string
 		windows []resource.CalendarWindow
@@ -49,6 +55,9 @@ func compile(def *resource.Calendar) (*definition, error) {
 			s, perYear, err := compileWindow(&list.windows[i], zone)
 			if err != nil {
 				wrong = resource.JoinMistakes(wrong, resource.InItem(list.name, i, err))
+				if bad++; bad == maxBad {
+					return nil, resource.JoinMistakes(wrong, errNotRead)
+				}
 				continue
 			}
 			*list.to = append(*list.to, s...)

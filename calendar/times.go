@@ -21,6 +21,9 @@ const (
 	maxCount = 10_000
 	// maxInterval bounds INTERVAL, and firstYear and lastYear bound DTSTART.
 	maxInterval, firstYear, lastYear = 1000, 1900, 2200
+	// A rule names no time if the library finds none in searched years. It gives up only in the year lastSearched, so the
+	// search starts late, a multiple of cycle years after the rule: leap years and days of the week are then the same.
+	searched, lastSearched, cycle = 292, 9999, 400
 )
 
 // Times are the times at which something begins again and again, by a cron expression or an RRULE. They never change.
@@ -107,15 +110,16 @@ func newRule(text string, option rrule.ROption, except, further []time.Time, zon
 		return nil, fmt.Errorf("rrule %q: %w", text, plainRule(err))
 	}
 	start := t.option.Dtstart
-	if r.After(start, true).IsZero() {
+	late := endless
+	late.Dtstart = start.AddDate((lastSearched-searched-start.Year())/cycle*cycle, 0, 0)
+	if s, err := rrule.NewRRule(late); err != nil || s.After(late.Dtstart, true).IsZero() {
 		return nil, fmt.Errorf("rrule %q names no time", text)
 	}
 	t.perYear = max(len(r.Between(start, start.AddDate(1, 0, 0), true)), option.Count)
 	return t, nil
 }
 
-// boundedRule refuses rules whose search for a time could last. The library tries each period until the year 9999, so the
-// rules of short periods must find one soon.
+// boundedRule refuses rules whose search for a time could last: the rules of short periods must find one soon.
 func boundedRule(o *rrule.ROption) error {
 	days := len(o.Bymonthday) + len(o.Byyearday) + len(o.Byweekno) + len(o.Byeaster)
 	switch year := o.Dtstart.Year(); {
