@@ -88,7 +88,7 @@ func (a *API) serveBulk() {
 // action goes on after an object fails; it ends when the client disconnects.
 func (a *API) bulk(w *response, r *request) error {
 	var req bulkRequest
-	if err := a.decode(w, r, &req); err != nil {
+	if err := a.decodeAction(w, r, &req); err != nil {
 		return err
 	}
 	b := &bulkRun{api: a, r: r, bulkRequest: req, namespace: r.PathValue("namespace")}

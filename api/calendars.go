@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -33,7 +34,11 @@ func (a *API) acceptCalendar(def *resource.Calendar) error {
 	return err
 }
 
-func (a *API) calendarWarning(def *resource.Calendar) string {
+// calendarWarning warns the author of a calendar that it counts as missing. It reads no calendar that breaks a bound.
+func (a *API) calendarWarning(t *act, def *resource.Calendar) string {
+	if def.Validate() != nil || !a.mayList(t.user, config.Calendars.String(), t.namespace) {
+		return ""
+	}
 	draft, err := a.opts.Calendars.Draft(a.opts.Config.Snapshot(), def)
 	if err != nil {
 		return ""
@@ -41,9 +46,13 @@ func (a *API) calendarWarning(def *resource.Calendar) string {
 	return draft.Problem
 }
 
-// missingCalendars says which of some calendars count as missing, and what that means, one in each text.
-func (a *API) missingCalendars(namespace, means string, names ...string) (problems []string) {
-	for _, name := range names {
+// missingCalendars says which of some calendars count as missing, and what that means, one in each text. Users who may not
+// list calendars learn nothing.
+func (a *API) missingCalendars(user *auth.Identity, namespace, means string, names ...string) (problems []string) {
+	if len(names) == 0 || !a.mayList(user, config.Calendars.String(), namespace) {
+		return nil
+	}
+	for _, name := range names[:min(len(names), maxMissingNames)] {
 		if p := a.opts.Calendars.Find(a.opts.Config.Snapshot(), namespace, name).Problem; p != "" {
 			problems = append(problems, p+": "+means)
 		}

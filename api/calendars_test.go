@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -48,6 +49,66 @@ func TestCalendars(t *testing.T) {
 	}
 	silence := `{"check":"c","calendars":["hours","gone"]}`
 	if got := warning(s.do("POST", "/api/core/v2/namespaces/default/silenced", silence).is(201)); !strings.Contains(got, "the calendar gone is not defined: the silence does not act by it") {
+		t.Errorf("the warning is %q", got)
+	}
+}
+
+// TestCalendarsThatAreNotForTheUser: what counts as missing, and why, is for users who may list calendars.
+func TestCalendarsThatAreNotForTheUser(t *testing.T) {
+	s := newServer(t, func(o *Options) { f := new(fleet); o.Schedule, o.Agents = f, f })
+	s.do("POST", calendarsPath, `{"metadata":{"name":"sekret"},"include":["merger"]}`).is(201)
+	full := resource.Rule{Verbs: []string{"*"}, Resources: []string{"checks", "silenced", "entities", "events"}}
+	s.grant("authors", "default", full)
+	full.Resources = append(full.Resources, "calendars")
+	s.grant("planners", "default", full)
+	check := `{"metadata":{"name":"c","namespace":"default"},"command":"true","interval":10,"subscriptions":["a"],"calendars":{"run_within":["sekret"]}}`
+	const own = "/api/lapwing/v1/namespaces/default/"
+	for group, sees := range map[string]bool{"authors": false, "planners": true} {
+		auth := "Bearer " + s.user(group+"1", group)
+		for _, q := range [][3]string{
+			{"PUT", "/api/core/v2/namespaces/default/checks/c", check},
+			{"POST", "/api/core/v2/namespaces/default/silenced", `{"check":"` + group + `","calendars":["sekret"]}`},
+			{"PUT", calendarsPath + "/other", `{"metadata":{"name":"other"},"include":["sekret"]}`},
+			{"GET", own + "checks/c/next", ""},
+			{"GET", own + "checks/c/targets", ""},
+		} {
+			a := s.do(q[0], q[1], q[2], "Authorization", auth)
+			told := a.body + a.header.Get("Warning")
+			if a.status >= 300 && !strings.Contains(q[1], "/other") {
+				t.Errorf("%s %s of %s: %d %s", q[0], q[1], group, a.status, a.body)
+			}
+			if got := strings.Contains(told, "merger"); got != sees {
+				t.Errorf("%s %s: %s see why the calendar counts as missing: %v\n%s", q[0], q[1], group, got, told)
+			}
+			if strings.Contains(a.body, "time_zones") != (sees && strings.HasSuffix(q[1], "/next")) {
+				t.Errorf("%s: time zones for %s: %s", q[1], group, a.body)
+			}
+		}
+	}
+}
+
+// TestWarningsOfLargeRequests: a calendar that breaks a bound is not read, and warnings fit a header.
+func TestWarningsOfLargeRequests(t *testing.T) {
+	s := newServer(t, nil)
+	wrong := strings.Repeat(`{"calendar":"hours"},`, 101)
+	many := `{"metadata":{"name":"c"},"include":["gone"],"except":[` + strings.TrimSuffix(wrong, ",") + `]}`
+	if a := s.do("POST", calendarsPath, many).is(400); strings.Contains(a.header.Get("Warning"), "counts as missing") ||
+		strings.Contains(a.header.Get("Warning"), "needs another") {
+		t.Errorf("the warning is %q", a.header.Get("Warning"))
+	}
+	names := strings.TrimSuffix(strings.Repeat(`"gone`+strings.Repeat("x", 200)+`",`, 1000), ",")
+	check := `{"metadata":{"name":"c","namespace":"default"},"command":"true","interval":10,"subscriptions":["a"],"calendars":{"run_within":[` + names + `]}}`
+	a := s.do("PUT", "/api/core/v2/namespaces/default/checks/c", check).is(400)
+	if got := a.header.Get("Warning"); got == "" || len(got) > 2*maxWarning {
+		t.Errorf("the warning has %d bytes", len(got))
+	}
+	handlers := &strings.Builder{}
+	for i := range 500 {
+		fmt.Fprintf(handlers, `,"h%d"`, i)
+	}
+	check = `{"metadata":{"name":"c","namespace":"default"},"command":"true","interval":10,"handlers":[` + handlers.String()[1:] + `]}`
+	a = s.do("PUT", "/api/core/v2/namespaces/default/checks/c", check)
+	if got := a.header.Get("Warning"); !strings.Contains(got, `h19\" does not exist; 480 more names do not exist`) {
 		t.Errorf("the warning is %q", got)
 	}
 }

@@ -39,7 +39,7 @@ type canIAnswer struct {
 	// Note is what else to know about the answer, for people.
 	Note string `json:"note,omitempty"`
 	// LabelSelectors are set if it is allowed only for objects that match one of them. If the question names an object that
-	// exists and matches none, Allowed is false.
+	// the asking user may see and that matches none, Allowed is false.
 	LabelSelectors []string `json:"label_selectors,omitempty"`
 }
 
@@ -105,8 +105,11 @@ func (a *API) canI(w *response, r *request) error {
 		out.LabelSelectors = nil
 	}
 	if out.Allowed && !p.Whole() && at.Name != "" && at.Verb != "create" {
-		// The labels of an object that exists decide; the selectors in the answer then say why not.
-		if f := a.storedFields(at); f != nil {
+		// The labels of an object that exists decide; the selectors in the answer then say why not. An object that the
+		// asking user may not see counts as one that does not exist.
+		seen := at
+		seen.Verb = "get"
+		if f := a.storedFields(at); f != nil && a.opts.Auth.Permit(r.user, seen).Allows(f) {
 			out.Allowed = p.Allows(f)
 		}
 	}

@@ -77,7 +77,7 @@ func TestCanIOfStoredObjects(t *testing.T) {
 			`{"metadata":{"name":"`+name+`","namespace":"default","labels":{"team":"`+team+`"}},`+spec+`}`).is(http.StatusCreated)
 	}
 	for query, want := range map[string]bool{
-		"verb=get&resource=checks&name=shop": false, "verb=get&resource=checks&name=mine": true, "verb=get&resource=checks&name=new": true,
+		"verb=get&resource=checks&name=shop": true, "verb=get&resource=checks&name=mine": true, "verb=get&resource=checks&name=new": true,
 		"verb=create&resource=checks&name=shop": true, "verb=get&resource=checks": true, "verb=get&resource=events&name=a/b": true,
 	} {
 		a := s.do(http.MethodGet, "/api/lapwing/v1/auth/can-i?namespace=default&"+query, "", "Authorization", "Bearer "+rita).is(http.StatusOK)
@@ -90,6 +90,27 @@ func TestCanIOfStoredObjects(t *testing.T) {
 		}
 		if out.Note != "" {
 			t.Errorf("%s: note %s", query, out.Note)
+		}
+	}
+	// An object that the asking user may not see is answered as one that does not exist, also about other users.
+	s.grant("readers", "default", resource.Rule{Verbs: []string{"get"}, Resources: []string{"checks"}},
+		resource.Rule{Verbs: []string{"delete"}, Resources: []string{"checks"}, LabelSelector: "team == red"})
+	s.grant("snoops", "", resource.Rule{Verbs: []string{"get"}, Resources: []string{"users"}})
+	snoop, reader := s.user("snoop", "snoops"), s.user("reader", "readers")
+	for _, tc := range []struct {
+		token, query string
+		allowed      bool
+	}{
+		{reader, "verb=delete&resource=checks&name=shop", false},
+		{reader, "verb=delete&resource=checks&name=none", true},
+		{s.token, "verb=get&resource=checks&name=shop&as=rita", false},
+		{snoop, "verb=get&resource=checks&name=shop&as=rita", true},
+		{snoop, "verb=get&resource=checks&name=none&as=rita", true},
+	} {
+		var out canIAnswer
+		s.do(http.MethodGet, "/api/lapwing/v1/auth/can-i?namespace=default&"+tc.query, "", "Authorization", "Bearer "+tc.token).is(http.StatusOK).has(&out)
+		if out.Allowed != tc.allowed || len(out.LabelSelectors) != 1 {
+			t.Errorf("%s: %+v", tc.query, out)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
@@ -46,16 +47,16 @@ func (a *API) serveChecks() {
 }
 
 // checkWarning warns the author of a check about its tokens, and about calendars that are missing.
-func (a *API) checkWarning(check *resource.CheckConfig) string {
+func (a *API) checkWarning(t *act, check *resource.CheckConfig) string {
 	text := substitute.Warning(check)
-	if missing := a.missingOf(check); len(missing) > 0 {
+	if missing := a.missingOf(t.user, check); len(missing) > 0 {
 		text = strings.TrimPrefix(text+"; "+strings.Join(missing, "; "), "; ")
 	}
 	return text
 }
 
-// missingOf says which calendars of a check count as missing, and what that means.
-func (a *API) missingOf(check *resource.CheckConfig) []string {
+// missingOf says which calendars of a check count as missing, and what that means, to a user who may list calendars.
+func (a *API) missingOf(user *auth.Identity, check *resource.CheckConfig) []string {
 	c := check.Calendars
 	if c.Empty() {
 		return nil
@@ -66,7 +67,8 @@ func (a *API) missingOf(check *resource.CheckConfig) []string {
 		within += ", nor to the others of run_within"
 	}
 	namespace := check.Metadata.Namespace
-	return append(a.missingCalendars(namespace, within, c.RunWithin...), a.missingCalendars(namespace, means, c.NotWithin...)...)
+	return append(a.missingCalendars(user, namespace, within, c.RunWithin...),
+		a.missingCalendars(user, namespace, means, c.NotWithin...)...)
 }
 
 // delete deletes a check. Its events stay, as in Sensu, unless the query says otherwise. They are deleted last: by then

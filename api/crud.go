@@ -29,7 +29,7 @@ type kind[T any] struct {
 	view func(*T) any
 	// warning returns a text about an object for its author, or "". The answer has it in the Warning header. Nil for
 	// kinds without warnings.
-	warning func(*T) string
+	warning func(*act, *T) string
 	// hide removes the secrets from an object, see seen; nil for kinds without secrets.
 	hide func(*T) *T
 	// finish completes an object before it is stored: it replaces placeholders with secrets, and sets the author. It
@@ -257,7 +257,7 @@ func (k *kind[T]) complete(t *act, obj *T) error {
 // warn stores the warning for the author of an object.
 func (k *kind[T]) warn(t *act, obj *T) {
 	if k.warning != nil {
-		t.warning = k.warning(obj)
+		t.warning = k.warning(t, obj)
 	}
 	if list := unmet(obj); len(list) > 0 {
 		t.warning = strings.TrimPrefix(t.warning+"; "+strings.Join(list, "; "), "; ")

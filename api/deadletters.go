@@ -151,7 +151,7 @@ func (a *API) deleteDeadLetters(w *response, r *request) error {
 // redriveDeadLetters queues dead letters for their handlers once more. A dry run tells what that would do.
 func (a *API) redriveDeadLetters(w *response, r *request) error {
 	var req chosen
-	if err := a.decode(w, r, &req); err != nil {
+	if err := a.decodeAction(w, r, &req); err != nil {
 		return err
 	}
 	if err := req.check(); err != nil {

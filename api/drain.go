@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -88,7 +87,7 @@ func (a *API) drainState(w *response, r *request) error {
 func (a *API) drain(w *response, r *request) error {
 	over := drainTime
 	var asked drainRequest
-	if err := json.NewDecoder(a.body(w, r)).Decode(&asked); err != nil && !errors.Is(err, io.EOF) {
+	if err := strictly(a.body(w, r), &asked); err != nil && !errors.Is(err, io.EOF) {
 		return invalid("%v", err)
 	}
 	if s := asked.OverSeconds; s != nil {

@@ -34,14 +34,20 @@ func (a *API) serveFilters() {
 
 // checkExpressions refuses JavaScript that cannot be parsed. Otherwise the first event would fail.
 func checkExpressions(expressions []string) (wrong error) {
+	found := 0
 	for i, e := range expressions {
-		field := fmt.Sprintf("[%d]", i)
+		err := filter.CheckSyntax(e)
 		if len(e) > filter.MaxExpression {
-			err := fmt.Errorf("expression %d is longer than %d bytes", i, filter.MaxExpression)
-			wrong = resource.JoinMistakes(wrong, resource.InField(field, err))
-		} else if err := filter.CheckSyntax(e); err != nil {
+			err = fmt.Errorf("expression %d is longer than %d bytes", i, filter.MaxExpression)
+		} else if err != nil {
 			err = fmt.Errorf("syntax error in expression %d: %w", i, err)
-			wrong = resource.JoinMistakes(wrong, resource.InField(field, err))
+		}
+		if err == nil {
+			continue
+		}
+		wrong = resource.JoinMistakes(wrong, resource.InField(fmt.Sprintf("[%d]", i), err))
+		if found++; found > resource.MaxMistakes {
+			break // no more are told
 		}
 	}
 	return wrong

@@ -2,10 +2,12 @@ package api
 
 import (
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // TestExpressionsCannotExhaustTheStack: otherwise an expression could end the process.
@@ -29,4 +31,17 @@ func FuzzExpressions(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(_ *testing.T, e string) { _ = checkExpressions([]string{e}) })
+}
+
+// TestWrongExpressionsAreToldUpToABound: reading further ones would only cost time.
+func TestWrongExpressionsAreToldUpToABound(t *testing.T) {
+	wrong := slices.Repeat([]string{"("}, 10_000)
+	allocated := testing.AllocsPerRun(1, func() {
+		if got := resource.Mistakes(checkExpressions(wrong)); len(got) != resource.MaxMistakes+1 {
+			t.Errorf("%d mistakes", len(got))
+		}
+	})
+	if most := 100_000.0; allocated > most {
+		t.Errorf("%v allocations, want %v at most", allocated, most)
+	}
 }

@@ -33,7 +33,7 @@ type retried struct {
 // none: its deliveries would be dropped at their turn.
 func (a *API) retryWaiting(w *response, r *request) error {
 	var req toRetry
-	if err := a.decode(w, r, &req); err != nil {
+	if err := a.decodeAction(w, r, &req); err != nil {
 		return err
 	}
 	if req.Handler == "" {
@@ -53,7 +53,9 @@ func (a *API) retryWaiting(w *response, r *request) error {
 		for _, member := range missing {
 			w.advise("the backend " + member + " did not answer: what waits there keeps its time")
 		}
-		a.audited(r.Context(), r.act, "execute", "handlers", namespace, req.Handler)
+		if out.Count > 0 {
+			a.audited(r.Context(), r.act, "execute", "deadletters", namespace, req.Handler)
+		}
 	}
 	return w.object(&out)
 }

@@ -51,10 +51,11 @@ func TestWaitingForHandlers(t *testing.T) {
 func TestRetryWaiting(t *testing.T) {
 	var asked []string
 	var missing []string
+	count := 3
 	s := newServer(t, func(o *Options) {
 		o.RetryWaiting = func(_ context.Context, namespace, handler string) (int, []string, error) {
 			asked = append(asked, namespace+"/"+handler)
-			return 3, missing, nil
+			return count, missing, nil
 		}
 	})
 	s.do(http.MethodPut, "/api/core/v2/namespaces/default/handlers/mail",
@@ -72,10 +73,15 @@ func TestRetryWaiting(t *testing.T) {
 	s.do(http.MethodPost, path, `{}`).is(http.StatusBadRequest)
 	s.do(http.MethodPost, path, `{"handler":"gone"}`).is(http.StatusNotFound)
 	s.do(http.MethodPost, "/api/lapwing/v1/namespaces/-/waiting/retry", `{"handler":"mail"}`).is(http.StatusNotFound)
-	if want := []string{"default/mail", "default/mail"}; !slices.Equal(asked, want) {
+	count = 0
+	s.do(http.MethodPost, path, `{"handler":"mail"}`).is(http.StatusOK) // does nothing, so it is not in the audit log
+	for _, wrong := range []string{`{"handler":"mail","x":1}`, `{"handler":"mail"}{"handler":"mail"}`} {
+		s.do(http.MethodPost, path, wrong).is(http.StatusBadRequest)
+	}
+	if want := []string{"default/mail", "default/mail", "default/mail"}; !slices.Equal(asked, want) {
 		t.Errorf("asked for %q, want %q", asked, want)
 	}
-	a := s.do(http.MethodGet, "/api/lapwing/v1/namespaces/default/audit?resource=handlers", "")
+	a := s.do(http.MethodGet, "/api/lapwing/v1/namespaces/default/audit?resource=deadletters", "")
 	if n := strings.Count(a.body, `"action":"execute"`); n != 2 {
 		t.Errorf("%d entries in the audit log, want 2: %s", n, a.body)
 	}

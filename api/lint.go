@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -91,6 +92,9 @@ func unmet(obj any) (texts []string) {
 	return texts
 }
 
+// maxMissingNames bounds the missing names in a warning.
+const maxMissingNames = 20
+
 // missingReferences warns the author of a definition about the names in it that name nothing, as far as the author may list
 // what they would name: otherwise the warning would tell what there is.
 func (a *API) missingReferences(t *act, obj any) string {
@@ -103,13 +107,18 @@ func (a *API) missingReferences(t *act, obj any) string {
 	case *resource.CheckConfig, *resource.Silenced, *resource.Calendar: // they say what a missing calendar means
 		saysSo = true
 	}
+	may, more := a.mayListEach(t.user), 0
 	for _, m := range references.Find(a.opts.Config.Snapshot(), obj) {
-		if saysSo && m.Resource == config.Calendars.String() {
-			continue
-		}
-		if a.mayList(t.user, m.Resource, namespaceOf(m.Resource, t.namespace)) {
+		switch {
+		case saysSo && m.Resource == config.Calendars.String(), !may(m.Resource, t.namespace):
+		case len(texts) == maxMissingNames:
+			more++
+		default:
 			texts = append(texts, m.String())
 		}
+	}
+	if more > 0 {
+		texts = append(texts, fmt.Sprintf("%d more names do not exist", more))
 	}
 	return strings.Join(texts, "; ")
 }

@@ -74,7 +74,7 @@ func (a *API) logLevel(w *response, r *request) error {
 
 func (a *API) setLogLevel(w *response, r *request) error {
 	var asked resource.LogLevelRequest
-	if err := a.decode(w, r, &asked); err != nil {
+	if err := a.decodeAction(w, r, &asked); err != nil {
 		return err
 	}
 	return a.answerLogLevel(r.Context(), w, r, LogLevelAction{Set: &asked})

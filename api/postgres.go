@@ -39,7 +39,7 @@ func (c *postgresConfigs) put(w *response, r *request) error {
 }
 
 // unusedPostgres warns about several definitions: only the first by name is used.
-func (a *API) unusedPostgres(p *resource.PostgresConfig) string {
+func (a *API) unusedPostgres(_ *act, p *resource.PostgresConfig) string {
 	first, count := p.Metadata.Name, 1
 	for other := range config.List(a.opts.Config.Snapshot(), config.PostgresConfigs, "") {
 		if name := other.Metadata.Name; name != p.Metadata.Name {

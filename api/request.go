@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -26,6 +27,27 @@ func (a *API) body(w *response, r *request) io.Reader {
 func (a *API) decode(w *response, r *request, v any) error {
 	if err := json.NewDecoder(a.body(w, r)).Decode(v); err != nil {
 		return invalid("%v", err)
+	}
+	return nil
+}
+
+// decodeAction reads the body of an action, which is one of our own. A field that is not known is refused: a misspelt one
+// must not make a dry run a real one, nor a few objects all.
+func (a *API) decodeAction(w *response, r *request, v any) error {
+	if err := strictly(a.body(w, r), v); err != nil {
+		return invalid("%v", err)
+	}
+	return nil
+}
+
+func strictly(body io.Reader, v any) error {
+	in := json.NewDecoder(body)
+	in.DisallowUnknownFields()
+	if err := in.Decode(v); err != nil {
+		return err
+	}
+	if _, err := in.Token(); err != io.EOF {
+		return errors.New("the body has more than one JSON value")
 	}
 	return nil
 }

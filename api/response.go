@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -37,15 +38,25 @@ func (w *response) Write(b []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// maxWarning bounds the text of a warning, in bytes. Clients and proxies refuse long headers.
+const maxWarning = 4096
+
 // warn adds a text for the author of an object to the answer, in a header: the body stays Sensu's.
 func (w *response) warn(text string) {
 	if text != "" {
-		w.Header().Set("Warning", "299 - "+strconv.Quote(text))
+		w.Header().Set("Warning", "299 - "+quotedWarning(text))
 	}
 }
 
+func quotedWarning(text string) string {
+	if len(text) > maxWarning {
+		text = strings.ToValidUTF8(text[:maxWarning], "") + "…"
+	}
+	return strconv.Quote(text)
+}
+
 // advise adds a text for the user of a request that was done. It is a header, as in Kubernetes: the body stays Sensu's.
-func (w *response) advise(text string) { w.Header().Add("Warning", "299 lapwing "+strconv.Quote(text)) }
+func (w *response) advise(text string) { w.Header().Add("Warning", "299 lapwing "+quotedWarning(text)) }
 
 // written answers a write without a body. The answer has the warning even if the write failed.
 func (w *response) written(r *request, status int, err error) error {

@@ -17,7 +17,7 @@ func (a *API) serveAccess() {
 	(&kind[resource.ClusterRole]{
 		api: a, Kind: config.ClusterRoles, reason: resourceInvalid,
 		accept:  func(r *resource.ClusterRole) error { return checkLimits(r.Rules) },
-		warning: func(r *resource.ClusterRole) string { return a.unknownResources(r.Rules) },
+		warning: func(_ *act, r *resource.ClusterRole) string { return a.unknownResources(r.Rules) },
 	}).serve()
 	(&kind[resource.ClusterRoleBinding]{
 		api: a, Kind: config.ClusterRoleBindings, reason: resourceInvalid,
@@ -32,7 +32,7 @@ func (a *API) serveAccess() {
 	(&kind[resource.Role]{
 		api: a, Kind: config.Roles, reason: resourceInvalid,
 		accept:  func(r *resource.Role) error { return checkLimits(r.Rules) },
-		warning: func(r *resource.Role) string { return a.unknownResources(r.Rules) },
+		warning: func(_ *act, r *resource.Role) string { return a.unknownResources(r.Rules) },
 	}).serve()
 	(&kind[resource.RoleBinding]{
 		api: a, Kind: config.RoleBindings, reason: resourceInvalid,

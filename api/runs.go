@@ -73,8 +73,8 @@ func (c *checks) next(w *response, r *request) error {
 	if why := noAgent(check, c.api.opts.Agents.AgentsOf(check.Metadata.Namespace, check.Subscriptions)); why != "" {
 		out.Now = append(out.Now, why)
 	}
-	out.Missing = c.api.missingOf(check)
-	if cal := check.Calendars; !cal.Empty() {
+	out.Missing = c.api.missingOf(r.user, check)
+	if cal := check.Calendars; !cal.Empty() && c.api.mayList(r.user, config.Calendars.String(), check.Metadata.Namespace) {
 		out.TimeZones = map[string]string{}
 		for _, name := range slices.Concat(cal.RunWithin, cal.NotWithin) {
 			if def, ok := config.Get(c.api.opts.Config.Snapshot(), config.Calendars, check.Metadata.Namespace, name); ok {
@@ -92,7 +92,7 @@ func (c *checks) targets(w *response, r *request) error {
 	}
 	a, namespace := c.api, check.Metadata.Namespace
 	out := resource.CheckTargets{Namespace: namespace, Check: check.Metadata.Name, RoundRobin: check.RoundRobin,
-		Subscriptions: []resource.SubscriptionCount{}, Now: []string{}, Missing: a.missingOf(check)}
+		Subscriptions: []resource.SubscriptionCount{}, Now: []string{}, Missing: a.missingOf(r.user, check)}
 	for _, name := range check.Subscriptions {
 		out.Subscriptions = append(out.Subscriptions, resource.SubscriptionCount{
 			Name: name, Agents: len(a.opts.Agents.AgentsOf(namespace, []string{name})), Entities: len(a.entitiesWith(namespace, name)),

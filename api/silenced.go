@@ -119,7 +119,7 @@ func (s *silences) complete(t *act, one *resource.Silenced, name string) error {
 	if _, err := s.compile(one); err != nil {
 		return err
 	}
-	if text := strings.Join(s.api.missingCalendars(t.namespace, "the silence does not act by it", one.Calendars...), "; "); text != "" {
+	if text := strings.Join(s.api.missingCalendars(t.user, t.namespace, "the silence does not act by it", one.Calendars...), "; "); text != "" {
 		t.warning = strings.TrimPrefix(t.warning+"; "+text, "; ")
 	}
 	return s.api.needNamespace(t.namespace)

@@ -143,7 +143,7 @@ func ackName(key state.Key) string {
 
 func (s *silences) acknowledge(w *response, r *request) error {
 	var said acknowledgement
-	if err := s.api.decode(w, r, &said); err != nil {
+	if err := s.api.decodeAction(w, r, &said); err != nil {
 		return err
 	}
 	err := s.ack(r.Context(), r.act, pathKey(r), &said)
@@ -287,7 +287,7 @@ type purgedSilence struct {
 // purge deletes the silences of entities that are gone.
 func (s *silences) purge(w *response, r *request) error {
 	var req purgeRequest
-	if err := s.api.decode(w, r, &req); err != nil {
+	if err := s.api.decodeAction(w, r, &req); err != nil {
 		return err
 	}
 	namespace := r.PathValue("namespace")

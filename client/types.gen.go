@@ -114,7 +114,7 @@ type CanIAnswer struct {
 	// Note is what else to know about the answer, for people.
 	Note string `json:"note,omitempty"`
 	// LabelSelectors are set if it is allowed only for objects that match one of them. If the question names an object
-	// that exists and matches none, Allowed is false.
+	// that the asking user may see and that matches none, Allowed is false.
 	LabelSelectors []string `json:"label_selectors,omitempty"`
 }
 

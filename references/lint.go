@@ -14,7 +14,7 @@ import (
 // agents' own events name, is at most a note.
 func Lint(sn *config.Snapshot, namespace string) []resource.LintFinding {
 	l := &linting{sn: sn, namespace: namespace, used: map[Reference]map[string]bool{},
-		finder: &finder{sn: sn, known: map[string]map[string]int{}}}
+		finder: newFinder(sn)}
 	for _, k := range resource.Kinds {
 		if unlisted(k) {
 			continue

@@ -128,18 +128,49 @@ var users = resource.KindFor[resource.User]()
 
 // Find returns the references of a definition that name nothing, each once.
 func Find(sn *config.Snapshot, obj any) []Missing {
-	return (&finder{sn: sn, known: map[string]map[string]int{}}).find(obj)
+	return newFinder(sn).find(obj)
 }
+
+func newFinder(sn *config.Snapshot) *finder {
+	return &finder{sn: sn, known: map[string]map[string]int{}, all: map[kindIn][]string{}}
+}
+
+// maxNearest bounds the missing names of a definition for which a similar one is searched: that looks at all there are.
+const maxNearest = 20
+
+// manySubscriptions is from how many subscriptions of a check on all entities' are collected, to look each up once.
+const manySubscriptions = 20
 
 // finder finds the missing references of definitions of a snapshot.
 type finder struct {
 	sn    *config.Snapshot
 	known map[string]map[string]int // subscriptionsOf, by namespace, as far as it was needed
+	all   map[kindIn][]string       // the names that there are, as far as they were needed
+}
+
+// kindIn is a kind in a namespace.
+type kindIn struct {
+	kind      *resource.Kind
+	namespace string
+}
+
+// names returns the names of a kind that there are.
+func (f *finder) names(k *resource.Kind, where in) []string {
+	key := kindIn{k, where.namespace}
+	list, known := f.all[key]
+	if !known {
+		list = targets[k].all(where)
+		f.all[key] = list
+	}
+	return list
 }
 
 // unknown returns those of a check's subscriptions that no entity has. Mostly the first entities have all of them.
 func (f *finder) unknown(where in, subscriptions []string) []string {
 	left := slices.Clone(subscriptions)
+	if len(left) > manySubscriptions && f.known[where.namespace] == nil {
+		f.known[where.namespace] = subscriptionsOf(where)
+	}
 	if known := f.known[where.namespace]; known != nil {
 		return slices.DeleteFunc(left, func(name string) bool { return known[name] > 0 })
 	}
@@ -155,17 +186,24 @@ func (f *finder) unknown(where in, subscriptions []string) []string {
 func (f *finder) find(obj any) (missing []Missing) {
 	namespace, uses := resource.Uses(obj)
 	where := in{f.sn, namespace}
-	add := func(m Missing) {
-		if !slices.ContainsFunc(missing, func(o Missing) bool { return o.Reference == m.Reference }) {
-			missing = append(missing, m)
+	found := map[Reference]bool{}
+	add := func(r Reference, known func() []string) {
+		if found[r] {
+			return
 		}
+		found[r] = true
+		m := Missing{Reference: r}
+		if len(missing) < maxNearest {
+			m.Nearest = optionerr.Nearest(r.Name, known())
+		}
+		missing = append(missing, m)
 	}
 	for _, u := range uses {
 		if u.Kind == users && config.Len(f.sn, config.AuthProviders) > 0 {
 			continue
 		}
 		if t := targets[u.Kind]; !t.has(where, u.Name) {
-			add(Missing{referenceTo(u), optionerr.Nearest(u.Name, t.all(where))})
+			add(referenceTo(u), func() []string { return f.names(u.Kind, where) })
 		}
 	}
 	c, ok := obj.(*resource.CheckConfig)
@@ -190,7 +228,7 @@ func (f *finder) find(obj any) (missing []Missing) {
 	}
 	slices.Sort(all)
 	for _, name := range unknown {
-		add(Missing{Reference{subscription, config.Entities.String(), name}, optionerr.Nearest(name, all)})
+		add(Reference{subscription, config.Entities.String(), name}, func() []string { return all })
 	}
 	return missing
 }

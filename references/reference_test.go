@@ -238,3 +238,21 @@ func TestReferrersWithProvider(t *testing.T) {
 		}
 	}
 }
+
+// TestManyMissingNames: each is found once, and a similar one is searched only for the first.
+func TestManyMissingNames(t *testing.T) {
+	c := &resource.CheckConfig{Metadata: meta("c")}
+	for i := range 20_000 {
+		c.Handlers = append(c.Handlers, fmt.Sprintf("slack%d", i), fmt.Sprintf("slack%d", i))
+		c.Subscriptions = append(c.Subscriptions, fmt.Sprintf("linux%d", i))
+	}
+	found := Find(stored(), c)
+	if len(found) != 40_000 {
+		t.Errorf("%d names are missing, want 40000", len(found))
+	}
+	for i, m := range found {
+		if (m.Nearest != "") != (i < maxNearest) {
+			t.Fatalf("the nearest to name %d is %q", i, m.Nearest)
+		}
+	}
+}

@@ -32,15 +32,15 @@ type mistakes []error
 func (m mistakes) Error() string   { return m[0].Error() }
 func (m mistakes) Unwrap() []error { return m }
 
-// maxMistakes bounds the broken rules that are collected of one definition: each costs a hundred times what a client sends
+// MaxMistakes bounds the broken rules that are collected of one definition: each costs a hundred times what a client sends
 // to break it.
-const maxMistakes = 100
+const MaxMistakes = 100
 
 var errMoreMistakes = errors.New("there are more mistakes from here on")
 
-// add adds err, the reason why a field is wrong. It ignores nil, and what is beyond maxMistakes.
+// add adds err, the reason why a field is wrong. It ignores nil, and what is beyond MaxMistakes.
 func (m *mistakes) add(field string, err error) {
-	if err == nil || len(*m) > maxMistakes {
+	if err == nil || len(*m) > MaxMistakes {
 		return
 	}
 	list, several := err.(mistakes)
@@ -48,7 +48,7 @@ func (m *mistakes) add(field string, err error) {
 		list = mistakes{err}
 	}
 	for _, one := range list {
-		if len(*m) == maxMistakes {
+		if len(*m) == MaxMistakes {
 			*m = append(*m, InField(fieldOf(InField(field, one)), errMoreMistakes))
 			return
 		}

@@ -54,11 +54,11 @@ func TestMistakes(t *testing.T) {
 func TestMistakesAreBounded(t *testing.T) {
 	c := CheckConfig{Metadata: ObjectMeta{Name: "n", Namespace: "default"}, Interval: 60, Subdues: make([]TimeWindowRepeated, 5000)}
 	list := Mistakes(c.Validate())
-	if len(list) != maxMistakes+1 || list[maxMistakes].Text() != "there are more mistakes from here on" || list[maxMistakes].Field != "subdues[100]" {
+	if len(list) != MaxMistakes+1 || list[MaxMistakes].Text() != "there are more mistakes from here on" || list[MaxMistakes].Field != "subdues[100]" {
 		t.Errorf("%d mistakes, the last is %q", len(list), list[len(list)-1].Text())
 	}
 	twice := Mistakes(JoinMistakes(c.Validate(), c.Validate()))
-	if len(twice) != maxMistakes+1 {
+	if len(twice) != MaxMistakes+1 {
 		t.Errorf("%d mistakes of two lists", len(twice))
 	}
 }

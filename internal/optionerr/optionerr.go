@@ -178,6 +178,9 @@ func Nearest(name string, known []string) string {
 	name = plain(name)
 	best, fewest := "", 1+len(name)/4
 	for _, k := range known {
+		if max(len(k)-len(name), len(name)-len(k)) > fewest {
+			continue // each byte too many is an edit
+		}
 		if d := edits(name, plain(k)); d <= fewest && (best == "" || d < fewest) {
 			best, fewest = k, d
 		}
