@@ -175,7 +175,23 @@ func (c *Client) do(ctx context.Context, r request) (http.Header, error) {
 		return nil, because(ctx, fmt.Errorf("read answer: %w", err))
 	}
 	c.tellWarnings(r, resp)
+	if next := resp.Header.Get("Sensu-Continue"); next != "" && next == r.page() {
+		return nil, fmt.Errorf("the server answers page %q with the same page again", next) // for ever, perhaps
+	}
 	return resp.Header, nil
+}
+
+// page returns the continue token of a request.
+func (r *request) page() string {
+	if token := r.query.Get("continue"); token != "" {
+		return token
+	}
+	_, text, _ := strings.Cut(r.path, "?")
+	query, err := url.ParseQuery(text)
+	if err != nil {
+		return ""
+	}
+	return query.Get("continue")
 }
 
 func (c *Client) tellWarnings(r request, resp *http.Response) {

@@ -171,10 +171,6 @@ func All[T any](ctx context.Context, c *Client, k Kind[T], namespace string, opt
 			if next == "" {
 				return
 			}
-			if next == query.Get("continue") {
-				yield(nil, fmt.Errorf("list %s: the server answers page %q with the same page again", k.describe(namespace, ""), next))
-				return
-			}
 			query.Set("continue", next)
 		}
 	}

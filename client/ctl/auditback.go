@@ -43,7 +43,7 @@ func (s *invocation) printThen(ctx context.Context, e *client.AuditEntry, before
 			", or the present values stay, if there are some")
 	}
 	if s.format == formatTabular {
-		s.format = formatYAML
+		s.format, s.out = formatYAML, rawStream(s.out)
 	}
 	return s.printOne(k, raw)
 }

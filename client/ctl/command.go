@@ -284,7 +284,7 @@ func (s *invocation) runPlugin(ctx context.Context, p *commandPlugin, cache stri
 	own = append(own, "SENSU_API_URL="+s.client.URLs()[0]) // plugins know only one
 	cmd := exec.CommandContext(ctx, entry, args...)
 	cmd.Env = proc.Environ(os.Environ(), own, assets.Environ([]assets.Installed{*installed}))
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.in, s.out, s.errOut
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.in, rawStream(s.out), rawStream(s.errOut)
 	cmd.WaitDelay = pluginGrace
 	cmd.Cancel = func() error {
 		if isTerminal(s.in) { // the terminal has told the plugin, too

@@ -259,9 +259,9 @@ func versionCommand() *cobra.Command {
 			switch {
 			case err == errNoURL:
 			case err != nil:
-				fmt.Fprintln(cmd.ErrOrStderr(), "server  version unknown:", firstLine(err))
+				fmt.Fprintln(cmd.ErrOrStderr(), "server  version unknown:", printable(firstLine(err)))
 			default:
-				fmt.Fprintln(cmd.OutOrStdout(), "server  version", server)
+				fmt.Fprintln(cmd.OutOrStdout(), "server  version", printable(server))
 			}
 			return nil
 		},

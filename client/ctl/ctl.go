@@ -128,7 +128,10 @@ func run(f func(ctx context.Context, s *invocation, args []string) error) func(*
 }
 
 func newInvocation(cmd *cobra.Command, set *settings) *invocation {
-	s := &invocation{settings: set, in: cmd.InOrStdin(), out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()}
+	s := &invocation{settings: set, in: cmd.InOrStdin(), out: cmd.OutOrStdout(), errOut: &safeWriter{w: cmd.ErrOrStderr()}}
+	if set.format == formatTabular {
+		s.out = &safeWriter{w: s.out}
+	}
 	s.width, s.height = terminalSize(s.out)
 	if f := cmd.Flags().Lookup("no-pager"); f != nil {
 		s.noPager = f.Value.String() == "true"
@@ -143,6 +146,9 @@ func userAgent(cmd *cobra.Command) string {
 }
 
 func isTerminal(stream any) bool {
+	if o, ok := stream.(*safeWriter); ok {
+		stream = o.w
+	}
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -187,7 +187,7 @@ func (s *invocation) openEditor(ctx context.Context, k *kind, text []byte) (edit
 	}
 	words := strings.Fields(editor)
 	cmd := exec.CommandContext(ctx, words[0], append(words[1:], path)...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.in, s.out, s.errOut
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.in, rawStream(s.out), rawStream(s.errOut)
 	if err := cmd.Run(); err != nil {
 		return nil, "", hint(fmt.Errorf("run editor %s: %w", editor, err), "Set EDITOR. The file is %s.", path)
 	}

@@ -1,9 +1,19 @@
 package ctl
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
 )
 
 // TestPlaceOfAStrangePath looks for fields that no document has: a server may name any.
@@ -26,5 +36,93 @@ func TestReportedErrorsCannotMoveTheTerminal(t *testing.T) {
 	Report(&out, hint(errors.New("there is no event a\x1b[31m/\u202eabc"), "See \x1b]0;x\a\n\tlapwing event list"))
 	if want := "Error: there is no event a?[31m/?abc\nSee ?]0;x?\n\tlapwing event list\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
+
+// TestTextCannotMoveTheTerminal: commands write all text through a safeWriter, in pieces of any length.
+func TestTextCannotMoveTheTerminal(t *testing.T) {
+	text := paint(true, red, "a\x1b]52;c;aGk=\a\u202eb\u009b2J\r\n") + "\x1b[2J\tü…\x1b[" + bold + "\xff" + reset
+	want := red + "a?]52;c;aGk=??b?2J\n" + reset + "?[2J\tü…?[" + bold + "?" + reset
+	for size := 1; size <= len(text); size++ {
+		var out strings.Builder
+		w := &safeWriter{w: &out}
+		for part := range slices.Chunk([]byte(text), size) {
+			if n, err := w.Write(part); err != nil || n != len(part) {
+				t.Fatal(n, err)
+			}
+		}
+		if out.String() != want {
+			t.Fatalf("in pieces of %d: %q, want %q", size, out.String(), want)
+		}
+	}
+}
+
+// TestCommandsOfAHostileServer: what a server answers cannot move the terminal, whatever the command.
+func TestCommandsOfAHostileServer(t *testing.T) {
+	const evil = "x\\u001b]52;c;aGk=\\u0007\\r\\u202e\\u009b2J"
+	object := strings.ReplaceAll(`{"metadata":{"name":"N","namespace":"N","annotations":{"N":"N"}},"name":"N","namespace":"N","check":"N","entity":"N",
+		"text":"N","hint":"N","severity":"warning","kind":"N","problem":"N","time_zone":"N","user":"N","groups":["N"],"role":{"type":"N","name":"N"},
+		"binding":{"type":"N","name":"N"},"allowed":true,"missing_calendars":["N"],"now":["N"],"agents":0,"subscriptions":[{"name":"N"}],
+		"action":"N","resource":"N","request":"N","remote":"N","members":[{"name":"N","level":"N"}],"windows":[{"begin":1,"end":2,"name":"N"}],
+		"sensu_backend":"N","members_missing":["N"],"contacts":["N"]}`, `"N"`, `"`+evil+`"`)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Warning", `299 lapwing "x\x1b[2J"`)
+		if strings.HasSuffix(r.URL.Path, "s") || strings.HasSuffix(r.URL.Path, "lint") {
+			fmt.Fprint(w, "["+object+"]")
+			return
+		}
+		fmt.Fprint(w, object)
+	}))
+	defer srv.Close()
+	root := &cobra.Command{Use: "lapwing"}
+	Add(root)
+	var leaves []*cobra.Command
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if !cmd.HasSubCommands() && cmd.Runnable() {
+			leaves = append(leaves, cmd)
+		}
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
+	ran := 0
+	for _, leaf := range leaves {
+		switch leaf.CommandPath() {
+		case "lapwing edit", "lapwing login", "lapwing configure", "lapwing top", "lapwing create", "lapwing dump": // interactive, or not text
+			continue
+		}
+		for n := range 4 { // the first number of arguments that the command takes
+			if leaf.Args != nil && leaf.Args(leaf, slices.Repeat([]string{"get"}, n)) != nil {
+				continue
+			}
+			root := &cobra.Command{Use: "lapwing", SilenceErrors: true}
+			Add(root)
+			var out strings.Builder
+			root.SetOut(&out)
+			root.SetErr(&out)
+			root.SetIn(strings.NewReader(""))
+			words := append(strings.Fields(leaf.CommandPath())[1:], slices.Repeat([]string{"get"}, n)...)
+			root.SetArgs(append(words, "--api-url", srv.URL, "--api-key", "k", "--config-dir", t.TempDir(), "--timeout", "5s"))
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			Report(&out, root.ExecuteContext(ctx))
+			cancel()
+			ran++
+			if i := strings.IndexAny(out.String(), "\x1b\a\r\u202e\u009b"); i >= 0 {
+				t.Errorf("%s prints %q", leaf.CommandPath(), out.String())
+			}
+			break
+		}
+	}
+	if ran < 100 {
+		t.Errorf("only %d commands ran", ran)
+	}
+}
+
+// TestRedriveWithoutNames: a server may tell how many dead letters stay, and not of which handlers.
+func TestRedriveWithoutNames(t *testing.T) {
+	if err := hintNoHandler(&client.Redriven{NoHandler: 2}, "default"); err == nil {
+		t.Error("no error")
 	}
 }

@@ -164,6 +164,9 @@ func onCallCommand() *cobra.Command {
 			if err := s.client.Do(ctx, http.MethodGet, s.ownPath("oncall")+query, nil, &raw); err != nil {
 				return err
 			}
+			if err := s.knownIfNone(ctx, raw); err != nil {
+				return err
+			}
 			turns := when.from != "" || when.to != ""
 			return s.printPlain(raw, func(raw json.RawMessage) (shown, error) { return s.showOnCall(raw, turns) })
 		}),
@@ -501,6 +504,9 @@ ends. 'event trace' tells each step of one incident, and 'event ack' holds it.`,
 		}
 		var raw json.RawMessage
 		if err := s.client.Do(ctx, http.MethodGet, path, nil, &raw); err != nil {
+			return err
+		}
+		if err := s.knownIfNone(ctx, raw); err != nil && !all {
 			return err
 		}
 		return s.printPlain(raw, func(raw json.RawMessage) (shown, error) { return s.showEscalations(raw, all) })

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,6 +48,14 @@ func (f *orphanFlags) namespace(s *invocation) string {
 	return s.namespace
 }
 
+// knownIfNone is knownNamespace of the namespace of an answer that lists nothing.
+func (s *invocation) knownIfNone(ctx context.Context, raw json.RawMessage) error {
+	if !slices.Contains([]string{"[]", "null", `{"escalations":[]}`}, strings.TrimSpace(string(raw))) {
+		return nil
+	}
+	return s.knownNamespace(ctx, s.namespace)
+}
+
 func orphanCommand() *cobra.Command {
 	return groupOf("orphan", "show and delete events whose entity or check is gone", "list", listOrphansCommand(), deleteOrphansCommand())
 }
@@ -61,6 +71,11 @@ func listOrphansCommand() *cobra.Command {
 			found, err := s.client.Orphans(ctx, which.namespace(s), which.OrphanOptions)
 			if err != nil {
 				return err
+			}
+			if len(found) == 0 {
+				if err := s.knownNamespace(ctx, which.namespace(s)); err != nil {
+					return err
+				}
 			}
 			if len(found) == 0 && s.format == formatTabular {
 				s.noItems("orphans", "orphan list", which.namespace(s), which.Missing != "")

@@ -138,8 +138,8 @@ func (s *settings) printPath(w io.Writer, raw json.RawMessage) error {
 }
 
 // terminalSize returns the columns and lines of a terminal; 0 if the stream is none. COLUMNS overrides the columns.
-func terminalSize(stream any) (width, height int) {
-	f, ok := stream.(*os.File)
+func terminalSize(stream io.Writer) (width, height int) {
+	f, ok := rawStream(stream).(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return 0, 0
 	}
@@ -160,9 +160,12 @@ func (s *invocation) paged(f func() error) error {
 	}
 	out, buf := s.out, new(bytes.Buffer)
 	s.out = buf
+	if out != rawStream(out) {
+		s.out = &safeWriter{w: buf}
+	}
 	err := f()
-	s.out = out
-	if bytes.Count(buf.Bytes(), []byte("\n")) < s.height || !runPager(out, s.errOut, buf.Bytes()) {
+	s.out, out = out, rawStream(out)
+	if bytes.Count(buf.Bytes(), []byte("\n")) < s.height || !runPager(out, rawStream(s.errOut), buf.Bytes()) {
 		if _, writing := out.Write(buf.Bytes()); err == nil {
 			err = writing
 		}

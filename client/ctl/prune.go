@@ -90,6 +90,11 @@ What is deleted is printed, with a warning of what still names it. Nothing is as
 			if err := s.client.Do(ctx, http.MethodPost, path+try.Encode(), keep, &deleted); err != nil {
 				return err
 			}
+			if len(objectsNamed(deleted)) == 0 && !wide {
+				if err := s.knownNamespace(ctx, s.namespace); err != nil {
+					return err
+				}
+			}
 			s.warnOfReferrers(ctx, objectsNamed(deleted), nil)
 			if !dry {
 				if err := s.client.Do(ctx, http.MethodPost, path+query.Encode(), keep, &deleted); err != nil {

@@ -144,7 +144,7 @@ func (s *invocation) tellRedriven(ctx context.Context, done *client.Redriven, le
 // hintNoHandler is the error of a redrive that has left dead letters because their handlers are not defined.
 func (s *invocation) hintNoHandler(done *client.Redriven, namespace string) error {
 	names, is, remove := done.MissingHandlers, "handler %s is", "NAME"
-	if len(names) > 1 {
+	if len(names) != 1 {
 		is = "handlers %s are"
 	} else {
 		remove = names[0]

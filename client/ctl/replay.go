@@ -67,7 +67,7 @@ json format is one object: summary, and all events with their deliveries.`,
 		if err := sentMoments(&in.Since, &in.Until, time.Local); err != nil {
 			return err
 		}
-		r := &replay{begin: time.Now(), progress: progressLine{w: s.errOut, rewrite: isTerminal(s.errOut)}, events: []*client.ReplayedEvent{}}
+		r := &replay{begin: time.Now(), progress: progressLine{w: rawStream(s.errOut), rewrite: isTerminal(s.errOut)}, events: []*client.ReplayedEvent{}}
 		err := s.client.Replay(ctx, s.namespace, &in, r.add)
 		r.progress.end()
 		if err != nil {
@@ -138,10 +138,11 @@ type progressLine struct {
 func (p *progressLine) show(text string) {
 	switch {
 	case p.rewrite:
+		text = printable(text)
 		fmt.Fprintf(p.w, "\r%-*s", p.wide, text)
 		p.wide = len(text)
 	case time.Since(p.shown) >= 10*time.Second:
-		fmt.Fprintln(p.w, text)
+		fmt.Fprintln(p.w, printable(text))
 		p.shown = time.Now()
 	}
 }

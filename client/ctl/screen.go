@@ -30,7 +30,7 @@ func (s *invocation) drawable() bool { return s.height > 0 && os.Getenv("TERM") 
 
 // openScreen opens the screen. The caller closes it.
 func (s *invocation) openScreen() *screen {
-	scr := &screen{out: s.out, keys: make(chan byte, 16), restore: func() {}}
+	scr := &screen{out: rawStream(s.out), keys: make(chan byte, 16), restore: func() {}}
 	if in, ok := s.in.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
 		if old, err := term.MakeRaw(int(in.Fd())); err == nil {
 			scr.restore = func() { _ = term.Restore(int(in.Fd()), old) } // nothing is left to do if it fails
@@ -38,7 +38,7 @@ func (s *invocation) openScreen() *screen {
 			go readKeys(in, scr.keys)
 		}
 	}
-	fmt.Fprint(s.out, enterScreen)
+	fmt.Fprint(scr.out, enterScreen)
 	return scr
 }
 

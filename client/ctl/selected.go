@@ -210,7 +210,7 @@ func (s *invocation) bulk(ctx context.Context, k *kind, b *selection, do action,
 	shown := false
 	did, err := s.client.Bulk(ctx, namespace, in, func(r *client.BulkReport) {
 		if isTerminal(s.errOut) {
-			fmt.Fprintf(s.errOut, "\r%s %d of %d", do.done, r.Done, would.Done)
+			fmt.Fprintf(rawStream(s.errOut), "\r%s %d of %d", do.done, r.Done, would.Done)
 			shown = true
 		}
 	})

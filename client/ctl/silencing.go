@@ -226,6 +226,12 @@ first with --dry-run.`,
 			if dryRun {
 				word = "Would delete"
 			}
+			if len(out.Silences) == 0 && out.Denied == 0 {
+				if err := s.knownNamespace(ctx, s.namespace); err != nil {
+					return err
+				}
+				fmt.Fprintln(s.errOut, "no silence is of an entity that is gone")
+			}
 			for _, one := range out.Silences {
 				fmt.Fprintln(s.out, word, printable(one.Name))
 			}
