@@ -38,7 +38,7 @@ func (s *invocation) printThen(ctx context.Context, e *client.AuditEntry, before
 	if err != nil {
 		return err
 	}
-	if bytes.Contains(raw, []byte(strconv.Quote(resource.Redacted))) {
+	if lacksSecrets(raw) {
 		fmt.Fprintln(s.errOut, "Warning: the log has no secrets: set them in place of "+resource.Redacted+
 			", or the present values stay, if there are some")
 	}
@@ -46,6 +46,12 @@ func (s *invocation) printThen(ctx context.Context, e *client.AuditEntry, before
 		s.format, s.out = formatYAML, rawStream(s.out)
 	}
 	return s.printOne(k, raw)
+}
+
+// lacksSecrets reports whether a definition has a placeholder in place of a secret: as a value, or as that of a variable in
+// env_vars.
+func lacksSecrets(raw []byte) bool {
+	return bytes.Contains(raw, []byte(strconv.Quote(resource.Redacted))) || bytes.Contains(raw, []byte("="+resource.Redacted+`"`))
 }
 
 // then returns a definition as it was before or after a change. Unless the change has all of it, all changes from the newest

@@ -126,3 +126,13 @@ func TestRedriveWithoutNames(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+func TestLacksSecrets(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"url":"REDACTED"}`: true, `{"env_vars":["A=b","TOKEN=REDACTED"]}`: true, `{"command":"echo REDACTED x"}`: false,
+	} {
+		if got := lacksSecrets([]byte(text)); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}
