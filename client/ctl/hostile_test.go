@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -60,8 +62,10 @@ func TestTextCannotMoveTheTerminal(t *testing.T) {
 // TestCommandsOfAHostileServer: what a server answers cannot move the terminal, whatever the command.
 func TestCommandsOfAHostileServer(t *testing.T) {
 	const evil = "x\\u001b]52;c;aGk=\\u0007\\r\\u202e\\u009b2J"
-	object := strings.ReplaceAll(`{"metadata":{"name":"N","namespace":"N","annotations":{"N":"N"}},"name":"N","namespace":"N","check":"N","entity":"N",
-		"text":"N","hint":"N","severity":"warning","kind":"N","problem":"N","time_zone":"N","user":"N","groups":["N"],"role":{"type":"N","name":"N"},
+	object := strings.ReplaceAll(`{"metadata":{"name":"N","namespace":"N","annotations":{"N":"N"}},
+		"name":"N","namespace":"N","check":"N","entity":"N",
+		"text":"N","hint":"N","severity":"warning","kind":"N","problem":"N","time_zone":"N","user":"N","groups":["N"],
+		"role":{"type":"N","name":"N"},
 		"binding":{"type":"N","name":"N"},"allowed":true,"missing_calendars":["N"],"now":["N"],"agents":0,"subscriptions":[{"name":"N"}],
 		"action":"N","resource":"N","request":"N","remote":"N","members":[{"name":"N","level":"N"}],"windows":[{"begin":1,"end":2,"name":"N"}],
 		"sensu_backend":"N","members_missing":["N"],"contacts":["N"]}`, `"N"`, `"`+evil+`"`)
@@ -133,6 +137,22 @@ func TestLacksSecrets(t *testing.T) {
 	} {
 		if got := lacksSecrets([]byte(text)); got != want {
 			t.Errorf("%s: %v", text, got)
+		}
+	}
+}
+
+// TestDeadLinks: a link to nothing fails only where it has the name of a file that would be read.
+func TestDeadLinks(t *testing.T) {
+	dir := t.TempDir()
+	for name, fails := range map[string]bool{"README": false, "x.yaml": true} {
+		if err := os.Symlink("nowhere", filepath.Join(dir, name)); err != nil {
+			t.Skip(err) // links need a right on Windows
+		}
+		if _, err := readFileOrDir(dir, false); (err != nil) != fails {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

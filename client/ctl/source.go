@@ -104,6 +104,9 @@ func readFileOrDir(path string, recursive bool) ([]source, error) {
 		// Follow links to files: a mounted ConfigMap has them. Do not follow links to directories: they could form a
 		// circle.
 		info, err := os.Stat(name)
+		if errors.Is(err, fs.ErrNotExist) && !slices.Contains(resourceFiles, strings.ToLower(filepath.Ext(name))) {
+			continue // a link to nothing that would not be read
+		}
 		if err != nil {
 			return nil, fmt.Errorf("read resources: %w", err)
 		}
