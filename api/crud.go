@@ -259,7 +259,7 @@ func (k *kind[T]) warn(t *act, obj *T) {
 	if k.warning != nil {
 		t.warning = k.warning(t, obj)
 	}
-	if list := unmet(obj); len(list) > 0 {
+	if list := doubts(obj); len(list) > 0 {
 		t.warning = strings.TrimPrefix(t.warning+"; "+strings.Join(list, "; "), "; ")
 	}
 	if missing := k.api.missingReferences(t, obj); missing != "" {

@@ -84,12 +84,13 @@ func (a *API) mayList(user *auth.Identity, resource, namespace string) bool {
 	return a.opts.Auth.Permit(user, auth.Attributes{Verb: "list", Resource: resource, Namespace: namespace}).Whole()
 }
 
-// unmet warns the author of a definition about what it asks for in vain.
-func unmet(obj any) (texts []string) {
+// doubts warns the author of a definition about what it asks for and lapwing does not do, and about names in expressions
+// that stand for nothing.
+func doubts(obj any) (texts []string) {
 	for _, u := range resource.UnmetBy(obj) {
 		texts = append(texts, u.String())
 	}
-	return texts
+	return append(texts, references.Doubts(obj)...)
 }
 
 // maxMissingNames bounds the missing names in a warning.

@@ -10,8 +10,9 @@ import (
 )
 
 // Lint returns what is doubtful about the definitions of a namespace, and about those that belong to none; of all for "".
-// That includes what definitions ask for and lapwing does not do (resource.UnmetBy). Warnings come before notes, and within them kinds in their order. What cannot be known here, such as the handlers that
-// agents' own events name, is at most a note.
+// That includes what definitions ask for and lapwing does not do (resource.UnmetBy), and Doubts. Warnings come before notes,
+// and within them kinds in their order. What cannot be known here, such as the handlers that agents' own events name, is at
+// most a note.
 func Lint(sn *config.Snapshot, namespace string) []resource.LintFinding {
 	l := &linting{sn: sn, namespace: namespace, used: map[Reference]map[string]bool{},
 		finder: newFinder(sn)}
@@ -78,7 +79,7 @@ func (l *linting) addAbout(names string, obj any, severity, text, hint string) {
 
 // definition looks at one definition.
 func (l *linting) definition(obj any) {
-	namespace, uses := resource.Uses(obj)
+	namespace, uses := usesOf(obj)
 	for _, u := range uses {
 		r := referenceTo(u)
 		if l.used[r] == nil {
@@ -92,14 +93,22 @@ func (l *linting) definition(obj any) {
 			hint = "lapwing " + strings.ReplaceAll(m.What, " ", "-") + " list"
 		}
 		text := m.String()
-		if _, ok := obj.(*resource.Calendar); ok {
-			text += ", so this calendar counts as missing and what names it disregards it"
+		switch obj.(type) {
+		case *resource.Calendar:
+			text += ", so this calendar is ignored wherever it is named"
+		case *resource.EventFilter:
+			if m.What == calendars.Word() {
+				text += ", so in_calendar is false"
+			}
 		}
 		l.addAbout(m.Resource, obj, warning, text, hint)
 	}
+	_, name := keyOf(l.kind, obj)
 	for _, u := range resource.UnmetBy(obj) {
-		_, name := l.kind.Key(obj)
 		l.add(obj, warning, u.String(), "lapwing edit "+l.kind.Command+" "+name)
+	}
+	for _, text := range Doubts(obj) {
+		l.add(obj, warning, text, "lapwing edit "+l.kind.Command+" "+name)
 	}
 	switch o := obj.(type) {
 	case *resource.CheckConfig:
@@ -190,8 +199,6 @@ func (l *linting) unused(obj any, word string) {
 		text += "; events from agents may"
 	case *resource.EventFilter, *resource.Mutator:
 		// only handlers and pipelines name them
-	case *resource.Calendar:
-		text += "; filters may ask for it"
 	case *resource.Role:
 		text = "no role binding names it"
 	}

@@ -92,7 +92,7 @@ func builtin(t target, list []string) target {
 	return t
 }
 
-// targets are all kinds that definitions name (resource.Uses).
+// targets are all kinds that definitions name (usesOf).
 var targets = map[*resource.Kind]target{
 	resource.KindFor[resource.Handler](): targetOf(config.Handlers,
 		func(h *resource.Handler) string { return h.Metadata.Name }),
@@ -184,7 +184,7 @@ func (f *finder) unknown(where in, subscriptions []string) []string {
 }
 
 func (f *finder) find(obj any) (missing []Missing) {
-	namespace, uses := resource.Uses(obj)
+	namespace, uses := usesOf(obj)
 	where := in{f.sn, namespace}
 	found := map[Reference]bool{}
 	add := func(r Reference, known func() []string) {

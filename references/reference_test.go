@@ -194,6 +194,34 @@ func TestEntities(t *testing.T) {
 	}
 }
 
+// TestExpressions: calendars that filters ask for count as named, and members of events and functions that do not exist are
+// doubtful.
+func TestExpressions(t *testing.T) {
+	sn := config.With(stored(), config.Filters, &resource.EventFilter{Metadata: meta("office"), Action: "allow",
+		Expressions: []string{`in_calendar("ofice")`, "event.check.occurences == 2", "in_calender('office')"}})
+	sn = config.With(sn, config.Filters, &resource.EventFilter{Metadata: meta("helped"), Action: "allow", RuntimeAssets: []string{"sensu/plugins"},
+		Expressions: []string{"of_the_asset(event)", `in_calendar("office")`}})
+	sn = config.With(sn, config.Calendars, &resource.Calendar{Metadata: meta("office")})
+	var got []string
+	for _, f := range Lint(sn, "default") {
+		if f.Kind == "filter" && f.Severity == "warning" || f.Kind == "calendar" {
+			got = append(got, f.Kind+"/"+f.Name+": "+f.Text)
+		}
+	}
+	want := []string{
+		`filter/office: calendar "ofice" does not exist (office?), so in_calendar is false`,
+		"filter/office: expression 2: no event has event.check.occurences (event.check.occurrences?)",
+		"filter/office: expression 3: there is no function in_calender (in_calendar?)",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	named := func(resource, name string) bool { return resource == "calendars" && name == "office" }
+	if found := Referrers(sn, "default", named); len(found) != 1 || found[0].Name != "helped" {
+		t.Errorf("the calendar is named by %+v", found)
+	}
+}
+
 // TestTargets: each kind that a definition may name can be looked up, and referrers are found of each.
 func TestTargets(t *testing.T) {
 	ref := &resource.ResourceReference{Name: "x"}

@@ -15,7 +15,7 @@ func Referrers(sn *config.Snapshot, namespace string, named func(resource, name 
 			continue
 		}
 		for obj := range config.ListAny(sn, k, namespace) {
-			_, uses := resource.Uses(obj)
+			_, uses := usesOf(obj)
 			before := len(found)
 			for _, u := range uses {
 				if !named(u.Kind.Role, u.Name) {

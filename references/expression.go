@@ -1,0 +1,54 @@
+package references
+
+import (
+	"fmt"
+
+	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/resource"
+)
+
+// maxExpressions bounds how many expressions of a filter are read for names.
+const maxExpressions = 100
+
+// calendars are what in_calendar asks for.
+var calendars = resource.KindFor[resource.Calendar]()
+
+// usesOf returns what a definition names: resource.Uses, and the calendars that the expressions of a filter ask for.
+func usesOf(obj any) (namespace string, uses []resource.Use) {
+	namespace, uses = resource.Uses(obj)
+	for _, w := range wordsOf(obj) {
+		for _, name := range w.Calendars {
+			uses = append(uses, resource.Use{Kind: calendars, Name: name})
+		}
+	}
+	return namespace, uses
+}
+
+// wordsOf reads the expressions of a filter; of other definitions there is nothing to read.
+func wordsOf(obj any) (all []filter.Words) {
+	f, ok := obj.(*resource.EventFilter)
+	if !ok {
+		return nil
+	}
+	for _, e := range f.Expressions[:min(maxExpressions, len(f.Expressions))] {
+		all = append(all, filter.WordsOf(e))
+	}
+	return all
+}
+
+// Doubts says which members of the event that the expressions of a filter read no event has, and which functions they call
+// that do not exist: such an expression mostly never does what its author meant. Assets may define functions.
+func Doubts(obj any) (texts []string) {
+	f, _ := obj.(*resource.EventFilter)
+	for i, w := range wordsOf(obj) {
+		for _, m := range w.Members {
+			texts = append(texts, fmt.Sprintf("expression %d: no event has %s", i+1, m))
+		}
+		for _, name := range w.Functions {
+			if len(f.RuntimeAssets) == 0 {
+				texts = append(texts, fmt.Sprintf("expression %d: there is no function %s", i+1, name))
+			}
+		}
+	}
+	return texts[:min(maxNearest, len(texts))]
+}
