@@ -13,8 +13,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/handler"
-	"github.com/lapwing-monitoring/lapwing/internal/ownevent"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
+	"github.com/lapwing-monitoring/lapwing/ownevent"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/delivery"
-	"github.com/lapwing-monitoring/lapwing/internal/ownevent"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
+	"github.com/lapwing-monitoring/lapwing/ownevent"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 )
@@ -107,7 +107,7 @@ func (b *failingBed) is(w delivery.Waiting) {
 // passes waits and compares the events that were made since the last call, each with the begin of its text.
 func (b *failingBed) passes(d time.Duration, when string, want ...string) {
 	b.t.Helper()
-	time.Sleep(d)
+	time.Sleep(d) // the bubble's time
 	synctest.Wait()
 	b.set(func() {
 		same := len(b.events) == len(want)

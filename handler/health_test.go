@@ -86,17 +86,17 @@ func TestHealth(t *testing.T) {
 			t.Errorf("it waits: %+v", w)
 		}
 		logged("at first", `WARN msg="handler has begun to fail" handler=down failed_since=`+logTime(began.UnixMilli())+` err="status 75"`)
-		time.Sleep(59 * time.Minute)
+		time.Sleep(59 * time.Minute) // the bubble's time
 		synctest.Wait()
 		logged("in the first hour")
-		time.Sleep(2 * time.Minute)
+		time.Sleep(2 * time.Minute) // the bubble's time
 		synctest.Wait()
 		logged("after an hour", `WARN msg="handler still fails" handler=down failed_since=`+logTime(began.UnixMilli())+
 			` failures=601 dead_letters=0 retrying=10 err="status 75"`)
 
 		// One success ends it.
 		fails["down"] = false
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // the bubble's time
 		synctest.Wait()
 		want("down", "well")
 		logged("at the end", `INFO msg="handler works again" handler=down failed_since=`+logTime(began.UnixMilli())+
@@ -124,11 +124,11 @@ func TestHealth(t *testing.T) {
 		dispatch("down", resource.BackendEntity, FailingEvent+"down")
 		want("down", "well")
 		dispatch("rack", resource.BackendEntity, FailingEvents)
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // the bubble's time
 		synctest.Wait()
 		want("rack", "well")
 		dispatch("rack", "web1", "cpu")
-		time.Sleep(10 * time.Minute)
+		time.Sleep(10 * time.Minute) // the bubble's time
 		synctest.Wait()
 		if w := b.waitingFor(t, "rack", 0); w.FailingSince == 0 {
 			t.Errorf("the group does not fail: %+v", w)
@@ -137,7 +137,7 @@ func TestHealth(t *testing.T) {
 		// A handler that was deleted, and defined again, begins anew.
 		dispatch("down", "web1", "cpu")
 		b.handlers.delete("default", "down")
-		time.Sleep(2 * time.Minute)
+		time.Sleep(2 * time.Minute) // the bubble's time
 		synctest.Wait()
 		for _, w := range b.Health() {
 			if w.Handler == "down" {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lapwing-monitoring/lapwing/internal/ownevent"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
+	"github.com/lapwing-monitoring/lapwing/ownevent"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
-	"github.com/lapwing-monitoring/lapwing/internal/ownevent"
+	"github.com/lapwing-monitoring/lapwing/ownevent"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 

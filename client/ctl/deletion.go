@@ -36,6 +36,9 @@ func (s *invocation) deletionOf(ctx context.Context, k *kind, name string) delet
 	case client.Entities.Type:
 		options.Subscription = resource.EntitySubscription(name)
 		of["subscription"] = options.Subscription
+	case client.Silences.Type:
+		d.events, d.failing, d.uncounted = s.silencedBy(ctx, name)
+		return d
 	default:
 		return d
 	}
@@ -49,6 +52,22 @@ func (s *invocation) deletionOf(ctx context.Context, k *kind, name string) delet
 		d.silences = len(list)
 	}
 	return d
+}
+
+// silencedBy returns how many events a silence that applies now hits.
+func (s *invocation) silencedBy(ctx context.Context, name string) (events, failing int, unknown bool) {
+	one, err := client.Get(ctx, s.client, client.Silences, s.namespace, name)
+	if err != nil {
+		return 0, 0, true
+	}
+	var p client.SilencePreview
+	if s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "preview"), one, &p) != nil {
+		return 0, 0, true
+	}
+	if !p.Holds {
+		return 0, 0, false
+	}
+	return p.Events, p.Failing, false
 }
 
 // fate returns what becomes of the events: keep, delete or resolve.
@@ -92,6 +111,20 @@ func (d *deletion) taken(along *cascade) (parts []string) {
 	return append(parts, d.loss.taken(along.dryRun)...)
 }
 
+// tellUnsilenced says which events fail that a silence has silenced: their handlers get the next result, and fatigue_check and
+// filters by occurrences may deny that for a long time.
+func (d *deletion) tellUnsilenced(s *invocation, along *cascade) {
+	switch {
+	case d.uncounted:
+		fmt.Fprintln(s.errOut, "How many of its events fail is not known.")
+	case d.failing > 0 && along.dryRun:
+		fmt.Fprintf(s.errOut, "%s of its %s fail now, and would be silenced no more\n", fmt.Sprint(d.failing), plural(d.events, "event"))
+	case d.failing > 0:
+		fmt.Fprintf(s.errOut, "%d of its %s fail: handlers get their next results, unless a filter such as fatigue_check denies repeats; see: %s\n",
+			d.failing, plural(d.events, "event"), s.commandLine("event", "list", "--failing"))
+	}
+}
+
 // tellLeft says which events and silences stay, and how to delete them.
 func (d *deletion) tellLeft(s *invocation, along *cascade) {
 	if d.loss.letters > 0 && !along.dryRun {
@@ -109,6 +142,10 @@ func (d *deletion) tellLeft(s *invocation, along *cascade) {
 			}
 			fmt.Fprintln(s.errOut, printable(text+"; see: "+of))
 		}
+	}
+	if d.kind.Type == client.Silences.Type {
+		d.tellUnsilenced(s, along)
+		return
 	}
 	if d.uncounted && d.fate(along) == "keep" {
 		fmt.Fprintln(s.errOut, "How many events stay is not known.")

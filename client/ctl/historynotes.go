@@ -109,11 +109,8 @@ func silenceNotes(ctx context.Context, s *invocation, entity, check string, begi
 		if err != nil {
 			return nil, fmt.Errorf("list the audit log: %w", err)
 		}
-		for i := range entries {
-			known[name] = true
-			notes = append(notes, audited(&entries[i]))
-		}
-		notes = append(notes, expired(entries, name, end)...)
+		known[name] = known[name] || len(entries) > 0
+		notes = append(append(notes, audited(entries)...), expired(entries, name, end)...)
 	}
 	ev, err := client.Get(ctx, s.client, client.Events, s.namespace, client.EventName(entity, check))
 	if err != nil {
@@ -197,17 +194,33 @@ func expired(entries []client.AuditEntry, name string, end time.Time) (notes []n
 	return notes
 }
 
-func audited(e *client.AuditEntry) note {
-	if e.Action == "delete" {
-		return note{e.Time, "unsilenced", "by " + cmp.Or(e.User, "lapwing") + ": " + e.Name}
-	}
-	var one resource.Silenced
-	for _, c := range e.Changes {
-		if c.Path == "" {
-			_ = json.Unmarshal(c.New, &one) // else there is no reason to show
+// audited returns what the changes of a silence did. Entries are newest first.
+func audited(entries []client.AuditEntry) (notes []note) {
+	var one resource.Silenced // as it was after a change, as far as it is shown
+	for _, e := range slices.Backward(entries) {
+		for _, c := range e.Changes {
+			switch { // what cannot be read is not shown
+			case c.Path == "" && e.Action == "delete":
+				_ = json.Unmarshal(c.Old, &one)
+			case c.Path == "":
+				one = resource.Silenced{}
+				_ = json.Unmarshal(c.New, &one)
+			case c.Path == "/reason":
+				one.Reason = ""
+				_ = json.Unmarshal(c.New, &one.Reason)
+			}
 		}
+		if e.Action != "delete" {
+			notes = append(notes, silencedBy(e.Time, &one, e.User, e.Name))
+			continue
+		}
+		n := note{e.Time, "unsilenced", "by " + cmp.Or(e.User, "lapwing") + ": " + e.Name}
+		if one.Acknowledgement {
+			n.what, n.text = "unacknowledged", "by "+cmp.Or(e.User, "lapwing")
+		}
+		notes = append(notes, n)
 	}
-	return silencedBy(e.Time, &one, e.User, e.Name)
+	return notes
 }
 
 func silencedBy(at time.Time, one *resource.Silenced, by, name string) note {

@@ -126,8 +126,10 @@ func TestCommandsOfAHostileServer(t *testing.T) {
 
 // TestRedriveWithoutNames: a server may tell how many dead letters stay, and not of which handlers.
 func TestRedriveWithoutNames(t *testing.T) {
-	if err := hintNoHandler(&client.Redriven{NoHandler: 2}, "default"); err == nil {
-		t.Error("no error")
+	s := &invocation{settings: &settings{files: &files{}, namespace: "red"}}
+	const want = "2 dead letters stay: their handlers are not defined in namespace red"
+	if err := s.hintNoHandler(&client.Redriven{NoHandler: 2}, "red"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the error is %v", err)
 	}
 }
 

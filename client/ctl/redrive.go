@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -143,17 +144,19 @@ func (s *invocation) tellRedriven(ctx context.Context, done *client.Redriven, le
 
 // hintNoHandler is the error of a redrive that has left dead letters because their handlers are not defined.
 func (s *invocation) hintNoHandler(done *client.Redriven, namespace string) error {
-	names, is, remove := done.MissingHandlers, "handler %s is", "NAME"
-	if len(names) != 1 {
-		is = "handlers %s are"
-	} else {
-		remove = names[0]
+	names, are, remove := done.MissingHandlers, "their handlers are", "NAME"
+	switch len(names) {
+	case 0:
+	case 1:
+		are, remove = "handler "+names[0]+" is", names[0]
+	default:
+		are = "handlers " + strings.Join(names, ", ") + " are"
 	}
 	stay := " stay: "
 	if done.NoHandler == 1 {
 		stay = " stays: "
 	}
-	err := fmt.Errorf("%s"+stay+is+" not defined in ", count(done.NoHandler, "dead letter"), strings.Join(names, ", "))
+	err := errors.New(count(done.NoHandler, "dead letter") + stay + are + " not defined in ")
 	if namespace == "" {
 		return hint(fmt.Errorf("%wtheir namespaces", err),
 			"See 'lapwing deadletter list --all-namespaces'. In each namespace, define the handler again and repeat the command, "+

@@ -28,6 +28,9 @@ func eachCommand(cmd *cobra.Command, f func(*cobra.Command)) {
 func TestExamples(t *testing.T) {
 	p := &page{t: t, name: "examples", counts: map[string]int{}}
 	p.start()
+	for _, handler := range []string{"mail", "pager"} { // lists of one handler's deliveries name them
+		p.run(1, "lapwing handler create "+handler+" --type pipe --command true")
+	}
 	runs := regexp.MustCompile(`^lapwing (\S+ list|env|version|describe-type|config view|auth can-i --list|dump|audit list|cluster health|oncall|` +
 		`user hash-password|agent collect|report|check next --help)( |$)`)
 	ran := 0

@@ -27,7 +27,7 @@ var layers = []layer{
 	// The event path, left to right. Each step knows the packages that it calls or whose types it gets; none knows
 	// backend.
 	{"wire", "", "the frames of the connection between agent and session; knows neither end"},
-	{"session", "wire intake eventlog config auth state schedule",
+	{"session", "wire intake eventlog config auth ownevent state schedule",
 		"agents' connections: events go in through intake, schedule.Request comes out; nothing behind the fold"},
 	{"intake", "calendar eventlog config state silence", "the way into the log; knows no connections and nothing behind the fold"},
 	{"eventlog", "broker broker/blocks", "records in, records out; does not know what is in them"},
@@ -68,7 +68,8 @@ var layers = []layer{
 		"what round-robin checks owe, and who gets it; told by schedule, session and fold, and knows only the log's results"},
 	{"schedule/timetable", "", "due times, the same in backend and agent"},
 	{"substitute", "", "tokens in definitions, the same in backend and agent"},
-	{"lateness", "calendar config schedule/timetable state", "which checks are late; asks about agents, and makes events, through functions"},
+	{"ownevent", "config state", "events of the backend about itself; lateness, session and backend say what is wrong"},
+	{"lateness", "calendar config ownevent schedule/timetable state", "which checks are late; asks about agents, and makes events, through functions"},
 	{"computed", "selector state", "definitions in their intervals, and the events that they make; knows no kind of them"},
 	{"aggregate", "computed config selector state", "checks of other checks' results; events go in through an interface"},
 
@@ -116,11 +117,12 @@ var layers = []layer{
 	{"auth", "config selector", "asked by api and session"},
 	{"web", "", "the built pages"},
 	{"client", "", "shared by ctl, load, migrate and tests; knows the API's paths and shapes, not the server"},
-	{"client/ctl", "asset client filter selector substitute", "talks to a server over HTTP only; a watch applies selectors to what it is sent; runs plugins from assets"},
+	{"client/ctl", "asset client client/lacking filter selector substitute", "talks to a server over HTTP only; a watch applies selectors to what it is sent; runs plugins from assets"},
 	{"client/load/...", "wire client client/load/...", "agents and users as the server sees them from outside"},
 	{"client/load/report", "", "figures and pages; knows nothing of how they were found"},
 	{"client/load/scenario", "client client/load/report", "the description of a run; load has the agents"},
-	{"client/migrate", "client", "copies over HTTP only: both sides are other programs"},
+	{"client/lacking", "", "what of Sensu is not there, and what to use instead; shared by ctl and migrate"},
+	{"client/migrate", "client client/lacking", "copies over HTTP only: both sides are other programs"},
 	{"client/doctor", "", "reads metrics over HTTP only, and PostgreSQL's statistics, so that it can look at any backend"},
 
 	// The process.
