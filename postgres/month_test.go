@@ -156,7 +156,11 @@ func TestRealSameReports(t *testing.T) {
 	in := report.Range{Namespace: "default", Since: m.from.Add(2 * day), Until: m.from.Add(29 * day)}
 	var took [2]time.Duration
 	for _, kind := range report.Kinds {
-		for _, by := range []string{report.ByPair, report.ByEntity, report.ByCheck} {
+		groupings := []string{report.ByPair, report.ByEntity, report.ByCheck}
+		if kind == report.Incidents { // each row is one incident of a check
+			groupings = groupings[:1]
+		}
+		for _, by := range groupings {
 			var texts [2]string
 			for i, src := range []report.Source{b.state.Histories(), r} {
 				begin := time.Now()
@@ -178,5 +182,5 @@ func TestRealSameReports(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d reports: embedded in %s, PostgreSQL in %s", 3*len(report.Kinds), took[0].Round(time.Millisecond), took[1].Round(time.Millisecond))
+	t.Logf("the reports: embedded in %s, PostgreSQL in %s", took[0].Round(time.Millisecond), took[1].Round(time.Millisecond))
 }

@@ -2,9 +2,12 @@ package ctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/client"
 )
 
 // retryCommand has failed deliveries of a handler tried again at once.
@@ -20,23 +23,30 @@ delay of a resolution or for a step of an escalation keep their times. Dead lett
   lapwing handler retry pager`,
 		Args: args("NAME"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
-			n, err := s.client.RetryWaiting(ctx, s.namespace, args[0])
-			if absent(err) { // the answer about the handler itself tells what is not there
-				if _, missing := s.handlersNamed(ctx, s.namespace, args[0]); missing != nil {
-					return missing
-				}
-			}
-			if err != nil {
+			defined, err := s.handlersNamed(ctx, s.namespace, args[0])
+			if err != nil && !errors.Is(err, client.ErrDenied) {
 				return err
 			}
-			text := "%d deliveries of handler %s are tried now; see: lapwing handler waiting %[2]s\n"
-			switch n {
-			case 0:
-				text = "%d deliveries of handler %s wait for their next attempt\n"
-			case 1:
-				text = "%d delivery of handler %s is tried now; see: lapwing handler waiting %[2]s\n"
+			names := args
+			for i := range defined {
+				if members := s.membersOf(ctx, &defined[i]); len(members) > 0 {
+					names = members
+				}
 			}
-			fmt.Fprintf(s.out, text, n, args[0])
+			for _, name := range names {
+				n, err := s.client.RetryWaiting(ctx, s.namespace, name)
+				if err != nil {
+					return err
+				}
+				text := "%d deliveries of handler %s are tried now; see: lapwing handler waiting %[2]s\n"
+				switch n {
+				case 0:
+					text = "%d deliveries of handler %s wait for their next attempt\n"
+				case 1:
+					text = "%d delivery of handler %s is tried now; see: lapwing handler waiting %[2]s\n"
+				}
+				fmt.Fprintf(s.out, text, n, name)
+			}
 			return nil
 		}),
 	}

@@ -308,10 +308,12 @@ func unackEventCommand(k *kind) *cobra.Command {
 				switch _, gone := client.Get(ctx, s.client, client.Events, s.namespace, name); {
 				case gone == nil:
 					return fmt.Errorf("event %s is not acknowledged", name)
+				case errors.Is(gone, client.ErrDenied):
+					return fmt.Errorf("there is no acknowledgement of %s; your roles do not let you see whether there is an event", name)
 				case absent(gone):
 					return missingNamed(k, name, err)
 				}
-				return err // the user may not see events
+				return err
 			}
 			s.did("Unacknowledged", k, strings.Join(args, "/"))
 			return nil

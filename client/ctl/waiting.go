@@ -30,10 +30,12 @@ func waitingCommand(k *kind) *cobra.Command {
 are due, or that wait for their next attempt, for another time or for their group. With the name of a set, show its
 handlers.
 
+"Fails" says since when nothing has got through, with the failed attempts and dead letters of that time.
+
 Parked deliveries wait for a time, for a group, or behind such a delivery of their check; when they are due, they stay
 parked until they have ended. Retrying ones have had an attempt that failed: they wait for the next one, or are due
 and wait for a free worker, or run. Deliveries in memory and on disk go out as soon as the handler has taken those
-before them. Running counts a group that goes out once. All of them go out by themselves; none is a dead letter. Shed
+before them. A group counts as one in Running. All of them go out by themselves; none is a dead letter. Shed
 ones were given up because too many were on disk; docs/overload.md says which.`,
 		Example: `  lapwing handler waiting
   lapwing handler waiting --all-namespaces
@@ -81,12 +83,16 @@ ones were given up because too many were on disk; docs/overload.md says which.`,
 			if err != nil {
 				return err
 			}
-			return s.printPlain(raw, func(json.RawMessage) (shown, error) {
+			err = s.printPlain(raw, func(json.RawMessage) (shown, error) {
 				if name != "" {
-					return &waitingBlocks{list, limit}, nil
+					return &waitingBlocks{list, limit, all}, nil
 				}
 				return waitingTable(list, all), nil
 			})
+			if err == nil && name != "" && s.format == formatTabular {
+				s.tellDeadLetters(ctx, namespace, name)
+			}
+			return err
 		}),
 	}
 	cmd.Flags().BoolVar(&all, "all-namespaces", false, "show the handlers of all namespaces")
@@ -169,7 +175,8 @@ func classes(c *client.ClassCounts) string {
 // waitingBlocks are handlers, each with the first of its parked deliveries.
 type waitingBlocks struct {
 	list  []client.Waiting
-	limit int // of the parked deliveries that were asked for
+	limit int  // of the parked deliveries that were asked for
+	all   bool // of all namespaces
 }
 
 func (b *waitingBlocks) show(s *invocation) error {
@@ -177,7 +184,11 @@ func (b *waitingBlocks) show(s *invocation) error {
 		if i > 0 {
 			fmt.Fprintln(s.out)
 		}
-		if err := waitingBlock(&b.list[i]).show(s); err != nil {
+		block := waitingBlock(&b.list[i])
+		if b.all {
+			block.title = b.list[i].Namespace + "/" + block.title
+		}
+		if err := block.show(s); err != nil {
 			return err
 		}
 		if len(b.list[i].Deliveries) == 0 {
@@ -205,6 +216,13 @@ func notListed(n, limit int) string {
 	return "the others wait longer, or behind an earlier one of their check"
 }
 
+func lastDelivered(w *client.Waiting) string {
+	if w.LastDelivered == 0 {
+		return "nothing was delivered since the backend started"
+	}
+	return "the last delivery was " + timeAndAge(w.LastDelivered/1000)
+}
+
 func waitingBlock(w *client.Waiting) *infoBlock {
 	counted := func(c *client.ClassCounts) string {
 		text := fmt.Sprint(c.Total)
@@ -213,11 +231,16 @@ func waitingBlock(w *client.Waiting) *infoBlock {
 		}
 		return text
 	}
-	b := &infoBlock{title: w.Handler, lines: []infoLine{
+	b := &infoBlock{title: w.Handler}
+	if w.FailingSince > 0 {
+		b.lines = append(b.lines, infoLine{"Fails", fmt.Sprintf("since %s: %s, %s; %s", timeAndAge(w.FailingSince/1000),
+			count(w.Failures, "failed attempt"), count(w.Died, "dead letter"), lastDelivered(w))})
+	}
+	b.lines = append(b.lines, []infoLine{
 		{"Retrying", fmt.Sprint(w.Retrying)}, {"Parked", counted(&w.Parked)}, {"In Memory", counted(&w.Memory)},
 		{"On Disk", counted(&w.Disk)}, {"Running", fmt.Sprint(w.Running)}, {"Oldest Event", timeAndAge(w.Oldest / 1000)},
 		{"Next Turn", nextTurn(w.Next, timeAndAge)},
-	}}
+	}...)
 	shed := "none since the backend started"
 	if w.Shed.Total > 0 {
 		shed = counted(&w.Shed) + " since the backend started; see docs/overload.md"
@@ -273,13 +296,13 @@ func waitsFor(p *client.Parked) string {
 	return "group " + p.Group
 }
 
-// nextTurn returns "now" for a time in Unix milliseconds that has come or is less than a second away, and another one as
-// told: seconds would show it as one that is over.
-func nextTurn(at int64, told func(seconds int64) string) string {
+// nextTurn returns "now" for a time in Unix milliseconds that has come or is less than a second away, and another one by
+// format: seconds would show it as one that is over.
+func nextTurn(at int64, format func(seconds int64) string) string {
 	if at > 0 && time.Until(time.UnixMilli(at)) < time.Second {
 		return "now"
 	}
-	return told(at / 1000)
+	return format(at / 1000)
 }
 
 // tellWaiting says, where no dead letters were found, that deliveries wait which are none. A user who may not see them,

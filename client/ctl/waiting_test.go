@@ -24,7 +24,7 @@ func TestWaitingForAWorker(t *testing.T) {
 	}
 	later := client.Waiting{Handler: "later", Next: now.Add(time.Hour).UnixMilli()}
 	none := client.Waiting{Handler: "none", Disk: client.ClassCounts{Total: 1}}
-	if err := (&waitingBlocks{[]client.Waiting{due, later, none}, 20}).show(s); err != nil {
+	if err := (&waitingBlocks{list: []client.Waiting{due, later, none}, limit: 20}).show(s); err != nil {
 		t.Fatal(err)
 	}
 	if err := waitingTable([]client.Waiting{due, later, none}, false).show(s); err != nil {
