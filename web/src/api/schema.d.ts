@@ -2390,6 +2390,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/reports/incidents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Each incident, the longest first */
+        get: operations["getLapwingV1NamespacesNamespaceReportsIncidents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/reports/noisiest": {
         parameters: {
             query?: never;
@@ -2958,6 +2975,8 @@ export interface components {
             denied: number;
             failed: number;
             finished: boolean;
+            /** @description Connected is how many of the entities that are or would be deleted have a connected agent, which registers them again. */
+            connected?: number;
             /** @description Objects lists the first objects that were denied or failed, and in a dry run also those that the action would change. */
             objects: components["schemas"]["BulkObject"][] | null;
         };
@@ -3055,6 +3074,12 @@ export interface components {
             /** @description Binding and Role allow it; they are null if nothing does. */
             binding: components["schemas"]["CanIBinding"] | null;
             role: components["schemas"]["CanIRole"] | null;
+            /** @description Namespace is the namespace of the rights that count; "" if those in the whole cluster count. */
+            namespace: string;
+            /** @description Unknown is set if no request asks for the resource. Then Allowed says what the rules say, which has no effect here. */
+            unknown?: boolean;
+            /** @description Note is what else to know about the answer, for people. */
+            note?: string;
             /** @description LabelSelectors are set if it is allowed only for objects that match one of them. If the question names an object that the asking user may see and that matches none, Allowed is false. */
             label_selectors?: string[] | null;
         };
@@ -3275,6 +3300,8 @@ export interface components {
              * @description Searched is the Unix second up to which there are no more runs, if Runs has fewer than were asked for.
              */
             searched?: number;
+            /** @description Now says why no agent would run the check now. */
+            now?: string[] | null;
             /** @description Missing says which calendars of the check count as missing: it runs without regard to them. */
             missing_calendars?: string[] | null;
             /** @description TimeZones are those of the check's calendars, by name. */
@@ -3647,8 +3674,13 @@ export interface components {
             quiet?: string;
             /** Format: int64 */
             quiet_until?: number;
-            /** @description Notified are the contacts, or handlers without one, that got the incident. */
+            /** @description NextNotifies is whom the next step would notify as of now, as "alice by mail (rota primary)". NextProblem says why it would notify no one. */
+            next_notifies?: string[] | null;
+            next_problem?: string;
+            /** @description Notified are the contacts, or handlers without one, that got the incident. Sending are those to whom it is under way, and Failed the others: no delivery to them got through. */
             notified: string[] | null;
+            sending?: string[] | null;
+            failed?: string[] | null;
         };
         /** @description EscalationList has the escalations of a namespace that are going on. */
         EscalationList: {
@@ -4587,6 +4619,11 @@ export interface components {
             end: number;
             override?: boolean;
             reason?: string;
+            /**
+             * Format: int64
+             * @description Until is when the turn ends, Unix seconds. End is earlier if the time that was asked for ends before.
+             */
+            until: number;
             /** @description NoContact says that the contact does not exist: a step that names the rota reaches no one then. */
             no_contact?: boolean;
         };
@@ -4815,6 +4852,8 @@ export interface components {
         Redriven: {
             /** @description Count is how many were queued for their handlers, or would be in a dry run. */
             count: number;
+            /** @description Resolutions is how many of them are resolutions. failing_only leaves none of these out: the receiver may have got another alert of the incident, and would keep it open. */
+            resolutions: number;
             /** @description Passed is how many are of incidents whose check passes by now, or has no event any more. A receiver would take these incidents for open. They are in Count, too, unless failing_only left them out. */
             passed: number;
             /** @description NoHandler is how many stay because their handler is not defined; MissingHandlers has the names. */
@@ -5252,11 +5291,31 @@ export interface components {
             /** @description rows that the limit left out */
             more: number;
         };
+        /** @description StateReportIncident is one incident of a check, as far as it is within the time. */
+        StateReportIncident: {
+            /** Format: date-time */
+            begin: string;
+            /** @description null if it is open */
+            end: string | null;
+            /** @description it began before Begin, which is where the figures begin */
+            carried: boolean;
+            /**
+             * Format: int64
+             * @description Duration is from Begin to End, or to the end of the report; without silenced time if that is left out.
+             */
+            duration_ms: number;
+            /**
+             * Format: uint32
+             * @description Status and Missing are of its worst state.
+             */
+            status: number;
+            missing: boolean;
+        };
         /**
          * @description StateReportKind says what a report is about: the order of its rows, and which rows it leaves out. All rows have all figures.
          * @enum {string}
          */
-        StateReportKind: "availability" | "response" | "noisiest" | "flapping";
+        StateReportKind: "availability" | "response" | "noisiest" | "flapping" | "incidents";
         /** @description StateReportRow has the figures of some checks. Durations are milliseconds. OK to NoData make up the whole time. */
         StateReportRow: {
             entity?: string;
@@ -5335,6 +5394,8 @@ export interface components {
              * @description of flapping that began in the time
              */
             episodes: number;
+            /** @description Incident is set in reports of incidents. Then the times in states are 0, and Band is without states. */
+            incident?: components["schemas"]["StateReportIncident"] | null;
             /** @description Band has a letter for each part of the time, of the worst state of any check in it: o OK, w warning, u unknown, m missing, c critical, and - for no data. */
             band: string;
         };
@@ -5538,6 +5599,18 @@ export interface components {
             last_error?: string;
             /** Format: int64 */
             last_failed?: number;
+            /**
+             * Format: int64
+             * @description FailingSince is when the first attempt failed since the last one that succeeded, Unix milliseconds: nothing gets through. It is 0 if the last attempt succeeded, or if none of those that failed waits or is a dead letter. Failures is how many attempts have failed since, and Died how many deliveries became dead letters.
+             */
+            failing_since?: number;
+            failures?: number;
+            died?: number;
+            /**
+             * Format: int64
+             * @description LastDelivered is when the last attempt succeeded, Unix milliseconds; 0 if none has since the backend started.
+             */
+            last_delivered?: number;
             /** @description Deliveries are the first of the parked ones that wait for a time or for a worker, in the order of their next turn. Lists of all handlers have none. */
             deliveries?: components["schemas"]["Parked"][] | null;
         };
@@ -13896,6 +13969,11 @@ export interface operations {
             query?: {
                 /** @description How many; default 5, 100 at most */
                 count?: number;
+                /**
+                 * @description From when on: RFC 3339, Unix seconds, or how long ago
+                 * @example 24h
+                 */
+                since?: string;
             };
             header?: never;
             path: {
@@ -15738,6 +15816,77 @@ export interface operations {
         };
     };
     getLapwingV1NamespacesNamespaceReportsFlapping: {
+        parameters: {
+            query?: {
+                /**
+                 * @description From when on: RFC 3339, Unix seconds, or how long ago
+                 * @example 24h
+                 */
+                since?: string;
+                /**
+                 * @description Until when, in the same forms
+                 * @example 1h
+                 */
+                until?: string;
+                /**
+                 * @description A month in place of since and until, such as 2026-10, last or this
+                 * @example 2026-10
+                 */
+                month?: string;
+                /**
+                 * @description Time zone of the month and of the page; default UTC
+                 * @example Europe/Berlin
+                 */
+                zone?: string;
+                /**
+                 * @description What a row is of: pair (a check of an entity), entity, check, or label: and the name of a label; default pair
+                 * @example entity
+                 */
+                by?: string;
+                /** @description Leave silenced time out of the uptime */
+                skip_silenced?: boolean;
+                /** @description Format of the answer: json (the default), csv, and html of a report or jsonl of a list */
+                format?: string;
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StateReport"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceReportsIncidents: {
         parameters: {
             query?: {
                 /**
