@@ -3,6 +3,7 @@ package schedule
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,6 +30,9 @@ func (s *Scheduler) Upcoming(c *resource.CheckConfig, from time.Time, n int) res
 		return out
 	case !c.Publish:
 		out.Problem = "publish is false: it runs only when it is asked to"
+		return out
+	}
+	if out.Problem = never(c, times, from); out.Problem != "" {
 		return out
 	}
 	every := timetable.Every(c)
@@ -123,8 +127,22 @@ func (s *Scheduler) exceptedText(c *resource.CheckConfig, from, until time.Time)
 	return " (excepted: " + strings.Join(names, ", ") + ")"
 }
 
-// ClosedNow says why a check does not run at a time, "" if it does: it is subdued, or its calendars do not let it.
+// never says that a check's cron names no time after a given one, such as 30 February; "" if it does.
+func never(c *resource.CheckConfig, times timetable.Timetable, from time.Time) string {
+	if times.Next(from.UnixNano()) != timetable.Never {
+		return ""
+	}
+	return "its cron " + strconv.Quote(c.Cron) + " names no time in the next five years"
+}
+
+// ClosedNow says why a check does not run at a time, "" if it does: it is subdued, its calendars do not let it, or its cron
+// names no time.
 func (s *Scheduler) ClosedNow(c *resource.CheckConfig, at time.Time) string {
+	if times, err := timetable.New(c, s.opts.PhaseHash); err == nil {
+		if why := never(c, times, at); why != "" {
+			return why
+		}
+	}
 	return s.closedNow(c)(at)
 }
 

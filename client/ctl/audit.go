@@ -54,6 +54,13 @@ made, until the command is interrupted (exit code 0).`,
 			if err := sentMoments(&since, &until, time.Local); err != nil {
 				return err
 			}
+			if action != "" && !slices.Contains(auditActions, action) {
+				err := fmt.Errorf("--action %q: it must be one of %s", action, commaSpace(auditActions))
+				if near := optionerr.Nearest(action, auditActions); near != "" {
+					err = fmt.Errorf("%w: did you mean %q?", err, near)
+				}
+				return err
+			}
 			q := url.Values{}
 			for key, value := range map[string]string{
 				"since": since, "until": until, "user": user, "name": name, "action": action, "limit": strconv.Itoa(limit),
@@ -383,6 +390,9 @@ func (s *invocation) changedBefore(ctx context.Context, e *client.AuditEntry) []
 	return []infoLine{{"Changed before", fmt.Sprintf("by %s at %s: lapwing audit show %d", cmp.Or(was.User, "lapwing"),
 		was.Time.Local().Format(time.RFC3339), was.ID)}}
 }
+
+// auditActions are what the audit log has of changes.
+var auditActions = []string{"create", "update", "delete", "execute"}
 
 // auditedKind returns the name in roles of a kind whose changes are listed.
 func auditedKind(name string) (string, error) {

@@ -19,6 +19,7 @@ type deletion struct {
 	name                      string
 	events, failing, silences int  // of a check or an entity
 	uncounted                 bool // the events could not be counted
+	ttl                       bool // the check has a TTL
 	loss                      loss
 }
 
@@ -33,6 +34,9 @@ func (s *invocation) deletionOf(ctx context.Context, k *kind, name string) delet
 	switch k.Type {
 	case client.Checks.Type:
 		of["check"], options.Check = name, name
+		if def, err := client.Get(ctx, s.client, client.Checks, s.namespace, name); err == nil {
+			d.ttl = def.TTL > 0
+		}
 	case client.Entities.Type:
 		options.Subscription = resource.EntitySubscription(name)
 		of["subscription"] = options.Subscription
@@ -161,7 +165,14 @@ func (d *deletion) tellLeft(s *invocation, along *cascade) {
 		fmt.Fprintln(s.errOut, "would be "+text+"; --events delete takes them along, --events resolve resolves failing ones first")
 		return
 	}
-	fmt.Fprintln(s.errOut, text+". To resolve failing ones, or to delete all:")
+	if d.ttl {
+		text += ". Without results they fail when the TTL of the check is over, and alert"
+	}
+	if d.failing > 0 {
+		fmt.Fprintln(s.errOut, text+". To resolve failing ones, or to delete all:")
+	} else {
+		fmt.Fprintln(s.errOut, text+". To delete them:")
+	}
 	field := "event.check.name"
 	if d.kind.Type == client.Entities.Type {
 		field = "event.entity.name"

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -18,9 +19,8 @@ import (
 // eventFilters are the flags of "event list" for what operators ask most. The server evaluates them.
 type eventFilters struct {
 	failing, silenced, notSilenced, acknowledged bool
-	states                                       []string
+	states, entities, checks                     []string
 	since, sort                                  string
-	entity, check                                string
 	limit                                        int
 }
 
@@ -30,8 +30,8 @@ func (e *eventFilters) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&e.states, "state", nil,
 		"only events of these states, comma separated: ok, warning, critical, unknown, a status like 127, or flapping")
 	f.StringVar(&e.since, "since", "", "only events whose state changed since then: "+timeForms)
-	f.StringVar(&e.check, "check", "", "only events of this check")
-	f.StringVar(&e.entity, "entity", "", "only events of this entity")
+	f.StringSliceVar(&e.checks, "check", nil, "only events of these checks, comma separated")
+	f.StringSliceVar(&e.entities, "entity", nil, "only events of these entities, comma separated")
 	f.BoolVar(&e.silenced, "silenced", false, "only silenced events")
 	f.BoolVar(&e.notSilenced, "no-silenced", false, "only events that are not silenced")
 	f.BoolVar(&e.acknowledged, "acknowledged", false, "only acknowledged events; --acknowledged=false: only the others")
@@ -59,9 +59,16 @@ func (e *eventFilters) apply(cmd *cobra.Command, opts *client.ListOptions, watch
 		}
 		terms = append(terms, term)
 	}
-	for _, name := range []struct{ field, value string }{{"event.entity.name", e.entity}, {"event.check.name", e.check}} {
-		if name.value != "" {
-			terms = append(terms, fmt.Sprintf(`%s == "%s"`, name.field, quotedName.Replace(name.value)))
+	for _, of := range []struct {
+		field string
+		names []string
+	}{{"event.entity.name", e.entities}, {"event.check.name", e.checks}} {
+		var any []string
+		for _, name := range trimmed(of.names) {
+			any = append(any, fmt.Sprintf(`%s == "%s"`, of.field, quotedName.Replace(name)))
+		}
+		if any != nil {
+			terms = append(terms, "("+strings.Join(any, " || ")+")")
 		}
 	}
 	if e.silenced || e.notSilenced {
@@ -102,9 +109,36 @@ func (e *eventFilters) apply(cmd *cobra.Command, opts *client.ListOptions, watch
 	return nil
 }
 
+// knownNames makes sure that the entities and checks that an empty list was asked for exist: there is nothing of a misspelt
+// name, which looks like good news.
+func (s *invocation) knownNames(ctx context.Context, namespace string, entities, checks []string) error {
+	if namespace == "" {
+		return nil
+	}
+	entity, _ := kindByName("entity")
+	for _, name := range trimmed(entities) {
+		if _, err := client.Get(ctx, s.client, client.Entities, namespace, name); absent(err) {
+			return missingNamed(entity, name, err)
+		}
+	}
+	check, _ := kindByName("check")
+	for _, name := range trimmed(checks) {
+		_, err := client.Get(ctx, s.client, client.Checks, namespace, name)
+		if !absent(err) {
+			continue
+		}
+		// Programs may send results of checks that are not defined.
+		of := client.ListOptions{FieldSelector: fmt.Sprintf(`event.check.name == "%s"`, quotedName.Replace(name))}
+		if list, failed := client.List(ctx, s.client, client.Events, namespace, of); failed == nil && len(list) == 0 {
+			return missingNamed(check, name, err)
+		}
+	}
+	return nil
+}
+
 // used reports whether there are flags that may make a list empty.
 func (e *eventFilters) used(cmd *cobra.Command) bool {
-	return e.failing || len(e.states) > 0 || e.since != "" || e.entity != "" || e.check != "" || e.silenced || e.notSilenced ||
+	return e.failing || len(e.states) > 0 || e.since != "" || len(e.entities)+len(e.checks) > 0 || e.silenced || e.notSilenced ||
 		cmd.Flags().Changed("acknowledged")
 }
 

@@ -149,6 +149,9 @@ func neverRan(ctx context.Context, c *client.Client, namespace, name string) str
 	if c.Do(ctx, http.MethodGet, path+"/next?count=1", nil, &next) != nil || len(next.Runs) == 0 {
 		return ""
 	}
+	if next.Spread {
+		return "each lapwing agent runs it at a moment of its own, every " + span(time.Duration(next.Every)*time.Second)
+	}
 	return "the next run is " + untilOrSince(next.Runs[0])
 }
 

@@ -140,6 +140,9 @@ func listCommand(k *kind) *cobra.Command {
 			if err := s.nothing(ctx, k, namespace, selected); err != nil {
 				return err
 			}
+			if err := s.knownNames(ctx, namespace, events.entities, events.checks); err != nil {
+				return err
+			}
 		}
 		if err := s.printList(labels.of(s.withColumn(ctx, k, namespace, opts)), list, all); err != nil || !events.failing {
 			return err

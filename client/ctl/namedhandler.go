@@ -82,20 +82,26 @@ func (s *invocation) countDeadLetters(ctx context.Context, namespace, handler st
 	return n
 }
 
-// tellDeadLetters says, where nothing waits for a handler, that it has dead letters, and reports whether it has.
+// tellDeadLetters says beside what waits for a handler, or for all of them for "", that there are dead letters, and reports
+// whether there are.
 func (s *invocation) tellDeadLetters(ctx context.Context, namespace, handler string) bool {
 	const most = 1000 // a page
 	n := s.countDeadLetters(ctx, namespace, handler, most)
 	if n == 0 {
 		return false
 	}
-	text, words := count(n, "dead letter"), []string{"deadletter", "list", "--handler", handler}
+	text, words := count(n, "dead letter"), []string{"deadletter", "list"}
 	if n == most {
 		text = "at least " + text
 	}
 	if namespace == "" {
 		words = append(words, "--all-namespaces")
 	}
+	if handler == "" {
+		fmt.Fprintf(s.errOut, "besides, there are dead letters, which nothing sends by itself: %s: %s\n", text, s.commandLine(words...))
+		return true
+	}
+	words = append(words, "--handler", handler)
 	fmt.Fprintf(s.errOut, "handler %s has %s: %s\n", printable(handler), text, s.commandLine(words...))
 	return true
 }

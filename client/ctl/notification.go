@@ -73,6 +73,9 @@ the error and the beginning of the receiver's answer.`,
 				if err := s.unknownInNotifications(ctx, namespace, opts.Handler); err != nil {
 					return err
 				}
+				if err := s.knownNames(ctx, namespace, []string{opts.Entity}, []string{opts.Check}); err != nil {
+					return err
+				}
 			}
 			if s.format == formatCSV {
 				return writeNotifications(s.out, list)

@@ -376,6 +376,9 @@ of its start: with a rota that starts at 09:00, --from 2026-12-21 --to 2026-12-2
 				return fmt.Errorf("--to %s must be later than --from %s: a day means the hand-over of the rota on that day, at %s",
 					o.to, cmp.Or(o.from, "(now, as it is not set)"), inRota(def, end))
 			}
+			if !o.remove && !end.After(now) {
+				return fmt.Errorf("the override would be over: --to %s is %s, and has passed", o.to, inRota(def, end))
+			}
 			var said []string
 			if o.remove {
 				said, err = s.removeOverrides(def, args[1], begin, end)

@@ -71,9 +71,7 @@ ones were given up because too many were on disk; docs/overload.md says which.`,
 			who := w.who(name)
 			if len(list) == 0 && s.format == formatTabular {
 				s.nothingWaits(namespace, who)
-				if name != "" {
-					s.tellDeadLetters(ctx, namespace, name)
-				}
+				s.tellDeadLetters(ctx, namespace, name)
 				return nil
 			}
 			if len(w.members) > 0 && s.format == formatTabular {
@@ -89,7 +87,7 @@ ones were given up because too many were on disk; docs/overload.md says which.`,
 				}
 				return waitingTable(list, all), nil
 			})
-			if err == nil && name != "" && s.format == formatTabular {
+			if err == nil && s.format == formatTabular {
 				s.tellDeadLetters(ctx, namespace, name)
 			}
 			return err

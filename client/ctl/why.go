@@ -6,6 +6,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -132,6 +133,7 @@ func (a *account) verdict(incident []client.Outcome) string {
 	alerts, by := a.alerts(incident)
 	var not, repeated, later []client.Delivery
 	var escalations, held, over []string // that have alerted and go on, wait, or are over
+	var unknown []string                 // that have reached no one
 	for _, f := range fates(incident) {
 		d := f.alert
 		_, alerted := alertedAt(&d)
@@ -147,6 +149,19 @@ func (a *account) verdict(incident []client.Outcome) string {
 			}
 		case by[route(&d)]:
 			repeated = append(repeated, d)
+		case a.partOf(&d) != nil:
+			e := a.partOf(&d)
+			text := route(&d) + ": " + escalationText(e, a.clock)
+			switch {
+			case len(e.Notified) == 0:
+				unknown = append(unknown, text)
+			case e.Held != "":
+				alerts, held = append(alerts, reachedText(&d, e)), append(held, text)
+			case e.Next == 0:
+				alerts, over = append(alerts, reachedText(&d, e)), append(over, text)
+			default:
+				alerts, escalations = append(alerts, reachedText(&d, e)), append(escalations, text)
+			}
 		default:
 			not = append(not, d)
 			if f.newest != nil {
@@ -182,6 +197,14 @@ func (a *account) verdict(incident []client.Outcome) string {
 	default:
 		text = " It did not alert: " + a.because(not) + "."
 	}
+	if len(unknown) > 0 {
+		none := " Its escalation has reached no one: " + strings.Join(unknown, "; ") + "."
+		if len(alerts)+len(not) == 0 {
+			text = " It did not alert." + none
+		} else {
+			text += none
+		}
+	}
 	if len(later) > 0 {
 		text += " Its newest result: " + a.because(later) + "."
 	}
@@ -193,6 +216,36 @@ func (a *account) reachedNoOne(d *client.Delivery) bool {
 	return d.Verdict == client.VerdictHeld && slices.ContainsFunc(a.escalations, func(e resource.Escalation) bool {
 		return e.Handler == d.Handler && reachesNoOne(&e)
 	})
+}
+
+// partOf returns the escalation that a delivery became part of, if it goes on and the trace of its begin is not among those
+// that were fetched; otherwise nil.
+func (a *account) partOf(d *client.Delivery) *resource.Escalation {
+	if d.Verdict != client.VerdictFolded {
+		return nil
+	}
+	i := slices.IndexFunc(a.escalations, func(e resource.Escalation) bool { return e.Handler == d.Handler })
+	if i < 0 {
+		return nil
+	}
+	return &a.escalations[i]
+}
+
+// reachedText says by which escalation someone was reached.
+func reachedText(d *client.Delivery, e *resource.Escalation) string {
+	return route(d) + ", which reached " + commaSpace(e.Notified)
+}
+
+// escalationText says since when an escalation goes on, and what comes next.
+func escalationText(e *resource.Escalation, clock func(int64) string) string {
+	text := "it began at " + clock(e.Began) + "; "
+	switch {
+	case e.Held != "":
+		return text + e.Held
+	case e.Next == 0:
+		return text + "all its " + count(e.Steps, "step") + " are taken, and nothing more follows"
+	}
+	return text + "step " + strconv.Itoa(e.Steps+1) + " is due at " + clock(e.Next)
 }
 
 // ofStep reports whether a delivery is of a step of an escalation. What became of it is told with the escalation.

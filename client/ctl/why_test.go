@@ -444,6 +444,34 @@ func TestEscalationNow(t *testing.T) {
 	}
 }
 
+// TestEscalationBegunEarlier: the traces that are fetched may all be of later results, and the escalation is older than they.
+func TestEscalationBegunEarlier(t *testing.T) {
+	defer func(zone *time.Location) { time.Local = zone }(time.Local)
+	time.Local = time.UTC
+	now := time.Date(2030, 1, 2, 3, 14, 0, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		e    resource.Escalation
+		want string
+	}{
+		"gave up": {resource.Escalation{Steps: 18, Notified: []string{"alice", "bob"}}, " It did alert: page, which reached alice, bob. " +
+			"Its escalation is over: page: it began at 02:10:00; all its 18 steps are taken, and nothing more follows."},
+		"goes on": {resource.Escalation{Steps: 2, Notified: []string{"alice"}, Next: at("03:20:00")}, " It did alert: page, which reached alice. " +
+			"Its escalation goes on: page: it began at 02:10:00; step 3 is due at 03:20:00."},
+		"held": {resource.Escalation{Steps: 2, Notified: []string{"alice"}, Held: "acknowledged by bob"}, " It did alert: page, which reached alice. " +
+			"Its escalation waits: page: it began at 02:10:00; acknowledged by bob."},
+		"no one": {resource.Escalation{Steps: 2}, " It did not alert. " +
+			"Its escalation has reached no one: page: it began at 02:10:00; all its 2 steps are taken, and nothing more follows."},
+	} {
+		tc.e.Handler, tc.e.Began = "page", at("02:10:00")
+		a := &account{entity: "web1", check: "disk", command: plainCommand, now: now, event: present(t, 2, 300), outcomes: []client.Outcome{outcome("03:10:00", 2,
+			client.Delivery{Handler: "page", Verdict: client.VerdictFolded, Into: "0-1-1/page", Reason: "the escalation that began before goes on"})},
+			escalations: []resource.Escalation{tc.e}}
+		if got := a.sentence(); !strings.HasSuffix(got, tc.want) {
+			t.Errorf("%s: got %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
 // TestLocalTimes: the UTC times in reasons of the server are shown like the others, and nothing else changes.
 func TestLocalTimes(t *testing.T) {
 	clock := func(millis int64) string {
