@@ -31,6 +31,8 @@ func TestExamples(t *testing.T) {
 	for _, handler := range []string{"mail", "pager"} { // lists of one handler's deliveries name them
 		p.run(1, "lapwing handler create "+handler+" --type pipe --command true")
 	}
+	p.run(1, "lapwing entity create web1 --entity-class proxy")
+	p.run(1, "lapwing check create disk --command true --subscriptions linux --interval 60")
 	runs := regexp.MustCompile(`^lapwing (\S+ list|env|version|describe-type|config view|auth can-i --list|dump|audit list|cluster health|oncall|` +
 		`user hash-password|agent collect|report|check next --help)( |$)`)
 	ran := 0
