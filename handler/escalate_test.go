@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,6 +89,15 @@ func meta(name string) resource.ObjectMeta {
 }
 
 func climbing(t *testing.T, db *pebble.DB, def *resource.Handler, change ...func(*Options)) *ladder {
+	return climbingWith(t, db, def, func(send.Job) send.Result {
+		return send.Result{Kind: send.KindOK, Recipients: []string{"example.org"}}
+	}, change...)
+}
+
+// climbingWith is climbing with receivers that answer as given. What is stored is sent as soon as it starts.
+func climbingWith(
+	t *testing.T, db *pebble.DB, def *resource.Handler, answer func(send.Job) send.Result, change ...func(*Options),
+) *ladder {
 	l := &ladder{world: new(present), traces: new(traces)}
 	var b *bundle
 	opts := Options{DB: db, Trace: l.traces.record, Present: l.world.Event,
@@ -105,7 +115,7 @@ func climbing(t *testing.T, db *pebble.DB, def *resource.Handler, change ...func
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.sent = append(l.sent, time.Since(begin).Round(time.Second).String()+" "+job.ID)
-		return send.Result{Kind: send.KindOK, Recipients: []string{"example.org"}}
+		return answer(job)
 	}
 	b.start(t)
 	return l
@@ -555,15 +565,12 @@ func TestStepFailsLater(t *testing.T) {
 			begin := time.Now()
 			var all []string
 			start := func() *ladder {
-				l := climbing(t, db, def)
-				sends := l.send
-				l.send = func(ctx context.Context, h *resource.Handler, dl *delivery.Delivery, job send.Job) send.Result {
-					res := sends(ctx, h, dl, job)
+				l := climbingWith(t, db, def, func(job send.Job) send.Result {
 					if job.Contact.Name == "alice" {
 						return send.Result{Err: errors.New("refused"), Temporary: time.Since(begin) < time.Minute}
 					}
-					return res
-				}
+					return send.Result{Kind: send.KindOK}
+				})
 				l.world.set("srv", 2)
 				return l
 			}
@@ -697,9 +704,9 @@ type relay struct {
 	members [2]*Dispatcher
 	seq     uint64
 	appends int
-	dies    int  // at this append
-	has     bool // the log has that append
-	dead    bool
+	dies    int         // at this append
+	has     bool        // the log has that append
+	dead    atomic.Bool // read without mu: members ask with a lock that they need for what is appended
 }
 
 // relayEnd is one member's end of a relay.
@@ -713,25 +720,25 @@ func (r *relayEnd) Partition(string, string) int { return 0 }
 func (r *relayEnd) AppendTo(ctx context.Context, partition int, rec *eventlog.Record, acker eventlog.Acker, token uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.first && r.dead {
+	if r.first && r.dead.Load() {
 		return eventlog.ErrClosed
 	}
 	if r.appends++; r.first && r.appends == r.dies {
-		r.dead = true
+		r.dead.Store(true)
 		if !r.has {
 			return eventlog.ErrClosed
 		}
 	}
 	r.seq++
 	for i, m := range r.members {
-		if i == 0 && r.dead {
+		if i == 0 && r.dead.Load() {
 			continue
 		}
 		if _, err := m.Fold(partition, r.seq, 1, rec.Body, nil); err != nil {
 			return err
 		}
 	}
-	if acker != nil && !(r.first && r.dead) {
+	if acker != nil && !(r.first && r.dead.Load()) {
 		acker.Logged(token, partition, 1, nil)
 	}
 	return nil
@@ -764,11 +771,7 @@ func takeOverEscalation(t *testing.T, dies int, has, fails bool) {
 	sent := map[string][]time.Duration{}
 	for i := range log.members {
 		db := openDB(t, "db", vfs.NewMem())
-		alive := func() bool {
-			log.mu.Lock()
-			defer log.mu.Unlock()
-			return i == 1 || !log.dead
-		}
+		alive := func() bool { return i == 1 || !log.dead.Load() }
 		d, err := New(Options{
 			DB: db, Config: h.snapshot, Workflows: newWorkflows(t, h), Backoff: time.Second, Log: &relayEnd{log, i == 0}, Origin: fmt.Sprint(i),
 			StopTimeout: time.Millisecond, MayRun: alive, Present: world.Event, OnCall: oncall.New(h.snapshot, calendar.New(nil)),
@@ -805,9 +808,7 @@ func takeOverEscalation(t *testing.T, dies int, has, fails bool) {
 	for range 900 { // 15 minutes, and the other member notices within a second
 		time.Sleep(time.Second) // the bubble's time
 		synctest.Wait()
-		log.mu.Lock()
-		dead := log.dead
-		log.mu.Unlock()
+		dead := log.dead.Load()
 		if dead && !took {
 			took = true
 			if err := next.Own(0, 0); err != nil {

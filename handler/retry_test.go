@@ -128,7 +128,9 @@ func (tr *traces) of(id string) trace.Delivery {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	if d := tr.m[id]; d != nil {
-		return *d
+		one := *d
+		one.Steps = slices.Clone(d.Steps) // the next report changes them in place
+		return one
 	}
 	return trace.Delivery{}
 }
