@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,17 +27,37 @@ func says(w *delivery.Waiting, began time.Time) string {
 	return fmt.Sprintf("since %s: %d failures, %d died", time.UnixMilli(w.FailingSince).Sub(began), w.Failures, w.Died)
 }
 
+// lockedBuffer is a log that may be read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// take returns what was written since the last call.
+func (l *lockedBuffer) take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.b.Reset()
+	return l.b.String()
+}
+
 // TestHealth has receivers that are down for hours, and one that refuses a delivery for good.
 func TestHealth(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
 		down, poison, rack := hook("down"), hook("poison"), grouped("rack")
 		down.Retry = &resource.HandlerRetry{Backoff: 60, MaxBackoff: 60}
 		rack.Retry, rack.Group.Fold = down.Retry, 1
-		var out bytes.Buffer
+		var out lockedBuffer
 		b := setup(t, Options{DB: db, Workers: 1, Logger: slog.New(slog.NewTextHandler(&out, nil))}, down, poison, rack)
-		fails := map[string]bool{"down": true, "poison": true, "rack": true}
+		var works atomic.Bool // the receiver of down
 		b.attempts(func(dl *delivery.Delivery, _ int) send.Result {
-			if fails[dl.Handler] {
+			if dl.Handler != "down" || !works.Load() {
 				return send.Result{Temporary: dl.Handler != "poison", Kind: send.KindFailed, Err: errors.New("status 75")}
 			}
 			return send.Result{Kind: send.KindOK}
@@ -66,12 +88,11 @@ func TestHealth(t *testing.T) {
 		logged := func(when string, want ...string) {
 			t.Helper()
 			var got []string
-			for line := range strings.Lines(out.String()) {
+			for line := range strings.Lines(out.take()) {
 				_, line, _ = strings.Cut(line, "level=")
 				line = strings.ReplaceAll(line, "component=handler namespace=default ", "")
 				got = append(got, strings.TrimSpace(line))
 			}
-			out.Reset()
 			if fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("log %s:\n%s\nwant:\n%s", when, strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
@@ -95,7 +116,7 @@ func TestHealth(t *testing.T) {
 			` failures=601 dead_letters=0 retrying=10 err="status 75"`)
 
 		// One success ends it.
-		fails["down"] = false
+		works.Store(true)
 		time.Sleep(time.Minute) // the bubble's time
 		synctest.Wait()
 		want("down", "well")
@@ -120,7 +141,7 @@ func TestHealth(t *testing.T) {
 		want("poison", "well")
 
 		// An event about a failing handler is no failure, alone or in a group.
-		fails["down"] = true
+		works.Store(false)
 		dispatch("down", resource.BackendEntity, FailingEvent+"down")
 		want("down", "well")
 		dispatch("rack", resource.BackendEntity, FailingEvents)
