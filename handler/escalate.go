@@ -21,7 +21,8 @@ import (
 
 // This file has the handlers of type escalation. The first delivery of an incident stays first in its pair's chain until the
 // incident is over, and waits for its steps. At each step it adds local deliveries, one for each handler of each contact;
-// they are sent, tried again and recorded like any others, and a notice says what became of each (notice.go). What was done is the delivery's progress (climb), which the log
+// they are sent, tried again and recorded like any others, and a notice says what became of each (notice.go). What was done
+// is the delivery's progress (climb), which the log
 // has like that of other deliveries, in the report of the step's deliveries: so a restart, and the next owner of the
 // partition, go on with the step that is due. Deliveries behind the first one are looked at when they come: a resolution
 // ends the escalation, and other incidents of the pair are part of it.

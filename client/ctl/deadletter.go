@@ -252,7 +252,7 @@ func deleteDeadLettersCommand() *cobra.Command {
 				return hint(fmt.Errorf("%d of %d dead letters were deleted; the others do not exist", n, len(args)),
 					"See 'lapwing deadletter list' for the dead letters.")
 			}
-			fmt.Fprintf(s.out, "Deleted %s\n", count(n, "dead letter"))
+			fmt.Fprintf(s.out, "Deleted %s\n", plural(n, "dead letter"))
 			if n == 0 {
 				s.tellWaiting(ctx, which.namespace(s), which.handlers)
 			}

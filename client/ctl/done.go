@@ -167,7 +167,7 @@ func (s *invocation) hits(ctx context.Context, body any, one *silenced) (what st
 	if s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "preview"), body, &p) != nil {
 		return "", false
 	}
-	text, failing := count(int(p.Events), "event"), ""
+	text, failing := plural(int(p.Events), "event"), ""
 	if p.Failing > 0 {
 		failing = fmt.Sprintf(", %d of them failing", p.Failing)
 	}

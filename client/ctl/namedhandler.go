@@ -90,7 +90,7 @@ func (s *invocation) tellDeadLetters(ctx context.Context, namespace, handler str
 	if n == 0 {
 		return false
 	}
-	text, words := count(n, "dead letter"), []string{"deadletter", "list"}
+	text, words := plural(n, "dead letter"), []string{"deadletter", "list"}
 	if n == most {
 		text = "at least " + text
 	}

@@ -547,7 +547,7 @@ func (s *invocation) showEscalations(raw json.RawMessage, namespaces bool) (show
 	return t, nil
 }
 
-// notifiedText says whom an escalation has notified, and whom in vain.
+// notifiedText says whom an escalation has notified, and whom it failed to reach.
 func notifiedText(e *resource.Escalation) string {
 	names := slices.Clone(e.Notified)
 	for _, one := range e.Sending {
@@ -571,9 +571,9 @@ func escalationNext(e *resource.Escalation, now time.Time) string {
 	case e.Held != "":
 		return e.Held
 	case reachesNoOne(e):
-		return "none: reached no one in " + count(e.Steps, "step")
+		return "none: reached no one in " + plural(e.Steps, "step")
 	case e.Next == 0:
-		return "none: gave up after " + count(e.Steps, "step") + ", still failing"
+		return "none: gave up after " + plural(e.Steps, "step") + ", still failing"
 	case e.Quiet != "" && e.QuietUntil > 0:
 		text = "quiet until " + millisTime(e.QuietUntil) + ": calendar " + e.Quiet
 	case e.Quiet != "":

@@ -97,17 +97,17 @@ func (s *invocation) warnOfPast(ctx context.Context, namespace string, choices [
 	if would.Passed == 1 {
 		text = "%d of %s is of an incident that has passed since: a receiver would take it for open. --failing-only leaves it out.\n"
 	}
-	fmt.Fprintf(s.errOut, text, would.Passed, count(would.Count, "dead letter"))
+	fmt.Fprintf(s.errOut, text, would.Passed, plural(would.Count, "dead letter"))
 	if skipConfirm {
 		return nil
 	}
-	return s.confirm("Are you sure you would like to send " + count(would.Count, "dead letter") + "?")
+	return s.confirm("Are you sure you would like to send " + plural(would.Count, "dead letter") + "?")
 }
 
 // tellRedriven says how many dead letters were queued, and how many were left out.
 func (s *invocation) tellRedriven(ctx context.Context, done *client.Redriven, left int, namespace string, handlers []string) {
 	if done.Count > 0 || done.NoHandler == 0 {
-		text, see := "Queued "+count(done.Count, "dead letter"), []string{"handler", "waiting"}
+		text, see := "Queued "+plural(done.Count, "dead letter"), []string{"handler", "waiting"}
 		switch len(handlers) {
 		case 0:
 		case 1:
@@ -116,7 +116,7 @@ func (s *invocation) tellRedriven(ctx context.Context, done *client.Redriven, le
 			text += " for the handlers " + commaSpace(handlers)
 		}
 		if n := done.Resolutions; n > 0 {
-			text += ", with " + count(n, "resolution")
+			text += ", with " + plural(n, "resolution")
 		}
 		if namespace == "" {
 			see = append(see, "--all-namespaces")
@@ -131,7 +131,7 @@ func (s *invocation) tellRedriven(ctx context.Context, done *client.Redriven, le
 		if left == 1 {
 			text = "Left out %s: the incident has passed since\n"
 		}
-		fmt.Fprintf(s.errOut, text, count(left, "dead letter"))
+		fmt.Fprintf(s.errOut, text, plural(left, "dead letter"))
 	}
 	if left > 0 && done.Resolutions > 0 {
 		fmt.Fprintln(s.errOut, "Resolutions are sent, also if the alerts before them are left out: "+
@@ -156,7 +156,7 @@ func (s *invocation) hintNoHandler(done *client.Redriven, namespace string) erro
 	if done.NoHandler == 1 {
 		stay = " stays: "
 	}
-	err := errors.New(count(done.NoHandler, "dead letter") + stay + are + " not defined in ")
+	err := errors.New(plural(done.NoHandler, "dead letter") + stay + are + " not defined in ")
 	if namespace == "" {
 		return hint(fmt.Errorf("%wtheir namespaces", err),
 			"See 'lapwing deadletter list --all-namespaces'. In each namespace, define the handler again and repeat the command, "+

@@ -232,7 +232,7 @@ func waitingBlock(w *client.Waiting) *infoBlock {
 	b := &infoBlock{title: w.Handler}
 	if w.FailingSince > 0 {
 		b.lines = append(b.lines, infoLine{"Fails", fmt.Sprintf("since %s: %s, %s; %s", timeAndAge(w.FailingSince/1000),
-			count(w.Failures, "failed attempt"), count(w.Died, "dead letter"), lastDelivered(w))})
+			plural(w.Failures, "failed attempt"), plural(w.Died, "dead letter"), lastDelivered(w))})
 	}
 	b.lines = append(b.lines, []infoLine{
 		{"Retrying", fmt.Sprint(w.Retrying)}, {"Parked", counted(&w.Parked)}, {"In Memory", counted(&w.Memory)},

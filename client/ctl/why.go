@@ -243,7 +243,7 @@ func escalationText(e *resource.Escalation, clock func(int64) string) string {
 	case e.Held != "":
 		return text + e.Held
 	case e.Next == 0:
-		return text + "all its " + count(e.Steps, "step") + " are taken, and nothing more follows"
+		return text + "all its " + plural(e.Steps, "step") + " are taken, and nothing more follows"
 	}
 	return text + "step " + strconv.Itoa(e.Steps+1) + " is due at " + clock(e.Next)
 }
@@ -455,7 +455,7 @@ func (a *account) reason(d *client.Delivery) string {
 	case client.VerdictDead:
 		text := "the handler failed"
 		if n := len(d.Attempts); n > 0 {
-			text += " in " + count(n, "attempt")
+			text += " in " + plural(n, "attempt")
 		}
 		return text + after(": ", failure(d)) + " (to send it again: " + a.command("deadletter", "redrive", "--handler", d.Handler) + ")"
 	case client.VerdictDropped:
@@ -563,13 +563,6 @@ func times(n int) string {
 		return "once"
 	}
 	return fmt.Sprint(n, " times")
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // clock returns a time of day, with its date unless that is today.
