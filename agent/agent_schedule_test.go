@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/wire"
@@ -30,37 +31,35 @@ func TestAgentGoesOnWithoutBackend(t *testing.T) {
 		Metadata: resource.ObjectMeta{Name: "web-1", Namespace: "default", Labels: map[string]string{"rack": "r8"}}, EntityClass: "agent",
 	})
 	path := fifo(t)
-	ran, err := os.OpenFile(path, os.O_RDWR, 0) // for both, so that no check waits for a reader
+	runs, err := os.OpenFile(path, os.O_RDWR, 0) // for both, so that no check waits for a reader
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ran.Close()
+	defer runs.Close()
 	check := every("tick", 1, 200, func(c *resource.CheckConfig) { c.Command = "echo {{ .labels.rack }}; echo >" + path })
 	s.schedule(1, true, check)
 	var results []received
-	read := func() received {
+	readTo := func(n int) {
 		t.Helper()
-		for {
-			for _, r := range s.read() {
-				if !r.keepalive {
-					results = append(results, r)
-					return r
-				}
+		for deadline := time.Now().Add(patience); len(results) < n; {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d results came, want %d", len(results), n)
 			}
+			results = append(results, slices.DeleteFunc(s.read(), func(r received) bool { return r.keepalive })...)
 		}
 	}
-	last := read()
-	s.ack(last.seq)
-	lost := read() // and not acknowledged
+	readTo(2)
+	s.ack(results[0].seq)
+	ran, lost := len(results), slices.Clone(results[1:]) // not acknowledged
 
 	b.become(func() { b.refuse = http.StatusServiceUnavailable })
 	s.Close(wire.CloseGoingAway, "bye")
-	for range 2 + 4 { // two ran before
-		if _, err := ran.Read(make([]byte, 1)); err != nil {
+	for range ran + 4 {
+		if _, err := runs.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := a.transport.Buffered(); n < 1+3 { // the last result may not be there yet
+	if n := a.transport.Buffered(); n < len(lost)+3 { // the last result may not be there yet
 		t.Fatalf("%d results held", n)
 	}
 	if a.Connected() {
@@ -69,25 +68,21 @@ func TestAgentGoesOnWithoutBackend(t *testing.T) {
 	b.become(func() { b.refuse = 0 })
 	s = b.accept(t)
 	s.send(wire.TypeEntityConfig, &resource.EntityConfig{Metadata: resource.ObjectMeta{Name: "web-1", Namespace: "default"}, EntityClass: "agent"})
-	resent := slices.DeleteFunc(s.read(), func(r received) bool { return r.keepalive })
-	if resent[0].seq != lost.seq || len(resent) < 4 {
-		t.Fatalf("got %d events from %d on, want 4 at least from %d on", len(resent), resent[0].seq, lost.seq)
+	results = results[:1]
+	readTo(1 + len(lost) + 3)
+	if results[1].seq != lost[0].seq {
+		t.Fatalf("got events from %d on, want them from %d on", results[1].seq, lost[0].seq)
 	}
-	results = append(results, resent[1:]...)
 	before := len(results)
 	s.schedule(1, true, check) // the same
-	for range 2 {
-		read()
-	}
+	readTo(before + 2)
 	for i, r := range results {
 		c := r.event.Check
-		if want := results[0].event.Check.Issued + int64(i); c.Issued != want {
-			t.Errorf("result %d is issued at %d, want %d", i, c.Issued, want)
+		// A tick is left out if the check of the one before still runs, which a slow machine may bring about.
+		if i > 0 && (c.Issued <= results[i-1].event.Check.Issued || r.seq <= results[i-1].seq) {
+			t.Errorf("number %d, issued at %d, after number %d, issued at %d", r.seq, c.Issued, results[i-1].seq, results[i-1].event.Check.Issued)
 		}
-		if i > 0 && r.seq <= results[i-1].seq {
-			t.Errorf("number %d after %d", r.seq, results[i-1].seq)
-		}
-		if i < before && c.Output != "r8\n" {
+		if i < 1+len(lost)+3 && c.Output != "r8\n" {
 			t.Errorf("result %d: output %q", i, c.Output)
 		}
 	}

@@ -198,16 +198,25 @@ func (s *fakeSession) readN(n int) []received {
 	return out
 }
 
-// readCheck returns the next event of the named check. It acknowledges nothing.
-func (s *fakeSession) readCheck(name string) *resource.Event {
+// next returns the next event that ok takes. The others are passed over, without an acknowledgement; the time for all of
+// them is bounded, since keepalives never end.
+func (s *fakeSession) next(what string, ok func(received) bool) received {
 	s.t.Helper()
-	for {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		for _, r := range s.read() {
-			if !r.keepalive && r.check() == name {
-				return r.event
+			if ok(r) {
+				return r
 			}
 		}
 	}
+	s.t.Fatalf("no %s came in %v", what, patience)
+	return received{}
+}
+
+// readCheck returns the next event of the named check.
+func (s *fakeSession) readCheck(name string) *resource.Event {
+	s.t.Helper()
+	return s.next("result of "+name, func(r received) bool { return !r.keepalive && r.check() == name }).event
 }
 
 // testTransport is a transport connected to b alone, running until the test ends or stop is called.

@@ -18,13 +18,7 @@ import (
 // nextKeepalive reads events until there is a keepalive.
 func (s *fakeSession) nextKeepalive() *resource.Event {
 	s.t.Helper()
-	for {
-		for _, r := range s.read() {
-			if r.keepalive {
-				return r.event
-			}
-		}
-	}
+	return s.next("keepalive", func(r received) bool { return r.keepalive }).event
 }
 
 func TestReload(t *testing.T) {
