@@ -111,6 +111,20 @@ func askAll[A any](ctx context.Context, m *membership, name string, body any) ([
 	return all, nil
 }
 
+// answersOf returns the answers, and the names of the members that did not answer. It leaves out those that are gone for
+// long: what they had is at others by then.
+func answersOf[A any](all []answered[A]) (answers []*A, missing []string) {
+	for _, one := range all {
+		switch {
+		case one.err == nil:
+			answers = append(answers, one.answer)
+		case one.member == nil || one.member.Silent < goneLong:
+			missing = append(missing, one.name)
+		}
+	}
+	return answers, missing
+}
+
 // whyNot says that the member did not answer, and why.
 func (a *answered[A]) whyNot() string {
 	switch {
@@ -207,21 +221,16 @@ func (v *clusterView) executeHere(q *executeQuestion) executeAnswer {
 func (v *clusterView) Execute(ctx context.Context, check *resource.CheckConfig, subscriptions []string, all bool) api.Execution {
 	q := &executeQuestion{check, subscriptions, time.Now().Unix(), all}
 	done := api.Execution{Issued: q.Issued, WithoutAgent: v.executeHere(q).WithoutAgent}
-	answers, err := askAll[executeAnswer](ctx, v.members, questionExecute, q)
+	asked, err := askAll[executeAnswer](ctx, v.members, questionExecute, q)
 	if err != nil {
 		v.log.Error("the other members were not asked to execute a check", "check", check.Metadata.Name, "err", err)
 		return done
 	}
-	for _, one := range answers {
-		switch {
-		case one.err == nil:
-			done.WithoutAgent = slices.DeleteFunc(done.WithoutAgent, func(s string) bool {
-				return !slices.Contains(one.answer.WithoutAgent, s)
-			})
-		case one.member == nil || one.member.Silent < goneLong:
-			done.Silent = append(done.Silent, one.name)
-		}
+	answers, missing := answersOf(asked)
+	for _, a := range answers {
+		done.WithoutAgent = slices.DeleteFunc(done.WithoutAgent, func(s string) bool { return !slices.Contains(a.WithoutAgent, s) })
 	}
+	done.Silent = missing
 	return done
 }
 

@@ -62,14 +62,10 @@ func (v *clusterView) waiting(ctx context.Context, q *waitingQuestion) ([]delive
 	if err != nil {
 		return nil, nil, err
 	}
-	lists, missing := [][]delivery.Waiting{own.Handlers}, []string(nil)
-	for _, one := range all {
-		switch {
-		case one.err == nil:
-			lists = append(lists, one.answer.Handlers)
-		case one.member == nil || one.member.Silent < goneLong: // what it had is at others by then
-			missing = append(missing, one.name)
-		}
+	answers, missing := answersOf(all)
+	lists := [][]delivery.Waiting{own.Handlers}
+	for _, a := range answers {
+		lists = append(lists, a.Handlers)
 	}
 	return handler.JoinWaiting(q.Limit, lists...), missing, nil
 }
@@ -97,13 +93,9 @@ func (v *clusterView) RetryWaiting(ctx context.Context, namespace, name string) 
 	if err != nil {
 		return n, nil, err
 	}
-	for _, one := range all {
-		switch {
-		case one.err == nil:
-			n += one.answer.Count
-		case one.member == nil || one.member.Silent < goneLong: // what it had is at others by then
-			missing = append(missing, one.name)
-		}
+	answers, missing := answersOf(all)
+	for _, a := range answers {
+		n += a.Count
 	}
 	return n, missing, nil
 }

@@ -139,20 +139,12 @@ func (v *clusterView) GroupsOf(ctx context.Context, namespace, check string) ([]
 }
 
 // askQueue asks all members, this one first.
-func (v *clusterView) askQueue(ctx context.Context, q *queueQuestion) (answers []queueAnswer, missing []string) {
+func (v *clusterView) askQueue(ctx context.Context, q *queueQuestion) (answers []*queueAnswer, missing []string) {
 	own, _ := v.queueHere(ctx, q) // it never fails
-	answers = append(answers, own)
 	all, err := askAll[queueAnswer](ctx, v.members, questionQueue, q)
 	if err != nil {
 		v.log.Error("the other members were not asked for the queue", "err", err)
 	}
-	for _, one := range all {
-		switch {
-		case one.err == nil:
-			answers = append(answers, *one.answer)
-		case one.member == nil || one.member.Silent < goneLong:
-			missing = append(missing, one.name)
-		}
-	}
-	return answers, missing
+	answers, missing = answersOf(all)
+	return append([]*queueAnswer{&own}, answers...), missing
 }

@@ -13,7 +13,7 @@ type metrics struct {
 	runs         *prometheus.CounterVec
 	seconds      *prometheus.HistogramVec
 	startSeconds *prometheus.HistogramVec
-	failedForNow *prometheus.CounterVec
+	retries      *prometheus.CounterVec
 	handed       *prometheus.CounterVec
 	dead         *prometheus.CounterVec
 	deadDropped  prometheus.Counter
@@ -37,7 +37,7 @@ func newMetrics(r prometheus.Registerer, d *Dispatcher) metrics {
 			Name: "lapwing_handler_start_seconds", Help: "From the receipt of an event to the start of its handler's first try, by handler.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 18), // to 131 s
 		}, byHandler),
-		failedForNow: prometheus.NewCounterVec(prometheus.CounterOpts{
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lapwing_handler_retries_total",
 			Help: "Attempts that failed and will be followed by another, by handler.",
 		}, byHandler),
@@ -69,7 +69,7 @@ func newMetrics(r prometheus.Registerer, d *Dispatcher) metrics {
 	}
 	if r != nil {
 		r.MustRegister(
-			m.runs, m.seconds, m.startSeconds, m.failedForNow, m.handed, m.dead, m.deadDropped, m.dropped, m.recalled, m.escalated, m.storeErrors,
+			m.runs, m.seconds, m.startSeconds, m.retries, m.handed, m.dead, m.deadDropped, m.dropped, m.recalled, m.escalated, m.storeErrors,
 			queueCollector{d},
 		)
 	}
@@ -81,7 +81,7 @@ func (m *metrics) know(handler string) {
 	for _, result := range []string{send.KindOK, send.KindFailed, send.KindTimeout, send.KindError} {
 		m.runs.WithLabelValues(handler, result)
 	}
-	m.failedForNow.WithLabelValues(handler)
+	m.retries.WithLabelValues(handler)
 	m.handed.WithLabelValues(handler)
 	m.dead.WithLabelValues(handler)
 	m.seconds.WithLabelValues(handler)

@@ -111,23 +111,23 @@ func (d *Dispatcher) decide(h *resource.Handler, it *item, dl *delivery.Delivery
 	if d.ctx.Err() != nil {
 		return &outcome{stopped: true}, nil
 	}
-	told := func(v trace.Verdict, reason string, more ...trace.Step) *trace.Delivery {
+	decided := func(v trace.Verdict, reason string, more ...trace.Step) *trace.Delivery {
 		tr := d.verdict(it, v, reason)
 		tr.Steps = append(dec.Steps, more...)
 		return tr
 	}
 	if dec.Verdict != "" {
-		d.finish(it, told(dec.Verdict, dec.Reason))
+		d.finish(it, decided(dec.Verdict, dec.Reason))
 		return &outcome{finished: true}, nil
 	}
 	if h.Resolve != nil && h.Resolve.Delay > 0 && it.Resolution && it.Received > 0 {
 		step := trace.Step{Kind: trace.StepResolve, Name: "delay", Verdict: trace.Deny}
 		if it.revoked {
-			d.finish(it, told(trace.Filtered, "an incident followed within the resolve delay", step))
+			d.finish(it, decided(trace.Filtered, "an incident followed within the resolve delay", step))
 			return &outcome{finished: true}, nil
 		}
 		if due := time.UnixMilli(it.Received).Add(time.Duration(h.Resolve.Delay) * time.Second); time.Now().Before(due) {
-			d.report(told(trace.Held, "a resolution waits for the resolve delay"))
+			d.report(decided(trace.Held, "a resolution waits for the resolve delay"))
 			return &outcome{due: due, resolving: true}, nil
 		}
 	}
@@ -137,7 +137,7 @@ func (d *Dispatcher) decide(h *resource.Handler, it *item, dl *delivery.Delivery
 	}
 	switch {
 	case h.Group != nil && key != "" && (it.behind == nil || it.behind.key == key):
-		d.report(told(trace.Grouped, "group "+key, trace.Step{Kind: trace.StepGroup, Name: key}))
+		d.report(decided(trace.Grouped, "group "+key, trace.Step{Kind: trace.StepGroup, Name: key}))
 		return &outcome{group: key}, nil
 	case it.behind != nil:
 		return &outcome{behind: true}, nil
@@ -223,22 +223,22 @@ func (d *Dispatcher) attempt(
 		p.first = begin.UnixMilli()
 	}
 	p.due = 0
-	told := trace.Attempt{
+	record := trace.Attempt{
 		At: begin.UnixMilli(), Millis: at.took.Milliseconds(), Result: at.kind(), Status: at.res.Status,
 		Output: string(at.res.Output[:min(len(at.res.Output), maxLogged)]),
 	}
 	if err := at.res.Err; err != nil {
 		at.reason = err.Error()
-		told.Error = at.reason
+		record.Error = at.reason
 		var wait time.Duration
 		wait, at.again, at.reason = d.policy(h).next(p, dl.Received, at.res, time.Now())
 		if at.again {
 			at.due = time.Now().Add(wait)
 			p.due = at.due.UnixMilli()
-			told.Next = p.due
+			record.Next = p.due
 		}
 	}
-	at.attempts = []trace.Attempt{told}
+	at.attempts = []trace.Attempt{record}
 	return at
 }
 
@@ -258,7 +258,7 @@ func (d *Dispatcher) observe(h *resource.Handler, dl *delivery.Delivery, result 
 		d.metrics.seconds.WithLabelValues(h.Metadata.Name).Observe(at.took.Seconds())
 	}
 	if result == "" {
-		d.metrics.failedForNow.WithLabelValues(h.Metadata.Name).Inc()
+		d.metrics.retries.WithLabelValues(h.Metadata.Name).Inc()
 	} else {
 		d.metrics.runs.WithLabelValues(h.Metadata.Name, result).Inc()
 	}

@@ -29,10 +29,10 @@ func Lint(sn *config.Snapshot, namespace string) []resource.LintFinding {
 		if l.kind = k; k.Type == "Handler" {
 			l.unfiltered()
 		}
-		if word, ok := unusedWords[k.Type]; ok {
+		if namedByOthers[k.Type] {
 			for obj := range config.ListAny(sn, k, namespace) {
 				l.kind = k
-				l.unused(obj, word)
+				l.unused(obj)
 			}
 		}
 	}
@@ -42,11 +42,10 @@ func Lint(sn *config.Snapshot, namespace string) []resource.LintFinding {
 	return l.found
 }
 
-// unusedWords are the kinds that are there to be named, with the word that references have for them.
-var unusedWords = map[string]string{
-	"Handler": "handler", "EventFilter": "filter", "Mutator": "mutator", "Asset": "asset", "HookConfig": "hook",
-	"Pipeline": "pipeline", "FallbackPipeline": "fallback pipeline", "Calendar": "calendar", "Contact": "contact",
-	"Rota": "rota", "Role": "role",
+// namedByOthers are the kinds that do nothing unless another definition names them.
+var namedByOthers = map[string]bool{
+	"Handler": true, "EventFilter": true, "Mutator": true, "Asset": true, "HookConfig": true, "Pipeline": true,
+	"FallbackPipeline": true, "Calendar": true, "Contact": true, "Rota": true, "Role": true,
 }
 
 type linting struct {
@@ -160,7 +159,7 @@ func (l *linting) check(c *resource.CheckConfig) {
 // unpublished reports whether a check's file does not say that it is published, nor that it is not, as far as the record
 // of "lapwing apply" tells.
 func unpublished(c *resource.CheckConfig) bool {
-	record, applied := c.Metadata.Annotations["lapwing.io/last-applied"]
+	record, applied := c.Metadata.Annotations[resource.LastAppliedAnnotation]
 	if !applied || c.Interval == 0 && c.Cron == "" {
 		return false
 	}
@@ -187,9 +186,9 @@ func (l *linting) unfiltered() {
 }
 
 // unused notes a definition that no other one names.
-func (l *linting) unused(obj any, word string) {
+func (l *linting) unused(obj any) {
 	namespace, name := l.kind.Key(obj)
-	ref := Reference{word, l.kind.Role, name}
+	ref := Reference{l.kind.Word(), l.kind.Role, name}
 	if l.used[ref][namespace] {
 		return
 	}

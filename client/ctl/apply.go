@@ -16,10 +16,6 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// lastApplied is the annotation with what the last apply wrote to a resource. So the next apply knows which fields it
-// may remove, and which ones others have set.
-const lastApplied = "lapwing.io/last-applied"
-
 // redacted is the API's placeholder for a secret.
 const redacted = "REDACTED"
 
@@ -81,7 +77,7 @@ func applyCommand() *cobra.Command {
 The label ` + managedBy + `: sensuctl is added to each.
 
 Three versions are compared: what is on the server, what the files say now, and what apply wrote the last time, which is
-kept in the annotation ` + lastApplied + `. A field that the files name gets their value; one that they named the last
+kept in the annotation ` + resource.LastAppliedAnnotation + `. A field that the files name gets their value; one that they named the last
 time and no longer do is removed; all others stay as they are. Lists are taken as a whole. If another client changes a
 resource at the same moment, it is compared again.
 
@@ -372,7 +368,7 @@ func (o *object) merge(live map[string]any) (map[string]any, error) {
 		if annotations == nil {
 			annotations = map[string]any{}
 		}
-		annotations[lastApplied] = record
+		annotations[resource.LastAppliedAnnotation] = record
 		meta["annotations"] = annotations
 		desired["metadata"] = meta
 	}
@@ -461,7 +457,7 @@ func (o *object) visible(body map[string]any) map[string]any {
 	delete(meta, "created_by")
 	if annotations, ok := meta["annotations"].(map[string]any); ok {
 		annotations = maps.Clone(annotations)
-		delete(annotations, lastApplied)
+		delete(annotations, resource.LastAppliedAnnotation)
 		meta["annotations"] = annotations
 		if len(annotations) == 0 {
 			delete(meta, "annotations")
@@ -473,7 +469,7 @@ func (o *object) visible(body map[string]any) map[string]any {
 
 func annotationOf(body map[string]any) any {
 	annotations, _ := getPath(body, "metadata.annotations").(map[string]any)
-	return annotations[lastApplied]
+	return annotations[resource.LastAppliedAnnotation]
 }
 
 // threeWay returns live with the fields of desired, and without fields that were in last and are not in desired.

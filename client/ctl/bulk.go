@@ -232,7 +232,7 @@ func readFileSet(ctx context.Context, s *invocation, in *inputFiles) (*fileSet, 
 func (s *invocation) warnAbout(list []mistake) {
 	for _, m := range list {
 		fmt.Fprintln(s.errOut, "Warning:", printable(m.String()))
-		s.told = append(s.told, m.String())
+		s.printed = append(s.printed, m.String())
 	}
 }
 

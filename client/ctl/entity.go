@@ -76,7 +76,7 @@ var agentNow = &addition{
 func pairs(values map[string]string) string {
 	var list []string
 	for _, key := range slices.Sorted(maps.Keys(values)) {
-		if key != lastApplied {
+		if key != resource.LastAppliedAnnotation {
 			list = append(list, key+"="+values[key])
 		}
 	}

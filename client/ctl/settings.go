@@ -42,7 +42,7 @@ type settings struct {
 	many     bool      // the command sends many requests, so warnings of the server are printed with the request's path
 	expected *expected // nil if the command does not write files
 	quiet    bool      // warnings are left out: the same requests follow
-	told     []string  // warnings about files that are already printed
+	printed  []string  // warnings about files that are already printed
 }
 
 // When output has colors.
@@ -212,7 +212,7 @@ func (s *settings) warn(w io.Writer, path, text string) {
 	if s.quiet {
 		return
 	}
-	if slices.ContainsFunc(s.told, func(told string) bool { return strings.HasSuffix(told, ": "+text) }) {
+	if slices.ContainsFunc(s.printed, func(printed string) bool { return strings.HasSuffix(printed, ": "+text) }) {
 		return
 	}
 	switch o := s.fileObject(path); {
