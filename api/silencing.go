@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -87,6 +88,18 @@ func (s *silences) preview(w *response, r *request) error {
 			out.Entities++
 			last = key.Entity
 		}
+	}
+	if out.Events == 0 {
+		query.Selector, query.Where, query.Entity = permit.Selector(), nil, ""
+		events, err := s.api.opts.State.Select(r.Context(), query)
+		if err != nil {
+			return err
+		}
+		texts := s.unknownNames(r.user, one, events)
+		if r.warning != "" {
+			texts = append([]string{r.warning}, texts...)
+		}
+		w.warn(strings.Join(texts, "; "))
 	}
 	for _, span := range rule.Spans(now, previewSpans) {
 		told := previewSpan{Begins: span.Begins.Unix()}

@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -117,6 +118,52 @@ func TestSilencePreview(t *testing.T) {
 		t.Errorf("of a role with labels: %+v", p)
 	}
 	s.do("POST", previewPath, `{"check":"disk"}`, "Authorization", "Bearer "+s.user("none", "none")).is(http.StatusForbidden)
+}
+
+// TestSilenceOfNothing: a silence that hits nothing tells which of its names nothing has, and which may be meant, as far as
+// the user may list them.
+func TestSilenceOfNothing(t *testing.T) {
+	s := newServer(t, nil)
+	s.events(6)
+	s.do("POST", checksPath, `{"metadata":{"name":"cpu","labels":{"team":"red"}},"command":"true","interval":10,"subscriptions":["linux"]}`).
+		is(http.StatusCreated)
+	for body, want := range map[string]string{
+		`{"check":"disk"}`:               "",
+		`{"check":"cpu"}`:                "", // it has no events yet
+		`{"check":"dsk"}`:                "no check is named dsk (disk?)",
+		`{"subscription":"linxu"}`:       "no entity and no check has the subscription linxu (linux?)",
+		`{"subscription":"linux"}`:       "",
+		`{"subscription":"entity:wbe1"}`: "no entity is named wbe1 (web1?)",
+		`{"subscription":"entity:web1","check":"quite-another"}`: "no check is named quite-another",
+		`{"label_selector":"region == ue"}`:                      `no entity and no check has the label region "ue" (eu?)`,
+		`{"label_selector":"regin == eu"}`:                       "no entity and no check has a label regin (region?)",
+		`{"label_selector":"region in [ue, uss]"}`: `no entity and no check has the label region "ue" (eu?); ` +
+			`no entity and no check has the label region "uss" (us?)`,
+		`{"label_selector":"region == eu && team == red"}`:          "",
+		`{"label_selector":"region != eu && region != us"}`:         "",
+		`{"field_selector":"event.entity.labels.region == 'ue'"}`:   `no entity and no check has the label region "ue" (eu?)`,
+		`{"field_selector":"event.check.name == dik"}`:              `no entity and no check has the name "dik" (disk?)`,
+		`{"field_selector":"'linxu' in event.check.subscriptions"}`: `no entity and no check has the subscription "linxu" (linux?)`,
+		`{"field_selector":"event.check.status == 7"}`:              "",
+	} {
+		a := s.do("POST", previewPath, body).is(http.StatusOK)
+		if got := warningOf(a); got != want {
+			t.Errorf("%s: warns %q, want %q", body, got, want)
+		}
+	}
+	s.grant("events", "default", resource.Rule{Verbs: []string{"list"}, Resources: []string{"events"}})
+	ed := []string{"Authorization", "Bearer " + s.user("ed", "events")}
+	for _, body := range []string{`{"subscription":"linxu"}`, `{"label_selector":"region == ue"}`, `{"subscription":"entity:wbe1"}`} {
+		if got := warningOf(s.do("POST", previewPath, body, ed...).is(http.StatusOK)); got != "" {
+			t.Errorf("%s: a user who may list events only is told %q", body, got)
+		}
+	}
+}
+
+// warningOf returns the text of an answer's warning, or "".
+func warningOf(a *answer) string {
+	text, _ := strconv.Unquote(strings.TrimPrefix(a.header.Get("Warning"), "299 - "))
+	return text
 }
 
 func TestAcknowledge(t *testing.T) {

@@ -65,11 +65,25 @@ func (t *Term) Slow() bool { return t.op == opRegex }
 func (t *Term) Timed() bool { return t.limit.fromNow || t.limit.kind == limitDuration }
 
 // Match evaluates the term for a resource.
-func (t *Term) Match(f Fields, now int64) bool {
+func (t *Term) Match(f Fields, now int64) bool { return t.Test(t.Value(f), now) }
+
+// Value returns the value of a resource that the term is about.
+func (t *Term) Value(f Fields) Value {
 	if t.Label {
-		return t.Test(f.Label(t.Name), now)
+		return f.Label(t.Name)
 	}
-	return t.Test(f.Field(t.Name), now)
+	return f.Field(t.Name)
+}
+
+// Wanted returns the values one of which the term wants exactly, or as a part. It is nothing for other terms.
+func (t *Term) Wanted() (values []string) {
+	if t.negated || t.op != opEquals && t.op != opContains {
+		return nil
+	}
+	for _, l := range t.literals {
+		values = append(values, l.text)
+	}
+	return values
 }
 
 func (t *Term) holds(v Value, now int64) bool {

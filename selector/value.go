@@ -60,6 +60,17 @@ func (v Value) String() string {
 	return v.text
 }
 
+// Parts returns the parts of a list, or else the text. A missing value has none.
+func (v Value) Parts() []string {
+	switch v.kind {
+	case missing:
+		return nil
+	case list:
+		return v.list
+	}
+	return []string{v.String()}
+}
+
 // float is a decimal's number.
 func (v Value) float() float64 { return math.Float64frombits(uint64(v.n)) }
 

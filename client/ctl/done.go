@@ -119,7 +119,7 @@ func (s *invocation) didSilence(ctx context.Context, word string, k *kind, body 
 	name := one.DerivedName()
 	text, none := s.hits(ctx, body, one)
 	more := []string{text}
-	if !undo && one.Schedule(time.Now(), nil) == nil {
+	if one.Schedule(time.Now(), nil) == nil {
 		more = append(more, silenceEnds(one))
 	}
 	if undo {
