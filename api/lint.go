@@ -12,7 +12,7 @@ import (
 )
 
 // serveLint adds what is doubtful about the stored definitions, and what names some of them. Users see findings about the
-// kinds that they may list, if they tell about names of no other kinds.
+// kinds that they may list, if they tell about names of no other kinds. The other kinds are told as unseen.
 func (a *API) serveLint() {
 	a.route(ours+"namespaces/{namespace}/lint", access{open: true}, methods{http.MethodGet: a.lint})
 	a.route(ours+"namespaces/{namespace}/referrers", access{open: true}, methods{http.MethodGet: a.referrers})
@@ -24,6 +24,12 @@ func (a *API) lint(w *response, r *request) error {
 	for _, f := range references.Lint(a.opts.Config.Snapshot(), inNamespace(r)) {
 		if may(f.Resource, f.Namespace) && (f.Names == "" || may(f.Names, f.Namespace)) {
 			found = append(found, f)
+		}
+	}
+	for _, k := range resource.Kinds {
+		if references.Linted(k) && !may(k.Role, inNamespace(r)) {
+			found = append(found, resource.LintFinding{Severity: "unseen", Kind: k.Command, Resource: k.Role, Namespace: inNamespace(r),
+				Text: "not looked at: you may not list all " + k.Role + " here"})
 		}
 	}
 	return w.object(found)

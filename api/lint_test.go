@@ -41,6 +41,40 @@ func TestLintTellsNoNames(t *testing.T) {
 	}
 }
 
+// TestLintUnseen: a user who may not list a kind is told that it was not looked at.
+func TestLintUnseen(t *testing.T) {
+	s := newServer(t, nil)
+	list := func(resources ...string) resource.Rule { return resource.Rule{Verbs: []string{"list"}, Resources: resources} }
+	s.grant("few", "default", list("handlers", "checks"))
+	s.grant("all", "default", list("*"))
+	unseen := func(namespace, group string) (resources []string) {
+		var found []resource.LintFinding
+		s.do("GET", "/api/lapwing/v1/namespaces/"+namespace+"/lint", "", "Authorization", "Bearer "+s.user(group+namespace, group)).
+			is(http.StatusOK).has(&found)
+		for _, f := range found {
+			if f.Severity == "unseen" {
+				resources = append(resources, f.Resource)
+			}
+		}
+		return resources
+	}
+	few := unseen("default", "few")
+	for resource, want := range map[string]bool{"handlers": false, "checks": false, "filters": true, "pipelines": true, "silenced": true, "events": false} {
+		if got := slices.Contains(few, resource); got != want {
+			t.Errorf("few: %s unseen %v, want %v", resource, got, want)
+		}
+	}
+	if got := unseen("default", "all"); got != nil {
+		t.Errorf("a user who may list all of the namespace does not see %q", got)
+	}
+	if got := unseen("-", "all"); !slices.Contains(got, "checks") {
+		t.Errorf("of all namespaces only %q is unseen", got)
+	}
+	if got := unseen("-", "cluster-admins"); got != nil {
+		t.Errorf("an administrator does not see %q", got)
+	}
+}
+
 // TestReferrers: what names a definition, of kinds that the user may list, in its namespace.
 func TestReferrers(t *testing.T) {
 	s := newServer(t, nil)

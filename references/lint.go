@@ -42,6 +42,9 @@ func Lint(sn *config.Snapshot, namespace string) []resource.LintFinding {
 	return l.found
 }
 
+// Linted reports whether Lint may find something about definitions of a kind of a namespace.
+func Linted(k *resource.Kind) bool { return k.Namespaced && !unlisted(k) && k.Type != "Event" }
+
 // namedByOthers are the kinds that do nothing unless another definition names them.
 var namedByOthers = map[string]bool{
 	"Handler": true, "EventFilter": true, "Mutator": true, "Asset": true, "HookConfig": true, "Pipeline": true,

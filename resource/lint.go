@@ -2,7 +2,8 @@ package resource
 
 // LintFinding is something doubtful about a definition.
 type LintFinding struct {
-	// Severity is warning, or note for what may be on purpose.
+	// Severity is warning, note for what may be on purpose, or unseen for a kind that was not looked at, since the user may
+	// not list it: it has no Name then.
 	Severity string `json:"severity"`
 	// Kind is the kind's command, as check, and Resource its name in roles' rules, as checks.
 	Kind      string `json:"kind"`

@@ -13,6 +13,9 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
+// lintUnseen is the severity of a kind that the server did not look at for the user.
+const lintUnseen = "unseen"
+
 // lintCommand looks for what is doubtful about stored definitions.
 func lintCommand() *cobra.Command {
 	var all, notes bool
@@ -21,8 +24,8 @@ func lintCommand() *cobra.Command {
 		Short: "show what is doubtful about the stored definitions",
 		Long: `Show what is doubtful about the stored definitions: names that name nothing, checks that no agent runs, pipelines that can
 never fire, silences without end, secrets that lapwing has no provider for. With --notes, also what may be on purpose:
-definitions that no other one names, checks that are not published or notify no one. Only kinds that you may list are
-looked at.
+definitions that no other one names, checks that are not published or notify no one. Kinds that you may not list all of are
+not looked at: the last line names them.
 
 The exit status is 2 if there are warnings, so it can be a check of its own.`,
 		Example: "  lapwing lint\n  lapwing lint checks handlers --all-namespaces\n  lapwing lint --notes -o json",
@@ -46,7 +49,7 @@ The exit status is 2 if there are warnings, so it can be a check of its own.`,
 				return err
 			}
 			found = slices.DeleteFunc(found, func(f resource.LintFinding) bool {
-				return f.Severity != "warning" && !notes || len(kinds) > 0 && !kinds[f.Kind]
+				return f.Severity == "note" && !notes || len(kinds) > 0 && !kinds[f.Kind]
 			})
 			raw, err := jsonOf(found)
 			if err != nil {
@@ -69,11 +72,13 @@ The exit status is 2 if there are warnings, so it can be a check of its own.`,
 }
 
 func (s *invocation) lintLines(found []resource.LintFinding) lines {
-	if len(found) == 0 {
-		return lines{"nothing found"}
-	}
 	var out lines
+	var unseen []string
 	for _, f := range found {
+		if f.Severity == lintUnseen {
+			unseen = append(unseen, f.Resource)
+			continue
+		}
 		where := f.Kind + "/" + f.Name
 		if f.Namespace != "" && f.Namespace != s.namespace {
 			where = f.Namespace + " " + where
@@ -87,6 +92,16 @@ func (s *invocation) lintLines(found []resource.LintFinding) lines {
 			line += "; see: " + strings.TrimSpace(f.Hint)
 		}
 		out = append(out, line)
+	}
+	switch {
+	case len(out) > 0:
+	case len(unseen) > 0:
+		out = lines{"nothing found among what you may list"}
+	default:
+		return lines{"nothing found"}
+	}
+	if len(unseen) > 0 {
+		out = append(out, "not looked at, since you may not list all of them: "+printable(commaSpace(unseen)))
 	}
 	return out
 }

@@ -4234,7 +4234,7 @@ export interface components {
         };
         /** @description LintFinding is something doubtful about a definition. */
         LintFinding: {
-            /** @description Severity is warning, or note for what may be on purpose. */
+            /** @description Severity is warning, note for what may be on purpose, or unseen for a kind that was not looked at, since the user may not list it: it has no Name then. */
             severity: string;
             /** @description Kind is the kind's command, as check, and Resource its name in roles' rules, as checks. */
             kind: string;
