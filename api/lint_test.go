@@ -44,7 +44,9 @@ func TestLintTellsNoNames(t *testing.T) {
 // TestLintUnseen: a user who may not list a kind is told that it was not looked at.
 func TestLintUnseen(t *testing.T) {
 	s := newServer(t, nil)
-	list := func(resources ...string) resource.Rule { return resource.Rule{Verbs: []string{"list"}, Resources: resources} }
+	list := func(resources ...string) resource.Rule {
+		return resource.Rule{Verbs: []string{"list"}, Resources: resources}
+	}
 	s.grant("few", "default", list("handlers", "checks"))
 	s.grant("all", "default", list("*"))
 	unseen := func(namespace, group string) (resources []string) {
