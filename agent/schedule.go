@@ -150,13 +150,10 @@ func (s *schedule) set(e *wire.ScheduleEntry) (name string, ok bool) {
 	return name, true
 }
 
-// plan computes the job's times. With an interval or @every the phase alone determines them; with another cron the
-// phase is the distance from each tick.
+// plan computes the job's times.
 func (j *job) plan(times timetable.Timetable, phaseMillis uint64) {
-	j.times, j.shift, j.phase = times, int64(phaseMillis)*int64(time.Millisecond), phaseMillis
-	if j.every > 0 {
-		j.times, j.shift = timetable.Interval(time.Duration(j.shift), time.Duration(j.every)), 0
-	}
+	planned, after := timetable.Planned(times, time.Duration(j.every), time.Duration(phaseMillis)*time.Millisecond)
+	j.times, j.shift, j.phase = planned, int64(after), phaseMillis
 }
 
 // move changes the job's phase and shifts the next run by as little as possible. So a backend that spreads its agents

@@ -166,6 +166,9 @@ type Options struct {
 	// Schedule says when checks run, and Agents which agents are connected. Default: the API has no paths for that.
 	Schedule Schedule
 	Agents   Agents
+	// OwnSchedule reports whether an agent that is connected to any member runs checks by a schedule of its own. It fails if the
+	// agent's member does not tell. Default: no agent does.
+	OwnSchedule func(ctx context.Context, agent resource.Name) (bool, error)
 	// LogLevel does an action with the log levels of a member, "" for this backend. Default: the API has no path for it.
 	LogLevel func(ctx context.Context, member string, do LogLevelAction) (resource.LogLevels, error)
 	// OnCall says who is on call. Default: the API's own.

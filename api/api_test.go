@@ -213,7 +213,7 @@ func entityChanges(store *config.Store) func(func(namespace, name string)) func(
 // idle is a schedule without runs, and no agents.
 type idle struct{}
 
-func (idle) Upcoming(c *resource.CheckConfig, _ time.Time, _ int) resource.CheckRuns {
+func (idle) Upcoming(c *resource.CheckConfig, _ string, _ time.Time, _ int) resource.CheckRuns {
 	return resource.CheckRuns{Namespace: c.Metadata.Namespace, Check: c.Metadata.Name, Runs: []int64{}}
 }
 func (idle) ClosedNow(*resource.CheckConfig, time.Time) string                  { return "" }

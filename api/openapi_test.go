@@ -177,7 +177,7 @@ var described = map[string]operation{
 	"GET " + ours + "namespaces/{namespace}/escalations": {
 		summary: "The escalations that are going on; - is all namespaces", query: []string{"entity", "check"}, status: 200, answer: resource.EscalationList{}},
 	"GET " + ours + "namespaces/{namespace}/checks/{name}/next": {
-		summary: "When a check runs next", query: []string{"count", "since"}, status: 200, answer: resource.CheckRuns{}},
+		summary: "When a check runs next", query: []string{"count", "since", "entity"}, status: 200, answer: resource.CheckRuns{}},
 	"GET " + ours + "namespaces/{namespace}/checks/{name}/targets": {
 		summary: "Which agents would run a check now, and whether that of one entity would", query: []string{"entity"}, status: 200,
 		answer: resource.CheckTargets{}},

@@ -10,14 +10,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // Schedule knows when checks run. *schedule.Scheduler implements it.
 type Schedule interface {
-	Upcoming(c *resource.CheckConfig, from time.Time, n int) resource.CheckRuns
+	Upcoming(c *resource.CheckConfig, agent string, from time.Time, n int) resource.CheckRuns
 	ClosedNow(c *resource.CheckConfig, at time.Time) string
 	ProxyNames(ctx context.Context, c *resource.CheckConfig) (names []string, known bool)
 }
@@ -69,8 +68,16 @@ func (c *checks) next(w *response, r *request) error {
 	case from.Before(now.Add(-mostPreviewed)) || from.After(now.Add(mostPreviewed)):
 		return invalid("since must be within five years of now")
 	}
-	out := c.api.opts.Schedule.Upcoming(check, from, n)
-	if why := noAgent(check, c.api.opts.Agents.AgentsOf(check.Metadata.Namespace, check.Subscriptions)); why != "" {
+	agents := c.api.opts.Agents.AgentsOf(check.Metadata.Namespace, check.Subscriptions)
+	entity, agent, err := c.nextAt(r, check, agents)
+	if err != nil {
+		return err
+	}
+	out := c.api.opts.Schedule.Upcoming(check, agent, from, n)
+	if out.Entity = entity; entity != nil && !entity.Runs {
+		out.Runs, out.Pauses, out.Searched = []int64{}, nil, 0
+	}
+	if why := noAgent(check, agents); why != "" {
 		out.Now = append(out.Now, why)
 	}
 	out.Missing = c.api.missingOf(r.user, check)
@@ -83,6 +90,45 @@ func (c *checks) next(w *response, r *request) error {
 		}
 	}
 	return w.object(out)
+}
+
+// nextAt returns the answer about the entity that a request for the next runs names, nil for none, and the agent whose own
+// moments the runs are: the entity's, or the only one that runs the check. The agent is "" if the runs are those that the
+// backend asks for.
+func (c *checks) nextAt(r *request, check *resource.CheckConfig, agents []string) (entity *resource.CheckTarget, agent string, err error) {
+	a, name := c.api, r.URL.Query().Get("entity")
+	if !a.mayList(r.user, config.Entities.String(), check.Metadata.Namespace) {
+		if name != "" {
+			return nil, "", errDenied
+		}
+		return nil, "", nil // whose moments they are is a name
+	}
+	if len(agents) == 1 {
+		agent = agents[0]
+	}
+	if name != "" {
+		var proxies []string
+		if check.ProxyRequests != nil {
+			proxies, _ = a.opts.Schedule.ProxyNames(r.Context(), check)
+		}
+		if entity, err = a.target(check, name, agents, proxies, true); err != nil || !entity.Runs {
+			return entity, "", err
+		}
+		if slices.Contains(agents, name) {
+			agent = name
+		}
+	}
+	if agent == "" || a.opts.OwnSchedule == nil {
+		return entity, "", nil
+	}
+	switch own, err := a.opts.OwnSchedule(r.Context(), resource.Name{Namespace: check.Metadata.Namespace, Name: agent}); {
+	case err != nil && name != "":
+		return nil, "", &apiError{status: http.StatusServiceUnavailable, code: codeInternal,
+			message: fmt.Sprintf("when %s runs it is not known: %s", agent, err)}
+	case err != nil || !own:
+		return entity, "", nil
+	}
+	return entity, agent, nil
 }
 
 func (c *checks) targets(w *response, r *request) error {
@@ -101,7 +147,7 @@ func (c *checks) targets(w *response, r *request) error {
 	}
 	agents := a.opts.Agents.AgentsOf(namespace, check.Subscriptions)
 	out.Agents = len(agents)
-	if a.opts.Auth.Permit(r.user, auth.Attributes{Verb: "list", Resource: "entities", Namespace: namespace}).Whole() {
+	if a.mayList(r.user, config.Entities.String(), namespace) {
 		out.Names = agents[:min(len(agents), resource.MaxSubscriptionNames)]
 	}
 	proxies, known := []string(nil), true

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +37,67 @@ func (f *fleet) Counts(string) map[string]int {
 func (f *fleet) ClosedNow(*resource.CheckConfig, time.Time) string { return f.closed }
 func (f *fleet) ProxyNames(context.Context, *resource.CheckConfig) (names []string, k bool) {
 	return f.proxies, true
+}
+
+func (f *fleet) Upcoming(c *resource.CheckConfig, agent string, from time.Time, _ int) resource.CheckRuns {
+	return resource.CheckRuns{Check: c.Metadata.Name, Agent: agent, Runs: []int64{from.Unix() + 1}}
+}
+
+// TestNextAtAnEntity: the next runs are a lapwing agent's own if one is asked for or runs the check alone.
+func TestNextAtAnEntity(t *testing.T) {
+	f := &fleet{agents: map[string][]string{"linux": {"own", "stock"}, "windows": {"pc1"}}}
+	silent := false
+	s := newServer(t, func(o *Options) {
+		o.Schedule, o.Agents = f, f
+		o.OwnSchedule = func(_ context.Context, agent resource.Name) (bool, error) {
+			if silent {
+				return false, errors.New("backend-2 is away")
+			}
+			return agent.Name != "stock", nil
+		}
+	})
+	const core, base = "/api/core/v2/namespaces/default/", "/api/lapwing/v1/namespaces/default/checks/"
+	for name, subscriptions := range map[string]string{"own": "linux", "stock": "linux", "pc1": "windows"} {
+		s.do("PUT", core+"entities/"+name, `{"metadata":{"name":"`+name+`","namespace":"default"},"entity_class":"agent","subscriptions":["`+subscriptions+`"]}`).is(200)
+		s.do("PUT", core+"checks/"+subscriptions, `{"metadata":{"name":"`+subscriptions+`","namespace":"default"},"command":"true","interval":10,`+
+			`"subscriptions":["`+subscriptions+`"],"publish":true}`)
+	}
+	for _, c := range []struct {
+		query, agent, why string
+		status, runs      int
+		silent            bool
+	}{
+		{"linux/next", "", "", 200, 1, false},
+		{"linux/next?entity=own", "own", "", 200, 1, false},
+		{"linux/next?entity=stock", "", "", 200, 1, false},
+		{"linux/next?entity=pc1", "", "it has none of the check's subscriptions: it has windows, entity:pc1, the check linux", 200, 0, false},
+		{"linux/next?entity=onw", "", "", 404, 0, false},
+		{"linux/next?entity=own", "", "", 503, 0, true},
+		{"windows/next", "pc1", "", 200, 1, false},
+		{"windows/next", "", "", 200, 1, true},
+	} {
+		silent = c.silent
+		var got resource.CheckRuns
+		answer := s.do("GET", base+c.query, "").is(c.status)
+		if c.status != 200 {
+			continue
+		}
+		answer.has(&got)
+		why := ""
+		if got.Entity != nil {
+			why = strings.Join(got.Entity.Why, "; ")
+		}
+		if got.Agent != c.agent || why != c.why || len(got.Runs) != c.runs {
+			t.Errorf("%s: agent %q, why %q, runs %v", c.query, got.Agent, why, got.Runs)
+		}
+	}
+	s.token = s.user("picky", "picky") // may read checks and not entities
+	s.grant("picky", "", resource.Rule{Verbs: []string{"get"}, Resources: []string{"checks"}})
+	s.do("GET", base+"linux/next?entity=own", "").is(403)
+	var got resource.CheckRuns
+	if s.do("GET", base+"windows/next", "").is(200).has(&got); got.Agent != "" {
+		t.Errorf("the only agent is named: %+v", got)
+	}
 }
 
 func TestTargets(t *testing.T) {

@@ -2,6 +2,8 @@ package backend
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -54,6 +56,8 @@ func (m *membership) behind() bool {
 // agentsQuestion asks a member about its agents.
 type agentsQuestion struct {
 	Subscriptions []resource.Name `json:"subscriptions"`
+	// Agent is one to say more about.
+	Agent *resource.Name `json:"agent,omitempty"`
 }
 
 type agentsAnswer struct {
@@ -61,6 +65,14 @@ type agentsAnswer struct {
 	Without []resource.Name `json:"without"`
 	// HeardFor is how long the member has heard all agents without a break.
 	HeardFor time.Duration `json:"heard_for"`
+	// Agent is what the member knows of the agent; nil if it was asked about none, or does not know the question.
+	Agent *agentFacts `json:"agent,omitempty"`
+}
+
+// agentFacts says of an agent whether it is connected to a member, and has a schedule of its own.
+type agentFacts struct {
+	Connected bool `json:"connected"`
+	Own       bool `json:"own"`
 }
 
 func (p *parts) agentsHere(q *agentsQuestion) agentsAnswer {
@@ -70,14 +82,43 @@ func (p *parts) agentsHere(q *agentsQuestion) agentsAnswer {
 			a.Without = append(a.Without, s)
 		}
 	}
+	if q.Agent != nil {
+		a.Agent = new(agentFacts)
+		a.Agent.Connected, a.Agent.Own = p.sessions.OwnSchedule(*q.Agent)
+	}
 	return a
+}
+
+// ownSchedule reports whether an agent has a schedule of its own: each lapwing agent has, and only the member that it is
+// connected to knows what it is. An agent that is connected to none has no schedule.
+func (p *parts) ownSchedule(ctx context.Context, agent resource.Name) (bool, error) {
+	q := agentsQuestion{Agent: &agent}
+	if own := p.agentsHere(&q).Agent; own.Connected {
+		return own.Own, nil
+	}
+	all, err := askAll[agentsAnswer](ctx, p.members, questionAgents, q)
+	if err != nil {
+		return false, err
+	}
+	var unknown error
+	for _, one := range all {
+		switch {
+		case one.err != nil:
+			unknown = errors.Join(unknown, errors.New(one.whyNot()))
+		case one.answer.Agent == nil:
+			unknown = errors.Join(unknown, fmt.Errorf("%s has a release that does not tell it", one.name))
+		case one.answer.Agent.Connected:
+			return one.answer.Agent.Own, nil
+		}
+	}
+	return false, unknown
 }
 
 // agents asks all members about their agents. The agents of a member that is away come to others. If a member that is
 // heard does not answer, nothing is known.
 func (p *parts) agents(ctx context.Context, subscriptions []resource.Name) lateness.Agents {
-	own := p.agentsHere(&agentsQuestion{subscriptions})
-	all, err := askAll[agentsAnswer](ctx, p.members, questionAgents, agentsQuestion{own.Without})
+	own := p.agentsHere(&agentsQuestion{Subscriptions: subscriptions})
+	all, err := askAll[agentsAnswer](ctx, p.members, questionAgents, agentsQuestion{Subscriptions: own.Without})
 	if err != nil {
 		return lateness.Agents{}
 	}

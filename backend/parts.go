@@ -316,7 +316,7 @@ func (b *Backend) buildServers(p *parts) (err error) {
 	}
 	p.scheduler, err = schedule.New(schedule.Options{
 		Config: p.config, Calendars: p.calendars, Publish: p.publish, Assign: p.sessions.Assign, Compile: compileFor(p.expressions),
-		Recall: queue.Deadline, PhaseHash: b.phases, Logger: b.log, Registerer: b.opts.Registry,
+		Recall: queue.Deadline, Spread: b.opts.Session.Spread, PhaseHash: b.phases, Logger: b.log, Registerer: b.opts.Registry,
 	})
 	if err != nil {
 		return err
@@ -365,7 +365,7 @@ func (b *Backend) apiOptions(p *parts) api.Options {
 	o.LongHistory = p.postgresReader
 	o.Execute, o.Drain, o.Cluster, o.Health = p.view.Execute, p.sessions, p.view, p.view.health
 	o.Ready, o.Serves = func() error { return b.ready(p) }, func() error { return b.serves(p) }
-	o.Schedule, o.Agents = p.scheduler, p.queue.Presence()
+	o.Schedule, o.Agents, o.OwnSchedule = p.scheduler, p.queue.Presence(), p.ownSchedule
 	o.LogLevel = p.view.LogLevel
 	o.OnCall, o.Links, o.Escalations = p.onCall, p.links, p.handlers.Escalations
 	o.Calendars, o.Lateness, o.Backup = p.calendars, p.lateness, newBackups(b, p).Write

@@ -10,6 +10,12 @@ type CheckRuns struct {
 	Every int64 `json:"every,omitempty"`
 	// Spread says that each lapwing agent has a moment of its own in each interval: Runs are those of other agents then.
 	Spread bool `json:"spread,omitempty"`
+	// Agent is the lapwing agent whose own moments Runs are, and Millis how many milliseconds behind the whole second each of
+	// them is. The backend asks other agents for each run.
+	Agent  string `json:"agent,omitempty"`
+	Millis int64  `json:"millis,omitempty"`
+	// Entity is the answer about one entity, if one was asked for. If it would not run the check, Runs is empty.
+	Entity *CheckTarget `json:"entity,omitempty"`
 	// Runs are the next runs, Unix seconds, and Pauses the times before the last of them without runs.
 	Runs   []int64    `json:"runs"`
 	Pauses []RunPause `json:"pauses,omitempty"`

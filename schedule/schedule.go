@@ -51,6 +51,8 @@ type Options struct {
 	Compile func(namespace, check, expression string) (*filter.EntityExpression, error)
 	// Calendars has the calendars of checks. Default: the scheduler's own.
 	Calendars *calendar.Calendars
+	// Spread is that of the messages to agents, which gives those with a schedule of their own their moments.
+	Spread time.Duration
 	// PhaseHash derives the phases of checks from their names. Default timetable.MD5.
 	PhaseHash timetable.Hash
 	// Logger; default none.

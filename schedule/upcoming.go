@@ -20,8 +20,9 @@ const (
 	mostSteps = 400_000
 )
 
-// Upcoming returns the next n runs of a check after a time. It may be called while the scheduler runs.
-func (s *Scheduler) Upcoming(c *resource.CheckConfig, from time.Time, n int) resource.CheckRuns {
+// Upcoming returns the next n runs of a check after a time. agent is one with a schedule of its own, whose runs it returns; ""
+// for the requests of the backend. It may be called while the scheduler runs.
+func (s *Scheduler) Upcoming(c *resource.CheckConfig, agent string, from time.Time, n int) resource.CheckRuns {
 	out := resource.CheckRuns{Namespace: c.Metadata.Namespace, Check: c.Metadata.Name, Runs: []int64{}}
 	times, err := timetable.New(c, s.opts.PhaseHash)
 	switch {
@@ -37,9 +38,15 @@ func (s *Scheduler) Upcoming(c *resource.CheckConfig, from time.Time, n int) res
 	}
 	every := timetable.Every(c)
 	out.Every = int64(every / time.Second)
-	out.Spread = every > 0 && !c.RoundRobin && c.ProxyRequests == nil && c.ProxyEntityName == ""
+	_, planned := s.assignable(c)
+	out.Spread = every > 0 && planned && agent == ""
+	var after int64 // from a tick to the run, nanoseconds
+	if planned && agent != "" {
+		out.Agent = agent
+		times, after, out.Millis = s.planned(c, times, agent)
+	}
 	why := s.closedNow(c)
-	t, steps := from.UnixNano(), 0
+	t, steps := from.UnixNano()-after, 0
 	for len(out.Runs) < n {
 		tick := times.Next(t)
 		if steps++; steps > mostSteps || tick == timetable.Never {
@@ -73,6 +80,18 @@ func (s *Scheduler) Upcoming(c *resource.CheckConfig, from time.Time, n int) res
 		out.Searched = t / int64(time.Second)
 	}
 	return out
+}
+
+// planned returns the times of a check in an agent's own schedule, how many nanoseconds after each of them the agent runs it,
+// and how many milliseconds of a second these runs are behind the whole one.
+func (s *Scheduler) planned(c *resource.CheckConfig, times timetable.Timetable, agent string) (timetable.Timetable, int64, int64) {
+	every, phase := timetable.Every(c), time.Duration(0)
+	if every > 0 {
+		phase = s.opts.PhaseHash.Phase(c.Metadata.Name, every)
+	}
+	phase = timetable.PlaceOf(resource.Name{Namespace: c.Metadata.Namespace, Name: agent}, s.opts.Spread).Phase(every, phase)
+	times, after := timetable.Planned(times, every, phase)
+	return times, int64(after), (phase % time.Second).Milliseconds()
 }
 
 // closedNow returns a function that says why a check does not run at a time; "" if it does.

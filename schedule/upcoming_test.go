@@ -51,7 +51,7 @@ func TestUpcoming(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			check := &resource.CheckConfig{Metadata: resource.ObjectMeta{Namespace: "default", Name: "c"}, Interval: 60, Publish: true}
 			c.edit(check)
-			got := b.Upcoming(check, from, 3)
+			got := b.Upcoming(check, "", from, 3)
 			var parts []string
 			for _, p := range got.Pauses {
 				parts = append(parts, fmt.Sprintf("(%s-%s %s)", at(p.From), at(p.Until), p.Why))
@@ -80,7 +80,7 @@ func TestUpcoming(t *testing.T) {
 	}
 	closed := &resource.CheckConfig{Metadata: resource.ObjectMeta{Namespace: "default", Name: "c"}, Interval: 1, Publish: true,
 		Subdues: []resource.TimeWindowRepeated{{Begin: "2026-01-01T00:00:00Z", End: "2036-01-01T00:00:00Z"}}}
-	if got := b.Upcoming(closed, from, 1); len(got.Runs) != 0 || got.Searched < from.AddDate(0, 6, 0).Unix() || len(got.Pauses) != 1 || got.Pauses[0].Until != 0 {
+	if got := b.Upcoming(closed, "", from, 1); len(got.Runs) != 0 || got.Searched < from.AddDate(0, 6, 0).Unix() || len(got.Pauses) != 1 || got.Pauses[0].Until != 0 {
 		t.Errorf("subdued for years: %+v", got)
 	}
 }

@@ -44,23 +44,6 @@ func newPacer(spread time.Duration, flush func(*session, *batch)) *pacer {
 	}
 }
 
-// offset returns an agent's moment in the spread, in milliseconds, from its hash.
-func (p *pacer) offset(hash uint64) int64 {
-	if p.spread == 0 {
-		return 0
-	}
-	return int64(hash % uint64(p.spread*slotMillis))
-}
-
-// shift returns the seconds by which an agent's own schedule is shifted, from its hash. Each check runs that much
-// later, modulo its interval.
-func (p *pacer) shift(hash uint64) uint64 {
-	if p.spread == 0 {
-		return 0
-	}
-	return hash >> 32 // offset uses the other half
-}
-
 // moment returns when a frame that is due at a tick leaves for the agent with this offset, in Unix milliseconds:
 // within a spread from the tick, and always at the same moment of a second, so that one write sends all that fell due
 // in the second before. Ticks that are whole seconds apart stay as far apart.

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
@@ -263,8 +265,8 @@ func TestWheel(t *testing.T) {
 func TestMoment(t *testing.T) {
 	for _, spread := range []time.Duration{0, 500 * time.Millisecond, time.Second, 10 * time.Second} {
 		p := newPacer(spread, nil)
-		for _, hash := range []uint64{0, 1, 999, 123456789} {
-			offset := p.offset(hash)
+		for _, name := range []string{"a", "b", "web1", "web2"} {
+			offset := timetable.PlaceOf(resource.Name{Namespace: "default", Name: name}, spread).Offset
 			for _, tick := range []int64{0, 1, 999, 1000, 1_700_000_000_123} {
 				due := p.moment(tick, offset)
 				if due < tick || due > tick+spread.Milliseconds() {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/schedule"
+	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
@@ -14,30 +15,19 @@ import (
 type assignment struct {
 	name          string
 	subscriptions []string
-	every, phase  uint64 // milliseconds; every is 0 for a cron line without a fixed interval
-	request       []byte // protobuf
+	every, phase  time.Duration // every is 0 for a cron line without a fixed interval
+	request       []byte        // protobuf
 }
 
 func newAssignment(a *schedule.Assignment, q *resource.CheckRequest) *assignment {
 	c := a.Request.Config
-	n := &assignment{name: a.Check, subscriptions: c.Subscriptions, request: q.AppendProto(nil)}
-	n.every, n.phase = uint64(a.Every.Milliseconds()), uint64(a.Phase.Milliseconds())
-	return n
+	return &assignment{a.Check, c.Subscriptions, a.Every, a.Phase, q.AppendProto(nil)}
 }
 
-// entry returns the assignment for one agent. Each agent's schedule is shifted by whole seconds, so that hosts run a
-// check in different seconds of its interval: the load of a fleet is even although most of its checks tick in a few
-// seconds. All checks of one agent are shifted alike: those that run in the same second still do, and send their
-// results together.
+// entry returns the assignment for one agent.
 func (a *assignment) entry(offset int64, shift uint64) wire.ScheduleEntry {
-	const second = uint64(time.Second / time.Millisecond)
-	e := wire.ScheduleEntry{Request: a.request}
-	if a.every > 0 {
-		e.PhaseMillis = (a.phase + shift%(a.every/second)*second + uint64(offset)) % a.every
-	} else { // users chose the times of a cron line
-		e.PhaseMillis = uint64(offset) % second
-	}
-	return e
+	place := timetable.Place{Offset: offset, Shift: shift}
+	return wire.ScheduleEntry{PhaseMillis: uint64(place.Phase(a.every, a.phase).Milliseconds()), Request: a.request}
 }
 
 // plan is what a session still has to send a lapwing agent about its schedule.

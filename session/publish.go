@@ -130,6 +130,14 @@ func (s *Server) Assign(changed []schedule.Assignment) {
 	}
 }
 
+// OwnSchedule reports whether an agent is connected, and whether it runs the checks of its schedule by itself.
+func (s *Server) OwnSchedule(agent resource.Name) (connected, own bool) {
+	for _, one := range slices.Backward(s.registry.agent(agent.Namespace, agent.Name)) {
+		return true, one.lapwing // the newest one
+	}
+	return false, false
+}
+
 // WithoutAgent returns the subscriptions that no connected agent has.
 func (s *Server) WithoutAgent(namespace string, subscriptions []string) []string {
 	return s.registry.without(namespace, subscriptions)

@@ -33,7 +33,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/gobwas/ws"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -45,6 +44,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/internal/connlimit"
 	"github.com/lapwing-monitoring/lapwing/internal/rarelog"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/schedule/timetable"
 	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
@@ -532,12 +532,10 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 }
 
 func (s *Server) newSession(conn *wire.Conn, namespace, name string) *session {
-	// The moment depends on the names alone, so that an agent keeps it, and with it the phases of its checks, for
-	// ever.
-	hash := xxhash.Sum64String(namespace + "\x00" + name)
+	place := timetable.PlaceOf(resource.Name{Namespace: namespace, Name: name}, s.opts.Spread)
 	return &session{
 		server: s, conn: conn, namespace: namespace, name: name, joined: time.Now().UnixMilli(),
-		offset: s.pacer.offset(hash), shift: s.pacer.shift(hash),
+		offset: place.Offset, shift: place.Shift,
 	}
 }
 

@@ -22,15 +22,17 @@ import (
 // nextRunsCommand shows when a check runs next.
 func nextRunsCommand(k *kind) *cobra.Command {
 	var count int
-	var from string
+	var from, entity string
 	cmd := &cobra.Command{
 		Use:   "next NAME",
 		Short: "show when a check runs next",
 		Long: `Show the next runs of a check, and the pauses between them that its subdues and calendars make, in the time zone of this
-computer. A check with an interval runs on each lapwing agent at a moment of its own within the interval. If no agent would
-run the check now, a warning says why.`,
-		Example: "  lapwing check next check-disk\n  lapwing check next nightly-report --from 2026-12-24 -n 20",
-		Args:    args("NAME"),
+computer. A check with an interval runs on each lapwing agent at a moment of its own within the interval: --entity shows those
+of one entity's agent. If only one agent runs the check, its moments are shown. If no agent would run the check now, a warning
+says why. The exit status is 2 if the entity would not run the check.`,
+		Example: "  lapwing check next check-disk\n  lapwing check next check-disk --entity srv1\n" +
+			"  lapwing check next nightly-report --from 2026-12-24 -n 20",
+		Args: args("NAME"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			var raw json.RawMessage
 			path := fmt.Sprintf("%s?count=%d", s.ownPath("checks", args[0], "next"), count)
@@ -41,13 +43,27 @@ run the check now, a warning says why.`,
 				}
 				path += fmt.Sprint("&since=", at.Unix())
 			}
-			if err := s.client.Do(ctx, http.MethodGet, path, nil, &raw); err != nil {
-				return missingNamed(k, args[0], err)
+			if entity != "" {
+				path += "&entity=" + url.QueryEscape(entity)
 			}
-			return s.printPlain(raw, s.showNextRuns)
+			if err := s.client.Do(ctx, http.MethodGet, path, nil, &raw); err != nil {
+				return s.missingTarget(ctx, k, args[0], entity, err)
+			}
+			r, err := decode[resource.CheckRuns](raw)
+			if err != nil {
+				return err
+			}
+			if err := s.printPlain(raw, func(json.RawMessage) (shown, error) { return s.nextRunLines(r), nil }); err != nil {
+				return err
+			}
+			if r.Entity != nil && !r.Entity.Runs {
+				return errNo
+			}
+			return nil
 		}),
 	}
 	cmd.Flags().IntVarP(&count, "count", "n", 5, "number of runs to show, 100 at most")
+	cmd.Flags().StringVar(&entity, "entity", "", "show when the agent of this entity runs the check, or why it does not")
 	cmd.Flags().StringVar(&from, "from", "", "day, or time as 2026-12-24T08:00, from which on to show runs (default now)")
 	completeNames(cmd, k)
 	formatFlag(cmd)
@@ -65,24 +81,33 @@ func (l lines) show(s *invocation) error {
 	return w.Flush()
 }
 
-func (s *invocation) showNextRuns(raw json.RawMessage) (shown, error) {
-	r, err := decode[resource.CheckRuns](raw)
-	if err != nil {
-		return nil, err
+// missingTarget explains the error of a question about a check and an entity, whose path is about the check.
+func (s *invocation) missingTarget(ctx context.Context, k *kind, check, entity string, err error) error {
+	if errors.Is(err, client.ErrNotFound) && strings.Contains(err.Error(), "there is no entity") {
+		_, err = client.Get(ctx, s.client, client.Entities, s.namespace, entity) // its path is about the entity
+		return hint(reworded(err, "there is no entity %s", entity), "List the entities with: lapwing entity list")
 	}
+	return missingNamed(k, check, err)
+}
+
+func (s *invocation) nextRunLines(r *resource.CheckRuns) lines {
 	out := warnings(r.Missing)
+	if r.Entity != nil && !r.Entity.Runs {
+		return append(out, entityLines(r.Check, r.Entity)...)
+	}
 	if r.Problem != "" {
-		return append(out, "never: "+printable(r.Problem)), nil
+		return append(out, "never: "+printable(r.Problem))
 	}
 	for _, why := range r.Now {
 		out = append(out, "warning: it does not run now: "+printable(why)+"; see: "+s.commandLine("check", "targets", r.Check))
 	}
-	if r.Every > 0 {
-		text := "every " + span(time.Duration(r.Every)*time.Second)
-		if r.Spread {
-			text += "; each lapwing agent at a moment of its own within it, other agents at these times:"
-		}
+	if text := rhythm(r); text != "" {
 		out = append(out, text)
+	}
+	if r.Entity != nil {
+		for _, why := range r.Entity.Why {
+			out = append(out, "  "+printable(why))
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.TimeZones)) {
 		if line := zoneLine("calendar", name, r.TimeZones[name]); line != "" {
@@ -94,7 +119,11 @@ func (s *invocation) showNextRuns(raw json.RawMessage) (shown, error) {
 		for ; len(pauses) > 0 && pauses[0].From < at; pauses = pauses[1:] {
 			out = append(out, pauseLine(&pauses[0]))
 		}
-		out = append(out, fmt.Sprintf("  %s   %s", shiftTimeOfDay(at), untilOrSince(at)))
+		day := shiftTimeOfDay(at)
+		if r.Millis > 0 {
+			day = time.Unix(at, r.Millis*int64(time.Millisecond)).Format("Mon 2006-01-02 15:04:05.000 MST")
+		}
+		out = append(out, fmt.Sprintf("  %s   %s", day, untilOrSince(at)))
 	}
 	for i := range pauses {
 		out = append(out, pauseLine(&pauses[i]))
@@ -102,7 +131,27 @@ func (s *invocation) showNextRuns(raw json.RawMessage) (shown, error) {
 	if r.Searched > 0 {
 		out = append(out, "  no further run up to "+shiftTimeOfDay(r.Searched))
 	}
-	return out, nil
+	if r.Spread && r.Entity == nil {
+		out = append(out, "times of one host: "+s.commandLine("check", "next", r.Check, "--entity", "NAME"))
+	}
+	return out
+}
+
+// rhythm says how often a check runs, and whose times follow.
+func rhythm(r *resource.CheckRuns) string {
+	var parts []string
+	if r.Every > 0 {
+		parts = append(parts, "every "+span(time.Duration(r.Every)*time.Second))
+	}
+	switch {
+	case r.Agent != "":
+		parts = append(parts, "the agent "+printable(r.Agent)+" runs it by its own clock, at these times:")
+	case r.Entity != nil:
+		parts = append(parts, "the backend asks for the runs at these times:")
+	case r.Spread:
+		parts = append(parts, "each lapwing agent at a moment of its own within it, other agents at these times:")
+	}
+	return strings.Join(parts, "; ")
 }
 
 // warnings returns what a server warns of, one in each line.
@@ -142,11 +191,7 @@ would.`,
 			}
 			var raw json.RawMessage
 			if err := s.client.Do(ctx, http.MethodGet, path, nil, &raw); err != nil {
-				if errors.Is(err, client.ErrNotFound) && strings.Contains(err.Error(), "there is no entity") {
-					_, err = client.Get(ctx, s.client, client.Entities, s.namespace, entity) // its path is about the entity
-					return hint(reworded(err, "there is no entity %s", entity), "List the entities with: lapwing entity list")
-				}
-				return missingNamed(k, args[0], err)
+				return s.missingTarget(ctx, k, args[0], entity, err)
 			}
 			t, err := decode[resource.CheckTargets](raw)
 			if err != nil {
@@ -170,21 +215,26 @@ would.`,
 // shownAgents is how many names of agents are shown.
 const shownAgents = 20
 
+// entityLines says whether a check runs at an entity, and why not. more are further reasons.
+func entityLines(check string, e *resource.CheckTarget, more ...string) (out lines) {
+	word := "does not run"
+	if e.Runs {
+		word = "runs"
+	}
+	out = append(out, fmt.Sprintf("check %s %s at %s", check, word, e.Name))
+	for _, why := range slices.Concat(e.Why, more) {
+		out = append(out, "  "+why)
+	}
+	if !e.Runs {
+		out = append(out, "see also: lapwing check info "+check+"; lapwing entity info "+e.Name)
+	}
+	return out
+}
+
 func targetLines(t *resource.CheckTargets) lines {
 	out := warnings(t.Missing)
 	if e := t.Entity; e != nil {
-		word := "does not run"
-		if e.Runs {
-			word = "runs"
-		}
-		out = append(out, fmt.Sprintf("check %s %s at %s", t.Check, word, e.Name))
-		for _, why := range append(append([]string{}, e.Why...), t.Now...) {
-			out = append(out, "  "+why)
-		}
-		if !e.Runs {
-			out = append(out, "see also: lapwing check info "+t.Check+"; lapwing entity info "+e.Name)
-		}
-		return out
+		return append(out, entityLines(t.Check, e, t.Now...)...)
 	}
 	switch {
 	case len(t.Now) > 0:

@@ -27,7 +27,7 @@ var layers = []layer{
 	// The event path, left to right. Each step knows the packages that it calls or whose types it gets; none knows
 	// backend.
 	{"wire", "", "the frames of the connection between agent and session; knows neither end"},
-	{"session", "wire intake eventlog config auth ownevent state schedule",
+	{"session", "wire intake eventlog config auth ownevent state schedule schedule/timetable",
 		"agents' connections: events go in through intake, schedule.Request comes out; nothing behind the fold"},
 	{"intake", "calendar eventlog config state silence", "the way into the log; knows no connections and nothing behind the fold"},
 	{"eventlog", "broker broker/blocks", "records in, records out; does not know what is in them"},

@@ -3292,6 +3292,12 @@ export interface components {
             every?: number;
             /** @description Spread says that each lapwing agent has a moment of its own in each interval: Runs are those of other agents then. */
             spread?: boolean;
+            /** @description Agent is the lapwing agent whose own moments Runs are, and Millis how many milliseconds behind the whole second each of them is. The backend asks other agents for each run. */
+            agent?: string;
+            /** Format: int64 */
+            millis?: number;
+            /** @description Entity is the answer about one entity, if one was asked for. If it would not run the check, Runs is empty. */
+            entity?: components["schemas"]["CheckTarget"] | null;
             /** @description Runs are the next runs, Unix seconds, and Pauses the times before the last of them without runs. */
             runs: number[] | null;
             pauses?: components["schemas"]["RunPause"][] | null;
@@ -13974,6 +13980,8 @@ export interface operations {
                  * @example 24h
                  */
                 since?: string;
+                /** @description Name of an entity */
+                entity?: string;
             };
             header?: never;
             path: {
