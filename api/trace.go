@@ -3,11 +3,15 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
 	"github.com/lapwing-monitoring/lapwing/trace"
@@ -125,10 +129,69 @@ func (a *API) simulate(w *response, r *request) error {
 		return err
 	}
 	a.hideInhibitors(r, namespace, out.Deliveries)
+	if err := a.noteEscalations(namespace, ev, out.Deliveries); err != nil {
+		return err
+	}
 	if out.Deliveries == nil {
 		out.Deliveries = []trace.Delivery{}
 	}
 	return w.object(&out)
+}
+
+// noteEscalations says of simulated deliveries that would begin an escalation if one goes on: an incident becomes part of that.
+// The steps of a new escalation are left out then.
+func (a *API) noteEscalations(namespace string, ev *resource.Event, list []trace.Delivery) error {
+	begins := func(d *trace.Delivery) bool {
+		return d.Verdict == trace.Held && len(d.Steps) > 0 && d.Steps[len(d.Steps)-1].Kind == trace.StepEscalate
+	}
+	if a.opts.Escalations == nil || ev.Entity == nil || ev.Check == nil || !slices.ContainsFunc(list, func(d trace.Delivery) bool { return begins(&d) }) {
+		return nil
+	}
+	running, _, err := a.opts.Escalations(namespace, ev.Entity.Metadata.Name, ev.Check.Metadata.Name, maxEscalations)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		at := slices.IndexFunc(running, func(e resource.Escalation) bool { return e.Handler == list[i].Handler })
+		if at >= 0 && begins(&list[i]) {
+			list[i].Reason = escalationText(&running[at], ev.Check.Status, a.opts.Now())
+			list[i].Steps = slices.DeleteFunc(list[i].Steps, func(s trace.Step) bool { return s.Kind == trace.StepEscalate })
+		}
+	}
+	return nil
+}
+
+// escalationText says in words that an escalation goes on, when its next step is taken and whom that notifies.
+func escalationText(e *resource.Escalation, status uint32, now time.Time) string {
+	ago := now.Sub(time.UnixMilli(e.Began)).Round(time.Second)
+	text := fmt.Sprintf("its escalation began %s ago and goes on: ", max(0, ago))
+	switch {
+	case e.Held != "":
+		return text + "no step is taken now, " + e.Held
+	case e.Next == 0:
+		return text + "all its steps are taken"
+	}
+	text += fmt.Sprintf("step %d", e.Steps+1)
+	switch {
+	case len(e.NextNotifies) > 0:
+		text += " notifies " + strings.Join(e.NextNotifies, ", ")
+	case e.NextProblem != "":
+		text += " notifies no one (" + e.NextProblem + ")"
+	default:
+		text += " is taken"
+	}
+	due := time.UnixMilli(e.Next).Sub(now).Round(time.Second)
+	switch {
+	case e.Quiet != "":
+		var until time.Time
+		if e.QuietUntil > 0 {
+			until = time.UnixMilli(e.QuietUntil)
+		}
+		return text + " when the quiet time is over: " + oncall.QuietText(status, e.Quiet, until)
+	case due > 0:
+		return text + " in " + due.String()
+	}
+	return text + " now"
 }
 
 // simulatedEvent returns the event to simulate.
