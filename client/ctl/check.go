@@ -143,19 +143,31 @@ func setFieldCommand(k *kind, field flagField) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			instead := ""
 			return s.modify(ctx, k, args[0], func(body map[string]any) error {
 				switch field.flag { // a check has either of the two
 				case "cron":
+					instead = s.insteadOf("interval", args[0], body)
 					body["interval"] = 0
 				case "interval":
+					instead = s.insteadOf("cron", args[0], body)
 					delete(body, "cron")
 				}
 				return setPath(body, field.field, value)
-			}, "Updated")
+			}, "Updated", &instead)
 		}),
 	}
 	completeNames(cmd, k)
 	return cmd
+}
+
+// insteadOf says that a check loses its interval or cron because it gets the other one, and how to undo that; "" if it has none.
+func (s *invocation) insteadOf(field, name string, body map[string]any) string {
+	old := fmt.Sprint(body[field])
+	if body[field] == nil || old == "" || old == "0" {
+		return ""
+	}
+	return fmt.Sprintf("its %s %s is gone; %s", field, old, s.undo("check", "set-"+field, name, old))
 }
 
 func removeFieldCommand(k *kind, flag, field string, empty any) *cobra.Command {

@@ -197,8 +197,8 @@ func exampleValue(f flagField) string {
 const attempts = 5
 
 // modify gets a resource, changes it, puts it back and prints a word. If another client wrote it in between, modify
-// starts again with the new version, so that no change is lost.
-func (s *invocation) modify(ctx context.Context, k *kind, name string, change func(map[string]any) error, done string) error {
+// starts again with the new version, so that no change is lost. It prints more behind the word; change may set that.
+func (s *invocation) modify(ctx context.Context, k *kind, name string, change func(map[string]any) error, done string, more ...*string) error {
 	for attempt := 1; ; attempt++ {
 		raw, tag, err := client.GetTagged(ctx, s.client, k.Kind, s.namespace, name)
 		if err != nil {
@@ -226,7 +226,11 @@ func (s *invocation) modify(ctx context.Context, k *kind, name string, change fu
 			s.didSilence(ctx, done, k, after, false)
 			return nil
 		}
-		s.did(done, k, name)
+		words := make([]string, len(more))
+		for i, text := range more {
+			words[i] = *text
+		}
+		s.did(done, k, name, words...)
 		return nil
 	}
 }
