@@ -74,7 +74,7 @@ role before you bind it.`,
 				query.Add("group", g)
 			}
 			if list {
-				return s.showRights(ctx, query)
+				return s.showRights(ctx, query, all)
 			}
 			var raw json.RawMessage
 			if err := s.client.Do(ctx, http.MethodGet, "/api/lapwing/v1/auth/can-i?"+query.Encode(), nil, &raw); err != nil {
@@ -101,7 +101,7 @@ role before you bind it.`,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&list, "list", false, "list all that is allowed, and by which binding, in place of a question")
-	f.BoolVar(&all, "all-namespaces", false, "check the permission in all namespaces at once")
+	f.BoolVar(&all, "all-namespaces", false, "check the permission in all namespaces at once; with --list also list the rights of single namespaces")
 	f.StringVar(&as, "as", "", "user to check instead of yourself")
 	f.StringSliceVar(&groups, "as-group", nil, "ask about members of these groups, comma separated")
 	formatFlag(cmd)

@@ -1,11 +1,16 @@
 package ctl
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
 	"net/url"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // cascade says what else to delete with an entity, a check or a namespace.
@@ -52,4 +57,34 @@ func (c *cascade) query() url.Values {
 		q.Set("cascade", "true")
 	}
 	return q
+}
+
+// hintCascade says what a namespace holds that cannot be deleted for that, and how to delete all of it.
+func (s *invocation) hintCascade(ctx context.Context, namespace string, err error) error {
+	var refused *client.Error
+	if !errors.As(err, &refused) || refused.Status != http.StatusBadRequest {
+		return err
+	}
+	var held []string
+	for _, k := range resource.Kinds {
+		if !k.Namespaced || k.Clear == 0 && k.Type != client.Events.Type {
+			continue
+		}
+		all := client.Kind[json.RawMessage]{Kind: k}
+		n := 0
+		for _, err := range client.All(ctx, s.client, all, namespace, client.ListOptions{ChunkSize: defaultChunkSize}) {
+			if err != nil {
+				break // what the user may not list is not named
+			}
+			n++
+		}
+		if n > 0 {
+			held = append(held, (&kind{Kind: all}).counted(n))
+		}
+	}
+	if len(held) == 0 {
+		return err
+	}
+	return hint(err, "It holds %s. Delete it with all of this: %s", commaSpace(held),
+		s.commandLine("namespace", "delete", namespace, "--cascade"))
 }

@@ -301,6 +301,9 @@ func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfi
 		s.did("Would delete", k, name, belongs.taken(along)...)
 	} else {
 		if err := client.DeleteWith(ctx, s.client, k.Kind, s.namespace, name, along.query()); err != nil {
+			if k.Type == client.Namespaces.Type && !along.all {
+				err = s.hintCascade(ctx, name, err)
+			}
 			return hintMissing(k, err)
 		}
 		s.did("Deleted", k, name, belongs.taken(along)...)

@@ -15,8 +15,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// showRights prints all that a user may do, for the question in query.
-func (s *invocation) showRights(ctx context.Context, query url.Values) error {
+// showRights prints all that a user may do, for the question in query; everywhere adds the rights of single namespaces.
+func (s *invocation) showRights(ctx context.Context, query url.Values, everywhere bool) error {
 	var raw json.RawMessage
 	if err := s.client.Do(ctx, http.MethodGet, "/api/lapwing/v1/auth/rights?"+query.Encode(), nil, &raw); err != nil {
 		return s.missingUser(ctx, query, err)
@@ -24,6 +24,14 @@ func (s *invocation) showRights(ctx context.Context, query url.Values) error {
 	got, err := decode[client.RightsAnswer](raw)
 	if err != nil {
 		return err
+	}
+	if everywhere {
+		if err := s.addRights(ctx, query, got); err != nil {
+			return err
+		}
+		if raw, err = json.Marshal(got); err != nil {
+			return err
+		}
 	}
 	if len(got.Rights) == 0 {
 		fmt.Fprintf(s.errOut, "%s may do nothing here\n", printable(cmp.Or(got.User, "such a user")))
@@ -42,6 +50,26 @@ func (s *invocation) showRights(ctx context.Context, query url.Values) error {
 		}
 		return t, nil
 	})
+}
+
+// addRights adds the rights that count in one namespace only, of each namespace that the asking user sees.
+func (s *invocation) addRights(ctx context.Context, query url.Values, to *client.RightsAnswer) error {
+	for one, err := range client.All(ctx, s.client, client.Namespaces, "", client.ListOptions{ChunkSize: defaultChunkSize}) {
+		if err != nil {
+			return err
+		}
+		query.Set("namespace", one.Name)
+		var there client.RightsAnswer
+		if err := s.client.Do(ctx, http.MethodGet, "/api/lapwing/v1/auth/rights?"+query.Encode(), nil, &there); err != nil {
+			return err
+		}
+		for _, r := range there.Rights {
+			if r.Binding.Namespace != "" { // the others are in the answer for the whole cluster
+				to.Rights = append(to.Rights, r)
+			}
+		}
+	}
+	return nil
 }
 
 // rulesText returns rules in short: get,list checks (name a,b); delete events (region == eu).
