@@ -14,8 +14,8 @@ import (
 
 // ClusterView shows all backends of a cluster, and reaches the others. A backend that is alone is a cluster of one.
 type ClusterView interface {
-	// Status returns how the members stand, without Problems. It returns within a second, whatever is broken: what does
-	// not answer is unknown.
+	// Status returns how the members stand, without Problems. It returns within a second, even if members or the
+	// broker are down: what does not answer is unknown.
 	Status(ctx context.Context) *ClusterStatus
 	// Remove removes a member that is gone for good, by its name or its name at the broker. It returns the latter; on NATS
 	// servers that are run beside the members, its id.

@@ -278,7 +278,7 @@ var nameFields = map[string]bool{
 	"event.check.name": true, "event.check.namespace": true,
 }
 
-// selectsNames reports whether a selector selects an event of these names, whatever else the event says.
+// selectsNames reports whether a selector selects an event of these names; all other fields are unknown.
 func selectsNames(s *selector.Selector, namespace, entity, check string) bool {
 	fields := selector.Event(&resource.Event{
 		Entity: &resource.Entity{Metadata: resource.ObjectMeta{Namespace: namespace, Name: entity}},

@@ -76,7 +76,7 @@ type Options struct {
 	Log       eventlog.Options          // Partitions 0 is what the log has, and eventlog.SuitablePartitions for a new one
 	EventFile eventfile.Options         // Path "" for none
 	Platform  eventfile.PlatformOptions // Path "" for none
-	// NoPlatform switches Platform off whatever its path.
+	// NoPlatform switches Platform off, even if it has a path.
 	NoPlatform  bool
 	State       state.Options
 	Config      config.Options

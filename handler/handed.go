@@ -135,7 +135,7 @@ func floorKey(name resource.Name, lane int) []byte {
 	return b
 }
 
-// handedCount counts the unfinished deliveries of each handler that were handed over, whatever member runs them.
+// handedCount counts the unfinished deliveries of each handler that were handed over, to any member.
 type handedCount struct {
 	mu sync.RWMutex // guards of
 	of map[resource.Name]int

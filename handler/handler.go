@@ -8,7 +8,7 @@
 // the order of the event log. When a queue is full, further deliveries are stored in Pebble and read back as it
 // drains. State changes go first, and at a bound the other classes are shed (docs/overload.md).
 //
-// Every delivery runs at least once, whatever happens to the process or to its disk: the owner of a partition reports
+// Every delivery runs at least once, even if the process or its disk is lost: the owner of a partition reports
 // its deliveries, and what became of them, to the event log, and every backend folds these records (Fold). A backend
 // that begins to act for a partition (Own) runs what is unfinished, and package fold routes again what the log does not
 // have. A repeat has the same ID. A handler that groups or limits its rate has a home partition, whose owner runs all

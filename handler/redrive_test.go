@@ -20,8 +20,8 @@ func (b *bundle) redrive(t *testing.T, choice delivery.Redrive) (int, error) {
 	return done.Count, err
 }
 
-// TestRedriveOrder: dead letters of a check are sent in the order of their events, also if they died again, whatever the
-// order of their keys.
+// TestRedriveOrder: dead letters of a check are sent in the order of their events, also if they died again. The
+// order of their keys does not count.
 func TestRedriveOrder(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
 		b := setup(t, Options{DB: db}, hook("a"))

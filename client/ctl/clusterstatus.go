@@ -21,7 +21,7 @@ func clusterStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "show how the members of the cluster stand, and what is wrong",
 		Long: `Show how the members of the cluster stand as the backend at --api-url sees it, and what is wrong in words. It answers within
-a second, whatever is broken: what does not answer is shown as unknown.
+a second, even if members or the broker are down: what does not answer is shown as unknown.
 
 The members: whether they are up and act, their agents, the free space on their disks, how far their clocks are ahead of
 that of the backend that answers, the revision of their definitions, and how many messages of the event log they have not

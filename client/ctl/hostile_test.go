@@ -59,7 +59,7 @@ func TestTextCannotMoveTheTerminal(t *testing.T) {
 	}
 }
 
-// TestCommandsOfAHostileServer: what a server answers cannot move the terminal, whatever the command.
+// TestCommandsOfAHostileServer: the answers of a server cannot move the terminal, with any command.
 func TestCommandsOfAHostileServer(t *testing.T) {
 	const evil = "x\\u001b]52;c;aGk=\\u0007\\r\\u202e\\u009b2J"
 	object := strings.ReplaceAll(`{"metadata":{"name":"N","namespace":"N","annotations":{"N":"N"}},

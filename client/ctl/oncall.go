@@ -338,8 +338,8 @@ func overrideRotaCommand(k *kind) *cobra.Command {
 	var o overriding
 	cmd := &cobra.Command{
 		Use:   "override NAME CONTACT",
-		Short: "put a contact on call for some time, whatever the turns say",
-		Long: `Put a contact on call for some time, whatever the turns say, because one is ill or two have swapped. Overrides that are over
+		Short: "put a contact on call for some time, in place of the turns",
+		Long: `Put a contact on call for some time, in place of the turns, because one is ill or two have swapped. Overrides that are over
 are removed from the rota.
 
 With --remove, --from and --to, the contact's override of that time is removed. Without --to, all of the contact are removed that

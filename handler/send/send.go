@@ -2,8 +2,8 @@
 // mail server, a store of metrics.
 //
 // Package handler calls Run and decides what follows. An attempt never retries by itself. It reports whether a retry
-// may succeed (Result.Temporary), by the rules of its protocol, and when. Whatever the other side does - floods,
-// hangs, lies, is not there - an attempt ends within the handler's timeout, keeps a bounded part of the answer and
+// may succeed (Result.Temporary), by the rules of its protocol, and when. Even if the other side floods,
+// hangs, lies or is not there, an attempt ends within the handler's timeout, keeps a bounded part of the answer and
 // leaves no goroutine behind.
 package send
 

@@ -185,7 +185,7 @@ const (
 	leaveFunc = "lapwingLeave"
 )
 
-// instrument makes a template call the budget wherever it could run for ever. Package template cannot be stopped from
+// instrument makes a template call the budget at each place where it could run for ever. Package template cannot be stopped from
 // outside, and a loop over a large number need not write anything.
 func instrument(tree *parse.Tree, funcs map[string]any) {
 	call := func(name string) parse.Node {
