@@ -170,9 +170,15 @@ func failedAttempts(e *exam) {
 			Advice: fmt.Sprintf("lapwing handler waiting %s --all-namespaces shows them with their errors. They go out by themselves: "+
 				"a delivery becomes a dead letter only when all its attempts have failed.", name),
 		}
-		if failed[name] == 0 {
+		switch {
+		case failed[name] == 0:
 			f.Title = "deliveries wait for their next attempt"
 			f.Detail = fmt.Sprintf("%s for another attempt, because one has failed.", deliveriesWait(retrying[name]))
+		case retrying[name] == 0:
+			f.Title = "attempts fail"
+			f.Detail = fmt.Sprintf("%s failed in %s.", count(failed[name], "attempt"), duration(e.seconds))
+			f.Advice = fmt.Sprintf("lapwing notification list --handler %s --all-namespaces --field-selector 'notification.result != ok' "+
+				"shows them with their results.", name)
 		}
 		e.find(f)
 	}
