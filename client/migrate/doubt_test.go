@@ -50,6 +50,9 @@ type: Event
 spec:
   entity: {metadata: {name: host1, namespace: prod}, entity_class: proxy}
   check: {metadata: {name: disk, namespace: prod}, status: 2, output: full, interval: 10, handlers: [bell]}
+---
+type: User
+spec: {username: plain, password_hash: secret}
 `
 
 // TestDoubtfulFile copies a file with mistakes that lapwing's API does not refuse: the report names each with its line.
@@ -61,7 +64,7 @@ func TestDoubtfulFile(t *testing.T) {
 	opts.TargetUser = "admin"
 	inFile := []string{
 		"dump:4: prod/a1 is left out for the one in dump:8", "dump:14: prod/typo: metadata.lables (labels?)",
-		"dump:18: prod/typo: subscriptons (subscriptions?)", "dump:21: homeless",
+		"dump:18: prod/typo: subscriptons (subscriptions?)", "dump:21: homeless", "plain",
 	}
 	inTarget := []string{
 		`check prod/a1: subscription "linux": no entity has it`, `check prod/typo: handler "slak" does not exist`, "check prod/typo: it has no subscription, so no agent runs it",

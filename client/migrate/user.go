@@ -7,6 +7,9 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
+
+	"golang.org/x/crypto/bcrypt"
 
 	"github.com/lapwing-monitoring/lapwing/client"
 )
@@ -33,8 +36,15 @@ var userKind = of(client.Users.Kind, func(k *kind) {
 		return "", ""
 	}
 	k.foresee = func(m *migration, o *object, old *summary) {
-		if old == nil && m.passwordHash(o) == "" {
+		if old != nil {
+			return
+		}
+		switch hash := m.passwordHash(o); {
+		case hash == "":
 			m.rec.remark(Lost, o.kind.Type, "the source does not show passwords; these users cannot sign in yet",
+				"Set each with lapwing user reset-password NAME, or give --password-hashes.", o.label())
+		case !isHash(hash):
+			m.rec.remark(Doubtful, o.kind.Type, "the password_hash is no bcrypt hash; these users cannot sign in",
 				"Set each with lapwing user reset-password NAME, or give --password-hashes.", o.label())
 		}
 	}
@@ -62,6 +72,12 @@ func (m *migration) passwordHash(o *object) string {
 		return hash
 	}
 	return text(o.body, "password_hash") // in files written by hand
+}
+
+// isHash reports whether lapwing can compare a password with a hash. It also reads argon2id, for the dump of a lapwing.
+func isHash(hash string) bool {
+	_, err := bcrypt.Cost([]byte(hash))
+	return err == nil || strings.HasPrefix(hash, "$argon2id$")
 }
 
 func changeUser(ctx context.Context, m *migration, o *object, old *summary) error {
