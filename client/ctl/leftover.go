@@ -81,14 +81,16 @@ func (a *applier) leftovers(ctx context.Context, in *inputFiles, pruned bool) {
 				fmt.Fprintf(a.errOut, "Warning: cannot see what earlier files had: %v\n", err)
 				return
 			case len(gone) > 0:
-				fmt.Fprintln(a.errOut, printable(a.leftover(p, gone, known, in)))
+				for _, line := range a.leftover(p, gone, known, in) {
+					fmt.Fprintln(a.errOut, printable(line))
+				}
 			}
 		}
 	}
 }
 
-// leftover says which resources are left, and how to delete them.
-func (a *applier) leftover(p spot, gone []*object, known bool, in *inputFiles) string {
+// leftover says in lines which resources are left, and how to delete them.
+func (a *applier) leftover(p spot, gone []*object, known bool, in *inputFiles) []string {
 	const most = 10
 	var names []string
 	for _, o := range gone[:min(len(gone), most)] {
@@ -104,13 +106,13 @@ func (a *applier) leftover(p spot, gone []*object, known bool, in *inputFiles) s
 	if p.namespace != "" && p.namespace != a.namespace {
 		text += " of namespace " + p.namespace
 	}
-	text += fmt.Sprintf(" %s in no file now: %s; ", are, commaSpace(names))
+	text += fmt.Sprintf(" %s in no file now: %s", are, commaSpace(names))
 	them := "them"
 	if len(gone) == 1 {
 		them = "it"
 	}
 	if known {
-		return text + "`lapwing apply --prune` with the same files would delete " + them
+		return []string{text + "; `lapwing apply --prune` with the same files would delete " + them}
 	}
 	at := *a.settings
 	if p.namespace != "" {
@@ -126,6 +128,7 @@ func (a *applier) leftover(p spot, gone []*object, known bool, in *inputFiles) s
 	if p.namespace == "" {
 		words = append(words, "--cluster-wide")
 	}
-	return text + fmt.Sprintf("no file has a %s, and other files may have made %s, so apply --prune leaves %s: "+
-		"`%s` would show what to delete", p.kind.word(), them, them, at.commandLine(append(words, "--dry-run")...))
+	// Other files may have made them, so apply --prune deletes nothing of a kind that these files do not have.
+	return []string{text, fmt.Sprintf("  No file has a %s, so apply --prune leaves %s. See: %s", p.kind.word(), them,
+		at.commandLine(append(words, "--dry-run")...))}
 }
