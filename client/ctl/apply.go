@@ -213,7 +213,7 @@ func (o *object) applicable() bool {
 }
 
 // trial makes a result for each object as a dry run does, and returns an error with the mistakes of all, also of those that
-// are known to have one. If quiet, it leaves out the server's warnings: those of the writes follow.
+// are known to have one. If quiet, it leaves out the server's warnings about what is to be written: those of the writes follow.
 func (a *applier) trial(ctx context.Context, set *fileSet, quiet bool) error {
 	a.quiet = quiet
 	defer func() { a.quiet = false }()
@@ -289,7 +289,7 @@ func (a *applier) apply(ctx context.Context, o *object, r *applied, dryRun bool)
 				r.Action = actionUnchanged
 				if reflect.DeepEqual(plain(annotationOf(live)), plain(annotationOf(after))) && !o.secret(live) {
 					r.settled = true
-					return nil
+					return a.warnAgain(ctx, o, live, tag, after)
 				}
 			}
 		}
@@ -304,6 +304,19 @@ func (a *applier) apply(ctx context.Context, o *object, r *applied, dryRun bool)
 		}
 		return err
 	}
+}
+
+// warnAgain asks the server for its warnings about a resource that stays as it is: what it names may be missing still, or
+// again. A refusal does not matter, since nothing is written.
+func (a *applier) warnAgain(ctx context.Context, o *object, live map[string]any, tag string, same map[string]any) error {
+	quiet := a.quiet
+	a.quiet = false // no write follows that would warn
+	err := a.try(ctx, o, live, tag, same)
+	a.quiet = quiet
+	if refusal(err) {
+		return nil
+	}
+	return err
 }
 
 // live returns the resource as it is on the server, or nil.
