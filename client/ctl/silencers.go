@@ -195,9 +195,9 @@ func (a *account) next(s *invocation) (steps []nextStep) {
 		}
 	}
 	pair := a.entity + "/" + a.check
-	deliveries := a.simulated
+	deliveries, simulated := a.simulated, true
 	if a.traced() || a.event == nil {
-		deliveries = nil
+		deliveries, simulated = nil, false
 		if len(a.outcomes) > 0 && a.outcomes[0].Status == 0 {
 			deliveries = slices.Clone(a.outcomes[0].Deliveries)
 		}
@@ -231,6 +231,9 @@ func (a *account) next(s *invocation) (steps []nextStep) {
 		case client.VerdictDropped, client.VerdictFailed:
 			add("see what would happen now", "pipeline", "simulate", "--event", pair)
 		default:
+			if simulated && d.Handler != "" { // its delivery may be on disk, from before a restart or behind many others
+				add("see whether it waits for the handler", "handler", "waiting", d.Handler)
+			}
 			add("see whom handlers told", "notification", "list", "--entity", a.entity, "--check", a.check)
 		}
 	}

@@ -3,6 +3,7 @@ package ctl
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -202,6 +203,28 @@ func TestWhy(t *testing.T) {
 		}
 		if got := a.sentence(); got != tc.want {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, tc.want)
+		}
+	}
+}
+
+// TestNextOfUntraced: a failing event without a trace may have a delivery that waits on disk.
+func TestNextOfUntraced(t *testing.T) {
+	delivered := client.Delivery{Handler: "mail", Verdict: client.VerdictDelivered}
+	const waiting = "see whether it waits for the handler"
+	for name, tc := range map[string]struct {
+		outcomes  []client.Outcome
+		simulated []client.Delivery
+		want      bool
+	}{
+		"no trace":             {nil, []client.Delivery{delivered}, true},
+		"no trace, no handler": {nil, []client.Delivery{{Verdict: client.VerdictNoHandler}}, false},
+		"a trace":              {[]client.Outcome{outcome("03:10:00", 2, delivered)}, nil, false},
+	} {
+		a := &account{entity: "web1", check: "disk", event: present(t, 2, 1), now: whyNow, outcomes: tc.outcomes, simulated: tc.simulated}
+		steps := a.next(&invocation{settings: &settings{files: &files{}, namespace: "default"}})
+		i := slices.IndexFunc(steps, func(s nextStep) bool { return s.what == waiting })
+		if i >= 0 != tc.want || tc.want && !strings.HasSuffix(steps[i].line, " handler waiting mail") {
+			t.Errorf("%s: %v", name, steps)
 		}
 	}
 }
