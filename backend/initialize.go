@@ -65,6 +65,9 @@ func Initialize(ctx context.Context, opts Options) error {
 	return found.dir.store(found.db, &found.id)
 }
 
+// seedTimeout bounds the first writes of a backend without other members.
+const seedTimeout = time.Minute
+
 // seed makes the administrator, with a random password if none was given.
 func (b *Backend) seed(ctx context.Context, users *auth.Auth) error {
 	admin := b.opts.Admin
@@ -72,6 +75,12 @@ func (b *Backend) seed(ctx context.Context, users *auth.Auth) error {
 		var random [18]byte
 		_, _ = rand.Read(random[:]) // never fails
 		admin.Password = base64.RawURLEncoding.EncodeToString(random[:])
+	}
+	if !b.opts.Cluster.on() {
+		// Without a deadline a write gives up after 5 s, which is little for a disk that other programs keep busy.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, seedTimeout)
+		defer cancel()
 	}
 	if err := users.Seed(ctx, admin); err != nil {
 		return err
