@@ -13,7 +13,6 @@ import (
 
 // fleet is the agents of a test, by subscription, and a schedule that is closed for a reason.
 type fleet struct {
-	idle
 	agents  map[string][]string
 	closed  string
 	proxies []string
