@@ -3,7 +3,6 @@ package test
 import (
 	"context"
 	"net/http"
-	"slices"
 	"testing"
 	"time"
 
@@ -60,7 +59,7 @@ func TestNextRunsOfAnAgent(t *testing.T) {
 			if err != nil || ev.Check.Occurrences < 2 {
 				return false
 			}
-			if !slices.Contains(runs.Runs, ev.Check.Issued) {
+			if (ev.Check.Issued-runs.Runs[0])%every != 0 { // it may be later than all that were told
 				t.Fatalf("%s ran at %d, told %v", name, ev.Check.Issued, runs.Runs)
 			}
 			return true
