@@ -144,7 +144,8 @@ func (a *API) noteEscalations(namespace string, ev *resource.Event, list []trace
 	begins := func(d *trace.Delivery) bool {
 		return d.Verdict == trace.Held && len(d.Steps) > 0 && d.Steps[len(d.Steps)-1].Kind == trace.StepEscalate
 	}
-	if a.opts.Escalations == nil || ev.Entity == nil || ev.Check == nil || !slices.ContainsFunc(list, func(d trace.Delivery) bool { return begins(&d) }) {
+	one := slices.ContainsFunc(list, func(d trace.Delivery) bool { return begins(&d) })
+	if a.opts.Escalations == nil || ev.Entity == nil || ev.Check == nil || !one {
 		return nil
 	}
 	running, _, err := a.opts.Escalations(namespace, ev.Entity.Metadata.Name, ev.Check.Metadata.Name, maxEscalations)

@@ -101,7 +101,8 @@ role before you bind it.`,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&list, "list", false, "list all that is allowed, and by which binding, in place of a question")
-	f.BoolVar(&all, "all-namespaces", false, "check the permission in all namespaces at once; with --list also list the rights of single namespaces")
+	f.BoolVar(&all, "all-namespaces", false,
+		"check the permission in all namespaces at once; with --list also list the rights of single namespaces")
 	f.StringVar(&as, "as", "", "user to check instead of yourself")
 	f.StringSliceVar(&groups, "as-group", nil, "ask about members of these groups, comma separated")
 	formatFlag(cmd)

@@ -198,7 +198,9 @@ const attempts = 5
 
 // modify gets a resource, changes it, puts it back and prints a word. If another client wrote it in between, modify
 // starts again with the new version, so that no change is lost. It prints more behind the word; change may set that.
-func (s *invocation) modify(ctx context.Context, k *kind, name string, change func(map[string]any) error, done string, more ...*string) error {
+func (s *invocation) modify(ctx context.Context, k *kind, name string, change func(map[string]any) error,
+	done string, more ...*string,
+) error {
 	for attempt := 1; ; attempt++ {
 		raw, tag, err := client.GetTagged(ctx, s.client, k.Kind, s.namespace, name)
 		if err != nil {
