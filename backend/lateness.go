@@ -103,6 +103,7 @@ func (p *parts) ownSchedule(ctx context.Context, agent resource.Name) (bool, err
 	var unknown error
 	for _, one := range all {
 		switch {
+		case one.err != nil && one.member != nil && one.member.Silent >= goneLong: // its agents are at others by then
 		case one.err != nil:
 			unknown = errors.Join(unknown, errors.New(one.whyNot()))
 		case one.answer.Agent == nil:
