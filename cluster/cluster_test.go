@@ -328,8 +328,10 @@ func (n *network) agreed(members ...int) func() bool {
 	}
 }
 
-// owners returns how many of the nodes own each lane, by the node's own view.
+// owners returns how many of the nodes own each lane, by the node's own view. It asks between two steps of the nodes: a
+// lane could go from one node to another while they are asked in turn.
 func (n *network) owners(nodes ...int) map[string]int {
+	synctest.Wait()
 	owners := map[string]int{}
 	for p := range partitions {
 		lane := PartitionLane(p)

@@ -94,7 +94,8 @@ func climbing(t *testing.T, db *pebble.DB, def *resource.Handler, change ...func
 	}, change...)
 }
 
-// climbingWith is climbing with receivers that answer as given. What is stored is sent as soon as it starts.
+// climbingWith is climbing with receivers that answer as given. What is stored is looked at as soon as it starts: before
+// that the events must be there, and all definitions. So a test that stops a ladder has the next one see the same world.
 func climbingWith(
 	t *testing.T, db *pebble.DB, def *resource.Handler, answer func(send.Job) send.Result, change ...func(*Options),
 ) *ladder {
@@ -110,6 +111,7 @@ func climbingWith(
 	define(b.handlers, config.Contacts, &resource.Contact{Metadata: meta("alice"), Email: "alice@example.org", Handlers: []string{"mail"}})
 	define(b.handlers, config.Contacts, &resource.Contact{Metadata: meta("bob"), Handlers: []string{"mail"}})
 	define(b.handlers, config.Rotas, &resource.Rota{Metadata: meta("ops"), Contacts: []string{"bob", "alice"}, Start: "2000-01-01T00:00", Shift: 7 * 86400})
+	define(b.handlers, config.Silences, &resource.Silenced{Metadata: meta("ack"), Creator: "carol", Acknowledgement: true})
 	begin := time.Now()
 	b.send = func(_ context.Context, _ *resource.Handler, _ *delivery.Delivery, job send.Job) send.Result {
 		l.mu.Lock()
@@ -119,6 +121,11 @@ func climbingWith(
 	}
 	b.start(t)
 	return l
+}
+
+// seeing has a ladder see a world that was there before it.
+func seeing(world *present) func(*Options) {
+	return func(o *Options) { o.Present = world.Event }
 }
 
 // after waits, and returns what was sent meanwhile, in order.
@@ -315,7 +322,6 @@ func TestResolvedWhileItWaited(t *testing.T) {
 func TestShortAcknowledgement(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
 		l := climbing(t, db, escalation())
-		define(l.handlers, config.Silences, &resource.Silenced{Metadata: meta("ack"), Creator: "carol", Acknowledgement: true})
 		l.world.set("srv", 2)
 		l.Dispatch(incident("page", 1, "srv"))
 		wantSent(t, "first step", l.after(time.Second), "0s 0-1-1/page/1/alice/mail")
@@ -350,9 +356,10 @@ func TestEscalationSeesThatItPasses(t *testing.T) {
 func TestEscalationOutlivesRestarts(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
 		var all []string
+		world := new(present)
+		world.set("srv", 2)
 		for i := range 4 { // at 0, 7, 14 and 21 minutes
-			l := climbing(t, db, escalation())
-			l.world.set("srv", 2)
+			l := climbing(t, db, escalation(), seeing(world))
 			if i == 0 {
 				l.Dispatch(incident("page", 1, "srv"))
 			}
@@ -564,15 +571,15 @@ func TestStepFailsLater(t *testing.T) {
 			def := escalation()
 			begin := time.Now()
 			var all []string
+			world := new(present)
+			world.set("srv", 2)
 			start := func() *ladder {
-				l := climbingWith(t, db, def, func(job send.Job) send.Result {
+				return climbingWith(t, db, def, func(job send.Job) send.Result {
 					if job.Contact.Name == "alice" {
 						return send.Result{Err: errors.New("refused"), Temporary: time.Since(begin) < time.Minute}
 					}
 					return send.Result{Kind: send.KindOK}
-				})
-				l.world.set("srv", 2)
-				return l
+				}, seeing(world))
 			}
 			l := start()
 			l.Dispatch(incident("page", 1, "srv"))
@@ -608,7 +615,6 @@ func TestHoldThatIsOver(t *testing.T) {
 		def := escalation()
 		def.Escalation.Steps = []resource.EscalationStep{{After: 60, Notify: []resource.EscalationTarget{{Contact: "zoe"}}}}
 		l := climbing(t, db, def)
-		define(l.handlers, config.Silences, &resource.Silenced{Metadata: meta("ack"), Creator: "carol", Acknowledgement: true})
 		for _, entity := range []string{"noone", "early"} {
 			l.world.set(entity, 2, "ack")
 		}
@@ -643,10 +649,10 @@ func TestHoldThatIsOver(t *testing.T) {
 // TestHoldOutlivesRestart: an escalation knows after a restart what held it.
 func TestHoldOutlivesRestart(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		world := new(present)
+		world.set("srv", 2, "ack")
 		for i := range 2 {
-			l := climbing(t, db, escalation())
-			define(l.handlers, config.Silences, &resource.Silenced{Metadata: meta("ack"), Creator: "carol", Acknowledgement: true})
-			l.world.set("srv", 2, "ack")
+			l := climbing(t, db, escalation(), seeing(world))
 			if i == 0 {
 				l.Dispatch(incident("page", 1, "srv"))
 				l.after(time.Second)
@@ -656,7 +662,7 @@ func TestHoldOutlivesRestart(t *testing.T) {
 				}
 				continue
 			}
-			l.world.set("srv", 0)
+			world.set("srv", 0)
 			l.Dispatch(resolution("page", 2, "srv"))
 			l.after(time.Second)
 			if tr := l.traces.of("0-1-1/page"); tr.Reason != "resolved before anyone was notified; it waited: acknowledged by carol" {
