@@ -230,7 +230,7 @@ var described = map[string]operation{
 		summary: "Whether a check should have had another result since its event", status: 200, answer: resource.EventLateness{}},
 	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/trace": {
 		summary: "What became of the newest events of a check: workflows, filters, attempts",
-		query:   []string{"limit"}, status: 200, answer: []trace.Outcome{}},
+		query:   []string{"limit", "until"}, status: 200, answer: []trace.Outcome{}},
 	"GET " + ours + "namespaces/{namespace}/notifications": {
 		summary: "List the attempts of handlers to notify, newest first, or export them as CSV or JSON lines",
 		query:   []string{"since", "until", "entity", "check", "handler", "recipient", "result", "fieldSelector", "format", "limit", "continue"},

@@ -21,7 +21,7 @@ import (
 type Traces interface {
 	// Of returns the outcomes of a check's events, the newest first, and the backends whose traces are missing in it,
 	// each with the reason in words.
-	Of(ctx context.Context, namespace, entity, check string, limit int) (events []trace.Outcome, missing []string, err error)
+	Of(ctx context.Context, q trace.Query) (events []trace.Outcome, missing []string, err error)
 }
 
 // Draft has definitions that a simulation adds to the existing ones. They replace those of the same names.
@@ -49,22 +49,28 @@ func (a *API) serveTrace() {
 	a.route(ours+"namespaces/{namespace}/pipelines/simulate", access{open: true, reads: true}, methods{http.MethodPost: a.simulate})
 }
 
-// listTrace lists the newest traced events of a check, with what happened to them. Like a history it outlives the
-// event, and a role that is limited by labels reaches it only through the event.
+// listTrace lists the newest traced events of a check, with what happened to them; ?until= leaves out those that came later.
+// Like a history it outlives the event, and a role that is limited by labels reaches it only through the event.
 func (a *API) listTrace(w *response, r *request) error {
 	if r.permit.Selector() != nil {
 		if _, err := a.findEvent(r.act, pathKey(r)); err != nil {
 			return err
 		}
 	}
-	limit := tracePage
+	q := trace.Query{Namespace: r.PathValue("namespace"), Entity: r.PathValue("entity"), Check: r.PathValue("check"), Limit: tracePage}
 	if n, err := strconv.Atoi(r.URL.Query().Get("limit")); err == nil && n > 0 {
-		limit = min(n, tracePageMax)
+		q.Limit = min(n, tracePageMax)
+	}
+	until, err := instant(r.URL.Query().Get("until"), a.opts.Now())
+	if err != nil {
+		return err
+	}
+	if !until.IsZero() {
+		q.Until = until.UnixMilli()
 	}
 	var events []trace.Outcome
 	if a.opts.Trace != nil {
-		namespace, entity, check := r.PathValue("namespace"), r.PathValue("entity"), r.PathValue("check")
-		found, missing, err := a.opts.Trace.Of(r.Context(), namespace, entity, check, limit)
+		found, missing, err := a.opts.Trace.Of(r.Context(), q)
 		if err != nil {
 			return err
 		}
@@ -75,7 +81,7 @@ func (a *API) listTrace(w *response, r *request) error {
 	}
 	list := newArray(w, "")
 	for i := range events {
-		a.hideInhibitors(r, r.PathValue("namespace"), events[i].Deliveries)
+		a.hideInhibitors(r, q.Namespace, events[i].Deliveries)
 		if err := list.add(&events[i]); err != nil {
 			return err
 		}

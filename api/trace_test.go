@@ -22,9 +22,10 @@ type pastEvents struct {
 	missing []string
 }
 
-func (p *pastEvents) Of(_ context.Context, namespace, entity, check string, limit int) ([]trace.Outcome, []string, error) {
-	p.limits = append(p.limits, limit)
-	return p.events[namespace+"/"+entity+"/"+check], p.missing, nil
+func (p *pastEvents) Of(_ context.Context, q trace.Query) ([]trace.Outcome, []string, error) {
+	p.limits = append(p.limits, q.Limit)
+	events := slices.Clone(p.events[q.Namespace+"/"+q.Entity+"/"+q.Check])
+	return slices.DeleteFunc(events, func(o trace.Outcome) bool { return q.Until > 0 && o.Received > q.Until }), p.missing, nil
 }
 
 // letters are dead letters in memory.
@@ -118,6 +119,13 @@ func TestTrace(t *testing.T) {
 	if want := []int{tracePage, tracePage, 3, tracePageMax}; !slices.Equal(past.limits, want) {
 		t.Errorf("limits %v, want %v", past.limits, want)
 	}
+	if a := s.do(http.MethodGet, path+"?until=1970-01-01T00:00:00.004Z", ""); a.body != "[]" {
+		t.Errorf("until before the event: %s", a.body)
+	}
+	if a := s.do(http.MethodGet, path+"?until=noon", ""); a.status != http.StatusBadRequest {
+		t.Errorf("until noon: %d", a.status)
+	}
+	past.limits = past.limits[:4]
 	past.missing = []string{"b did not answer"}
 	if a := s.do(http.MethodGet, path, ""); a.header.Get("Warning") != `299 lapwing "traces are missing: b did not answer"` {
 		t.Errorf("headers of a trace without a member's: %v", a.header)

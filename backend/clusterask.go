@@ -317,14 +317,6 @@ func (v *clusterView) LogLevel(ctx context.Context, member string, do api.LogLev
 	return answer.Levels, nil
 }
 
-// traceQuestion asks a member for its traces of a check.
-type traceQuestion struct {
-	Namespace string `json:"namespace"`
-	Entity    string `json:"entity"`
-	Check     string `json:"check"`
-	Limit     int    `json:"limit"`
-}
-
 type traceAnswer struct {
 	Events []trace.Outcome `json:"events"`
 	// Cut says that older events were left out because the answer would be too large.
@@ -334,8 +326,8 @@ type traceAnswer struct {
 // maxTraces bounds an answer with traces, in bytes. The bus takes 8 MiB.
 const maxTraces = 4 << 20
 
-func (v *clusterView) traceHere(_ context.Context, q *traceQuestion) (traceAnswer, error) {
-	events, err := v.tracesHere(q.Namespace, q.Entity, q.Check, q.Limit)
+func (v *clusterView) traceHere(_ context.Context, q *trace.Query) (traceAnswer, error) {
+	events, err := v.tracesHere(q)
 	if err != nil {
 		return traceAnswer{}, err
 	}
@@ -343,13 +335,13 @@ func (v *clusterView) traceHere(_ context.Context, q *traceQuestion) (traceAnswe
 }
 
 // tracesHere returns what this member knows of a check's events: the traces, and the deliveries that wait behind others.
-func (v *clusterView) tracesHere(namespace, entity, check string, limit int) ([]trace.Outcome, error) {
-	events, err := v.parts.traces.Of(namespace, entity, check, limit)
+func (v *clusterView) tracesHere(q *trace.Query) ([]trace.Outcome, error) {
+	events, err := v.parts.traces.Of(*q)
 	if err != nil {
 		return nil, err
 	}
-	if behind := v.parts.handlers.Behind(namespace, entity, check, maxBehind); len(behind) > 0 {
-		events = trace.Join(limit, events, []trace.Outcome{{Deliveries: behind}})
+	if behind := v.parts.handlers.Behind(q.Namespace, q.Entity, q.Check, maxBehind); len(behind) > 0 {
+		events = q.Join(events, []trace.Outcome{{Deliveries: behind}})
 	}
 	return events, nil
 }
@@ -373,12 +365,12 @@ func fitTraces(events []trace.Outcome) (traceAnswer, error) {
 }
 
 // Of implements api.Traces. Each member keeps the traces of what it has routed and sent.
-func (v *clusterView) Of(ctx context.Context, namespace, entity, check string, limit int) ([]trace.Outcome, []string, error) {
-	own, err := v.tracesHere(namespace, entity, check, limit)
+func (v *clusterView) Of(ctx context.Context, q trace.Query) ([]trace.Outcome, []string, error) {
+	own, err := v.tracesHere(&q)
 	if err != nil {
 		return nil, nil, err
 	}
-	all, err := askAll[traceAnswer](ctx, v.members, questionTrace, traceQuestion{namespace, entity, check, limit})
+	all, err := askAll[traceAnswer](ctx, v.members, questionTrace, q)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -395,5 +387,5 @@ func (v *clusterView) Of(ctx context.Context, namespace, entity, check string, l
 	if len(lists) == 1 {
 		return own, missing, nil
 	}
-	return trace.Join(limit, lists...), missing, nil
+	return q.Join(lists...), missing, nil
 }

@@ -7,19 +7,27 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"time"
 )
 
 const ours = "/api/lapwing/v1/namespaces/"
 
-// Trace returns what happened to the newest events of a check, newest first.
-func (c *Client) Trace(ctx context.Context, namespace, entity, check string, limit int) ([]Outcome, error) {
+// Trace returns what happened to the newest events of a check, newest first. A time that is not zero leaves out events that
+// the server received later.
+func (c *Client) Trace(ctx context.Context, namespace, entity, check string, until time.Time, limit int) ([]Outcome, error) {
 	var out []Outcome
-	path := ours + escape(namespace) + "/events/" + escape(entity) + "/" + escape(check) + "/trace?limit=" + strconv.Itoa(limit)
+	q := url.Values{"limit": {strconv.Itoa(limit)}}
+	if !until.IsZero() {
+		q.Set("until", until.Format(time.RFC3339Nano))
+	}
+	path := ours + escape(namespace) + "/events/" + escape(entity) + "/" + escape(check) + "/trace?" + q.Encode()
 	if err := c.Do(ctx, http.MethodGet, path, nil, &out); err != nil {
 		return nil, fmt.Errorf("get trace of %s/%s: %w", entity, check, err)
 	}
-	return out, nil
+	// an earlier release does not know the parameter
+	return slices.DeleteFunc(out, func(o Outcome) bool { return !until.IsZero() && o.Received > until.UnixMilli() }), nil
 }
 
 // Simulate returns what would happen to an event; nothing is sent to handlers. Without an event it uses the newest

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Join puts the outcomes of a check's events together that several backends have kept, the newest first: at most limit,
-// or all if limit is 0. Two backends may report on the same delivery, after the second one has taken over from the
-// first; what was reported last counts.
-func Join(limit int, of ...[]Outcome) []Outcome {
+// Join puts the outcomes of a check's events together that several backends have kept, the newest first, within the bounds
+// of the query. Two backends may report on the same delivery, after the second one has taken over from the first; what was
+// reported last counts.
+func (q Query) Join(of ...[]Outcome) []Outcome {
 	var reports []*Delivery
 	for _, events := range of {
 		for i := range events {
@@ -28,5 +28,5 @@ func Join(limit int, of ...[]Outcome) []Outcome {
 		byID[d.ID] = d
 		all = append(all, d)
 	}
-	return group(all, limit)
+	return q.group(all)
 }

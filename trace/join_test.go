@@ -42,14 +42,17 @@ func TestJoin(t *testing.T) {
 	want := "0-4-0 mail delivered after 0\n" +
 		"0-3-0 mail delivered after 2 chat filtered after 0\n" +
 		"0-2-0 mail delivered after 0 page delivered after 0"
-	got := show(Join(0, slices.Clone(second), slices.Clone(first), nil))
+	got := show(Query{}.Join(slices.Clone(second), slices.Clone(first), nil))
 	if got != want {
 		t.Errorf("joined:\n%s\nwant:\n%s", got, want)
 	}
-	if got := Join(2, second, first); len(got) != 2 || got[0].Event != "0-4-0" {
+	if got := (Query{Limit: 2}).Join(second, first); len(got) != 2 || got[0].Event != "0-4-0" {
 		t.Errorf("the newest two:\n%s", show(got))
 	}
-	if got := Join(5); got == nil || len(got) != 0 {
+	if got := (Query{Until: 3}).Join(second, first); len(got) != 2 || got[0].Event != "0-3-0" {
+		t.Errorf("without the last event:\n%s", show(got))
+	}
+	if got := (Query{Limit: 5}).Join(); got == nil || len(got) != 0 {
 		t.Errorf("of nothing: %v", got)
 	}
 }

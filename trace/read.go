@@ -24,9 +24,20 @@ type Outcome struct {
 	Deliveries []Delivery `json:"deliveries"`
 }
 
-// Of returns the outcomes of a check's events, the newest first: at most limit, or all if limit is 0.
-func (s *Store) Of(namespace, entity, check string, limit int) ([]Outcome, error) {
-	pair := pairName{namespace, entity, check}
+// Query selects outcomes of a check's events.
+type Query struct {
+	Namespace string `json:"namespace"`
+	Entity    string `json:"entity"`
+	Check     string `json:"check"`
+	// Until leaves out events that were received later, Unix milliseconds; 0 leaves out none.
+	Until int64 `json:"until,omitempty"`
+	// Limit is how many events there are at most; 0 is all.
+	Limit int `json:"limit"`
+}
+
+// Of returns the outcomes of a check's events, the newest first.
+func (s *Store) Of(q Query) ([]Outcome, error) {
+	pair := pairName{q.Namespace, q.Entity, q.Check}
 	s.writeMu.Lock()
 	if err := s.flush(); err != nil {
 		s.writeMu.Unlock()
@@ -46,13 +57,13 @@ func (s *Store) Of(namespace, entity, check string, limit int) ([]Outcome, error
 			byID[d.ID] = d
 			all = append(all, d)
 		}); err != nil {
-			return nil, fmt.Errorf("read traces of %s/%s: %w", entity, check, err)
+			return nil, fmt.Errorf("read traces of %s/%s: %w", q.Entity, q.Check, err)
 		}
 	}
 	// The record that a repeat refers to may be trimmed before it.
 	all = slices.DeleteFunc(all, func(d *Delivery) bool { return d.EventID == "" })
 	s.addRuns(all)
-	return group(all, limit), nil
+	return q.group(all), nil
 }
 
 func (s *Store) read(id uint32, pair pairName, f func(*Delivery)) (err error) {
@@ -90,10 +101,13 @@ func (s *Store) addRuns(all []*Delivery) {
 }
 
 // group gathers the deliveries of each event.
-func group(all []*Delivery, limit int) []Outcome {
+func (q *Query) group(all []*Delivery) []Outcome {
 	index := map[string]int{}
 	events := []Outcome{}
 	for _, d := range all {
+		if q.Until != 0 && d.Received > q.Until {
+			continue
+		}
 		i, ok := index[d.EventID]
 		if !ok {
 			i = len(events)
@@ -114,8 +128,8 @@ func group(all []*Delivery, limit int) []Outcome {
 		}
 		return -strings.Compare(a.Event, b.Event)
 	})
-	if limit > 0 && len(events) > limit {
-		events = events[:limit]
+	if q.Limit > 0 && len(events) > q.Limit {
+		events = events[:q.Limit]
 	}
 	return events
 }

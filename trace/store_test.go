@@ -62,9 +62,13 @@ func (b *bench) incident(event, handler string, verdict Verdict) *Delivery {
 	}
 }
 
+func disk(entity string, limit int) Query {
+	return Query{Namespace: "default", Entity: entity, Check: "disk", Limit: limit}
+}
+
 func (b *bench) of(limit int) []Outcome {
 	b.t.Helper()
-	events, err := b.Of("default", "web1", "disk", limit)
+	events, err := b.Of(disk("web1", limit))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -333,10 +337,10 @@ func TestBounds(t *testing.T) {
 		if again := testutil.ToFloat64(b.metrics.bytes); again != got {
 			t.Errorf("%v bytes after a restart, want %v", again, got)
 		}
-		if events, err := b.Of("default", "web19999", "disk", 0); err != nil || len(events) != 1 {
+		if events, err := b.Of(disk("web19999", 0)); err != nil || len(events) != 1 {
 			t.Errorf("newest: %v, %v", events, err)
 		}
-		if events, err := b.Of("default", "web1", "disk", 0); err != nil || len(events) != 0 {
+		if events, err := b.Of(disk("web1", 0)); err != nil || len(events) != 0 {
 			t.Errorf("oldest: %v, %v", events, err)
 		}
 	})
@@ -487,7 +491,7 @@ func TestCrash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		events, err := again.Of("default", "web1", "disk", 0)
+		events, err := again.Of(disk("web1", 0))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -237,6 +237,11 @@ func (a *account) next(s *invocation) (steps []nextStep) {
 			add("see whom handlers told", "notification", "list", "--entity", a.entity, "--check", a.check)
 		}
 	}
+	if !a.at.IsZero() {
+		around := func(d time.Duration) string { return a.at.Add(d).Format(time.RFC3339) }
+		add("see its states, silences and notifications around then", "event", "history", a.entity, a.check,
+			"--since", around(-time.Hour), "--until", around(time.Hour))
+	}
 	if len(steps) == 0 {
 		add("see the states of the check over days", "event", "history", a.entity, a.check)
 	}

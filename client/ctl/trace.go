@@ -24,7 +24,10 @@ import (
 const tracedOutcomes = 100
 
 func traceEventCommand(k *kind) *cobra.Command {
-	var limit int
+	var (
+		limit int
+		at    string
+	)
 	cmd := &cobra.Command{
 		Use:   "trace ENTITY CHECK",
 		Short: "show why an event did or did not alert",
@@ -41,17 +44,34 @@ GROUPED (it waits for its group), FOLDED (it went out with others in one alert),
 dependency fails), NO HANDLER (no defined handler takes it), DEAD (all attempts failed; see 'lapwing deadletter'),
 DROPPED, FAILED (the workflow could not be run).
 
+--at answers for a moment: it leaves out all events that came later. What it says of a delivery includes what became of the
+delivery since.
+
 For silences the answer names who made each, why, and when it ends; an acknowledgement is called one. Next steps come last.
 
 The json format is one object: answer, outcomes as the API has them, simulated, and the silences that muted the event.`,
 		Example: `  lapwing event trace srv1 check-cpu
+  lapwing event trace srv1 check-cpu --at 03:10
   lapwing event trace srv1 check-cpu --limit 20
   lapwing event trace srv1 check-cpu --format json | jq -r .answer`,
 		Args: args("ENTITY", "CHECK"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			a := &account{entity: args[0], check: args[1], now: time.Now(), command: s.commandLine}
+			if at != "" {
+				var err error
+				if a.at, err = moment("at", at, time.Local, a.now); err != nil {
+					return err
+				}
+				if a.at.After(a.now) {
+					return fmt.Errorf("--at %s is in the future", at)
+				}
+			}
 			if err := a.fetch(ctx, s); err != nil {
 				return err
+			}
+			if !a.at.IsZero() && len(a.outcomes) == 0 {
+				return hint(fmt.Errorf("no event of %s/%s that came before %s is traced", a.entity, a.check, a.clock(a.at.UnixMilli())),
+					"Its states since then: %s", s.commandLine("event", "history", a.entity, a.check))
 			}
 			if a.event == nil && len(a.outcomes) == 0 {
 				return hintMissing(k, reworded(a.missing, "there is no event %s/%s, and no trace of one", a.entity, a.check))
@@ -80,6 +100,7 @@ The json format is one object: answer, outcomes as the API has them, simulated, 
 			return nil
 		}),
 	}
+	cmd.Flags().StringVar(&at, "at", "", "answer for this moment: "+timeForms)
 	cmd.Flags().IntVar(&limit, "limit", printedOutcomes, "number of events to show; 0 for all")
 	completeNames(cmd, k)
 	formatFlag(cmd)
@@ -91,7 +112,7 @@ func (a *account) fetch(ctx context.Context, s *invocation) error {
 	if err := a.fetchOutcomes(ctx, s); err != nil {
 		return err
 	}
-	if a.anyHeld() {
+	if a.at.IsZero() && a.anyHeld() {
 		// Without the right, or from an earlier release, the trace says what it knows.
 		var list resource.EscalationList
 		q := url.Values{"entity": {a.entity}, "check": {a.check}}
@@ -114,14 +135,18 @@ func (a *account) anyHeld() bool {
 }
 
 func (a *account) fetchOutcomes(ctx context.Context, s *invocation) error {
-	ev, err := client.Get(ctx, s.client, client.Events, s.namespace, client.EventName(a.entity, a.check))
+	var err error
+	if a.outcomes, err = s.client.Trace(ctx, s.namespace, a.entity, a.check, a.at, tracedOutcomes); err != nil {
+		return hint(err, "Traces need a lapwing backend.")
+	}
+	if !a.at.IsZero() {
+		return nil
+	}
+	a.event, err = client.Get(ctx, s.client, client.Events, s.namespace, client.EventName(a.entity, a.check))
 	if err != nil && !errors.Is(err, client.ErrNotFound) {
 		return err
 	}
-	a.event, a.missing = ev, err
-	if a.outcomes, err = s.client.Trace(ctx, s.namespace, a.entity, a.check, tracedOutcomes); err != nil {
-		return hint(err, "Traces need a lapwing backend.")
-	}
+	a.missing = err
 	if a.event == nil || eventCheck(a.event).Status == 0 {
 		return nil
 	}

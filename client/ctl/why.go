@@ -28,6 +28,7 @@ type account struct {
 	// escalations are those of the event that go on. A trace has what was said at the last step or look, and these the present.
 	escalations []resource.Escalation
 	now         time.Time
+	at          time.Time                    // if not zero, the account is of this moment: event is nil, and outcomes has no later event
 	command     func(words ...string) string // returns a command to copy
 }
 
@@ -63,6 +64,8 @@ func (a *account) bounds() (from, to int) {
 func (a *account) sentence() string {
 	name := a.entity + "/" + a.check
 	switch {
+	case !a.at.IsZero():
+		return a.sentenceAt(name)
 	case a.event == nil && len(a.outcomes) == 0:
 		return "There is no event " + name + " and no trace of one."
 	case a.event == nil:
@@ -100,6 +103,21 @@ func (a *account) sentence() string {
 		return text + a.stillOpen("", a.outcomes)
 	}
 	return text + a.verdict(a.incident()) + a.undefinedNote() + a.earlier(0)
+}
+
+// sentenceAt is sentence for a moment. There is an outcome.
+func (a *account) sentenceAt(name string) string {
+	newest := &a.outcomes[0]
+	text := fmt.Sprintf("At %s %s ", a.clock(a.at.UnixMilli()), name)
+	if newest.Status == 0 {
+		text += "passed (status 0)."
+		if newest.Resolution {
+			text += fmt.Sprintf(" Its resolution at %s: %s.", a.clock(newest.Received), a.because(newest.Deliveries))
+		}
+		return text + after(" ", a.past("The incident before it"))
+	}
+	incident := a.incident()
+	return text + fmt.Sprintf("failed (status %d since %s).", newest.Status, a.clock(incident[len(incident)-1].Received)) + a.verdict(incident)
 }
 
 // earlier names the deliveries that still wait, besides those of the last incident and of the first outcomes, which the

@@ -14896,6 +14896,11 @@ export interface operations {
             query?: {
                 /** @description How many to list at most; all if it is absent or not positive */
                 limit?: number;
+                /**
+                 * @description Until when, in the same forms
+                 * @example 1h
+                 */
+                until?: string;
             };
             header?: never;
             path: {
