@@ -117,7 +117,7 @@ type Options struct {
 	Notifications Notifications
 	// Simulate returns what would happen to an event with drafts of definitions. It runs commands only if the caller
 	// asks for it. Default: simulations are refused.
-	Simulate func(ctx context.Context, namespace string, draft *Draft, ev *resource.Event, commands bool) []trace.Delivery
+	Simulate func(ctx context.Context, o *SimulateOptions) []trace.Delivery
 	// Replay takes stored events through a pipeline, and calls each with every event, in order. It ends when each returns an
 	// error. Default: ErrNoPostgres.
 	Replay func(ctx context.Context, r *Replay, each func(ReplayedEvent) error) error

@@ -98,6 +98,20 @@ type simulation struct {
 	Draft
 	// RunCommands also runs mutators that are commands. Otherwise they are skipped, and their output is unknown.
 	RunCommands bool `json:"run_commands"`
+	// At is when the event comes, Unix seconds: the event gets this timestamp, filters, calendars and escalations see this time,
+	// and silences that end before it do not apply. 0 is now, and leaves the event as it is.
+	At int64 `json:"at"`
+}
+
+// SimulateOptions say what is simulated.
+type SimulateOptions struct {
+	Namespace string
+	Event     *resource.Event
+	Draft     *Draft
+	// RunCommands also runs mutators that are commands.
+	RunCommands bool
+	// At is when the event comes; zero is now.
+	At time.Time
 }
 
 // simulated is what would happen to an event.
@@ -115,6 +129,9 @@ func (a *API) simulate(w *response, r *request) error {
 	if err := a.maySimulate(r, namespace, &req); err != nil {
 		return err
 	}
+	if req.At < 0 || req.At >= 1<<40 {
+		return invalid("at must be a time in Unix seconds, and is %d", req.At)
+	}
 	ev, err := a.simulatedEvent(r, namespace, &req)
 	if err != nil {
 		return err
@@ -130,13 +147,19 @@ func (a *API) simulate(w *response, r *request) error {
 	case <-ctx.Done():
 		return &apiError{status: http.StatusServiceUnavailable, code: codeInternal, message: "too many simulations are under way"}
 	}
-	out := simulated{Deliveries: a.opts.Simulate(ctx, namespace, &req.Draft, ev, req.RunCommands)}
+	o := SimulateOptions{Namespace: namespace, Event: ev, Draft: &req.Draft, RunCommands: req.RunCommands}
+	if req.At > 0 {
+		o.At = time.Unix(req.At, 0)
+	}
+	out := simulated{Deliveries: a.opts.Simulate(ctx, &o)}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	a.hideInhibitors(r, namespace, out.Deliveries)
-	if err := a.noteEscalations(namespace, ev, out.Deliveries); err != nil {
-		return err
+	if o.At.IsZero() {
+		if err := a.noteEscalations(namespace, ev, out.Deliveries); err != nil {
+			return err
+		}
 	}
 	if out.Deliveries == nil {
 		out.Deliveries = []trace.Delivery{}

@@ -156,11 +156,12 @@ func TestSimulate(t *testing.T) {
 	var tried *resource.Event
 	var draft *Draft
 	var ran bool
+	var at time.Time
 	s := newServer(t, func(o *Options) {
-		o.Simulate = func(_ context.Context, namespace string, d *Draft, ev *resource.Event, commands bool) []trace.Delivery {
-			tried, draft, ran = ev, d, commands
+		o.Simulate = func(_ context.Context, o *SimulateOptions) []trace.Delivery {
+			tried, draft, ran, at = o.Event, o.Draft, o.RunCommands, o.At
 			return []trace.Delivery{{
-				Header: delivery.Header{Namespace: namespace, Handler: "mail"}, Verdict: trace.Filtered,
+				Header: delivery.Header{Namespace: o.Namespace, Handler: "mail"}, Verdict: trace.Filtered,
 			}}
 		}
 	})
@@ -191,6 +192,12 @@ func TestSimulate(t *testing.T) {
 	if tried.Entity.Metadata.Name != "web9" || tried.Check.Metadata.Namespace != "default" || tried.Timestamp == 0 || !ran {
 		t.Errorf("tried %+v, with commands %v", tried, ran)
 	}
+
+	f(s.token, `{"entity":"web1","check":"disk","at":1800000000}`, http.StatusOK)
+	if at.Unix() != 1_800_000_000 {
+		t.Errorf("simulated at %s", at)
+	}
+	f(s.token, `{"entity":"web1","check":"disk","at":-1}`, http.StatusBadRequest)
 
 	const filter = `{"metadata":{"name":"hours"},"action":"allow","expressions":["true"]}`
 	withDraft := `{"entity":"web1","check":"disk","filters":[` + filter + `]}`

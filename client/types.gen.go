@@ -836,6 +836,9 @@ type Simulation struct {
 	Pipelines []json.RawMessage `json:"pipelines,omitempty"`
 	// RunCommands also runs mutators that are commands. Otherwise they are skipped, and their output is unknown.
 	RunCommands bool `json:"run_commands,omitempty"`
+	// At is when the event comes, Unix seconds: the event gets this timestamp, filters, calendars and escalations see
+	// this time, and silences that end before it do not apply. 0 is now, and leaves the event as it is.
+	At int64 `json:"at,omitempty"`
 }
 
 // StateChange is a change of a check's state. The changes of a check are its history over days; the history in an

@@ -220,6 +220,11 @@ func (e *Engine) Passes(def *resource.EventFilter, ev *resource.Event) bool {
 // The answer comes shortly after the budgets of the expressions at the latest: a worker that cannot be interrupted is
 // killed. Only assets that must be fetched first take longer.
 func (e *Engine) Ask(ctx context.Context, def *resource.EventFilter, ev *resource.Event) Answer {
+	return e.AskAt(ctx, def, ev, e.opts.Now())
+}
+
+// AskAt is Ask as if it were another time.
+func (e *Engine) AskAt(ctx context.Context, def *resource.EventFilter, ev *resource.Event, now time.Time) Answer {
 	c := e.compiled(def)
 	begin := time.Now()
 	defer func() { e.seconds.Observe(time.Since(begin).Seconds()) }()
@@ -227,7 +232,7 @@ func (e *Engine) Ask(ctx context.Context, def *resource.EventFilter, ev *resourc
 		e.failed(c, "window", "", c.windowsErr)
 		return Answer{Passes: true, Reason: "its hours cannot be read", Asked: []Asked{{Err: c.windowsErr}}}
 	}
-	if c.windows != nil && c.windows.contain(e.opts.Now()) != c.allow {
+	if c.windows != nil && c.windows.contain(now) != c.allow {
 		if c.allow {
 			return Answer{Reason: "it is outside of its hours"}
 		}
@@ -240,11 +245,11 @@ func (e *Engine) Ask(ctx context.Context, def *resource.EventFilter, ev *resourc
 	if len(def.Expressions) == 0 {
 		return Answer{Passes: true}
 	}
-	return e.evaluate(ctx, c, ev)
+	return e.evaluate(ctx, c, ev, now)
 }
 
 // evaluate evaluates all expressions that are not set aside.
-func (e *Engine) evaluate(ctx context.Context, c *compiled, ev *resource.Event) Answer {
+func (e *Engine) evaluate(ctx context.Context, c *compiled, ev *resource.Event, now time.Time) Answer {
 	b := c.libraries.get(ctx, e)
 	answer := Answer{Passes: true, Asked: make([]Asked, 0, len(c.def.Expressions))}
 	told := func(i int, err error) {
@@ -275,7 +280,7 @@ func (e *Engine) evaluate(ctx context.Context, c *compiled, ev *resource.Event) 
 				total = quickTotal
 			}
 			body := make([]byte, 0, len(encoded)+64)
-			body = appendQuestion(body, b.def, e.opts.Now().Unix(), e.opts.Budget, total, only, e.opts.Events != nil)
+			body = appendQuestion(body, b.def, now.Unix(), e.opts.Budget, total, only, e.opts.Events != nil)
 			return &asked{body: append(body, encoded...), look: lookIn(e.events(c.def.Author), e.opts.InCalendar, ev), patience: longest(total) + grace}
 		},
 	}

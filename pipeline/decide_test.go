@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/calendar"
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -377,6 +378,25 @@ func TestSimulate(t *testing.T) {
 	if last := list[1].Steps[len(list[1].Steps)-1]; last.Name != "out" || last.Saw[1].Value != "ran\n" {
 		t.Errorf("last step %+v", last)
 	}
+	// At another time: hours, a silence that is over by then, and the time that expressions see.
+	b.handler("night", func(h *resource.Handler) { h.Filters = []string{"not_silenced", "late"} })
+	late := &resource.EventFilter{
+		Metadata: resource.ObjectMeta{Name: "late"}, Action: "allow",
+		Expressions: []string{"hour(event.timestamp) == 23", "seconds_since(event.timestamp) == 0"},
+		When:        &resource.TimeWindowWhen{Days: resource.TimeWindowDays{All: []resource.TimeWindowTimeRange{{Begin: "11:00PM", End: "11:59PM"}}}},
+	}
+	check(t, config.Put(t.Context(), b.config, config.Silences, &resource.Silenced{
+		Metadata: resource.ObjectMeta{Namespace: "default", Name: "*:c"}, Check: "c", ExpireAt: time.Date(2030, 1, 7, 22, 0, 0, 0, time.UTC).Unix(),
+	}))
+	silenced := *ev
+	silenced.Check = &resource.Check{Metadata: ev.Check.Metadata, Status: 2, Silenced: []string{"*:c"}, Handlers: []string{"night"}}
+	for hour, want := range map[int]string{21: "night silenced", 22: "night filtered", 23: "night delivered"} {
+		at := time.Date(2030, 1, 7, hour, 30, 0, 0, time.UTC)
+		f(workflow.Overlay{Filters: []*resource.EventFilter{late}, At: at}, &silenced, want)
+	}
+	if silenced.Timestamp != 1700000000 || len(silenced.Check.Silenced) != 1 {
+		t.Errorf("the simulation has changed its event: %+v", silenced)
+	}
 	nothing := *ev
 	nothing.Check = &resource.Check{Metadata: ev.Check.Metadata, Status: 1}
 	if list := b.workflows.Simulate(t.Context(), workflow.Overlay{}, &nothing, "default"); len(list) != 1 ||
@@ -408,13 +428,16 @@ func TestSimulateEscalation(t *testing.T) {
 	for _, tc := range []struct {
 		escalation resource.HandlerEscalation
 		to, want   string
+		at         time.Time
 	}{
-		{resource.HandlerEscalation{}, "chat", "^it begins an escalation, and step 1 notifies chat now$"},
-		{resource.HandlerEscalation{}, "nothing", "^it begins an escalation, and step 1 finds no one to notify now$"},
+		{resource.HandlerEscalation{}, "chat", "^it begins an escalation, and step 1 notifies chat now$", time.Time{}},
+		{resource.HandlerEscalation{}, "nothing", "^it begins an escalation, and step 1 finds no one to notify now$", time.Time{}},
 		{resource.HandlerEscalation{Steps: []resource.EscalationStep{{After: 600}}}, "chat",
-			"^it begins an escalation, and step 1 notifies chat after 10m0s$"},
+			"^it begins an escalation, and step 1 notifies chat after 10m0s$", time.Time{}},
 		{resource.HandlerEscalation{Quiet: quiet}, "chat", "^it begins an escalation, and step 1 notifies chat when the quiet time is over: " +
-			"it is quiet for severity warning until 20[0-9-]+T00:00:00Z: calendar (spring|autumn)$"},
+			"it is quiet for severity warning until 20[0-9-]+T00:00:00Z: calendar (spring|autumn)$", time.Time{}},
+		{resource.HandlerEscalation{Quiet: quiet}, "chat", "^it begins an escalation, and step 1 notifies chat when the quiet time is over: " +
+			"it is quiet for severity warning until 2031-01-01T00:00:00Z: calendar autumn$", time.Date(2030, 9, 1, 0, 0, 0, 0, time.UTC)},
 	} {
 		b.handler("page", func(h *resource.Handler) {
 			h.Type, h.Escalation = resource.EscalationType, &tc.escalation
@@ -423,7 +446,7 @@ func TestSimulateEscalation(t *testing.T) {
 			}
 			tc.escalation.Steps[0].Notify = []resource.EscalationTarget{{Handler: tc.to}}
 		})
-		list := workflows.Simulate(t.Context(), workflow.Overlay{}, ev, "default")
+		list := workflows.Simulate(t.Context(), workflow.Overlay{At: tc.at}, ev, "default")
 		if len(list) != 1 || list[0].Verdict != trace.Held || !regexp.MustCompile(tc.want).MatchString(list[0].Reason) {
 			t.Errorf("%+v, want the reason %s", list, tc.want)
 		}

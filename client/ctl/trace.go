@@ -178,7 +178,7 @@ func undefinedHandlers(ctx context.Context, s *invocation, names []string) (unde
 func simulateCommand() *cobra.Command {
 	var (
 		files       inputFiles
-		what        string
+		what, at    string
 		runCommands bool
 	)
 	cmd := &cobra.Command{
@@ -190,15 +190,27 @@ Nothing is sent and nothing is stored.
 Files may hold pipelines, handlers, filters and mutators. They replace the backend's definitions of the same names. Drafts
 that the event does not name are tried too. The event is one that the backend has, or one from a JSON or YAML file.
 
+--at tells what would happen if the event came at a moment: the event gets this timestamp, filters, their hours, calendars and
+the steps of escalations see this time, and silences that end before it do not apply. All other silences, definitions and
+events are those of now.
+
 Filters and JavaScript mutators run. Mutators that are commands run only with --run-commands, which needs the right to
 create mutators. Each draft needs the right to create and update it.`,
 		Example: `  lapwing pipeline simulate -f draft.yaml --event srv1/check-cpu
   lapwing pipeline simulate --event srv1/check-cpu
+  lapwing pipeline simulate --event srv1/check-cpu --at '2030-01-06 10:00'
   lapwing pipeline simulate -f pipelines/ --event incident.json --format json`,
 		Args: args(),
 	}
 	cmd.RunE = run(func(ctx context.Context, s *invocation, _ []string) error {
-		sim := &client.Simulation{RunCommands: runCommands}
+		sim, now := &client.Simulation{RunCommands: runCommands}, time.Now()
+		if at != "" {
+			then, err := moment("at", at, time.Local, now)
+			if err != nil {
+				return hintUsage(cmd, err)
+			}
+			sim.At = then.Unix()
+		}
 		if len(files.targets) > 0 {
 			objects, err := readObjects(ctx, s, &files)
 			if err != nil {
@@ -231,9 +243,12 @@ create mutators. Each draft needs the right to create and update it.`,
 			}
 			return s.printPlain(raw, nil)
 		}
-		a := &account{now: time.Now(), command: s.commandLine}
+		a, then := &account{now: now, command: s.commandLine}, ""
+		if sim.At != 0 {
+			then = " This is for " + a.clock(sim.At*1000) + "."
+		}
 		w := bufio.NewWriter(s.out)
-		fmt.Fprintln(w, paint(s.color, bold, printable(a.would(deliveries))+" Nothing was sent."))
+		fmt.Fprintln(w, paint(s.color, bold, printable(a.would(deliveries))+then+" Nothing was sent."))
 		fmt.Fprintln(w)
 		(&tracePrinter{account: a, w: w, color: s.color, dry: true}).deliveries(deliveries)
 		return w.Flush()
@@ -241,6 +256,7 @@ create mutators. Each draft needs the right to create and update it.`,
 	files.flags(cmd)
 	cmd.Flags().StringVar(&what, "event", "", "event to simulate: ENTITY/CHECK of one that the backend has, or a file with one")
 	_ = cmd.MarkFlagRequired("event")
+	cmd.Flags().StringVar(&at, "at", "", "when the event comes: "+timeForms)
 	cmd.Flags().BoolVar(&runCommands, "run-commands", false, "also run mutators that are commands, on the backend")
 	formatFlag(cmd)
 	return cmd

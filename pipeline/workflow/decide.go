@@ -129,7 +129,7 @@ func (w *Workflows) decide(ctx context.Context, defs definitions, rt *Route, ev 
 			continue
 		}
 		if def, ok := defs.filter(rt.namespace, name); ok {
-			answer := w.filters.Ask(ctx, def, ev)
+			answer := w.ask(ctx, defs, def, ev)
 			steps = append(steps, stepsOf(name, &answer)...)
 			if !answer.Passes {
 				w.count(defs, w.metrics.filtered, "defined")
@@ -164,6 +164,14 @@ func (w *Workflows) decide(ctx context.Context, defs definitions, rt *Route, ev 
 		}
 	}
 	return Decision{GroupKey: groupKey(rt.def, ev), Steps: steps}
+}
+
+// ask asks a filter, in a simulation at its time.
+func (w *Workflows) ask(ctx context.Context, defs definitions, def *resource.EventFilter, ev *resource.Event) filter.Answer {
+	if defs.drafts == nil {
+		return w.filters.Ask(ctx, def, ev)
+	}
+	return w.filters.AskAt(ctx, def, ev, defs.now())
 }
 
 // count increments a counter, except in a simulation.

@@ -25,6 +25,9 @@ type Overlay struct {
 	Pipelines []*resource.Pipeline
 	// RunCommands runs the commands of mutators. Scripts always run.
 	RunCommands bool
+	// At is when the event comes: it has this timestamp, filters and escalations see this time, and silences that end before
+	// it do not apply. Zero is now, and leaves the event as it is.
+	At time.Time
 }
 
 // maxShownData bounds how many bytes of the handler's input are shown.
@@ -35,6 +38,9 @@ const maxShownData = 4096
 // Delivered, with a reason that says it was not sent.
 func (w *Workflows) Simulate(ctx context.Context, overlay Overlay, ev *resource.Event, namespace string) []trace.Delivery {
 	defs := definitions{Snapshot: w.opts.Config(), drafts: &overlay}
+	if !overlay.At.IsZero() {
+		ev = moved(defs.Snapshot, namespace, ev, overlay.At)
+	}
 	defer w.filters.Forget(overlay.Filters, overlay.Mutators)
 	about := trace.Delivery{Header: delivery.Header{
 		Namespace: namespace, Incident: ev.IsIncident(), Resolution: ev.IsResolution(), Received: ev.Timestamp * 1000,
@@ -72,6 +78,21 @@ func (w *Workflows) Simulate(ctx context.Context, overlay Overlay, ev *resource.
 		}
 	}
 	return list
+}
+
+// moved returns a copy of an event that comes at a time.
+func moved(sn *config.Snapshot, namespace string, ev *resource.Event, at time.Time) *resource.Event {
+	later := *ev
+	later.Timestamp = at.Unix()
+	if later.Check != nil {
+		check := *later.Check
+		check.Silenced = slices.DeleteFunc(slices.Clone(check.Silenced), func(name string) bool {
+			s, ok := config.Get(sn, config.Silences, namespace, name)
+			return ok && s.Expired(at)
+		})
+		later.Check = &check
+	}
+	return &later
 }
 
 // letThrough reports whether all silences of a resolution let it through. The fold removes such silences from a
@@ -121,7 +142,7 @@ func (w *Workflows) simulate(
 		return nil, false
 	}
 	if rt.def != nil && rt.def.Type == resource.EscalationType && w.opts.OnCall != nil {
-		w.simulateEscalation(rt, ev, facts, d)
+		w.simulateEscalation(rt, ev, facts, d, defs.now())
 		return nil, false
 	}
 	data, steps, err := w.shape(ctx, defs, rt, ev)
@@ -152,8 +173,8 @@ func (w *Workflows) simulate(
 	return input, mutated
 }
 
-// simulateEscalation reports what each step of an escalation would do now.
-func (w *Workflows) simulateEscalation(rt *Route, ev *resource.Event, facts filter.Facts, d *trace.Delivery) {
+// simulateEscalation reports what each step of an escalation would do that begins at a time.
+func (w *Workflows) simulateEscalation(rt *Route, ev *resource.Event, facts filter.Facts, d *trace.Delivery, now time.Time) {
 	switch {
 	case facts.Resolution:
 		d.Verdict, d.Reason = trace.Delivered, "a resolution goes to all who were notified; nothing was sent: this was a simulation"
@@ -162,7 +183,7 @@ func (w *Workflows) simulateEscalation(rt *Route, ev *resource.Event, facts filt
 		d.Verdict, d.Reason = trace.Filtered, "only incidents escalate"
 		return
 	}
-	e, now := rt.def.Escalation, time.Now()
+	e := rt.def.Escalation
 	d.Verdict = trace.Held
 	at := now
 	for i := range e.Steps {

@@ -5246,6 +5246,11 @@ export interface components {
             pipelines?: (components["schemas"]["Pipeline"] | null)[] | null;
             /** @description RunCommands also runs mutators that are commands. Otherwise they are skipped, and their output is unknown. */
             run_commands?: boolean;
+            /**
+             * Format: int64
+             * @description At is when the event comes, Unix seconds: the event gets this timestamp, filters, calendars and escalations see this time, and silences that end before it do not apply. 0 is now, and leaves the event as it is.
+             */
+            at?: number;
         };
         /** @description StateChange is a change of a check's state. The changes of a check are its history over days; the history in an event has the last 21 results. */
         StateChange: {
