@@ -106,7 +106,8 @@ func (s *settings) denied(refused *client.Error) string {
 // mostNames bounds the names that are looked at for one that is similar.
 const mostNames = 5000
 
-// missing adds to an error that something is not there what is there: another namespace, or a similar name.
+// missing adds to an error that something is not there what is there: a namespace of a similar name, the same name in other
+// namespaces, or a similar name.
 func (s *invocation) missing(ctx context.Context, err error) error {
 	var refused *client.Error
 	if !errors.As(err, &refused) || !absent(err) || ctx.Err() != nil {
@@ -122,11 +123,18 @@ func (s *invocation) missing(ctx context.Context, err error) error {
 			return unknown
 		}
 	}
-	near := s.similar(ctx, &to)
-	if near == "" {
+	text := ""
+	if others := s.elsewhere(ctx, &to); others != nil {
+		has := "Namespace %s has"
+		if len(others) > 1 {
+			has = "Namespaces %s have"
+		}
+		text = fmt.Sprintf(has+" one of this name: choose it with --namespace.", strings.Join(others, " and "))
+	} else if near := s.similar(ctx, &to); near != "" {
+		text = fmt.Sprintf("Did you mean %q?", near)
+	} else {
 		return err
 	}
-	text := fmt.Sprintf("Did you mean %q?", near)
 	if h, ok := err.(*hintError); ok {
 		return hint(h.err, "%s %s", text, h.hint)
 	}
@@ -155,6 +163,30 @@ func withoutPath(err error, refused *client.Error, to *aim) error {
 		return &hintError{cause, h.hint}
 	}
 	return cause
+}
+
+// mostNamespaces bounds the other namespaces that are looked at.
+const mostNamespaces = 20
+
+// elsewhere returns the other namespaces that have what is missing, two at most.
+func (s *invocation) elsewhere(ctx context.Context, to *aim) (found []string) {
+	if to.name == "" || to.namespace == "" {
+		return nil
+	}
+	k, looked := client.Kind[json.RawMessage]{Kind: to.kind}, 0
+	for one, err := range client.All(ctx, s.client, client.Namespaces, "", client.ListOptions{ChunkSize: mostNamespaces}) {
+		if err != nil || looked == mostNamespaces || len(found) == 2 {
+			break
+		}
+		if one.Name == to.namespace {
+			continue
+		}
+		looked++
+		if _, err := client.Get(ctx, s.client, k, one.Name, to.name); err == nil {
+			found = append(found, one.Name)
+		}
+	}
+	return found
 }
 
 // similar returns an existing name that is near to the one that is not there, or "".
