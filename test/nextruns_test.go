@@ -16,7 +16,20 @@ func TestNextRunsOfAnAgent(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
 	p.start()
-	c := p.client()
+	nextRuns(t, p, p)
+}
+
+// TestNextRunsOfAnotherMember: a member that an agent has no session with asks the member that has it.
+func TestNextRunsOfAnotherMember(t *testing.T) {
+	t.Parallel()
+	all := newMembers(t, 3)
+	all.start()
+	nextRuns(t, all[0], all[1])
+}
+
+// nextRuns has two agents join a backend and asks a backend when they run a check.
+func nextRuns(t *testing.T, asked, joined *process) {
+	c := asked.client()
 	const every = 3
 	check := &resource.CheckConfig{Metadata: resource.ObjectMeta{Name: "disk", Namespace: "default"}, Command: agent.TestCommand,
 		Publish: true, Interval: every, Subscriptions: []string{"linux"}}
@@ -25,7 +38,7 @@ func TestNextRunsOfAnAgent(t *testing.T) {
 	}
 	join := func(name string) {
 		t.Helper()
-		a, err := agent.New(agent.Options{Name: name, Subscriptions: []string{"linux"}, BackendURLs: []string{"ws://127.0.0.1:" + p.agent}})
+		a, err := agent.New(agent.Options{Name: name, Subscriptions: []string{"linux"}, BackendURLs: []string{"ws://127.0.0.1:" + joined.agent}})
 		if err != nil {
 			t.Fatal(err)
 		}
