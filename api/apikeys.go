@@ -27,7 +27,7 @@ func (a *API) serveAPIKeys() {
 	k.view = func(key *resource.APIKey) any { return shownKey(key, key.Metadata.Name) }
 	name := func(r *request) string { return auth.APIKeyName(r.PathValue("name")) }
 	a.route(core+"apikeys", access{resource: "apikeys"}, methods{http.MethodGet: k.list, http.MethodPost: k.create})
-	a.route(apiKeyPath+"{name}", access{resource: "apikeys", name: name}, methods{
+	a.route(apiKeyPath+"{name}", access{resource: "apikeys", name: name, dryRun: true}, methods{
 		http.MethodGet: k.get, http.MethodPut: k.put, http.MethodPatch: k.patch, http.MethodDelete: k.delete,
 	})
 }
@@ -127,7 +127,11 @@ func (k *apiKeys) put(w *response, r *request) error {
 	asked := named(r)
 	wanted, err := k.wanted(w, r)
 	if errors.Is(err, errNoUser) {
-		return invalid("%v", err)
+		err = resource.InField("username", errNoUser)
+		if _, importErr := k.api.opts.Auth.ImportAPIKey(asked, ""); importErr != nil {
+			err = resource.JoinMistakes(err, importErr) // the user may be made before the key
+		}
+		return refused("", err)
 	}
 	if err != nil {
 		return err

@@ -33,6 +33,11 @@ func TestDryRun(t *testing.T) {
 		{"PUT", "/namespaces/new", `{"name":"new"}`, 201, ""},
 		{"PUT", "/users/ann", `{"username":"ann","password":"long enough"}`, 201, ""},
 		{"PUT", "/users/ann", `{"username":"ann","password":"x"}`, 400, "password"},
+		{"PUT", "/apikeys/7f63b5bc-41f4-4b3e-b59b-5431afd7e6a2", `{"username":"admin"}`, 201, ""},
+		{"PUT", "/apikeys/7f63b5bc-41f4-4b3e-b59b-5431afd7e6a2", `{"username":"nobody"}`, 400, `"mistakes":[{"field":"username","message":"user does not exist"}]`},
+		{"PUT", "/apikeys/short", `{"username":"nobody"}`, 400, "an api key must be a UUID"},
+		{"PUT", "/namespaces/default/events/h/c", `{"entity":{"metadata":{"name":"h"}},"check":{"metadata":{"name":"c"},"interval":5}}`, 201, ""},
+		{"PUT", "/namespaces/default/events/h/c", `{"check":{"metadata":{"name":"c"},"interval":5,"proxy_requests":{"entity_attributes":["a =="]}}}`, 400, "syntax error"},
 		// What does more than write a definition has no dry run, and is not done.
 		{"DELETE", "/namespaces/default/handlers/there", "", 400, "no dry run"},
 		{"POST", "/namespaces/default/events", `{}`, 400, "no dry run"},
@@ -50,7 +55,7 @@ func TestDryRun(t *testing.T) {
 	}
 	for _, path := range []string{
 		"namespaces/default/checks/a", "namespaces/default/filters/f", "namespaces/default/entities/e", "namespaces/default/silenced/linux:*",
-		"namespaces/new", "users/ann",
+		"namespaces/new", "users/ann", "apikeys/7f63b5bc-41f4-4b3e-b59b-5431afd7e6a2", "namespaces/default/events/h/c",
 	} {
 		s.do("GET", "/api/core/v2/"+path, "").is(404)
 	}

@@ -28,7 +28,7 @@ func (a *API) serveEvents() {
 	a.route(collection, access{resource: "events", labels: true}, methods{http.MethodGet: a.listEvents, http.MethodPost: a.putEvent})
 	a.route(collection+"/{entity}", access{resource: "events", name: entity, list: true, labels: true},
 		methods{http.MethodGet: a.listEvents})
-	a.route(collection+"/{entity}/{check}", access{resource: "events", name: item, labels: true}, methods{
+	a.route(collection+"/{entity}/{check}", access{resource: "events", name: item, labels: true, dryRun: true}, methods{
 		http.MethodGet:    a.getEvent,
 		http.MethodPost:   a.putEvent,
 		http.MethodPut:    a.putEvent,
@@ -193,6 +193,9 @@ func (a *API) submit(ctx context.Context, t *act, key state.Key, ev *resource.Ev
 	}
 	if ev.AboutBackend() && !a.mayReportForBackend(t) {
 		return errForBackend
+	}
+	if config.IsDryRun(ctx) {
+		return nil
 	}
 	err := a.opts.Intake.Submit(ctx, ev)
 	var rejected interface{ Rejected() bool }

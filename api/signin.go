@@ -30,7 +30,7 @@ func (a *API) serveSignIn() {
 		view: func(p *resource.AuthProvider) any { return p.Redacted() },
 	}
 	a.route(authentication+"authproviders", access{resource: "authproviders"}, methods{http.MethodGet: providers.list})
-	a.route(authentication+"authproviders/{name}", access{resource: "authproviders", name: namePath}, methods{
+	a.route(authentication+"authproviders/{name}", access{resource: "authproviders", name: namePath, dryRun: true}, methods{
 		http.MethodGet: providers.get, http.MethodPut: a.putProvider, http.MethodDelete: providers.delete,
 	})
 	who := access{public: true}
@@ -127,7 +127,7 @@ func unusable(name string) string {
 
 func validProvider(p *resource.AuthProvider) error {
 	if err := p.Validate(); err != nil {
-		return invalid("%s%v", resourceInvalid, err)
+		return refused(resourceInvalid, err)
 	}
 	return nil
 }

@@ -149,6 +149,25 @@ func WithDryRun(ctx context.Context) context.Context {
 	return context.WithValue(ctx, dryRunKey{}, true)
 }
 
+// NoDryRun reports whether the error of a dry run says that the server has none.
+func NoDryRun(err error) bool {
+	var refused *Error
+	return errors.Is(err, ErrNotFound) && errors.As(err, &refused) && refused.Code == 0
+}
+
+// NoDryRunOf reports whether the error of a dry run says that there is none of this request.
+func NoDryRunOf(err error) bool {
+	var refused *Error
+	return errors.As(err, &refused) && strings.HasPrefix(refused.Message, "there is no dry run of this request")
+}
+
+type warningsKey struct{}
+
+// WithWarnings returns a context whose requests tell the warnings of their answers to f, and not to Options.OnWarning.
+func WithWarnings(ctx context.Context, f func(text string)) context.Context {
+	return context.WithValue(ctx, warningsKey{}, f)
+}
+
 // do sends a request and decodes its answer. It returns the answer's header.
 func (c *Client) do(ctx context.Context, r request) (http.Header, error) {
 	ctx, cancel := c.withTimeout(ctx)
@@ -174,7 +193,7 @@ func (c *Client) do(ctx context.Context, r request) (http.Header, error) {
 	if err != nil {
 		return nil, because(ctx, fmt.Errorf("read answer: %w", err))
 	}
-	c.tellWarnings(r, resp)
+	c.tellWarnings(ctx, r, resp)
 	if next := resp.Header.Get("Sensu-Continue"); next != "" && next == r.page() {
 		return nil, fmt.Errorf("the server answers page %q with the same page again", next) // for ever, perhaps
 	}
@@ -194,7 +213,13 @@ func (r *request) page() string {
 	return query.Get("continue")
 }
 
-func (c *Client) tellWarnings(r request, resp *http.Response) {
+func (c *Client) tellWarnings(ctx context.Context, r request, resp *http.Response) {
+	if f, ok := ctx.Value(warningsKey{}).(func(string)); ok {
+		for _, text := range Warnings(resp.Header) {
+			f(text)
+		}
+		return
+	}
 	if c.opts.OnWarning != nil {
 		for _, text := range Warnings(resp.Header) {
 			c.opts.OnWarning(strings.TrimPrefix(r.path, dryRunPath), text)
@@ -220,7 +245,7 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 		if resp.StatusCode < 400 {
 			return resp, nil
 		}
-		c.tellWarnings(r, resp) // also of what is refused
+		c.tellWarnings(ctx, r, resp) // also of what is refused
 		apiErr := readError(resp)
 		if resp.StatusCode != http.StatusUnauthorized || !cred.renewable || attempt > 0 {
 			return nil, apiErr

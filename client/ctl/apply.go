@@ -356,7 +356,7 @@ func (a *applier) try(ctx context.Context, o *object, live map[string]any, tag s
 	if !errors.Is(err, client.ErrNotFound) {
 		return err
 	}
-	if noDryRun(err) {
+	if client.NoDryRun(err) {
 		a.untried = true
 		return nil
 	}

@@ -27,7 +27,7 @@ func TestPlaceOfAStrangePath(t *testing.T) {
 	for field, line := range map[string]int{
 		"subdues[0].begin": 4, "subdues[-1].begin": 3, "subdues[7]": 3, "subdues[99999999999999999999]": 3, "[": 2, "": 1, "none.[-1]": 2,
 	} {
-		if got := lineOf(documents[0], field); got != line {
+		if got := documents[0].LineOf(field); got != line {
 			t.Errorf("%q is at line %d, want %d", field, got, line)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/client"
@@ -65,26 +64,29 @@ func (set *fileSet) try(ctx context.Context, s *invocation, send func(context.Co
 	s.quiet = true
 	defer func() { s.quiet = false }()
 	for _, o := range set.all() {
-		if o.kind == eventKind { // there is no dry run of it
+		if o.kind == eventKind { // it defines nothing
 			continue
 		}
 		err := send(client.WithDryRun(ctx), o)
-		if err != nil && (!refusal(err) || noDryRun(err) || errors.Is(err, client.ErrUnauthenticated)) {
+		if err != nil && (!refusal(err) || client.NoDryRun(err) || errors.Is(err, client.ErrUnauthenticated)) {
 			return
 		}
 		set.refused(o, err)
 	}
 }
 
-// noDryRunOf begins the server's refusal of a dry run of a kind that has none.
-const noDryRunOf = "there is no dry run of this request"
-
 // refused notes why the server refuses an object, and reports whether that stops before the first write.
 func (set *fileSet) refused(o *object, err error) bool {
 	found := o.mistakesIn(err)
+	if o.kind == apiKeyKind && slices.ContainsFunc(set.all(), func(one *object) bool { return one.kind == userKind && one.name == o.body["username"] }) {
+		found = slices.DeleteFunc(found, func(m mistake) bool { return m.line == o.from.LineOf("username") }) // the user comes first
+		if len(found) == 0 {
+			return false
+		}
+	}
 	set.wrong = append(set.wrong, found...)
 	var refused *client.Error
-	if len(found) > 0 || !errors.As(err, &refused) || len(refused.Mistakes) > 0 || strings.HasPrefix(refused.Message, noDryRunOf) {
+	if len(found) > 0 || !errors.As(err, &refused) || len(refused.Mistakes) > 0 || client.NoDryRunOf(refused) {
 		return len(found) > 0
 	}
 	line, what := o.from.Line(), o.kind.Type+" "+o.name
@@ -104,16 +106,10 @@ func (set *fileSet) refused(o *object, err error) bool {
 		if slices.ContainsFunc(set.all(), makes) {
 			return false
 		}
-		line = lineOf(o.from, "metadata.namespace")
+		line = o.from.LineOf("metadata.namespace")
 	}
 	set.others = append(set.others, mistake{o.from.Source, line, what, refused.Message})
 	return false
-}
-
-// noDryRun reports whether the error of a dry run says that the server has none.
-func noDryRun(err error) bool {
-	var refused *client.Error
-	return errors.Is(err, client.ErrNotFound) && errors.As(err, &refused) && refused.Code == 0
 }
 
 // mistakesIn returns the mistakes of the object that the server named in its answer to a dry run, each at the line of its
@@ -137,7 +133,7 @@ func (o *object) mistakesIn(err error) (found []mistake) {
 				m.Field = strings.TrimSuffix(first, ":")
 			}
 		}
-		found = append(found, mistake{o.from.Source, lineOf(o.from, m.Field), o.kind.Type + " " + o.name, m.Message})
+		found = append(found, mistake{o.from.Source, o.from.LineOf(m.Field), o.kind.Type + " " + o.name, m.Message})
 	}
 	return found
 }
@@ -147,27 +143,7 @@ func (o *object) mistakesIn(err error) (found []mistake) {
 func refusesObject(refused *client.Error) bool {
 	switch refused.Status {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
-		return !strings.HasPrefix(refused.Message, noDryRunOf)
+		return !client.NoDryRunOf(refused)
 	}
 	return false
-}
-
-// lineOf returns the line of a field that has a path of the server's, such as subdues[0].begin; without the field, that of
-// what it would be in.
-func lineOf(d *document, field string) int {
-	if field == "" {
-		return d.Line()
-	}
-	var steps []any
-	if field != "metadata" && !strings.HasPrefix(field, "metadata.") {
-		steps = append(steps, "spec")
-	}
-	for _, part := range strings.Split(field, ".") {
-		key, rest, _ := strings.Cut(part, "[")
-		steps = append(steps, key)
-		if i, err := strconv.Atoi(strings.TrimSuffix(rest, "]")); err == nil {
-			steps = append(steps, i)
-		}
-	}
-	return d.At().Find(steps).Line
 }

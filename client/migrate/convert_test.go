@@ -92,7 +92,7 @@ func TestConversions(t *testing.T) {
 	if want := "core/v2.Handler.logstash core/v2.Handler.both-tcp-stream core/v2.Handler.both"; strings.Join(names, " ") != want {
 		t.Errorf("the pipeline's handlers are %q", names)
 	}
-	if m := r.remark(Refused, "Pipeline"); m == nil || !slices.Equal(m.Names, []string{"default/sumo"}) {
+	if m := r.remark(Refused, "Pipeline"); m == nil || !slices.Equal(m.Names, []string{"dump:7: default/sumo"}) {
 		t.Errorf("a pipeline with a handler that lapwing has not: %+v", m)
 	}
 

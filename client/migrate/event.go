@@ -107,7 +107,7 @@ func normalEvent(tree map[string]any) {
 // writeEvent sends an event as the first of its check, with its earlier history. So the target gets the state of the
 // source.
 func writeEvent(ctx context.Context, m *migration, o *object, old *summary) (reason, hint string, err error) {
-	if old != nil {
+	if old != nil && m.apply {
 		// Later events add to the history. Only a first one brings its own.
 		if err := m.Target.Do(ctx, http.MethodDelete, o.path(), nil, nil); err != nil && !isRefusal(err, http.StatusNotFound) {
 			return "", "", err

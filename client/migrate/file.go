@@ -45,8 +45,10 @@ type group struct {
 type document struct {
 	name, typ string
 	text      json.RawMessage
-	at        place
+	from      *manifest.Document // nil if no file has it
 }
+
+func (d document) at() place { return place{d.from.Source, d.from.Line()} }
 
 // place is a line of a file.
 type place struct {
@@ -98,8 +100,7 @@ func ReadFiles(in []File, namespace string) (Source, error) {
 		if len(wrong) > 0 {
 			return nil, fmt.Errorf("read %s: %w", file.Name, wrong[0])
 		}
-		for i, one := range documents {
-			documents[i] = nil // its text is no longer needed
+		for _, one := range documents {
 			at := place{file.Name, one.Line()}
 			o, err := out.read(one.JSON)
 			if err != nil {
@@ -109,7 +110,7 @@ func ReadFiles(in []File, namespace string) (Source, error) {
 				continue
 			}
 			out.doubt(o, one, at)
-			d := document{o.name, o.typ, one.JSON, at}
+			d := document{o.name, o.typ, one.JSON, one}
 			if o.typ == client.EntityConfigs.Type {
 				configs = append(configs, config{o.namespace, d})
 			} else {
@@ -260,7 +261,7 @@ func (s *files) add(k *kind, namespace string, d document) {
 		o := &object{kind: k, namespace: namespace, name: d.name}
 		s.doubts = append(s.doubts, doubt{kind: k, namespace: namespace, superseded: true,
 			reason: "there is more than one definition of it: only the last is copied", hint: "Remove the wrong one from the file and run this again.",
-			subject: fmt.Sprintf("%s: %s is left out for the one in %s", g.list[i].at, o.label(), d.at)})
+			subject: fmt.Sprintf("%s: %s is left out for the one in %s", g.list[i].at(), o.label(), d.at())})
 		g.list[i] = d
 		return
 	}
@@ -310,6 +311,7 @@ func (s *files) each(ctx context.Context, k *kind, namespace string, f func(*obj
 		if err != nil {
 			return fmt.Errorf("read %s again: %w", d.name, err)
 		}
+		o.from = d.from
 		if err := f(o); err != nil {
 			return err
 		}

@@ -21,6 +21,8 @@ type kind struct {
 	silent bool
 	// secrets says that the source may show a placeholder instead of a secret.
 	secrets bool
+	// warned says that the report has what the target's answers to writes warn of. It depends on no other resource.
+	warned bool
 	// hidden says that differences are not shown, because they may be secrets.
 	hidden bool
 
@@ -31,8 +33,6 @@ type kind struct {
 	becomes *conversion
 	// adapt changes a resource before it is compared.
 	adapt func(m *migration, o *object)
-	// valid returns the reason why the target would refuse a body, for dry runs. It is the target's own check.
-	valid func(body []byte) error
 	// normal makes trees comparable: it removes fields that the target sets itself.
 	normal func(tree map[string]any)
 	// ignore reports whether writing would not remove a difference, or need not.
@@ -61,22 +61,11 @@ type step struct {
 // of returns a row of resource.Kinds with its special cases for a migration.
 func of(row *resource.Kind, special ...func(*kind)) *kind {
 	out := &kind{Kind: client.Kind[json.RawMessage]{Kind: row}}
-	if _, ok := row.New().(validator); ok && !row.Wrapped {
-		out.valid = func(body []byte) error {
-			one := row.New().(validator)
-			if err := json.Unmarshal(body, one); err != nil {
-				return err
-			}
-			return one.Validate()
-		}
-	}
 	for _, change := range special {
 		change(out)
 	}
 	return out
 }
-
-type validator interface{ Validate() error }
 
 // sold returns a kind of Sensu's commercial edition.
 func sold(group, typ, plural string, namespaced bool, special ...func(*kind)) *kind {
@@ -110,7 +99,7 @@ var (
 	aggregateKind   = of(client.Aggregates.Kind)
 	metricCheckKind = of(client.MetricChecks.Kind)
 	// authProviderKind is the sign-in providers. Sensu's commercial edition has them too.
-	authProviderKind = commercial(client.AuthProviders.Kind)
+	authProviderKind = commercial(client.AuthProviders.Kind, func(k *kind) { k.warned = true })
 	// postgresKind is never copied: two servers would write into one database.
 	postgresKind = commercial(client.PostgresConfigs.Kind, func(k *kind) { k.leave = leavePostgres })
 )
@@ -214,6 +203,7 @@ func put(ctx context.Context, m *migration, o *object, _ *summary) (reason, hint
 
 // splitRules is for roles: an entry of a rule's lists may have several words, separated by commas.
 func splitRules(k *kind) {
+	k.warned = true
 	k.normal = func(tree map[string]any) {
 		rules, _ := tree["rules"].([]any)
 		for _, rule := range rules {

@@ -57,7 +57,7 @@ type Options struct {
 	// TargetUser is the user of Target, which Run never changes. Empty is fine with an API key.
 	TargetUser string
 
-	// DryRun compares and sends nothing.
+	// DryRun compares, and asks the target whether it would accept what differs. Nothing is written.
 	DryRun bool
 	// Keep leaves existing resources of the target unchanged, even if they differ.
 	Keep bool
@@ -148,6 +148,7 @@ type migration struct {
 
 	names     []string        // namespaces to copy
 	fresh     map[string]bool // namespaces that are made, or would be
+	users     map[string]bool // users that are made, or would be
 	handlers  map[string]bool // of the source, core/v2: namespace/name
 	quiet     map[string]bool // handlers and pipelines of the target: plural/namespace/name
 	deadlines deadlines
@@ -157,7 +158,7 @@ type migration struct {
 
 func newMigration(opts Options, rec *recorder, started time.Time) *migration {
 	return &migration{Options: opts, rec: rec, started: started,
-		fresh: map[string]bool{}, handlers: map[string]bool{}, copied: map[definition]bool{}, unmet: map[string]bool{}}
+		fresh: map[string]bool{}, users: map[string]bool{}, handlers: map[string]bool{}, copied: map[definition]bool{}, unmet: map[string]bool{}}
 }
 
 func (m *migration) skips(plural string) bool { return slices.Contains(m.Skip, plural) }
@@ -343,8 +344,7 @@ func (m *migration) one(ctx context.Context, k *kind, r *KindReport, o *object, 
 		m.has(k, o)
 		return nil
 	case m.verify != nil:
-		m.remarkRest(k, o, old, fields)
-		return nil
+		return m.remarkRest(ctx, k, o, old, fields)
 	case old != nil && m.Keep:
 		m.left(r, o, "it exists in lapwing, differs, and is kept", "")
 		return nil
@@ -358,13 +358,13 @@ func (m *migration) one(ctx context.Context, k *kind, r *KindReport, o *object, 
 	if k.foresee != nil {
 		k.foresee(m, o, old)
 	}
-	left, hint, err := m.send(ctx, k, o, old)
+	left, hint, err := m.send(ctx, k, o, old, !m.apply)
 	var refused *client.Error
 	switch {
 	case errors.As(err, &refused) && refused.Status != http.StatusUnauthorized:
 		m.rec.count(r, func(k *KindReport) { k.Failed++ })
 		m.rec.settle(o)
-		m.rec.remark(Refused, k.Type, refused.Message, hintOf(refused), o.label())
+		m.remarkRefused(ctx, k, o, old, refused)
 		return nil
 	case err != nil:
 		return fmt.Errorf("%s: %w", o.label(), err)
@@ -379,6 +379,9 @@ func (m *migration) one(ctx context.Context, k *kind, r *KindReport, o *object, 
 	}
 	if k == namespaceKind {
 		m.rec.count(r, func(*KindReport) { m.fresh[o.name] = true })
+	}
+	if k == userKind {
+		m.rec.count(r, func(*KindReport) { m.users[o.name] = true })
 	}
 	m.rec.count(r, func(k *KindReport) {
 		if action == Create {
@@ -413,25 +416,66 @@ func (m *migration) remarkUnmet(k *kind, o *object) {
 
 func upper(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
-// send writes a resource. A dry run only checks whether the target would accept it.
-func (m *migration) send(ctx context.Context, k *kind, o *object, old *summary) (left, hint string, err error) {
-	switch {
-	case m.apply:
-		write := put
-		if k.write != nil {
-			write = k.write
-		}
+// send writes a resource, or in a dry run asks the target whether it would accept it.
+func (m *migration) send(ctx context.Context, k *kind, o *object, old *summary, dry bool) (left, hint string, err error) {
+	write := put
+	if k.write != nil {
+		write = k.write
+	}
+	if k.warned {
+		ctx = client.WithWarnings(ctx, func(text string) {
+			m.rec.remark(Doubtful, k.Type, text, "Correct it in the source and run this again.", o.placed(""))
+		})
+	}
+	if !dry {
 		err = m.again(ctx, func() (err error) { left, hint, err = write(ctx, m, o, old); return err })
-	case k.valid != nil && k.write == nil:
-		body, encodeErr := json.Marshal(o.wire())
-		if encodeErr != nil {
-			return "", "", fmt.Errorf("encode %s: %w", o.label(), encodeErr)
-		}
-		if invalid := k.valid(body); invalid != nil {
-			err = &client.Error{Status: http.StatusBadRequest, Message: "resource is invalid: " + invalid.Error()}
-		}
+		return left, hint, err
+	}
+	ctx = client.WithDryRun(ctx)
+	err = m.again(ctx, func() (err error) { left, hint, err = write(ctx, m, o, old); return err })
+	switch {
+	case client.NoDryRun(err):
+		m.rec.remark(Noted, k.Type, "this lapwing has no dry runs: only the copy shows what it refuses", "")
+		return "", "", nil
+	case client.NoDryRunOf(err), m.comes(k, o, err):
+		return "", "", nil
 	}
 	return left, hint, err
+}
+
+// comes reports whether the target refuses a resource in a dry run only because it lacks what the run makes before it. If
+// there are other mistakes, only they stay in the error.
+func (m *migration) comes(k *kind, o *object, err error) bool {
+	var refused *client.Error
+	switch {
+	case !errors.As(err, &refused):
+		return false
+	case refused.Status == http.StatusNotFound:
+		return m.fresh[o.namespace]
+	case k == apiKeyKind && m.users[text(o.body, "username")]:
+		found := len(refused.Mistakes)
+		refused.Mistakes = slices.DeleteFunc(refused.Mistakes, func(one client.FieldMistake) bool { return one.Field == "username" })
+		return found > 0 && len(refused.Mistakes) == 0
+	}
+	return false
+}
+
+// remarkRefused says why the target refuses a resource. The answer to a write has only the first mistake, and that to a dry
+// run has all.
+func (m *migration) remarkRefused(ctx context.Context, k *kind, o *object, old *summary, refused *client.Error) {
+	if m.apply && refused.Status == http.StatusBadRequest {
+		var all *client.Error
+		quiet := client.WithWarnings(ctx, func(string) {}) // the write has told them
+		if _, _, err := m.send(quiet, k, o, old, true); errors.As(err, &all) && all.Status == refused.Status {
+			refused = all
+		}
+	}
+	for _, one := range refused.Mistakes {
+		m.rec.remark(Refused, k.Type, one.Message, "", o.placed(one.Field))
+	}
+	if len(refused.Mistakes) == 0 {
+		m.rec.remark(Refused, k.Type, refused.Message, hintOf(refused), o.placed(""))
+	}
 }
 
 // comesWithNamespace reports whether the target makes a resource itself when its namespace is made.
@@ -439,26 +483,55 @@ func (m *migration) comesWithNamespace(o *object) bool {
 	return m.fresh[o.namespace] && o.name == "system:pipeline" && (o.kind.Plural == "roles" || o.kind.Plural == "rolebindings")
 }
 
-// remarkRest adds a remark for each resource that is not equal after the copy.
-func (m *migration) remarkRest(k *kind, o *object, old *summary, fields []FieldDiff) {
+// remarkRest adds a remark for each field that is not equal after the copy.
+func (m *migration) remarkRest(ctx context.Context, k *kind, o *object, old *summary, fields []FieldDiff) error {
 	if m.verify.isSettled(o) {
-		return
+		return nil
 	}
 	if old == nil {
 		m.verify.remark(Differs, k.Type, "lapwing does not have it after the copy", "", o.label())
-		return
+		return nil
 	}
 	executed := integer(sub(o.body, "check"), "executed")
 	switch {
 	case k == eventKind && executed < old.executed:
-		return // lapwing changes it, as it should
+		return nil // lapwing changes it, as it should
 	case k == eventKind && executed > old.executed:
 		m.verify.remark(Noted, k.Type, "a newer result came during the run", "Run this again to copy the newer results.", o.label())
-		return
+		return nil
+	case k.silent:
+		var err error
+		if fields, err = m.differencesNow(ctx, k, o); err != nil {
+			return err
+		}
 	}
-	for _, d := range k.shown(fields) {
-		m.verify.remark(Differs, k.Type, "not equal after the copy", "", strings.TrimSpace(o.label()+" "+d.Field))
+	for _, d := range fields {
+		m.verify.remark(Differs, k.Type, d.Field+" is another in lapwing", "", o.label())
 	}
+	return nil
+}
+
+// differencesNow returns the fields in which a resource of a silent kind differs. A summary has only a hash of them.
+func (m *migration) differencesNow(ctx context.Context, k *kind, o *object) (fields []FieldDiff, err error) {
+	var body json.RawMessage
+	err = m.Target.Do(ctx, http.MethodGet, o.path(), nil, &body)
+	if isRefusal(err, http.StatusNotFound) {
+		return nil, nil // it was deleted since
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get %s: %w", o.label(), err)
+	}
+	there, err := k.parse(body)
+	if err != nil {
+		return nil, err
+	}
+	diff("", k.tree(o), k.tree(there), func(d FieldDiff) {
+		d.Field, _, _ = strings.Cut(d.Field, "[") // a list counts once
+		if !slices.ContainsFunc(fields, func(one FieldDiff) bool { return one.Field == d.Field }) {
+			fields = append(fields, d)
+		}
+	})
+	return fields, nil
 }
 
 // again repeats a request while the target is too busy.

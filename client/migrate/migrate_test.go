@@ -526,7 +526,7 @@ func TestRefusals(t *testing.T) {
 	if r.Complete() {
 		t.Error("the copy counts as complete")
 	}
-	if m := r.remark(Refused, "CheckConfig"); m == nil || !slices.Equal(m.Names, []string{"default/never"}) ||
+	if m := r.remark(Refused, "CheckConfig"); m == nil || !slices.Equal(m.Names, []string{"dump:2: default/never"}) ||
 		!strings.Contains(m.Reason, "interval") {
 		t.Errorf("remark on the refused check: %+v", m)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/manifest"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -26,6 +27,8 @@ type object struct {
 	name      string
 	typ       string         // as wrapped; the kind's Type if it has only one
 	body      map[string]any // unwrapped; numbers are json.Number
+
+	from *manifest.Document // of a file; nil if it is not from one
 
 	unknown  []unknownField // that a file has in it; they are not in the body
 	homeless bool           // without a namespace in its file
@@ -122,6 +125,14 @@ func (o *object) label() string {
 		return o.shownName()
 	}
 	return o.namespace + "/" + o.shownName()
+}
+
+// placed returns the object's name for the report, after the line of a field in its file.
+func (o *object) placed(field string) string {
+	if o.from == nil {
+		return o.label()
+	}
+	return fmt.Sprintf("%s:%d: %s", o.from.Source, o.from.LineOf(field), o.label())
 }
 
 // shownName returns the name, masked if it is a secret.

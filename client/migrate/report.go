@@ -256,7 +256,7 @@ func WriteText(out io.Writer, r *Report) error {
 	w := bufio.NewWriter(out)
 	verb := "copied"
 	if r.DryRun {
-		verb = "would be copied (dry run: nothing was sent)"
+		verb = "would be copied (dry run: nothing was written)"
 	}
 	fmt.Fprintf(w, "%s -> %s: %s\n\n", r.Source, r.Target, verb)
 	writeKinds(w, r)
@@ -342,7 +342,7 @@ func writeRemark(w io.Writer, m Remark) {
 	if len(m.Names) > 0 {
 		names := m.Names[:min(len(m.Names), shownNames)]
 		between := ", "
-		if m.Severity == Doubtful {
+		if m.Severity == Doubtful || m.Severity == Refused {
 			between = "\n    " // they are lines of files, or of lint
 		}
 		fmt.Fprintf(w, "    %s", strings.Join(names, between))

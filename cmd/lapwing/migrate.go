@@ -60,8 +60,8 @@ have left, and the state of every check with its history. The source is a runnin
 that "sensuctl dump" wrote (--file). lapwing is the one you are signed in to (lapwing configure, or --api-url and --api-key).
 
 Both sides are compared first, and what differs is sent; so the command can be run again, after an interruption or to catch up, and
-does nothing when there is nothing to do. --dry-run compares only. Nothing is removed from lapwing, and a result that is newer there
-stays. After the copy both sides are compared once more.
+does nothing when there is nothing to do. With --dry-run lapwing checks what would be sent, and writes nothing. Nothing is removed
+from lapwing, and a result that is newer there stays. After the copy both sides are compared once more.
 
 Events are copied before handlers and pipelines, so that nothing is alerted a second time; events of a later run are sent without the
 handlers that lapwing has by then. From its arrival on a keepalive, or an event with a ttl, is waited for: move the agents soon, or
@@ -72,7 +72,7 @@ hashes with --password-hashes, else the accounts get a random password), secrets
 lapwing does not have. lapwing has no secrets providers: definitions with secrets are copied, but these checks do not run, and
 alerts of these handlers become dead letters. The report names each.
 
-Exit status: 0 all that can be carried is in lapwing (or, with --dry-run, the comparison was made), 1 the command could not be
+Exit status: 0 all that can be carried is in lapwing (or, with --dry-run, lapwing would take it), 1 the command could not be
 carried out, 2 something was refused or is not equal after the copy: see the report.`,
 		Example: `  lapwing migrate sensu --from http://sensu.example:8080 --from-username admin --from-password-file pw --dry-run
   lapwing migrate sensu --from https://sensu.example:8080      # signed in with sensuctl on this machine
@@ -104,7 +104,7 @@ carried out, 2 something was refused or is not equal after the copy: see the rep
 	f.BoolVar(&o.from.Insecure, "from-insecure-skip-tls-verify", false,
 		"do not verify the source's certificate (dangerous)")
 	f.Var(duration.New(time.Minute, &o.from.Timeout), "from-timeout", "how long to wait for an answer of the source")
-	f.BoolVar(&o.migration.DryRun, "dry-run", false, "compare and report, send nothing")
+	f.BoolVar(&o.migration.DryRun, "dry-run", false, "compare and report; lapwing checks what would be sent and writes nothing")
 	f.BoolVar(&o.migration.Keep, "keep", false, "leave what lapwing has as it is, also where it differs")
 	f.BoolVar(&o.noVerify, "no-verify", false, "do not compare again after the copy")
 	f.StringSliceVar(&o.migration.Namespaces, "namespaces", nil,

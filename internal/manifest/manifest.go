@@ -55,6 +55,26 @@ func (d *Document) At() *Place {
 	return d.at
 }
 
+// LineOf returns the line of a field that has a path of the server's, such as subdues[0].begin; without the field, that of
+// what it would be in.
+func (d *Document) LineOf(field string) int {
+	if field == "" {
+		return d.Line()
+	}
+	var steps []any
+	if field != "metadata" && !strings.HasPrefix(field, "metadata.") {
+		steps = append(steps, "spec")
+	}
+	for _, part := range strings.Split(field, ".") {
+		key, rest, _ := strings.Cut(part, "[")
+		steps = append(steps, key)
+		if i, err := strconv.Atoi(strings.TrimSuffix(rest, "]")); err == nil {
+			steps = append(steps, i)
+		}
+	}
+	return d.At().Find(steps).Line
+}
+
 // SyntaxError is a part of a text that cannot be read.
 type SyntaxError struct {
 	Line int
