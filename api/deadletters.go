@@ -36,6 +36,8 @@ type chosen struct {
 	All     bool     `json:"all"`
 	// FailingOnly, of a redrive, leaves out the incidents of checks that do not fail any more.
 	FailingOnly bool `json:"failing_only"`
+	// Newest, of a redrive, leaves out older letters of the same entity, check and handler.
+	Newest bool `json:"newest"`
 }
 
 // deadLetterCount is how many dead letters a request changed.
@@ -163,7 +165,8 @@ func (a *API) redriveDeadLetters(w *response, r *request) error {
 		ctx, cancel := patiently(r.Context())
 		defer cancel()
 		choice := delivery.Redrive{
-			Namespace: inNamespace(r), IDs: req.IDs, Handler: req.Handler, FailingOnly: req.FailingOnly, DryRun: config.IsDryRun(ctx),
+			Namespace: inNamespace(r), IDs: req.IDs, Handler: req.Handler, FailingOnly: req.FailingOnly, Newest: req.Newest,
+			DryRun: config.IsDryRun(ctx),
 		}
 		var err error
 		out, err = a.opts.DeadLetters.Redrive(ctx, choice)

@@ -63,7 +63,7 @@ func (l *letters) Redrive(ctx context.Context, choice delivery.Redrive) (told de
 	before := l.ids()
 	l.until, _ = ctx.Deadline()
 	if choice.DryRun {
-		return delivery.Redriven{Count: len(before), Passed: 1, NoHandler: 2, MissingHandlers: []string{"gone"}}, nil
+		return delivery.Redriven{Count: len(before), Passed: 1, Older: 3, NoHandler: 2, MissingHandlers: []string{"gone"}}, nil
 	}
 	told.Count, err = l.DeleteDeadLetters(ctx, choice.Namespace, choice.IDs, choice.Handler)
 	for _, id := range before {
@@ -279,9 +279,9 @@ func TestDeadLetters(t *testing.T) {
 
 	f(http.MethodPost, path+"/redrive", `{}`, http.StatusBadRequest, "-")
 	f(http.MethodPost, path+"/redrive", `{"all":true,"handler":"mail"}`, http.StatusBadRequest, "-")
-	f(http.MethodPost, dryRunPath+path+"/redrive", `{"handler":"mail","failing_only":true}`, http.StatusOK,
-		`{"count":5,"resolutions":0,"passed":1,"no_handler":2,"missing_handlers":["gone"]}`)
-	if want := (delivery.Redrive{Namespace: "default", Handler: "mail", FailingOnly: true, DryRun: true}); len(l.list) != 5 ||
+	f(http.MethodPost, dryRunPath+path+"/redrive", `{"handler":"mail","failing_only":true,"newest":true}`, http.StatusOK,
+		`{"count":5,"resolutions":0,"passed":1,"older":3,"no_handler":2,"missing_handlers":["gone"]}`)
+	if want := (delivery.Redrive{Namespace: "default", Handler: "mail", FailingOnly: true, Newest: true, DryRun: true}); len(l.list) != 5 ||
 		fmt.Sprint(l.choices) != fmt.Sprint([]delivery.Redrive{want}) {
 		t.Errorf("a dry run asked for %+v and left %v", l.choices, l.ids())
 	}

@@ -211,6 +211,8 @@ type DeadLetterChoice struct {
 	All     bool     `json:"all,omitempty"`
 	// FailingOnly, of a redrive, leaves out the incidents of checks that do not fail any more.
 	FailingOnly bool `json:"failing_only,omitempty"`
+	// Newest, of a redrive, leaves out older letters of the same entity, check and handler.
+	Newest bool `json:"newest,omitempty"`
 }
 
 // DeadLetterCount is how many dead letters a request changed.
@@ -631,6 +633,8 @@ type Redriven struct {
 	// Passed is how many are of incidents whose check passes by now, or has no event any more. A receiver would take
 	// these incidents for open. They are in Count, too, unless failing_only left them out.
 	Passed int `json:"passed"`
+	// Older is how many newest left out: they stay dead letters.
+	Older int `json:"older,omitempty"`
 	// NoHandler is how many stay because their handler is not defined; MissingHandlers has the names.
 	NoHandler       int      `json:"no_handler"`
 	MissingHandlers []string `json:"missing_handlers,omitempty"`

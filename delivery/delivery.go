@@ -90,6 +90,9 @@ type Redrive struct {
 	Handler   string
 	// FailingOnly leaves out the incidents of checks that do not fail any more.
 	FailingOnly bool
+	// Newest leaves out, of each entity, check, handler and contact, all letters but those of the newest event. Letters
+	// that are left out for another reason do not count.
+	Newest bool
 	// DryRun sends nothing.
 	DryRun bool
 }
@@ -104,6 +107,8 @@ type Redriven struct {
 	// Passed is how many are of incidents whose check passes by now, or has no event any more. A receiver would take
 	// these incidents for open. They are in Count, too, unless failing_only left them out.
 	Passed int `json:"passed"`
+	// Older is how many newest left out: they stay dead letters.
+	Older int `json:"older,omitempty"`
 	// NoHandler is how many stay because their handler is not defined; MissingHandlers has the names.
 	NoHandler       int      `json:"no_handler"`
 	MissingHandlers []string `json:"missing_handlers,omitempty"`

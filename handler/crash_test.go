@@ -131,7 +131,7 @@ func (m *model) open() {
 		}
 		for i := 0; i < len(m.log[p]); i++ {
 			ev := m.log[p][i]
-			if ev.pos.before(resume) {
+			if ev.pos.compare(resume) < 0 {
 				part.folded++
 				continue
 			}
@@ -302,7 +302,7 @@ func (m *model) fold(p int, ev modelEvent) {
 		part.held = slices.DeleteFunc(part.held, func(h modelEvent) bool { return h.pos.seq <= known })
 		return
 	}
-	if !part.pairs[ev.pair].before(ev.pos) {
+	if part.pairs[ev.pair].compare(ev.pos) >= 0 {
 		return
 	}
 	part.pairs[ev.pair] = ev.pos
@@ -647,8 +647,4 @@ func TestCrashAtEachStep(t *testing.T) {
 			}
 		})
 	}
-}
-
-func (p position) before(o position) bool {
-	return p.seq < o.seq || p.seq == o.seq && p.sub < o.sub
 }

@@ -167,7 +167,7 @@ func (q *queue) release(m *member) {
 func (d *Dispatcher) runGroup(ctx context.Context, h *resource.Handler, g *group) (over []*member, out outcome) {
 	// Workers add them in any order, and after a restart in another one.
 	slices.SortFunc(g.members, func(a, b *member) int {
-		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.pos.seq, b.pos.seq), cmp.Compare(a.pos.sub, b.pos.sub))
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), a.pos.compare(b.pos))
 	})
 	if h == nil || h.Group == nil {
 		return d.runEach(ctx, h, g)

@@ -2,6 +2,7 @@ package handler
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -16,6 +17,11 @@ import (
 type position struct {
 	seq uint64
 	sub uint32
+}
+
+// compare returns the order of two positions of a partition, as cmp.Compare.
+func (p position) compare(o position) int {
+	return cmp.Or(cmp.Compare(p.seq, o.seq), cmp.Compare(p.sub, o.sub))
 }
 
 // successor returns the first position behind p.

@@ -20,13 +20,28 @@ type redriving struct {
 	told    delivery.Redriven
 	missing map[string]bool    // handlers
 	failing map[checkName]bool // the checks that were looked up
+	routes  map[route]int      // with the choice of the newest: their indexes in newest
+	newest  []rank             // of the newest letter of each route
 }
 
 // redriven is one of them.
 type redriven struct {
 	key       []byte
 	partition int
-	event     position // of its event in the log
+	rank
+	route int // an index of redriving.newest
+	// passed and resolution are as Redriven counts them.
+	passed, resolution bool
+}
+
+// rank is the order of the letters of a check: the place of the event in the log, then the step of an escalation.
+type rank struct {
+	event position
+	step  int
+}
+
+func (m rank) compare(o rank) int {
+	return cmp.Or(m.event.compare(o.event), cmp.Compare(m.step, o.step))
 }
 
 type checkName struct {
@@ -34,11 +49,18 @@ type checkName struct {
 	pair
 }
 
+// route is a way that several events take: from a check to a handler, and to one contact of it if an escalation names
+// any.
+type route struct {
+	checkName
+	handler, contact string
+}
+
 // Redrive sends dead letters again, as if their events came now but with the same key. Those of one check go in the
 // order in which their events came. Dead letters of a handler that is not defined stay: they would be dropped. The owner
 // of a letter's partition sends it, even if that is another backend.
 func (d *Dispatcher) Redrive(ctx context.Context, choice delivery.Redrive) (delivery.Redriven, error) {
-	r := redriving{d: d, choice: choice, missing: map[string]bool{}, failing: map[checkName]bool{}}
+	r := redriving{d: d, choice: choice, missing: map[string]bool{}, failing: map[checkName]bool{}, routes: map[route]int{}}
 	ids := choice.IDs
 	if ids != nil {
 		ids = slices.Compact(slices.Sorted(slices.Values(ids)))
@@ -48,6 +70,17 @@ func (d *Dispatcher) Redrive(ctx context.Context, choice delivery.Redrive) (deli
 		r.told.MissingHandlers = append(r.told.MissingHandlers, name)
 	}
 	slices.Sort(r.told.MissingHandlers)
+	if choice.Newest {
+		r.leaveOlder()
+	}
+	for i := range r.chosen {
+		if r.chosen[i].passed {
+			r.told.Passed++
+		}
+		if r.chosen[i].resolution {
+			r.told.Resolutions++
+		}
+	}
 	switch {
 	case err != nil:
 	case choice.DryRun:
@@ -72,16 +105,42 @@ func (r *redriving) consider(dead *letter) error {
 	if err != nil {
 		return err
 	}
-	if passed {
-		if r.told.Passed++; r.choice.FailingOnly {
-			return nil
+	if passed && r.choice.FailingOnly {
+		r.told.Passed++
+		return nil
+	}
+	c := redriven{
+		key: letterKey(dead.Namespace, dead.ID), partition: r.d.partitionOf(dead.dl), rank: rank{eventPosition(dead.dl), dead.dl.Step},
+		passed: passed, resolution: dead.dl.Resolution,
+	}
+	if r.choice.Newest {
+		c.route = r.routeOf(dead.dl)
+		if c.compare(r.newest[c.route]) > 0 {
+			r.newest[c.route] = c.rank
 		}
 	}
-	if dead.dl.Resolution {
-		r.told.Resolutions++
-	}
-	r.chosen = append(r.chosen, redriven{letterKey(dead.Namespace, dead.ID), r.d.partitionOf(dead.dl), eventPosition(dead.dl)})
+	r.chosen = append(r.chosen, c)
 	return nil
+}
+
+// routeOf returns the index of a delivery's route in newest.
+func (r *redriving) routeOf(dl *delivery.Delivery) int {
+	way := route{checkName{dl.Namespace, pair{dl.Entity, dl.Check}}, dl.Handler, dl.Contact}
+	i, known := r.routes[way]
+	if !known {
+		i = len(r.newest)
+		r.routes[way] = i
+		r.newest = append(r.newest, rank{})
+	}
+	return i
+}
+
+// leaveOlder leaves out all but the newest letter of each route. If several pipelines led the newest event to the
+// handler, it has several letters, and all of them stay chosen.
+func (r *redriving) leaveOlder() {
+	all := len(r.chosen)
+	r.chosen = slices.DeleteFunc(r.chosen, func(c redriven) bool { return c.rank != r.newest[c.route] })
+	r.told.Older = all - len(r.chosen)
 }
 
 // hasPassed reports whether the event of a dead letter fails, and the check does not fail now.
@@ -104,9 +163,7 @@ func (r *redriving) hasPassed(dead *letter) (bool, error) {
 
 // send has the log send the chosen ones. Their order in the records of a partition is the order in which they are queued.
 func (r *redriving) send(ctx context.Context) (int, error) {
-	slices.SortStableFunc(r.chosen, func(a, b redriven) int {
-		return cmp.Or(cmp.Compare(a.event.seq, b.event.seq), cmp.Compare(a.event.sub, b.event.sub))
-	})
+	slices.SortStableFunc(r.chosen, func(a, b redriven) int { return a.compare(b.rank) })
 	var all requests
 	var err error
 	for i := 0; i < len(r.chosen) && err == nil; i++ {

@@ -80,11 +80,11 @@ func TestRedriveOfADeletedHandler(t *testing.T) {
 		if n := b.metric(t, "lapwing_handler_dead_letters_without_handler", "b"); n != 0 {
 			t.Errorf("%v of b are counted", n)
 		}
-		want := "{0 0 0 3 [a]} <nil>"
+		want := "{0 0 0 0 3 [a]} <nil>"
 		if got, err := b.Redrive(t.Context(), delivery.Redrive{Namespace: "default", Handler: "a"}); fmt.Sprint(got, err) != want {
 			t.Errorf("of the deleted one: %v %v, want %s", got, err, want)
 		}
-		want = "{3 0 3 3 [a]} <nil>" // no event fails
+		want = "{3 0 3 0 3 [a]} <nil>" // no event fails
 		if got, err := b.Redrive(t.Context(), delivery.Redrive{}); fmt.Sprint(got, err) != want {
 			t.Errorf("of all: %v %v, want %s", got, err, want)
 		}
@@ -123,10 +123,10 @@ func TestRedriveOfPastIncidents(t *testing.T) {
 			choice delivery.Redrive
 			want   string
 		}{
-			{delivery.Redrive{DryRun: true}, "{4 1 2 0 []} <nil>"},
-			{delivery.Redrive{DryRun: true, FailingOnly: true}, "{2 1 2 0 []} <nil>"},
-			{delivery.Redrive{DryRun: true, IDs: []string{"0-2-1.a", "0-2-1.a", "none"}}, "{1 0 1 0 []} <nil>"},
-			{delivery.Redrive{FailingOnly: true}, "{2 1 2 0 []} <nil>"},
+			{delivery.Redrive{DryRun: true}, "{4 1 2 0 0 []} <nil>"},
+			{delivery.Redrive{DryRun: true, FailingOnly: true}, "{2 1 2 0 0 []} <nil>"},
+			{delivery.Redrive{DryRun: true, IDs: []string{"0-2-1.a", "0-2-1.a", "none"}}, "{1 0 1 0 0 []} <nil>"},
+			{delivery.Redrive{FailingOnly: true}, "{2 1 2 0 0 []} <nil>"},
 		} {
 			tc.choice.Namespace = "default"
 			if got, err := b.Redrive(t.Context(), tc.choice); fmt.Sprint(got, err) != tc.want {
@@ -136,6 +136,64 @@ func TestRedriveOfPastIncidents(t *testing.T) {
 		b.finished.wait(6)
 		if got := a.order[4:]; !slices.Contains(got, "0-1-1/a") || !slices.Contains(got, "0-4-1/a") {
 			t.Errorf("sent %v, want the incident that lasts and the resolution", got)
+		}
+	})
+}
+
+// TestRedriveOfTheNewest: of several dead letters of a check, a handler and a contact the newest is sent, also if an older
+// one died once more in the meantime. The others stay.
+func TestRedriveOfTheNewest(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		world := new(present)
+		h := newHandlers(hook("a"), hook("b"))
+		b := setup(t, Options{DB: db, Present: world.Event, OnCall: oncall.New(h.snapshot, calendar.New(nil))}, hook("a"), hook("b"))
+		a := b.attempts(func(*delivery.Delivery, int) send.Result { return never })
+		b.start(t)
+		world.set("e", 2)
+		world.set("passes", 0)
+		for i := 8; i < 11; i++ { // their keys begin with 0-10, 0-8, 0-9
+			b.Dispatch(incident("a", i, "e"))
+		}
+		b.Dispatch(incident("b", 11, "e"))
+		b.Dispatch(resolution("a", 12, "passes"))
+		b.Dispatch(incident("a", 13, "passes"))
+		for step, contact := range []string{"alice", "bob", "alice"} { // steps of one incident
+			dl := incident("b", 14, "paged")
+			dl.Sub, dl.Escalation, dl.Step, dl.Contact = 10+step, "page", step+1, contact
+			dl.ID = fmt.Sprint(dl.ID, step)
+			b.Dispatch(dl)
+		}
+		b.finished.wait(9)
+		b.flush(t, 0)
+		if n, err := b.redrive(t, delivery.Redrive{IDs: []string{"0-8-1.a"}}); n != 1 || err != nil { // and it dies again
+			t.Fatalf("queued %d, %v", n, err)
+		}
+		b.finished.wait(10)
+		b.flush(t, 0)
+		before := len(a.order)
+		for _, tc := range []struct {
+			choice delivery.Redrive
+			want   string
+		}{
+			{delivery.Redrive{DryRun: true}, "{9 1 4 0 0 []} <nil>"},
+			{delivery.Redrive{DryRun: true, Newest: true}, "{5 0 3 4 0 []} <nil>"},
+			{delivery.Redrive{DryRun: true, Newest: true, Handler: "b"}, "{3 0 2 1 0 []} <nil>"},
+			{delivery.Redrive{DryRun: true, Newest: true, IDs: []string{"0-9-1.a", "0-11-1.b"}}, "{2 0 0 0 0 []} <nil>"},
+			{delivery.Redrive{Newest: true, FailingOnly: true}, "{3 1 4 2 0 []} <nil>"}, // the resolution is older than what has passed
+		} {
+			tc.choice.Namespace = "default"
+			if got, err := b.Redrive(t.Context(), tc.choice); fmt.Sprint(got, err) != tc.want {
+				t.Fatalf("%+v: %v %v, want %s", tc.choice, got, err, tc.want) // or more would be awaited than come
+			}
+		}
+		b.finished.wait(13)
+		b.flush(t, 0)
+		if got, want := slices.Sorted(slices.Values(a.order[before:])), []string{"0-10-1/a", "0-11-1/b", "0-12-1/a"}; !slices.Equal(got, want) {
+			t.Errorf("sent %v, want %v", got, want)
+		}
+		letters, _, err := b.DeadLetters("", "", "", 100)
+		if err != nil || len(letters) != 9 {
+			t.Errorf("%d dead letters, want all 9: %v", len(letters), err)
 		}
 	})
 }

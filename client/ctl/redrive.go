@@ -15,6 +15,7 @@ func redriveCommand() *cobra.Command {
 	var (
 		which       deadLetterFlags
 		failingOnly bool
+		newest      bool
 		skipConfirm bool
 	)
 	cmd := &cobra.Command{
@@ -27,16 +28,23 @@ Those of one check go out in the order in which their events came, but behind wh
 takes an incident that has passed since for open, and its resolution may have gone out before. So the command says how
 many there are and asks; --failing-only leaves them out. Resolutions are always sent: a receiver that got one alert of
 an incident would keep it open without. A handler with resolve.only_after_alert drops those for which it sent no alert.
-Dead letters of a handler that is not defined stay.`,
+Dead letters of a handler that is not defined stay.
+
+After a long outage, --newest sends one dead letter for each entity, check and handler: that of the newest event. If an
+escalation notified several contacts, each gets one. Older ones stay dead letters, and the command says how many.`,
 		Example: `  lapwing deadletter redrive 0-1234-0.pager
   lapwing deadletter redrive --handler pager --failing-only
   lapwing deadletter redrive --handler pager,mail
+  lapwing deadletter redrive --handler pager --newest --failing-only
   lapwing deadletter redrive --all --all-namespaces --skip-confirm`,
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			if err := s.knownLetters(ctx, &which); err != nil {
 				return err
 			}
 			namespace, choices := which.namespace(s), which.choices(args)
+			for i := range choices {
+				choices[i].Newest = newest
+			}
 			if !failingOnly {
 				if err := s.warnOfPast(ctx, namespace, choices, skipConfirm); err != nil {
 					return err
@@ -54,10 +62,11 @@ Dead letters of a handler that is not defined stay.`,
 				left = done.Passed
 			}
 			s.tellRedriven(ctx, done, left, namespace, which.handlers)
+			s.tellOlder(done.Older, &which)
 			if done.NoHandler > 0 {
 				return s.hintNoHandler(done, namespace)
 			}
-			if known := done.Count + left; known < len(args) {
+			if known := done.Count + left + done.Older; known < len(args) {
 				return hint(fmt.Errorf("%d of %d dead letters do not exist", len(args)-known, len(args)),
 					"See 'lapwing deadletter list' for the dead letters.")
 			}
@@ -66,6 +75,7 @@ Dead letters of a handler that is not defined stay.`,
 	}
 	which.add(cmd, "send")
 	cmd.Flags().BoolVar(&failingOnly, "failing-only", false, "leave out incidents of checks that do not fail any more")
+	cmd.Flags().BoolVar(&newest, "newest", false, "of each entity, check and handler, send only the newest dead letter")
 	skipConfirmFlag(cmd, &skipConfirm)
 	return cmd
 }
@@ -81,6 +91,7 @@ func (s *invocation) redrive(ctx context.Context, namespace string, choices []cl
 		sum.Count += done.Count
 		sum.Resolutions += done.Resolutions
 		sum.Passed += done.Passed
+		sum.Older += done.Older
 		sum.NoHandler += done.NoHandler
 		sum.MissingHandlers = append(sum.MissingHandlers, done.MissingHandlers...)
 	}
@@ -140,6 +151,31 @@ func (s *invocation) tellRedriven(ctx context.Context, done *client.Redriven, le
 	if done.Count+left+done.NoHandler == 0 {
 		s.tellWaiting(ctx, namespace, handlers)
 	}
+}
+
+// tellOlder says how many dead letters stay because newer ones of their checks were sent, and how to delete what is left.
+// It names no IDs: there may be many.
+func (s *invocation) tellOlder(n int, which *deadLetterFlags) {
+	if n == 0 {
+		return
+	}
+	text := "%d older ones of the same checks stay; "
+	if n == 1 {
+		text = "%d older one of the same checks stays; "
+	}
+	words := []string{"deadletter"}
+	switch {
+	case len(which.handlers) > 0:
+		text, words = text+"to delete all that are left: ", append(words, "delete", "--handler", strings.Join(which.handlers, ","))
+	case which.all:
+		text, words = text+"to delete all that are left: ", append(words, "delete", "--all")
+	default:
+		text, words = text+"see: ", append(words, "list")
+	}
+	if which.everywhere {
+		words = append(words, "--all-namespaces")
+	}
+	fmt.Fprintf(s.errOut, text+"%s\n", n, s.commandLine(words...))
 }
 
 // hintNoHandler is the error of a redrive that has left dead letters because their handlers are not defined.

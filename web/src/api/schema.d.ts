@@ -3473,6 +3473,8 @@ export interface components {
             all?: boolean;
             /** @description FailingOnly, of a redrive, leaves out the incidents of checks that do not fail any more. */
             failing_only?: boolean;
+            /** @description Newest, of a redrive, leaves out older letters of the same entity, check and handler. */
+            newest?: boolean;
         };
         /** @description DeadLetterCount is how many dead letters a request changed. */
         DeadLetterCount: {
@@ -4862,6 +4864,8 @@ export interface components {
             resolutions: number;
             /** @description Passed is how many are of incidents whose check passes by now, or has no event any more. A receiver would take these incidents for open. They are in Count, too, unless failing_only left them out. */
             passed: number;
+            /** @description Older is how many newest left out: they stay dead letters. */
+            older?: number;
             /** @description NoHandler is how many stay because their handler is not defined; MissingHandlers has the names. */
             no_handler: number;
             missing_handlers?: string[] | null;
