@@ -22,6 +22,8 @@ type DeadLetters interface {
 	// DeleteDeadLetters deletes the named ones, or all of the handler if ids is nil, and returns how many. Unknown ids are
 	// skipped.
 	DeleteDeadLetters(ctx context.Context, namespace string, ids []string, handler string) (int, error)
+	// CountDeadLetters returns how many DeleteDeadLetters would delete, and the first of them without their events.
+	CountDeadLetters(ctx context.Context, namespace string, ids []string, handler string) (int, []delivery.DeadLetter, error)
 }
 
 const (
@@ -40,20 +42,20 @@ type chosen struct {
 	Newest bool `json:"newest"`
 }
 
-// deadLetterCount is how many dead letters a request changed.
+// deadLetterCount is how many dead letters a request changed, or would in a dry run.
 type deadLetterCount struct {
 	Count int `json:"count"`
+	// Letters has the first of those that a dry run counts, without their events.
+	Letters []delivery.DeadLetter `json:"letters,omitempty"`
 }
 
 func (a *API) serveDeadLetters() {
 	const collection = ours + "namespaces/{namespace}/deadletters"
-	who := access{resource: "deadletters", long: true} // a long outage leaves many
+	who := access{resource: "deadletters", long: true, dryDelete: true} // a long outage leaves many
 	id := func(r *request) string { return r.PathValue("id") }
 	a.route(collection, who, methods{http.MethodGet: a.listDeadLetters, http.MethodDelete: a.deleteDeadLetters})
-	redrive := who
-	redrive.dryRun = true
-	a.route(collection+"/redrive", redrive, methods{http.MethodPost: a.redriveDeadLetters})
-	a.route(collection+"/{id}", access{resource: "deadletters", name: id},
+	a.route(collection+"/redrive", access{resource: "deadletters", long: true, dryRun: true}, methods{http.MethodPost: a.redriveDeadLetters})
+	a.route(collection+"/{id}", access{resource: "deadletters", name: id, dryDelete: true},
 		methods{http.MethodGet: a.getDeadLetter, http.MethodDelete: a.deleteDeadLetter})
 }
 
@@ -115,18 +117,41 @@ func (a *API) deleteDeadLetter(w *response, r *request) error {
 	if a.opts.DeadLetters == nil {
 		return errNotFound
 	}
-	n, err := a.opts.DeadLetters.DeleteDeadLetters(r.Context(), inNamespace(r), []string{r.PathValue("id")}, "")
+	done, err := a.dropDeadLetters(r.Context(), r, []string{r.PathValue("id")}, "", r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	if n == 0 {
+	if done.Count == 0 {
 		return errNotFound
 	}
-	a.audited(r.Context(), r.act, "delete", "deadletters", inNamespace(r), r.PathValue("id"))
 	return w.empty(http.StatusNoContent)
 }
 
-// deleteDeadLetters deletes the dead letters of ?handler=, or all of the namespace with ?all=true.
+// dropDeadLetters deletes dead letters, or counts them in a dry run. The audit log names them.
+func (a *API) dropDeadLetters(ctx context.Context, r *request, ids []string, handler, name string) (done deadLetterCount, err error) {
+	if config.IsDryRun(ctx) {
+		done.Count, done.Letters, err = a.opts.DeadLetters.CountDeadLetters(ctx, inNamespace(r), ids, handler)
+		done.Letters = a.shownLetters(r, done.Letters)
+		return done, err
+	}
+	done.Count, err = a.opts.DeadLetters.DeleteDeadLetters(ctx, inNamespace(r), ids, handler)
+	if done.Count > 0 { // even if others failed
+		a.audited(ctx, r.act, "delete", "deadletters", inNamespace(r), name)
+	}
+	return done, err
+}
+
+// shownLetters returns the letters of a dry run if the user may list them: other users may delete or send them, and only
+// get their number.
+func (a *API) shownLetters(r *request, letters []delivery.DeadLetter) []delivery.DeadLetter {
+	if !a.mayList(r.user, "deadletters", inNamespace(r)) {
+		return nil
+	}
+	return letters
+}
+
+// deleteDeadLetters deletes the dead letters of ?handler=, or all of the namespace with ?all=true. A dry run tells what that
+// would do.
 func (a *API) deleteDeadLetters(w *response, r *request) error {
 	q := r.URL.Query()
 	which := chosen{IDs: q["id"], Handler: q.Get("handler"), All: q.Get("all") == "true"}
@@ -139,11 +164,7 @@ func (a *API) deleteDeadLetters(w *response, r *request) error {
 		ctx, cancel := patiently(r.Context())
 		defer cancel()
 		var err error
-		out.Count, err = a.opts.DeadLetters.DeleteDeadLetters(ctx, inNamespace(r), which.IDs, which.Handler)
-		if out.Count > 0 { // even if others failed
-			a.audited(ctx, r.act, "delete", "deadletters", inNamespace(r), which.Handler)
-		}
-		if err != nil {
+		if out, err = a.dropDeadLetters(ctx, r, which.IDs, which.Handler, which.Handler); err != nil {
 			return err
 		}
 	}
@@ -176,6 +197,7 @@ func (a *API) redriveDeadLetters(w *response, r *request) error {
 		if err != nil {
 			return err
 		}
+		out.Letters = a.shownLetters(r, out.Letters)
 	}
 	return w.object(&out)
 }

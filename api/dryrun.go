@@ -28,7 +28,11 @@ func dryRunnable(ctx context.Context, method string, who *access) error {
 		if who.dryRun {
 			return nil
 		}
+	case http.MethodDelete:
+		if who.dryDelete {
+			return nil
+		}
 	}
-	return invalid("there is no dry run of this request: there is one for POST, PUT and PATCH of definitions, for events with their entity and check in the path, " +
-		"and for redriving dead letters")
+	return invalid("there is no dry run of this request: there is one for POST, PUT and PATCH of definitions, " +
+		"for events with their entity and check in the path, and for redriving and deleting dead letters")
 }

@@ -29,14 +29,15 @@ type access struct {
 	always bool // also while the backend starts
 	open   bool // for every user who has signed in; the handler decides what the user sees
 
-	resource string                  // as in roles
-	name     func(r *request) string // of the object, as in roles; nil for collections
-	list     bool                    // GET returns a list, although the path has a name
-	self     bool                    // for the own user it is selfResource, which all users have
-	labels   bool                    // the handler keeps roles that are limited by labels to their objects
-	long     bool                    // a write has no time limit while its client waits
-	reads    bool                    // POST changes nothing
-	dryRun   bool                    // POST, PUT and PATCH change nothing in a dry run
+	resource  string                  // as in roles
+	name      func(r *request) string // of the object, as in roles; nil for collections
+	list      bool                    // GET returns a list, although the path has a name
+	self      bool                    // for the own user it is selfResource, which all users have
+	labels    bool                    // the handler keeps roles that are limited by labels to their objects
+	long      bool                    // a write has no time limit while its client waits
+	reads     bool                    // POST changes nothing
+	dryRun    bool                    // POST, PUT and PATCH change nothing in a dry run
+	dryDelete bool                    // DELETE changes nothing in a dry run
 }
 
 // route is one path of the API.

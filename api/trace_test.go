@@ -63,7 +63,10 @@ func (l *letters) Redrive(ctx context.Context, choice delivery.Redrive) (told de
 	before := l.ids()
 	l.until, _ = ctx.Deadline()
 	if choice.DryRun {
-		return delivery.Redriven{Count: len(before), Passed: 1, Older: 3, NoHandler: 2, MissingHandlers: []string{"gone"}}, nil
+		return delivery.Redriven{
+			Count: len(before), Passed: 1, Older: 3, NoHandler: 2, MissingHandlers: []string{"gone"},
+			Letters: []delivery.DeadLetter{{ID: before[0]}},
+		}, nil
 	}
 	told.Count, err = l.DeleteDeadLetters(ctx, choice.Namespace, choice.IDs, choice.Handler)
 	for _, id := range before {
@@ -76,7 +79,18 @@ func (l *letters) Redrive(ctx context.Context, choice delivery.Redrive) (told de
 
 func (l *letters) DeleteDeadLetters(_ context.Context, namespace string, ids []string, handler string) (int, error) {
 	n := len(l.list)
-	l.list = slices.DeleteFunc(l.list, func(d delivery.DeadLetter) bool {
+	l.list = slices.DeleteFunc(l.list, chosenLetters(namespace, ids, handler))
+	return n - len(l.list), nil
+}
+
+func (l *letters) CountDeadLetters(_ context.Context, namespace string, ids []string, handler string) (int, []delivery.DeadLetter, error) {
+	is := chosenLetters(namespace, ids, handler)
+	found := slices.DeleteFunc(slices.Clone(l.list), func(d delivery.DeadLetter) bool { return !is(d) })
+	return len(found), found[:min(1, len(found))], nil
+}
+
+func chosenLetters(namespace string, ids []string, handler string) func(delivery.DeadLetter) bool {
+	return func(d delivery.DeadLetter) bool {
 		if namespace != "" && d.Namespace != namespace {
 			return false
 		}
@@ -84,8 +98,7 @@ func (l *letters) DeleteDeadLetters(_ context.Context, namespace string, ids []s
 			return slices.Contains(ids, d.ID)
 		}
 		return handler == "" || d.Handler == handler
-	})
-	return n - len(l.list), nil
+	}
 }
 
 func (l *letters) ids() (ids []string) {
@@ -280,13 +293,41 @@ func TestDeadLetters(t *testing.T) {
 	f(http.MethodPost, path+"/redrive", `{}`, http.StatusBadRequest, "-")
 	f(http.MethodPost, path+"/redrive", `{"all":true,"handler":"mail"}`, http.StatusBadRequest, "-")
 	f(http.MethodPost, dryRunPath+path+"/redrive", `{"handler":"mail","failing_only":true,"newest":true}`, http.StatusOK,
-		`{"count":5,"resolutions":0,"passed":1,"older":3,"no_handler":2,"missing_handlers":["gone"]}`)
+		`{"count":5,"resolutions":0,"passed":1,"older":3,"no_handler":2,"missing_handlers":["gone"],`+
+			`"letters":[{"id":"id0","namespace":"","handler":"","entity":"","check":"","status":0,"reason":"","attempts":0,"first":0,"last":0}]}`)
 	if want := (delivery.Redrive{Namespace: "default", Handler: "mail", FailingOnly: true, Newest: true, DryRun: true}); len(l.list) != 5 ||
 		fmt.Sprint(l.choices) != fmt.Sprint([]delivery.Redrive{want}) {
 		t.Errorf("a dry run asked for %+v and left %v", l.choices, l.ids())
 	}
 	f(http.MethodPost, dryRunPath+path+"/redrive", `{}`, http.StatusBadRequest, "-")
-	f(http.MethodDelete, dryRunPath+path+"?all=true", "", http.StatusBadRequest, "-")
+	for _, tc := range []struct {
+		query  string
+		status int
+		want   string
+	}{
+		{"?all=true", http.StatusOK, `"count":4,"letters":[{"id":"id0",`},
+		{"?handler=pager", http.StatusOK, `"count":2,"letters":[{"id":"id2",`},
+		{"?id=id1&id=id7", http.StatusOK, `"count":1,"letters":[{"id":"id1",`},
+		{"?handler=none", http.StatusOK, `"count":0}`},
+		{"", http.StatusBadRequest, "is required"},
+		{"/id1", http.StatusNoContent, ""},
+		{"/id9", http.StatusNotFound, ""},
+	} {
+		if a := s.do(http.MethodDelete, dryRunPath+path+tc.query, ""); a.status != tc.status || !strings.Contains(a.body, tc.want) {
+			t.Errorf("a dry run of deleting %s: %d %s, want %d %s", tc.query, a.status, a.body, tc.status, tc.want)
+		}
+	}
+	s.grant("ops", "default", resource.Rule{Verbs: []string{"create", "delete"}, Resources: []string{"deadletters"}})
+	blind := s.user("blind", "ops") // may not list
+	if a := s.do(http.MethodDelete, dryRunPath+path+"?all=true", "", "Authorization", "Bearer "+blind); strings.TrimSpace(a.body) != `{"count":4}` {
+		t.Errorf("who may not list them gets %d %s", a.status, a.body)
+	}
+	if a := s.do(http.MethodPost, dryRunPath+path+"/redrive", `{"all":true}`, "Authorization", "Bearer "+blind); a.status != http.StatusOK || strings.Contains(a.body, "letters") {
+		t.Errorf("who may not list them gets %d %s", a.status, a.body)
+	}
+	if len(l.list) != 5 {
+		t.Fatalf("dry runs left %v", l.ids())
+	}
 	f(http.MethodPost, path+"/redrive", `{"ids":["id1","id7"]}`, http.StatusOK, `{"count":1,"resolutions":0,"passed":0,"no_handler":0}`)
 	f(http.MethodPost, path+"/redrive", `{"handler":"mail"}`, http.StatusOK, `{"count":1,"resolutions":0,"passed":0,"no_handler":0}`)
 	f(http.MethodPost, path+"/redrive", `{"all":true}`, http.StatusOK, `{"count":2,"resolutions":0,"passed":0,"no_handler":0}`)

@@ -53,6 +53,10 @@ func TestManyDeadLetters(t *testing.T) {
 			return done.Count, err
 		},
 		"delete": c.DeleteDeadLetters,
+		"count": func(ctx context.Context, namespace string, which DeadLetterChoice) (int, error) {
+			would, err := c.CountDeadLetters(ctx, namespace, which)
+			return would.Count, err
+		},
 	} {
 		n, err := f(t.Context(), "default", DeadLetterChoice{Handler: "mail"})
 		must(t, err)

@@ -112,16 +112,26 @@ func (c *Client) DeleteDeadLetters(ctx context.Context, namespace string, which 
 	if len(which.IDs) > 0 {
 		return n, nil
 	}
-	q := url.Values{}
+	out, err := c.deleteChosen(ctx, namespace, which)
+	return out.Count, err
+}
+
+// CountDeadLetters returns how many dead letters DeleteDeadLetters would delete, and the first of them.
+func (c *Client) CountDeadLetters(ctx context.Context, namespace string, which DeadLetterChoice) (DeadLetterCount, error) {
+	return c.deleteChosen(WithDryRun(ctx), namespace, which)
+}
+
+// deleteChosen deletes dead letters with one request.
+func (c *Client) deleteChosen(ctx context.Context, namespace string, which DeadLetterChoice) (out DeadLetterCount, err error) {
+	q := url.Values{"id": which.IDs}
 	if which.Handler != "" {
 		q.Set("handler", which.Handler)
 	}
 	if which.All {
 		q.Set("all", "true")
 	}
-	var out DeadLetterCount
 	if err := c.Do(patiently(ctx), http.MethodDelete, deadLetters(namespace)+"?"+q.Encode(), nil, &out); err != nil {
-		return 0, fmt.Errorf("delete dead letters: %w", err)
+		return out, fmt.Errorf("delete dead letters: %w", err)
 	}
-	return out.Count, nil
+	return out, nil
 }

@@ -215,9 +215,11 @@ type DeadLetterChoice struct {
 	Newest bool `json:"newest,omitempty"`
 }
 
-// DeadLetterCount is how many dead letters a request changed.
+// DeadLetterCount is how many dead letters a request changed, or would in a dry run.
 type DeadLetterCount struct {
 	Count int `json:"count"`
+	// Letters has the first of those that a dry run counts, without their events.
+	Letters []DeadLetter `json:"letters,omitempty"`
 }
 
 // Delivery reports on one event in one workflow. Header and Event are the same in all reports on a delivery; of the
@@ -638,6 +640,8 @@ type Redriven struct {
 	// NoHandler is how many stay because their handler is not defined; MissingHandlers has the names.
 	NoHandler       int      `json:"no_handler"`
 	MissingHandlers []string `json:"missing_handlers,omitempty"`
+	// Letters has the first of those that a dry run counts, without their events.
+	Letters []DeadLetter `json:"letters,omitempty"`
 }
 
 // Reference names an object in the request and the answer.

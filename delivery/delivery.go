@@ -112,6 +112,8 @@ type Redriven struct {
 	// NoHandler is how many stay because their handler is not defined; MissingHandlers has the names.
 	NoHandler       int      `json:"no_handler"`
 	MissingHandlers []string `json:"missing_handlers,omitempty"`
+	// Letters has the first of those that a dry run counts, without their events.
+	Letters []DeadLetter `json:"letters,omitempty"`
 }
 
 // Waiting is what waits for a handler, on one backend or on several together.

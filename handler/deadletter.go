@@ -209,7 +209,7 @@ func (d *Dispatcher) letterPage(namespace, handler, after string, limit int) (le
 
 // DeadLetter returns one dead letter with its event; false if there is none.
 func (d *Dispatcher) DeadLetter(namespace, id string) (*delivery.DeadLetter, bool, error) {
-	dead, err := d.readLetter(namespace, id)
+	dead, err := d.readLetter(letterKey(namespace, id))
 	if dead == nil || err != nil {
 		return nil, false, err
 	}
@@ -225,15 +225,16 @@ func (d *Dispatcher) DeadLetter(namespace, id string) (*delivery.DeadLetter, boo
 }
 
 // readLetter reads a dead letter; nil if there is none.
-func (d *Dispatcher) readLetter(namespace, id string) (*letter, error) {
-	value, closer, err := d.opts.DB.Get(letterKey(namespace, id))
+func (d *Dispatcher) readLetter(key []byte) (*letter, error) {
+	_, id, _ := bytes.Cut(key, []byte{0})
+	value, closer, err := d.opts.DB.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read dead letter %s: %w", id, err)
 	}
-	dead, err := decodeLetter(letterKey(namespace, id), value)
+	dead, err := decodeLetter(key, value)
 	if err := errors.Join(err, closer.Close()); err != nil {
 		return nil, fmt.Errorf("read dead letter %s: %w", id, err)
 	}
@@ -244,7 +245,7 @@ func (d *Dispatcher) readLetter(namespace, id string) (*letter, error) {
 func (d *Dispatcher) pick(ctx context.Context, namespace string, ids []string, handler string, f func(*letter) error) error {
 	if ids != nil {
 		for _, id := range ids {
-			dead, err := d.readLetter(namespace, id)
+			dead, err := d.readLetter(letterKey(namespace, id))
 			if err != nil {
 				return err
 			}
@@ -288,6 +289,34 @@ func (d *Dispatcher) DeleteDeadLetters(ctx context.Context, namespace string, id
 		return n, fmt.Errorf("delete dead letters: %w", err)
 	}
 	return n, nil
+}
+
+// shownLetters is how many dead letters the answer to a dry run shows.
+const shownLetters = 20
+
+// CountDeadLetters returns how many dead letters DeleteDeadLetters would remove, and the first of them without their
+// events.
+func (d *Dispatcher) CountDeadLetters(
+	ctx context.Context, namespace string, ids []string, handler string,
+) (n int, first []delivery.DeadLetter, err error) {
+	err = d.pick(ctx, namespace, once(ids), handler, func(dead *letter) error {
+		if n++; n <= shownLetters {
+			first = append(first, dead.DeadLetter)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, nil, fmt.Errorf("count dead letters: %w", err)
+	}
+	return n, first, nil
+}
+
+// once returns IDs without repeats, and nil, which means all, for nil.
+func once(ids []string) []string {
+	if ids == nil {
+		return nil
+	}
+	return slices.Compact(slices.Sorted(slices.Values(ids)))
 }
 
 // expireLetters removes dead letters older than DeadLetterAge.

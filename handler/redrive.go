@@ -61,11 +61,7 @@ type route struct {
 // of a letter's partition sends it, even if that is another backend.
 func (d *Dispatcher) Redrive(ctx context.Context, choice delivery.Redrive) (delivery.Redriven, error) {
 	r := redriving{d: d, choice: choice, missing: map[string]bool{}, failing: map[checkName]bool{}, routes: map[route]int{}}
-	ids := choice.IDs
-	if ids != nil {
-		ids = slices.Compact(slices.Sorted(slices.Values(ids)))
-	}
-	err := d.pick(ctx, choice.Namespace, ids, choice.Handler, r.consider)
+	err := d.pick(ctx, choice.Namespace, once(choice.IDs), choice.Handler, r.consider)
 	for name := range r.missing {
 		r.told.MissingHandlers = append(r.told.MissingHandlers, name)
 	}
@@ -85,6 +81,7 @@ func (d *Dispatcher) Redrive(ctx context.Context, choice delivery.Redrive) (deli
 	case err != nil:
 	case choice.DryRun:
 		r.told.Count = len(r.chosen)
+		r.told.Letters, err = r.first()
 	default:
 		r.told.Count, err = r.send(ctx)
 	}
@@ -161,9 +158,29 @@ func (r *redriving) hasPassed(dead *letter) (bool, error) {
 	return !failing, nil
 }
 
+// sort puts the chosen ones in the order in which they are sent.
+func (r *redriving) sort() {
+	slices.SortStableFunc(r.chosen, func(a, b redriven) int { return a.compare(b.rank) })
+}
+
+// first reads the first of the chosen ones that are shown.
+func (r *redriving) first() (letters []delivery.DeadLetter, err error) {
+	r.sort()
+	for _, c := range r.chosen[:min(len(r.chosen), shownLetters)] {
+		dead, err := r.d.readLetter(c.key)
+		if err != nil {
+			return nil, err
+		}
+		if dead != nil { // it may have been deleted in the meantime
+			letters = append(letters, dead.DeadLetter)
+		}
+	}
+	return letters, nil
+}
+
 // send has the log send the chosen ones. Their order in the records of a partition is the order in which they are queued.
 func (r *redriving) send(ctx context.Context) (int, error) {
-	slices.SortStableFunc(r.chosen, func(a, b redriven) int { return a.compare(b.rank) })
+	r.sort()
 	var all requests
 	var err error
 	for i := 0; i < len(r.chosen) && err == nil; i++ {

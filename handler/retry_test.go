@@ -329,7 +329,7 @@ func TestDeadLetters(t *testing.T) {
 		if l.Event == nil || l.Event.Check.Output != "data 2" {
 			t.Errorf("its event %+v", l.Event)
 		}
-		if kept, err := b.readLetter("default", "0-2-1.a"); err != nil || kept.dl.ID != "0-2-1/a" || !kept.dl.Incident {
+		if kept, err := b.readLetter(letterKey("default", "0-2-1.a")); err != nil || kept.dl.ID != "0-2-1/a" || !kept.dl.Incident {
 			t.Errorf("its delivery %+v %v", kept, err)
 		}
 		if got := tr.of("0-2-1/a"); got.Verdict != trace.Dead || got.Attempts[0].Status != 404 || got.Attempts[0].Output != "no such place" {
@@ -340,6 +340,18 @@ func TestDeadLetters(t *testing.T) {
 		}
 		if n := b.metric(t, "lapwing_handler_dead_letters"); n != 10 {
 			t.Errorf("%v are counted", n)
+		}
+		for _, tc := range []struct {
+			ids     []string
+			handler string
+			want    string
+		}{
+			{nil, "", "10 0-10-1.a"}, {nil, "b", "5 0-12-1.b"}, {[]string{"0-2-1.a", "none", "0-2-1.a"}, "", "1 0-2-1.a"},
+		} {
+			n, first, err := b.CountDeadLetters(t.Context(), "default", tc.ids, tc.handler)
+			if err != nil || len(first) != n || fmt.Sprint(n, " ", first[0].ID) != tc.want || first[0].Event != nil {
+				t.Errorf("%v %s: counted %d %+v, %v", tc.ids, tc.handler, n, first, err)
+			}
 		}
 		if n, err := b.DeleteDeadLetters(t.Context(), "default", []string{"0-2-1.a", "none"}, ""); n != 1 || err != nil {
 			t.Errorf("deleted %d, %v", n, err)

@@ -214,6 +214,27 @@ func (f *deadLetterFlags) which(args []string) string {
 	return "dead letter '" + strings.Join(args, "', '") + "'"
 }
 
+// dryRunLetters is how many dead letters a dry run shows.
+const dryRunLetters = 10
+
+// showLetters shows the first dead letters of a dry run that counted all of them.
+func (s *invocation) showLetters(letters []client.DeadLetter, count int, which *deadLetterFlags) error {
+	if len(letters) == 0 { // the user may not list them, or the backend is an older release
+		return nil
+	}
+	var shown []*client.DeadLetter
+	for i := range letters[:min(len(letters), dryRunLetters)] {
+		shown = append(shown, &letters[i])
+	}
+	if err := deadLetterTable(shown, which.everywhere).show(s); err != nil {
+		return err
+	}
+	if more := count - len(shown); more > 0 {
+		fmt.Fprintf(s.out, "and %d more\n", more)
+	}
+	return nil
+}
+
 // knownLetters returns an error if the namespace or a handler of the letters does not exist. It is asked before anything
 // is done: one of several handlers may be misspelt.
 func (s *invocation) knownLetters(ctx context.Context, which *deadLetterFlags) error {
@@ -223,18 +244,23 @@ func (s *invocation) knownLetters(ctx context.Context, which *deadLetterFlags) e
 func deleteDeadLettersCommand() *cobra.Command {
 	var (
 		which       deadLetterFlags
+		dryRun      bool
 		skipConfirm bool
 	)
 	cmd := &cobra.Command{
 		Use:   "delete [ID]...",
 		Short: "delete dead letters, with the events in them",
 		Example: `  lapwing deadletter delete 0-1234-0.pager
+  lapwing deadletter delete --handler pager --dry-run
   lapwing deadletter delete --handler pager --skip-confirm
   lapwing deadletter delete --all
   lapwing deadletter delete --all --all-namespaces`,
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
 			if err := s.knownLetters(ctx, &which); err != nil {
 				return err
+			}
+			if dryRun {
+				return s.tellDeletable(ctx, &which, args)
 			}
 			if !skipConfirm {
 				if err := s.confirm("Are you sure you would like to delete " + which.which(args) + "?"); err != nil {
@@ -260,8 +286,40 @@ func deleteDeadLettersCommand() *cobra.Command {
 		}),
 	}
 	which.add(cmd, "delete")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show which dead letters would be deleted, and delete none")
 	skipConfirmFlag(cmd, &skipConfirm)
 	return cmd
+}
+
+// tellDeletable says which dead letters would be deleted.
+func (s *invocation) tellDeletable(ctx context.Context, which *deadLetterFlags, args []string) error {
+	n := 0
+	var letters []client.DeadLetter
+	for _, choice := range which.choices(args) {
+		would, err := s.client.CountDeadLetters(ctx, which.namespace(s), choice)
+		if err != nil {
+			return err
+		}
+		n += would.Count
+		letters = append(letters, would.Letters...)
+	}
+	fmt.Fprintf(s.out, "Would delete %s\n", plural(n, "dead letter"))
+	if err := s.showLetters(letters, n, which); err != nil {
+		return err
+	}
+	if n < len(args) {
+		return errLettersMissing(len(args)-n, len(args))
+	}
+	if n == 0 {
+		s.tellWaiting(ctx, which.namespace(s), which.handlers)
+	}
+	return nil
+}
+
+// errLettersMissing says how many of the named dead letters do not exist.
+func errLettersMissing(missing, named int) error {
+	return hint(fmt.Errorf("%d of %d dead letters do not exist", missing, named),
+		"See 'lapwing deadletter list' for the dead letters.")
 }
 
 func hintDeadLetter(err error) error {

@@ -16,6 +16,7 @@ func redriveCommand() *cobra.Command {
 		which       deadLetterFlags
 		failingOnly bool
 		newest      bool
+		dryRun      bool
 		skipConfirm bool
 	)
 	cmd := &cobra.Command{
@@ -34,7 +35,7 @@ After a long outage, --newest sends one dead letter for each entity, check and h
 escalation notified several contacts, each gets one. Older ones stay dead letters, and the command says how many.`,
 		Example: `  lapwing deadletter redrive 0-1234-0.pager
   lapwing deadletter redrive --handler pager --failing-only
-  lapwing deadletter redrive --handler pager,mail
+  lapwing deadletter redrive --handler pager,mail --dry-run
   lapwing deadletter redrive --handler pager --newest --failing-only
   lapwing deadletter redrive --all --all-namespaces --skip-confirm`,
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
@@ -45,7 +46,9 @@ escalation notified several contacts, each gets one. Older ones stay dead letter
 			for i := range choices {
 				choices[i].Newest = newest
 			}
-			if !failingOnly {
+			if dryRun {
+				ctx = client.WithDryRun(ctx)
+			} else if !failingOnly {
 				if err := s.warnOfPast(ctx, namespace, choices, skipConfirm); err != nil {
 					return err
 				}
@@ -61,14 +64,26 @@ escalation notified several contacts, each gets one. Older ones stay dead letter
 			if failingOnly {
 				left = done.Passed
 			}
-			s.tellRedriven(ctx, done, left, namespace, which.handlers)
-			s.tellOlder(done.Older, &which)
-			if done.NoHandler > 0 {
-				return s.hintNoHandler(done, namespace)
+			s.tellRedriven(ctx, done, left, &which, dryRun)
+			if dryRun {
+				if err := s.showLetters(done.Letters, done.Count, &which); err != nil {
+					return err
+				}
+				if left == 0 {
+					s.tellPassed(done)
+				}
 			}
-			if known := done.Count + left + done.Older; known < len(args) {
-				return hint(fmt.Errorf("%d of %d dead letters do not exist", len(args)-known, len(args)),
-					"See 'lapwing deadletter list' for the dead letters.")
+			s.tellLeft(done, left, dryRun)
+			s.tellOlder(done.Older, &which, dryRun)
+			if done.NoHandler > 0 {
+				err := s.hintNoHandler(done, namespace)
+				if !dryRun {
+					return err
+				}
+				fmt.Fprintln(s.errOut, err)
+			}
+			if known := done.Count + left + done.Older + done.NoHandler; known < len(args) {
+				return errLettersMissing(len(args)-known, len(args))
 			}
 			return nil
 		}),
@@ -76,6 +91,7 @@ escalation notified several contacts, each gets one. Older ones stay dead letter
 	which.add(cmd, "send")
 	cmd.Flags().BoolVar(&failingOnly, "failing-only", false, "leave out incidents of checks that do not fail any more")
 	cmd.Flags().BoolVar(&newest, "newest", false, "of each entity, check and handler, send only the newest dead letter")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show which dead letters would be sent, and send none")
 	skipConfirmFlag(cmd, &skipConfirm)
 	return cmd
 }
@@ -94,6 +110,7 @@ func (s *invocation) redrive(ctx context.Context, namespace string, choices []cl
 		sum.Older += done.Older
 		sum.NoHandler += done.NoHandler
 		sum.MissingHandlers = append(sum.MissingHandlers, done.MissingHandlers...)
+		sum.Letters = append(sum.Letters, done.Letters...)
 	}
 	return sum, nil
 }
@@ -104,21 +121,34 @@ func (s *invocation) warnOfPast(ctx context.Context, namespace string, choices [
 	if err != nil || would.Passed == 0 {
 		return err
 	}
-	text := "%d of %s are of incidents that have passed since: a receiver would take them for open. --failing-only leaves them out.\n"
-	if would.Passed == 1 {
-		text = "%d of %s is of an incident that has passed since: a receiver would take it for open. --failing-only leaves it out.\n"
-	}
-	fmt.Fprintf(s.errOut, text, would.Passed, plural(would.Count, "dead letter"))
+	s.tellPassed(would)
 	if skipConfirm {
 		return nil
 	}
 	return s.confirm("Are you sure you would like to send " + plural(would.Count, "dead letter") + "?")
 }
 
-// tellRedriven says how many dead letters were queued, and how many were left out.
-func (s *invocation) tellRedriven(ctx context.Context, done *client.Redriven, left int, namespace string, handlers []string) {
+// tellPassed says how many of the dead letters that would be sent are of incidents that have passed since.
+func (s *invocation) tellPassed(would *client.Redriven) {
+	text := "%d of %s are of incidents that have passed since: a receiver would take them for open. --failing-only leaves them out.\n"
+	switch would.Passed {
+	case 0:
+		return
+	case 1:
+		text = "%d of %s is of an incident that has passed since: a receiver would take it for open. --failing-only leaves it out.\n"
+	}
+	fmt.Fprintf(s.errOut, text, would.Passed, plural(would.Count, "dead letter"))
+}
+
+// tellRedriven says how many dead letters were queued, or would be.
+func (s *invocation) tellRedriven(ctx context.Context, done *client.Redriven, left int, which *deadLetterFlags, dryRun bool) {
+	namespace, handlers := which.namespace(s), which.handlers
 	if done.Count > 0 || done.NoHandler == 0 {
-		text, see := "Queued "+plural(done.Count, "dead letter"), []string{"handler", "waiting"}
+		text, see := "Queued ", []string{"handler", "waiting"}
+		if dryRun {
+			text = "Would queue "
+		}
+		text += plural(done.Count, "dead letter")
 		switch len(handlers) {
 		case 0:
 		case 1:
@@ -132,31 +162,43 @@ func (s *invocation) tellRedriven(ctx context.Context, done *client.Redriven, le
 		if namespace == "" {
 			see = append(see, "--all-namespaces")
 		}
-		if done.Count > 0 {
+		if done.Count > 0 && !dryRun {
 			text += "; see: " + s.commandLine(see...)
 		}
 		fmt.Fprintln(s.out, text)
-	}
-	if left > 0 {
-		text := "Left out %s: the incidents have passed since\n"
-		if left == 1 {
-			text = "Left out %s: the incident has passed since\n"
-		}
-		fmt.Fprintf(s.errOut, text, plural(left, "dead letter"))
-	}
-	if left > 0 && done.Resolutions > 0 {
-		fmt.Fprintln(s.errOut, "Resolutions are sent, also if the alerts before them are left out: "+
-			"the receiver may have got another alert of the incident")
 	}
 	if done.Count+left+done.NoHandler == 0 {
 		s.tellWaiting(ctx, namespace, handlers)
 	}
 }
 
+// tellLeft says how many dead letters are left out because their incidents have passed.
+func (s *invocation) tellLeft(done *client.Redriven, left int, dryRun bool) {
+	if left == 0 {
+		return
+	}
+	text, why := "Left out ", ": the incidents have passed since"
+	if dryRun {
+		text = "Would leave out "
+	}
+	if left == 1 {
+		why = ": the incident has passed since"
+	}
+	fmt.Fprintln(s.errOut, text+plural(left, "dead letter")+why)
+	if done.Resolutions > 0 {
+		fmt.Fprintln(s.errOut, "Resolutions are sent, also if the alerts before them are left out: "+
+			"the receiver may have got another alert of the incident")
+	}
+}
+
 // tellOlder says how many dead letters stay because newer ones of their checks were sent, and how to delete what is left.
 // It names no IDs: there may be many.
-func (s *invocation) tellOlder(n int, which *deadLetterFlags) {
-	if n == 0 {
+func (s *invocation) tellOlder(n int, which *deadLetterFlags, dryRun bool) {
+	switch {
+	case n == 0:
+		return
+	case dryRun:
+		fmt.Fprintf(s.errOut, "%d older of the same checks would stay\n", n)
 		return
 	}
 	text := "%d older ones of the same checks stay; "

@@ -3476,9 +3476,11 @@ export interface components {
             /** @description Newest, of a redrive, leaves out older letters of the same entity, check and handler. */
             newest?: boolean;
         };
-        /** @description DeadLetterCount is how many dead letters a request changed. */
+        /** @description DeadLetterCount is how many dead letters a request changed, or would in a dry run. */
         DeadLetterCount: {
             count: number;
+            /** @description Letters has the first of those that a dry run counts, without their events. */
+            letters?: components["schemas"]["DeadLetter"][] | null;
         };
         /** @description Delivery reports on one event in one workflow. Header and Event are the same in all reports on a delivery; of the rest the newest counts (see Merge). */
         Delivery: {
@@ -4869,6 +4871,8 @@ export interface components {
             /** @description NoHandler is how many stay because their handler is not defined; MissingHandlers has the names. */
             no_handler: number;
             missing_handlers?: string[] | null;
+            /** @description Letters has the first of those that a dry run counts, without their events. */
+            letters?: components["schemas"]["DeadLetter"][] | null;
         };
         /** @description Reference names an object in the request and the answer. */
         Reference: {
