@@ -207,3 +207,26 @@ func TestRedriveOfTheNewest(t *testing.T) {
 		}
 	})
 }
+
+// TestDryRunsOfManyLetters: dry runs count all dead letters, and answer the first of them.
+func TestDryRunsOfManyLetters(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		b := setup(t, Options{DB: db}, hook("a"))
+		b.attempts(func(*delivery.Delivery, int) send.Result { return never })
+		b.start(t)
+		const count = shownLetters + 5
+		for i := range count {
+			b.Dispatch(incident("a", i+1, fmt.Sprint("e", i)))
+		}
+		b.finished.wait(count)
+		b.flush(t, 0)
+		would, err := b.Redrive(t.Context(), delivery.Redrive{Namespace: "default", DryRun: true})
+		if err != nil || would.Count != count || len(would.Letters) != shownLetters || would.Letters[shownLetters-1].Entity != "e19" {
+			t.Errorf("of sending: %+v, %v", would, err)
+		}
+		n, first, err := b.CountDeadLetters(t.Context(), "", nil, "a")
+		if err != nil || n != count || len(first) != shownLetters {
+			t.Errorf("of deleting: %d, %d shown, %v", n, len(first), err)
+		}
+	})
+}

@@ -124,6 +124,22 @@ func TestCommandsOfAHostileServer(t *testing.T) {
 	}
 }
 
+// TestDryRunOfManyLetters: a dry run shows a few of many dead letters, and says how many more there are.
+func TestDryRunOfManyLetters(t *testing.T) {
+	var out strings.Builder
+	s := &invocation{settings: &settings{}, out: &out}
+	letters := make([]client.DeadLetter, 12)
+	for i := range letters {
+		letters[i] = client.DeadLetter{ID: fmt.Sprint("letter", i), Handler: "pager"}
+	}
+	if err := s.showLetters(letters, 300, new(deadLetterFlags)); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(out.String(), "letter"); n != 10 || !strings.HasSuffix(out.String(), "\nand 290 more\n") {
+		t.Errorf("it shows %d:\n%s", n, out.String())
+	}
+}
+
 // TestRedriveWithoutNames: a server may tell how many dead letters stay, and not of which handlers.
 func TestRedriveWithoutNames(t *testing.T) {
 	s := &invocation{settings: &settings{files: &files{}, namespace: "red"}}
