@@ -366,11 +366,14 @@ func stepDelivery(of *delivery.Delivery, escalation string, step int, to oncall.
 	if step > 0 {
 		part = strconv.Itoa(step)
 	}
-	dl.ID = strings.Join([]string{of.ID, part, to.Contact, to.Handler}, "/")
+	dl.ID = of.ID + "/" + part + recipientPart(to.Contact, to.Handler)
 	dl.Handler, dl.Pipeline, dl.Workflow = to.Handler, "", ""
 	dl.Escalation, dl.Step, dl.Contact = escalation, step, to.Contact
 	return &dl
 }
+
+// recipientPart is the end of the ID of a delivery to a recipient, behind the escalation's ID and the step.
+func recipientPart(contact, handler string) string { return "/" + contact + "/" + handler }
 
 // passes ends an escalation whose event passes although no resolution came: filters have denied it. One that is on its way
 // has a minute.
@@ -668,13 +671,16 @@ func (d *Dispatcher) address(dl *delivery.Delivery, ev *resource.Event) (*resour
 // Escalations returns up to limit escalations of a namespace that are going on, by handler, of an entity and a check; "" is
 // all. All members of a cluster know all of them, some milliseconds after their owner.
 func (d *Dispatcher) Escalations(namespace, entity, check string, limit int) (list []resource.Escalation, more bool, err error) {
+	var found []*item // the escalations of list
+	stored := map[string]progress{}
 	err = d.eachKey('r', func(key, _ []byte, name resource.Name, lane int, pos position) error {
-		if namespace != "" && name.Namespace != namespace || more {
+		if namespace != "" && name.Namespace != namespace {
 			return nil
 		}
 		it := &item{pos: pos, Delivery: &delivery.Delivery{Partition: lane}}
 		it.Namespace, it.Handler = name.Namespace, name.Name
-		if d.readProgress(it); it.climb == nil {
+		d.readProgress(it)
+		if it.climb == nil && !isLocal(lane) && !isHanded(lane) { // no delivery of a step
 			return nil
 		}
 		dl, err := d.read(it)
@@ -684,7 +690,12 @@ func (d *Dispatcher) Escalations(namespace, entity, check string, limit int) (li
 		if entity != "" && dl.Entity != entity || check != "" && dl.Check != check {
 			return nil
 		}
-		if more = len(list) == limit; more {
+		it.Delivery = dl
+		if it.climb == nil {
+			stored[tryKey(dl)] = it.progress
+			return nil
+		}
+		if more = more || len(list) == limit; more {
 			return nil
 		}
 		one := resource.Escalation{
@@ -708,10 +719,42 @@ func (d *Dispatcher) Escalations(namespace, entity, check string, limit int) (li
 				d.noteQuiet(&one, h.Escalation, ev.Check.Status)
 			}
 		}
-		list = append(list, one)
+		list, found = append(list, one), append(found, it)
 		return nil
 	})
+	for i, it := range found {
+		list[i].Tries = d.tries(it, list[i].Sending, stored)
+	}
 	return list, more, err
+}
+
+// tryKey returns what the deliveries of an escalation to the same recipient have in common. Later ones wait behind the first
+// one, which alone is tried.
+func tryKey(dl *delivery.Delivery) string {
+	to := recipientPart(dl.Contact, dl.Handler)
+	return strings.TrimSuffix(dl.ID, "/"+strconv.Itoa(dl.Step)+to) + to
+}
+
+// tries returns the deliveries of an escalation to some contacts, or handlers without one, that are tried again. The backend
+// that sends a delivery knows all of its last attempt, and others what the log has of it: stored, by tryKey.
+func (d *Dispatcher) tries(it *item, sending []string, stored map[string]progress) (list []resource.EscalationTry) {
+	for _, to := range it.climb.notified {
+		if to.fate != underWay || !slices.Contains(sending, cmp.Or(to.Contact, to.Handler)) {
+			continue
+		}
+		key := it.ID + recipientPart(to.Contact, to.Handler)
+		try := resource.EscalationTry{Contact: to.Contact, Handler: to.Handler, Attempts: stored[key].attempts, Next: stored[key].due}
+		d.mu.RLock()
+		q := d.queues[resource.Name{Namespace: it.Namespace, Name: to.Handler}]
+		d.mu.RUnlock()
+		if q != nil {
+			q.noteTry(&try, pair{it.Entity, it.Check}, key)
+		}
+		if try.Attempts > 0 {
+			list = append(list, try)
+		}
+	}
+	return list
 }
 
 // noteNext notes in an escalation whom its next step would notify as of now.

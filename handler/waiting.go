@@ -175,6 +175,36 @@ func (g *group) describe(m *member, now time.Time) (p delivery.Parked) {
 	return p
 }
 
+// noteTry notes what memory knows of the delivery of an escalation that is tried again: key is its tryKey. While a worker has
+// it, memory knows no more than what the last attempt said.
+func (q *queue) noteTry(try *resource.EscalationTry, p pair, key string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := q.chains[p]
+	if c == nil {
+		return
+	}
+	is := func(it *item) bool { return it != nil && it.Step > 0 && tryKey(it.Delivery) == key }
+	var known delivery.Parked
+	_, goesOut := q.sending[c.group]
+	switch {
+	case c.group != nil && !goesOut:
+		i := slices.IndexFunc(c.group.members, func(m *member) bool { return m.chain == c && is(m.item) })
+		if i < 0 {
+			return
+		}
+		known = c.group.describe(c.group.members[i], time.Now())
+	case !is(c.head):
+		return
+	case !c.head.begin.IsZero():
+		try.Error = c.head.lastError
+		return
+	default:
+		known = c.describe(time.Now())
+	}
+	try.Attempts, try.Error, try.Next = known.Attempts, known.Error, known.Next
+}
+
 func (it *item) describe(waitsFor string, next time.Time) delivery.Parked {
 	return delivery.Parked{
 		ID: it.ID, Entity: it.Entity, Check: it.Check, Status: it.Status, Class: it.Class().String(),

@@ -139,6 +139,20 @@ type Escalation struct {
 	Notified []string `json:"notified"`
 	Sending  []string `json:"sending,omitempty"`
 	Failed   []string `json:"failed,omitempty"`
+	// Tries are the deliveries to those in Sending that have failed and are tried again.
+	Tries []EscalationTry `json:"tries,omitempty"`
+}
+
+// EscalationTry is a delivery of an escalation of which all attempts so far have failed.
+type EscalationTry struct {
+	// Contact is missing if the step names the handler and no contact.
+	Contact  string `json:"contact,omitempty"`
+	Handler  string `json:"handler"`
+	Attempts int    `json:"attempts"`
+	// Error says why the last attempt failed. In a cluster only the backend that made the attempt knows it, until its restart.
+	Error string `json:"error,omitempty"`
+	// Next is when the next attempt is due, Unix milliseconds.
+	Next int64 `json:"next"`
 }
 
 // EscalationList has the escalations of a namespace that are going on.

@@ -494,8 +494,10 @@ func listEscalationsCommand() *cobra.Command {
 		Short: "list the escalations that are going on",
 		Long: `List the incidents that an escalation handler is at: how many steps it has taken, whom they notified, and when the next step
 is due unless an acknowledgement comes first, with whom it would notify as of now. A contact whom no delivery has reached is
-marked as failed, and one to whom the first is still under way as that. A step that waits for a quiet time shows when that
-ends. 'event trace' tells each step of one incident, and 'event ack' holds it.`,
+marked as failed, and one to whom the first is still under way as that, with the attempts that have failed and the error of
+the last one. In a cluster only the backend that sends a delivery knows its error; another one that answers shows the number
+of attempts and the time of the next one. A step that waits for a quiet time shows when that ends. 'event trace' tells each
+step of one incident, and 'event ack' holds it.`,
 		Example: "  lapwing escalation list\n  lapwing escalation list --all-namespaces --format json",
 		Args:    args(),
 	}
@@ -533,9 +535,10 @@ func (s *invocation) showEscalations(raw json.RawMessage, namespaces bool) (show
 	if namespaces {
 		t.columns = append(t.columns, column{title: "Namespace"})
 	}
+	now := time.Now()
 	for i := range list.Escalations {
 		e := &list.Escalations[i]
-		row := []string{e.Entity, e.Check, e.Handler, millisTime(e.Began), number(e.Steps), notifiedText(e), escalationNext(e, time.Now())}
+		row := []string{e.Entity, e.Check, e.Handler, millisTime(e.Began), number(e.Steps), notifiedText(e, now), escalationNext(e, now)}
 		if namespaces {
 			row = append(row, e.Namespace)
 		}
@@ -547,16 +550,51 @@ func (s *invocation) showEscalations(raw json.RawMessage, namespaces bool) (show
 	return t, nil
 }
 
-// notifiedText says whom an escalation has notified, and whom it failed to reach.
-func notifiedText(e *resource.Escalation) string {
+// notifiedText says whom an escalation has notified, to whom a delivery is under way, and whom it failed to reach.
+func notifiedText(e *resource.Escalation, now time.Time) string {
 	names := slices.Clone(e.Notified)
 	for _, one := range e.Sending {
-		names = append(names, one+" (under way)")
+		var tries []string
+		for i := range e.Tries {
+			if t := &e.Tries[i]; cmp.Or(t.Contact, t.Handler) == one {
+				tries = append(tries, tryText(t, now))
+			}
+		}
+		names = append(names, one+" (under way"+strings.Join(tries, ";")+")")
 	}
 	for _, one := range e.Failed {
 		names = append(names, one+" (failed)")
 	}
-	return comma(names)
+	return commaSpace(names)
+}
+
+// tryText says by which handler a delivery is tried again, how often it has failed and why, and when the next attempt is due.
+func tryText(t *resource.EscalationTry, now time.Time) string {
+	text := ""
+	if t.Contact != "" {
+		text = " by " + t.Handler
+	}
+	text += ": " + plural(t.Attempts, "attempt") + " failed"
+	switch {
+	case t.Error != "" && t.Attempts > 1:
+		text += ", the last: " + t.Error
+	case t.Error != "":
+		text += ": " + t.Error
+	}
+	if t.Next <= now.UnixMilli() {
+		return text + "; the next is due"
+	}
+	return text + "; next " + dayClock(t.Next, now)
+}
+
+// triesText says of each delivery that is tried again to whom it is under way.
+func triesText(e *resource.Escalation, now time.Time) string {
+	var parts []string
+	for i := range e.Tries {
+		t := &e.Tries[i]
+		parts = append(parts, "under way to "+cmp.Or(t.Contact, t.Handler)+tryText(t, now))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // reachesNoOne reports whether an escalation is through with its steps and has reached no one.

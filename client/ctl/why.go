@@ -169,7 +169,7 @@ func (a *account) verdict(incident []client.Outcome) string {
 			repeated = append(repeated, d)
 		case a.partOf(&d) != nil:
 			e := a.partOf(&d)
-			text := route(&d) + ": " + escalationText(e, a.clock)
+			text := route(&d) + ": " + escalationText(e, a.clock) + after("; ", triesText(e, a.now))
 			switch {
 			case len(e.Notified) == 0:
 				unknown = append(unknown, text)
@@ -282,7 +282,7 @@ func (a *account) goesOn(d *client.Delivery) (text string, held bool) {
 	case e.Held != "":
 		return e.Held, true
 	case !stale:
-		return a.said(d), false
+		return a.said(d) + after("; ", triesText(e, a.now)), false
 	case e.Quiet != "":
 		return "the next step is due, but it is quiet: calendar " + e.Quiet, false
 	case e.Next > a.now.UnixMilli():
@@ -584,9 +584,12 @@ func times(n int) string {
 }
 
 // clock returns a time of day, with its date unless that is today.
-func (a *account) clock(millis int64) string {
+func (a *account) clock(millis int64) string { return dayClock(millis, a.now) }
+
+// dayClock writes a time in Unix milliseconds, without its day if that is today.
+func dayClock(millis int64, now time.Time) string {
 	t := time.UnixMilli(millis).Local()
-	if t.Format(time.DateOnly) == a.now.Local().Format(time.DateOnly) {
+	if t.Format(time.DateOnly) == now.Local().Format(time.DateOnly) {
 		return t.Format(time.TimeOnly)
 	}
 	return t.Format(time.DateTime)
@@ -685,7 +688,7 @@ func (p *tracePrinter) deliveries(deliveries []client.Delivery) {
 		}
 		fmt.Fprintln(p.w)
 		if text, _ := p.goesOn(d); d.Verdict == client.VerdictHeld && text != p.said(d) {
-			fmt.Fprintf(p.w, "    now: %s\n", printable(text))
+			fmt.Fprintf(p.w, "    now: %s\n", printable(strings.TrimPrefix(text, p.said(d)+"; ")))
 		}
 		names, _ := p.mutedBy(d)
 		for _, name := range names {

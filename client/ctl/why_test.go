@@ -447,22 +447,30 @@ func TestEscalationNow(t *testing.T) {
 	defer func(zone *time.Location) { time.Local = zone }(time.Local)
 	time.Local = time.FixedZone("CET", 3600)
 	now := time.Date(2030, 1, 2, 4, 14, 0, 0, time.Local)
-	for name, tc := range map[string]struct{ reason, held, want string }{
-		"goes on":                {step, "", "goes on: page: step 1 of 2 notified alice by mail; step 2 follows at 04:20:00 unless it is acknowledged."},
-		"acknowledged since":     {step, "acknowledged by admin: looking", "waits: page: acknowledged by admin: looking."},
-		"acknowledged no longer": {"acknowledged by admin: looking", "", "goes on: page: the next step follows at 04:20:00 unless it is acknowledged."},
+	tries := []resource.EscalationTry{{Contact: "bob", Handler: "mail", Attempts: 3, Error: "connection refused", Next: now.Add(time.Minute).UnixMilli()}}
+	const next = "goes on: page: step 1 of 2 notified alice by mail; step 2 follows at 04:20:00 unless it is acknowledged"
+	for name, tc := range map[string]struct {
+		reason, held, want string
+		tries              []resource.EscalationTry
+		now                string
+	}{
+		"goes on":                {step, "", next + ".", nil, ""},
+		"acknowledged since":     {step, "acknowledged by admin: looking", "waits: page: acknowledged by admin: looking.", nil, "acknowledged by"},
+		"acknowledged no longer": {"acknowledged by admin: looking", "", "goes on: page: the next step follows at 04:20:00 unless it is acknowledged.", nil, "the next step"},
+		"tried again": {step, "", next + "; under way to bob by mail: 3 attempts failed, the last: connection refused; next 04:15:00.", tries,
+			"under way to bob by mail: 3 attempts failed, the last: connection refused; next 04:15:00\n"},
 	} {
 		a := &account{entity: "web1", check: "disk", command: plainCommand, now: now, event: present(t, 2, 3), outcomes: []client.Outcome{outcome("03:10:00", 2,
 			client.Delivery{Handler: "page", Verdict: client.VerdictHeld, Reason: tc.reason,
 				Steps: []client.Step{{Kind: "escalate", Name: "step 1", Verdict: "pass", At: at("03:10:02")}}})},
-			escalations: []resource.Escalation{{Handler: "page", Held: tc.held, Next: now.Add(6 * time.Minute).UnixMilli()}}}
+			escalations: []resource.Escalation{{Handler: "page", Held: tc.held, Next: now.Add(6 * time.Minute).UnixMilli(), Tries: tc.tries}}}
 		if got := a.sentence(); !strings.HasSuffix(got, " Its escalation "+tc.want) {
 			t.Errorf("%s: got %s", name, got)
 		}
 		var out bytes.Buffer
 		(&tracePrinter{account: a, w: &out}).write(1)
-		if got, want := strings.Contains(out.String(), "    now: "), name != "goes on"; got != want {
-			t.Errorf("%s: a line of the present is %v, want %v:\n%s", name, got, want, out.String())
+		if _, line, _ := strings.Cut(out.String(), "    now: "); !strings.HasPrefix(line, tc.now) || tc.now == "" && line != "" {
+			t.Errorf("%s: the line of the present is %q, want %q:\n%s", name, line, tc.now, out.String())
 		}
 	}
 }

@@ -3691,6 +3691,8 @@ export interface components {
             notified: string[] | null;
             sending?: string[] | null;
             failed?: string[] | null;
+            /** @description Tries are the deliveries to those in Sending that have failed and are tried again. */
+            tries?: components["schemas"]["EscalationTry"][] | null;
         };
         /** @description EscalationList has the escalations of a namespace that are going on. */
         EscalationList: {
@@ -3723,6 +3725,20 @@ export interface components {
             handler?: string;
             /** @description Label is the name of a label of the check, or else of the entity: its value names contacts and rotas, with commas between them. */
             label?: string;
+        };
+        /** @description EscalationTry is a delivery of an escalation of which all attempts so far have failed. */
+        EscalationTry: {
+            /** @description Contact is missing if the step names the handler and no contact. */
+            contact?: string;
+            handler: string;
+            attempts: number;
+            /** @description Error says why the last attempt failed. In a cluster only the backend that made the attempt knows it, until its restart. */
+            error?: string;
+            /**
+             * Format: int64
+             * @description Next is when the next attempt is due, Unix milliseconds.
+             */
+            next: number;
         };
         /** @description Event reports the result of a check, metrics, or both, about an entity. Agents, users and deadlines make events. */
         Event: {
