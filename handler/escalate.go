@@ -42,7 +42,13 @@ type climb struct {
 	notified []recipient
 	hold     string // why no step is taken: an acknowledgement, a silence or a quiet time; "" if it is not held
 	problem  string // what was wrong with the targets of the last step
+	// earlier are recipients whom a later step has notified again before all deliveries of theirs had ended. The trace of that
+	// step waits for those.
+	earlier []recipient
 }
+
+// maxEarlier bounds climb.earlier. A trace has no more steps either.
+const maxEarlier = 64
 
 // append appends the fields of all releases first, so that earlier ones read them and pass over the others.
 func (c *climb) append(b []byte) []byte {
@@ -53,13 +59,30 @@ func (c *climb) append(b []byte) []byte {
 		b = fields.AppendBytes(b, one.Contact+"/"+one.Handler)
 	}
 	b = fields.AppendBytes(fields.AppendBytes(b, c.hold), c.problem)
-	for _, one := range c.notified {
-		b = binary.AppendUvarint(b, uint64(one.step))
-		b = binary.AppendVarint(b, one.at)
-		b = fields.AppendBool(append(b, byte(one.fate)), one.reached)
-		b = fields.AppendBytes(fields.AppendBytes(b, one.Rota), one.reason)
+	for i := range c.notified {
+		b = c.notified[i].append(b)
+	}
+	b = binary.AppendUvarint(b, uint64(len(c.earlier)))
+	for i := range c.earlier {
+		one := &c.earlier[i]
+		b = one.append(fields.AppendBytes(fields.AppendBytes(b, one.Contact), one.Handler))
 	}
 	return b
+}
+
+// append appends what became of a recipient.
+func (one *recipient) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(one.step))
+	b = binary.AppendVarint(b, one.at)
+	b = fields.AppendBool(append(b, byte(one.fate)), one.reached)
+	return fields.AppendBytes(fields.AppendBytes(b, one.Rota), one.reason)
+}
+
+// read reads what append has appended.
+func (one *recipient) read(r *fields.Reader) {
+	one.step, one.at = int(r.Uint()), r.Int()
+	one.fate, one.reached = fate(r.Byte()), r.Bool()
+	one.Rota, one.reason = r.Text(), r.Text()
 }
 
 func readClimb(r fields.Reader) (*climb, error) {
@@ -72,10 +95,14 @@ func readClimb(r fields.Reader) (*climb, error) {
 	if len(r.Rest) > 0 { // an earlier release has no more
 		c.hold, c.problem = r.Text(), r.Text()
 		for i := range c.notified {
-			one := &c.notified[i]
-			one.step, one.at = int(r.Uint()), r.Int()
-			one.fate, one.reached = fate(r.Byte()), r.Bool()
-			one.Rota, one.reason = r.Text(), r.Text()
+			c.notified[i].read(&r)
+		}
+	}
+	if len(r.Rest) > 0 { // nor has the next one
+		for range r.Count() {
+			one := recipient{Recipient: oncall.Recipient{Contact: r.Text(), Handler: r.Text()}}
+			one.read(&r)
+			c.earlier = append(c.earlier, one)
 		}
 	}
 	if r.Err() != nil || max(next, round, taken) > 1<<31 {
@@ -87,7 +114,7 @@ func readClimb(r fields.Reader) (*climb, error) {
 // clone returns a copy, because progress that is being reported must not change.
 func (c *climb) clone() *climb {
 	copied := *c
-	copied.notified = slices.Clone(c.notified)
+	copied.notified, copied.earlier = slices.Clone(c.notified), slices.Clone(c.earlier)
 	return &copied
 }
 
@@ -97,6 +124,10 @@ func (c *climb) notify(to oncall.Recipient, at int64) {
 	if i < 0 {
 		i = len(c.notified)
 		c.notified = append(c.notified, recipient{})
+	}
+	if step := c.notified[i].step; step > 0 && c.isUnderWay(step) {
+		c.earlier = append(c.earlier, c.notified[i])
+		c.earlier = c.earlier[max(0, len(c.earlier)-maxEarlier):]
 	}
 	c.notified[i] = recipient{Recipient: to, step: c.taken, at: at, reached: c.notified[i].reached}
 }
@@ -138,14 +169,33 @@ func (c *climb) stepFailed() bool {
 	return len(of) > 0 && !slices.ContainsFunc(of, func(r recipient) bool { return r.fate != failed })
 }
 
-// ofStep returns the recipients whom a step notified and no later one.
+// ofStep returns the recipients whom a step notified, as far as they are known: of a step all of whose deliveries have ended,
+// those whom no later step has notified.
 func (c *climb) ofStep(step int) (list []recipient) {
-	for _, one := range c.notified {
-		if one.step == step {
-			list = append(list, one)
+	for _, of := range [...][]recipient{c.earlier, c.notified} {
+		for _, one := range of {
+			if one.step == step {
+				list = append(list, one)
+			}
 		}
 	}
 	return list
+}
+
+// isUnderWay reports whether a delivery of a step has not ended.
+func (c *climb) isUnderWay(step int) bool {
+	return slices.ContainsFunc(c.ofStep(step), func(r recipient) bool { return r.fate == underWay })
+}
+
+// forgetEarlier forgets the earlier recipients of steps all of whose deliveries have ended.
+func (c *climb) forgetEarlier() {
+	var kept []recipient
+	for _, one := range c.earlier {
+		if c.isUnderWay(one.step) {
+			kept = append(kept, one)
+		}
+	}
+	c.earlier = kept
 }
 
 // missed says in words why the deliveries of some recipients did not get through.
@@ -336,6 +386,11 @@ func (d *Dispatcher) hear(h *resource.Handler, it *item) {
 	if len(keys) == 0 {
 		return
 	}
+	tr := d.verdict(it, "", "")
+	for _, step := range slices.Sorted(maps.Keys(steps)) {
+		tr.Steps = append(tr.Steps, c.stepTrace(step))
+	}
+	c.forgetEarlier()
 	it.climb = c
 	if now := time.Now().UnixMilli(); steps[c.taken] && c.stepFailed() && c.next > 0 && it.due > now {
 		it.due = now
@@ -349,12 +404,8 @@ func (d *Dispatcher) hear(h *resource.Handler, it *item) {
 	if len(steps) == 0 {
 		return
 	}
-	tr := d.verdict(it, "", "")
 	if steps[c.taken] && c.hold == "" {
 		tr.Verdict, tr.Reason = trace.Held, stepText(h, it)
-	}
-	for _, step := range slices.Sorted(maps.Keys(steps)) {
-		tr.Steps = append(tr.Steps, c.stepTrace(step))
 	}
 	d.report(tr)
 }

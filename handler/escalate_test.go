@@ -466,7 +466,9 @@ func TestClimb(t *testing.T) {
 	c := &climb{1, 2, 3, []recipient{
 		{Recipient: oncall.Recipient{Contact: "alice", Rota: "ops", Handler: "mail"}, step: 3, at: 7, fate: failed, reached: true, reason: "no"},
 		{Recipient: oncall.Recipient{Handler: "chat"}, step: 2},
-	}, "silenced by x", "there is no contact zoe"}
+	}, "silenced by x", "there is no contact zoe", []recipient{
+		{Recipient: oncall.Recipient{Contact: "alice", Handler: "mail"}, step: 1, at: 5}, {Recipient: oncall.Recipient{Handler: "chat"}, step: 1, fate: arrived},
+	}}
 	got, err := decodeProgress(progress{attempts: 1, first: 2, due: 3, climb: c}.encode())
 	if err != nil || !reflect.DeepEqual(got.climb, c) || got.due != 3 {
 		t.Errorf("read %+v (%v)", got.climb, err)
@@ -626,6 +628,56 @@ func TestStepFailsLater(t *testing.T) {
 			if count := len(slices.DeleteFunc(slices.Clone(all), func(id string) bool { return id != "0-1-1/page/2/bob/mail" })); count != 1 {
 				t.Errorf("restart %v: step 2 was sent %d times in 3 minutes: %q", restart, count, all)
 			}
+		})
+	}
+}
+
+// TestStepReachesLater: a step whose deliveries get through after some attempts says whom it reached, also if a later step has
+// notified the same contacts meanwhile, and behind a restart.
+func TestStepReachesLater(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		fakeTime(t, func(t *testing.T, db *pebble.DB) {
+			def := escalation()
+			def.Escalation.RepeatAfter = 30
+			def.Escalation.Steps = []resource.EscalationStep{{Notify: []resource.EscalationTarget{{Contact: "alice"}, {Handler: "chat"}}}}
+			begin := time.Now()
+			world, told := new(present), new(traces)
+			world.set("srv", 2)
+			start := func() *ladder {
+				return climbingWith(t, db, def, func(send.Job) send.Result {
+					if time.Since(begin) < time.Minute {
+						return send.Result{Err: errors.New("refused"), Temporary: true}
+					}
+					return send.Result{Kind: send.KindOK}
+				}, seeing(world), func(o *Options) { o.Trace, o.Backoff = told.record, 10*time.Second })
+			}
+			steps := func(names ...string) {
+				t.Helper()
+				var got []string
+				for _, st := range told.of("0-1-1/page").Steps {
+					text := st.Name + " at " + time.UnixMilli(st.At).Sub(begin).Round(time.Second).String()
+					for _, saw := range st.Saw {
+						text += ", " + saw.Name + " " + saw.Value
+					}
+					got = append(got, text)
+				}
+				if !slices.Equal(got, names) {
+					t.Errorf("restart %v: the steps are %q, want %q", restart, got, names)
+				}
+			}
+			l := start()
+			l.Dispatch(incident("page", 1, "srv"))
+			l.after(40 * time.Second)
+			steps("step 1 at 0s, notifies alice by mail, chat", "step 2 at 30s, notifies alice by mail, chat")
+			if restart {
+				l.flush(t, 0)
+				if err := l.Stop(); err != nil {
+					t.Fatal(err)
+				}
+				l = start()
+			}
+			l.after(2 * time.Minute)
+			steps("step 1 at 0s, reached alice by mail, chat", "step 2 at 30s, reached alice by mail, chat")
 		})
 	}
 }

@@ -131,6 +131,11 @@ func (d *Dispatcher) readNotices(it *item, c *climb) (keys [][]byte, steps map[i
 				*one, steps[one.step] = now, true
 			}
 		}
+		for i := range c.earlier {
+			if one := &c.earlier[i]; one.Contact == string(contact) && one.Handler == string(handler) && one.step == step {
+				one.fate, one.reason, steps[step] = end, reason, true
+			}
+		}
 	}
 	return keys, steps, errors.Join(err, iter.Error(), iter.Close())
 }
