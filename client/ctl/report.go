@@ -24,10 +24,10 @@ func reportCommand() *cobra.Command {
 	cmd := groupOf("report", "report on availability, incidents and noise", "availability --month last --zone Europe/Berlin",
 		reportOf("availability", "time in each state and uptime, the lowest first",
 			"lapwing report availability --month last --zone Europe/Berlin --by label:service",
-			"lapwing report availability --since 7d --field-selector 'event.check.name == disk' --format html"),
+			"lapwing report availability --since 7d --check disk --format html"),
 		reportOf("response", "incidents, and the time to acknowledge and to resolve them", "lapwing report response --since 30d --by entity"),
 		reportOf("incidents", "each incident, the longest first", "lapwing report incidents --month last --limit 20",
-			"lapwing report incidents --since yesterday --field-selector 'event.check.name == disk' --format csv"),
+			"lapwing report incidents --since yesterday --entity srv1 --format csv"),
 		reportOf("noisiest", "the checks that changed their status most often", "lapwing report noisiest --since 7d --limit 20"),
 		reportOf("flapping", "the checks that were flapping, and for how long", "lapwing report flapping --since 24h --format csv"))
 	cmd.Long = `Report on the history of checks' states. The history reaches back as long as the backend keeps it
@@ -38,16 +38,35 @@ where its figures begin, and which of the two they come from. docs/reports.md ex
 
 type reportFlags struct {
 	month, since, until, zone, by string
+	entity, check                 string
 	labelSelector, fieldSelector  string
 	skipSilenced                  bool
 	limit                         int
+}
+
+// fields returns the field selector for all that the flags say about names and fields.
+func (f *reportFlags) fields() string {
+	var terms []string
+	if f.fieldSelector != "" {
+		terms = append(terms, "("+f.fieldSelector+")")
+	}
+	if f.entity != "" {
+		terms = append(terms, "event.entity.name == "+selectorWord(f.entity))
+	}
+	if f.check != "" {
+		terms = append(terms, "event.check.name == "+selectorWord(f.check))
+	}
+	if len(terms) > 1 {
+		return strings.Join(terms, " && ")
+	}
+	return cmp.Or(f.fieldSelector, strings.Join(terms, ""))
 }
 
 func (f *reportFlags) query(format string) url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{
 		"month": f.month, "since": f.since, "until": f.until, "zone": f.zone, "by": f.by, "format": format,
-		"labelSelector": f.labelSelector, "fieldSelector": f.fieldSelector,
+		"labelSelector": f.labelSelector, "fieldSelector": f.fields(),
 	} {
 		if value != "" {
 			q.Set(name, value)
@@ -90,7 +109,7 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 				return err
 			}
 			if rep.Total.Pairs == 0 && !s.tellFirstState(ctx, kind, &f) {
-				if err := s.nothing(ctx, eventKind, s.namespace, f.labelSelector+f.fieldSelector != ""); err != nil {
+				if err := s.nothing(ctx, eventKind, s.namespace, f.labelSelector+f.fields() != ""); err != nil {
 					return err
 				}
 			}
@@ -108,6 +127,8 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 	flags.StringVar(&f.zone, "zone", "",
 		"time zone of days, months and the times shown, for example Europe/Berlin (default the local one, for --month UTC)")
 	flags.StringVar(&f.by, "by", "", `what a row is of: pair (a check of an entity), entity, check or label:NAME (default "pair")`)
+	flags.StringVar(&f.entity, "entity", "", "only checks of this entity")
+	flags.StringVar(&f.check, "check", "", "only this check")
 	flags.StringVar(&f.labelSelector, "label-selector", "", "only events whose labels match, for example 'region == eu'")
 	flags.StringVar(&f.fieldSelector, "field-selector", "", "only events whose fields match, for example 'event.check.name == disk'")
 	flags.BoolVar(&f.skipSilenced, "skip-silenced", false, "leave silenced time out of the uptime, and out of the duration of incidents")
