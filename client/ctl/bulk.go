@@ -46,6 +46,7 @@ func createFilesCommand() *cobra.Command {
 				return err
 			})
 			if err := set.tell(s.errOut); err != nil {
+				s.tellHeld(s.errOut)
 				s.tellExpected(s.errOut)
 				return nil, err
 			}

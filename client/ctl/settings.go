@@ -41,8 +41,9 @@ type settings struct {
 
 	many     bool      // the command sends many requests, so warnings of the server are printed with the request's path
 	expected *expected // nil if the command does not write files
-	quiet    bool      // warnings are left out: the same requests follow
-	printed  []string  // warnings about files that are already printed
+	quiet    bool      // warnings are held: the same requests follow, unless a mistake stops before them
+	held     []string
+	printed  []string // warnings about files that are already printed
 }
 
 // When output has colors.
@@ -209,9 +210,6 @@ func (s *settings) warn(w io.Writer, path, text string) {
 			return
 		}
 	}
-	if s.quiet {
-		return
-	}
 	if slices.ContainsFunc(s.printed, func(printed string) bool { return strings.HasSuffix(printed, ": "+text) }) {
 		return
 	}
@@ -221,5 +219,19 @@ func (s *settings) warn(w io.Writer, path, text string) {
 	case s.many:
 		text = path + ": " + text
 	}
+	if s.quiet {
+		s.held = append(s.held, text)
+		return
+	}
 	fmt.Fprintln(w, "Warning:", printable(text))
+}
+
+// tellHeld prints the held warnings, each once.
+func (s *settings) tellHeld(w io.Writer) {
+	for i, text := range s.held {
+		if !slices.Contains(s.held[:i], text) {
+			fmt.Fprintln(w, "Warning:", printable(text))
+		}
+	}
+	s.held = nil
 }
