@@ -93,7 +93,7 @@ func (a *API) mayList(user *auth.Identity, resource, namespace string) bool {
 // doubts warns the author of a definition about what it asks for and lapwing does not do, and about names in expressions
 // that stand for nothing.
 func doubts(obj any) (texts []string) {
-	for _, u := range resource.UnmetBy(obj) {
+	for _, u := range resource.UnsupportedIn(obj) {
 		texts = append(texts, u.String())
 	}
 	return append(texts, references.Doubts(obj)...)

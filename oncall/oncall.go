@@ -295,7 +295,7 @@ func (d *Directory) turns(sn *config.Snapshot, def *resource.Rota) *turns {
 	return t
 }
 
-// wall returns the time that a clock on the wall shows, as seconds. Days have 86,400 of them, whatever the clocks do.
+// wall returns the time that a clock on the wall shows, as seconds. Days have 86,400 of them, also when clocks change.
 func (t *turns) wall(at time.Time) int64 {
 	_, offset := at.In(t.zone).Zone()
 	return at.Unix() + int64(offset)

@@ -10,7 +10,7 @@ import (
 )
 
 // Lint returns what is doubtful about the definitions of a namespace, and about those that belong to none; of all for "".
-// That includes what definitions ask for and lapwing does not do (resource.UnmetBy), and Doubts. Warnings come before notes,
+// That includes what definitions ask for and lapwing does not do (resource.UnsupportedIn), and Doubts. Warnings come before notes,
 // and within them kinds in their order. What cannot be known here, such as the handlers that agents' own events name, is at
 // most a note.
 func Lint(sn *config.Snapshot, namespace string) []resource.LintFinding {
@@ -106,7 +106,7 @@ func (l *linting) definition(obj any) {
 		l.addAbout(m.Resource, obj, warning, text, hint)
 	}
 	_, name := keyOf(l.kind, obj)
-	for _, u := range resource.UnmetBy(obj) {
+	for _, u := range resource.UnsupportedIn(obj) {
 		l.add(obj, warning, u.String(), "lapwing edit "+l.kind.Command+" "+name)
 	}
 	for _, text := range Doubts(obj) {

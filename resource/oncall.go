@@ -31,7 +31,7 @@ type Rota struct {
 	Contacts []string `json:"contacts"`
 	// Start is when the first turn of the first contact begins, as 2026-11-02T09:00.
 	Start string `json:"start"`
-	// Shift is the length of a turn in seconds, of whole hours. A day has 24 of them, whatever the clocks do: turns of days
+	// Shift is the length of a turn in seconds, of whole hours. A day has 24 of them, also when clocks change: turns of days
 	// begin at the same time of day.
 	Shift int64 `json:"shift"`
 	// Within names calendars: outside of them the rota has no one on call. Default: always.
@@ -39,7 +39,7 @@ type Rota struct {
 	Overrides []RotaOverride `json:"overrides,omitempty"`
 }
 
-// RotaOverride puts a contact on call at a time, whatever the turns say. Of several at a time the last one counts.
+// RotaOverride puts a contact on call at a time, in place of the turns. Of several at a time the last one counts.
 type RotaOverride struct {
 	Contact string `json:"contact"`
 	Begin   int64  `json:"begin"` // Unix seconds; belongs to it

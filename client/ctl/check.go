@@ -70,7 +70,7 @@ var checkKind = newKind(client.Checks, display[check]{
 
 // checkSecrets says what becomes of a check that wants secrets.
 func checkSecrets(c *check) string {
-	for _, u := range resource.UnmetBy(c) {
+	for _, u := range resource.UnsupportedIn(c) {
 		if strings.Contains(u.Text, "secrets") {
 			return u.String()
 		}

@@ -132,8 +132,8 @@ func TestCommandsThatNeedTheEnvironment(t *testing.T) {
 	}
 }
 
-// TestUnmet: what would be a false all-clear, and what to do about resources that lapwing does not have. A second run says it too.
-func TestUnmet(t *testing.T) {
+// TestUnsupported: what would be a false all-clear, and what to do about resources that lapwing does not have. A second run says it too.
+func TestUnsupported(t *testing.T) {
 	to := start(t)
 	opts := to.options(fromFile(t, `
 {"type":"CheckConfig","metadata":{"name":"api","namespace":"default"},"spec":{"command":"x","interval":60,"secrets":[{"name":"TOKEN","secret":"token"}]}}

@@ -336,7 +336,7 @@ func (m *migration) one(ctx context.Context, k *kind, r *KindReport, o *object, 
 				"Set them by hand, with lapwing edit.", o.label()+" "+field)
 		}
 	}
-	m.remarkUnmet(k, o)
+	m.remarkUnsupported(k, o)
 	fields := k.differences(o, old)
 	switch {
 	case old != nil && len(fields) == 0, !m.apply && m.comesWithNamespace(o):
@@ -396,8 +396,8 @@ func (m *migration) one(ctx context.Context, k *kind, r *KindReport, o *object, 
 	return nil
 }
 
-// remarkUnmet adds a remark for each thing that a definition asks for and lapwing does not do.
-func (m *migration) remarkUnmet(k *kind, o *object) {
+// remarkUnsupported adds a remark for each thing that a definition asks for and lapwing does not do.
+func (m *migration) remarkUnsupported(k *kind, o *object) {
 	if k != checkKind && k != handlerKind && k != mutatorKind {
 		return
 	}
@@ -406,11 +406,11 @@ func (m *migration) remarkUnmet(k *kind, o *object) {
 	if err != nil || json.Unmarshal(text, obj) != nil {
 		return // the target refuses it
 	}
-	for _, u := range resource.UnmetBy(obj) {
+	for _, u := range resource.UnsupportedIn(obj) {
 		m.rec.mu.Lock()
 		m.unmet[u.String()] = true
 		m.rec.mu.Unlock()
-		m.rec.remark(Lost, k.Type, u.Text, upper(u.WayOut)+".", o.label())
+		m.rec.remark(Lost, k.Type, u.Text, upper(u.Instead)+".", o.label())
 	}
 }
 

@@ -5106,14 +5106,14 @@ export interface components {
             start?: string;
             /**
              * Format: int64
-             * @description Shift is the length of a turn in seconds, of whole hours. A day has 24 of them, whatever the clocks do: turns of days begin at the same time of day.
+             * @description Shift is the length of a turn in seconds, of whole hours. A day has 24 of them, also when clocks change: turns of days begin at the same time of day.
              */
             shift?: number;
             /** @description Within names calendars: outside of them the rota has no one on call. Default: always. */
             within?: string[] | null;
             overrides?: components["schemas"]["RotaOverride"][] | null;
         };
-        /** @description RotaOverride puts a contact on call at a time, whatever the turns say. Of several at a time the last one counts. */
+        /** @description RotaOverride puts a contact on call at a time, in place of the turns. Of several at a time the last one counts. */
         RotaOverride: {
             contact?: string;
             /**

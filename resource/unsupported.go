@@ -6,38 +6,38 @@ import (
 	"strings"
 )
 
-// Unmet is something that a definition asks for and lapwing does not do, although it stores the definition.
-type Unmet struct {
-	Text   string // what happens instead
-	WayOut string // what to do about it
+// Unsupported is something that a definition asks for and lapwing does not do, although it stores the definition.
+type Unsupported struct {
+	Text    string // what happens
+	Instead string // what to use instead
 }
 
-func (u Unmet) String() string { return u.Text + ": " + u.WayOut }
+func (u Unsupported) String() string { return u.Text + ": " + u.Instead }
 
-// UnmetBy returns what a definition asks for in vain.
-func UnmetBy(obj any) (list []Unmet) {
-	const backendWayOut = "remove secrets, and use env_vars, --handler-env of the backend, or a file"
+// UnsupportedIn returns what a definition asks for and does not get.
+func UnsupportedIn(obj any) (list []Unsupported) {
+	const backendInstead = "remove secrets, and use env_vars, --handler-env of the backend, or a file"
 	switch o := obj.(type) {
 	case *CheckConfig:
 		if len(o.Secrets) > 0 {
-			list = append(list, Unmet{
+			list = append(list, Unsupported{
 				"it wants secrets (" + secretNames(o.Secrets) + ") and there are no secrets providers, so it does not run and its events are unknown",
 				"remove secrets, and use env_vars or a file on the hosts of the agents"})
 		}
 		if o.Subdue.hasRanges() {
-			list = append(list, Unmet{"subdue does nothing, as in Sensu", "use subdues"})
+			list = append(list, Unsupported{"subdue does nothing, as in Sensu", "use subdues"})
 		}
 	case *Handler:
 		if len(o.Secrets) > 0 && o.Type == "pipe" {
-			list = append(list, Unmet{
+			list = append(list, Unsupported{
 				"it wants secrets (" + secretNames(o.Secrets) + ") and there are no secrets providers, so all its alerts become dead letters",
-				backendWayOut})
+				backendInstead})
 		}
 	case *Mutator:
 		if len(o.Secrets) > 0 && o.Type != "javascript" {
-			list = append(list, Unmet{
+			list = append(list, Unsupported{
 				"it wants secrets (" + secretNames(o.Secrets) + ") and there are no secrets providers, so handlers that use it send nothing",
-				backendWayOut})
+				backendInstead})
 		}
 	}
 	return list
