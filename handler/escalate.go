@@ -743,7 +743,9 @@ func (d *Dispatcher) Escalations(namespace, entity, check string, limit int) (li
 		}
 		it.Delivery = dl
 		if it.climb == nil {
-			stored[tryKey(dl)] = it.progress
+			if dl.Escalation != "" {
+				stored[tryKey(dl)] = it.progress
+			}
 			return nil
 		}
 		if more = more || len(list) == limit; more {
