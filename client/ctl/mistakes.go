@@ -78,7 +78,8 @@ func (set *fileSet) try(ctx context.Context, s *invocation, send func(context.Co
 // refused notes why the server refuses an object, and reports whether that stops before the first write.
 func (set *fileSet) refused(o *object, err error) bool {
 	found := o.mistakesIn(err)
-	if o.kind == apiKeyKind && slices.ContainsFunc(set.all(), func(one *object) bool { return one.kind == userKind && one.name == o.body["username"] }) {
+	itsUser := func(one *object) bool { return one.kind == userKind && one.name == o.body["username"] }
+	if o.kind == apiKeyKind && slices.ContainsFunc(set.all(), itsUser) {
 		found = slices.DeleteFunc(found, func(m mistake) bool { return m.line == o.from.LineOf("username") }) // the user comes first
 		if len(found) == 0 {
 			return false
