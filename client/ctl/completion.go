@@ -43,7 +43,7 @@ func wordsInFlags(flag string, k *kind) []string {
 		return []string{"ok", "failed", "timeout", "error"}
 	case "since", "until":
 		return []string{"today", "yesterday", "1h", "24h", "7d", "30d"}
-	case "month":
+	case "week", "month":
 		return []string{"last", "this"}
 	case "action":
 		return []string{"create", "update", "delete", "execute"}

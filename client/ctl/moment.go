@@ -67,6 +67,28 @@ func moment(flag, text string, place *time.Location, now time.Time) (time.Time, 
 	return time.Time{}, fmt.Errorf("--%s: %q is no time: it must be %s", flag, text, timeForms)
 }
 
+// week returns the begin and the end of a week from Monday on: one such as 2026-W47, or this or last, the week of the time now
+// and the one before it.
+func week(text string, place *time.Location, now time.Time) (since, until time.Time, err error) {
+	year, month, day := now.In(place).Date()
+	switch text {
+	case "this":
+	case "last":
+		day -= 7
+	default:
+		var n int
+		if _, err := fmt.Sscanf(text, "%4d-W%2d", &year, &n); err != nil || text != fmt.Sprintf("%04d-W%02d", year, n) {
+			return since, until, fmt.Errorf("--week: %q is no week: it must be like 2026-W47, last or this", text)
+		}
+		month, day = time.January, 4+7*(n-1) // 4 January is always in the first week
+		if y, w := time.Date(year, month, day, 0, 0, 0, 0, place).ISOWeek(); y != year || w != n {
+			return since, until, fmt.Errorf("--week: %d has no week %d", year, n)
+		}
+	}
+	day -= (int(time.Date(year, month, day, 0, 0, 0, 0, place).Weekday()) + 6) % 7
+	return time.Date(year, month, day, 0, 0, 0, 0, place), time.Date(year, month, day+7, 0, 0, 0, 0, place), nil
+}
+
 // sentMoments replaces days and times without a zone in the values of --since and --until by times that the server takes. It
 // leaves how long ago to the server, whose clock decides.
 func sentMoments(since, until *string, place *time.Location) error {

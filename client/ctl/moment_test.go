@@ -67,3 +67,28 @@ func TestSentMoments(t *testing.T) {
 		t.Errorf("%q, %q, %v", since, until, err)
 	}
 }
+
+func TestWeek(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ now, text, since, until string }{
+		{"2026-10-26T09:00:00+01:00", "this", "2026-10-26T00:00:00+01:00", "2026-11-02T00:00:00+01:00"}, // a Monday
+		{"2026-10-26T09:00:00+01:00", "last", "2026-10-19T00:00:00+02:00", "2026-10-26T00:00:00+01:00"},
+		{"2026-11-01T23:00:00Z", "this", "2026-11-02T00:00:00+01:00", "2026-11-09T00:00:00+01:00"}, // Monday in Berlin
+		{"2026-11-01T22:00:00Z", "last", "2026-10-19T00:00:00+02:00", "2026-10-26T00:00:00+01:00"}, // Sunday
+		{"2026-10-26T09:00:00+01:00", "2026-W01", "2025-12-29T00:00:00+01:00", "2026-01-05T00:00:00+01:00"},
+		{"2026-10-26T09:00:00+01:00", "2026-W53", "2026-12-28T00:00:00+01:00", "2027-01-04T00:00:00+01:00"},
+		{text: "2025-W53"}, {text: "2026-W00"}, {text: "2026-W54"}, {text: "2026-W1"}, {text: "2026-47"}, {text: "47"}, {text: "2026-W47x"}, {text: ""},
+	} {
+		now, _ := time.Parse(time.RFC3339, tc.now)
+		since, until, err := week(tc.text, berlin, now)
+		if (err != nil) != (tc.since == "") {
+			t.Errorf("%q at %s: %v", tc.text, tc.now, err)
+		}
+		if err == nil && (since.Format(time.RFC3339) != tc.since || until.Format(time.RFC3339) != tc.until) {
+			t.Errorf("%q at %s: from %s to %s, want from %s to %s", tc.text, tc.now, since, until, tc.since, tc.until)
+		}
+	}
+}

@@ -24,7 +24,7 @@ func reportCommand() *cobra.Command {
 	cmd := groupOf("report", "report on availability, incidents and noise", "availability --month last --zone Europe/Berlin",
 		reportOf("availability", "time in each state and uptime, the lowest first",
 			"lapwing report availability --month last --zone Europe/Berlin --by label:service",
-			"lapwing report availability --since 7d --check disk --format html"),
+			"lapwing report availability --week last --check disk --format html"),
 		reportOf("response", "incidents, and the time to acknowledge and to resolve them", "lapwing report response --since 30d --by entity"),
 		reportOf("incidents", "each incident, the longest first", "lapwing report incidents --month last --limit 20",
 			"lapwing report incidents --since yesterday --entity srv1 --format csv"),
@@ -37,8 +37,8 @@ where its figures begin, and which of the two they come from. docs/reports.md ex
 }
 
 type reportFlags struct {
-	month, since, until, zone, by string
-	entity, check                 string
+	week, month, since, until, zone, by string
+	entity, check                       string
 	labelSelector, fieldSelector  string
 	skipSilenced                  bool
 	limit                         int
@@ -60,6 +60,22 @@ func (f *reportFlags) fields() string {
 		return strings.Join(terms, " && ")
 	}
 	return cmp.Or(f.fieldSelector, strings.Join(terms, ""))
+}
+
+// period sets the times that the server takes.
+func (f *reportFlags) period(now time.Time) error {
+	if f.week == "" {
+		return sentMoments(&f.since, &f.until, placeOf(f.zone))
+	}
+	if f.month+f.since+f.until != "" {
+		return errors.New("--week goes with neither --month, --since nor --until")
+	}
+	since, until, err := week(f.week, placeOf(f.zone), now)
+	if err != nil {
+		return err
+	}
+	f.since, f.until = since.Format(time.RFC3339), until.Format(time.RFC3339)
+	return nil
 }
 
 func (f *reportFlags) query(format string) url.Values {
@@ -89,7 +105,7 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 		Example: "  " + strings.Join(examples, "\n  "),
 		Args:    args(),
 		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
-			if err := sentMoments(&f.since, &f.until, placeOf(f.zone)); err != nil {
+			if err := f.period(time.Now()); err != nil {
 				return err
 			}
 			switch s.format {
@@ -121,11 +137,12 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 		}),
 	}
 	flags := cmd.Flags()
+	flags.StringVar(&f.week, "week", "", "week of the report from Monday on, as in 2026-W47, last or this, in place of --since and --until")
 	flags.StringVar(&f.month, "month", "", "month of the report, as in 2026-10, last or this, in place of --since and --until")
 	flags.StringVar(&f.since, "since", "", "begin of the report: "+timeForms+" (default 30d)")
 	flags.StringVar(&f.until, "until", "", "end of the report, as for --since; a day belongs to it (default now)")
 	flags.StringVar(&f.zone, "zone", "",
-		"time zone of days, months and the times shown, for example Europe/Berlin (default the local one, for --month UTC)")
+		"time zone of days, weeks, months and the times shown, for example Europe/Berlin (default the local one, for --month UTC)")
 	flags.StringVar(&f.by, "by", "", `what a row is of: pair (a check of an entity), entity, check or label:NAME (default "pair")`)
 	flags.StringVar(&f.entity, "entity", "", "only checks of this entity")
 	flags.StringVar(&f.check, "check", "", "only this check")
