@@ -801,7 +801,7 @@ func (d *Dispatcher) tries(it *item, sending []string, stored map[string]progres
 		q := d.queues[resource.Name{Namespace: it.Namespace, Name: to.Handler}]
 		d.mu.RUnlock()
 		if q != nil {
-			q.noteTry(&try, pair{it.Entity, it.Check}, key)
+			q.noteTry(&try, pair{it.Entity, it.Check, to.Contact}, key)
 		}
 		if try.Attempts > 0 {
 			list = append(list, try)

@@ -682,6 +682,29 @@ func TestStepReachesLater(t *testing.T) {
 	}
 }
 
+// TestContactsDoNotWait: while the delivery to a contact is tried again, the next step reaches another one by the same handler,
+// and the trace has the deliveries that wait behind the first one.
+func TestContactsDoNotWait(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		l := climbingWith(t, db, escalation(), func(job send.Job) send.Result {
+			if job.Contact.Name == "alice" {
+				return send.Result{Err: errors.New("mailbox is full"), Temporary: true}
+			}
+			return send.Result{Kind: send.KindOK}
+		})
+		l.world.set("srv", 2)
+		l.Dispatch(incident("page", 1, "srv"))
+		sent := slices.DeleteFunc(l.after(15*time.Minute), func(one string) bool { return strings.Contains(one, "alice") })
+		wantSent(t, "the second step", sent, "10m0s 0-1-1/page/2//chat", "10m0s 0-1-1/page/2/bob/mail")
+		l.world.set("srv", 0)
+		l.Dispatch(resolution("page", 2, "srv"))
+		l.after(time.Second)
+		if behind := l.Behind("default", "srv", "cpu", 10); len(behind) != 1 || behind[0].ID != "0-2-1/page/resolved/alice/mail" {
+			t.Errorf("behind: %+v", behind)
+		}
+	})
+}
+
 // TestHoldThatIsOver: the end of an escalation does not name a hold that was over before.
 func TestHoldThatIsOver(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {

@@ -166,7 +166,7 @@ func noticeOf(key []byte) (name resource.Name, p pair, ok bool) {
 	if key[1] != 'a' || len(parts) < 5 || len(parts[4]) == 0 {
 		return name, p, false
 	}
-	return resource.Name{Namespace: string(parts[0]), Name: string(parts[1])}, pair{string(parts[2]), string(parts[3])}, true
+	return resource.Name{Namespace: string(parts[0]), Name: string(parts[1])}, pair{entity: string(parts[2]), check: string(parts[3])}, true
 }
 
 // wakeEscalation makes the escalation of a pair look at its notices.

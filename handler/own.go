@@ -80,7 +80,7 @@ func (d *Dispatcher) unfinished(l *ledger) (stored map[place][]found, local []*i
 				return nil
 			}
 			in := place{name, lane}
-			stored[in] = append(stored[in], found{pair{dl.Entity, dl.Check}, spot{pos: pos, class: dl.Class(), size: int32(len(dl.Event))}})
+			stored[in] = append(stored[in], found{pairOf(dl), spot{pos: pos, class: dl.Class(), size: int32(len(dl.Event))}})
 		case localLane(l.partition):
 			keys = append(keys, bytes.Clone(key))
 		}

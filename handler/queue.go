@@ -72,7 +72,11 @@ func (q *queue) held(it *item) *held {
 	return &q.others
 }
 
-type pair struct{ entity, check string }
+// pair is a check of an entity, whose deliveries to a handler are made in their order. Those of an escalation to different
+// contacts do not wait for one another.
+type pair struct{ entity, check, contact string }
+
+func pairOf(dl *delivery.Delivery) pair { return pair{dl.Entity, dl.Check, dl.Contact} }
 
 // item is a delivery in memory.
 type item struct {
@@ -210,7 +214,7 @@ func (q *queue) add(it *item) {
 		ln = &lane{id: it.Partition, ledger: it.ledger}
 		q.lanes[it.Partition] = ln
 	}
-	p, class := pair{it.Entity, it.Check}, it.Class()
+	p, class := pairOf(it.Delivery), it.Class()
 	it.urgent = class == delivery.Change
 	overtakes := class == delivery.Change && q.shelves[p] == nil && q.lines[class].Len() == 0
 	room := (q.spilled.sum() == 0 || overtakes) && q.parked.sum() < q.d.opts.ParkSize && q.fits(*q.held(it), len(it.Event))
@@ -264,7 +268,7 @@ func (q *queue) put(it *item) {
 		h.bytes += it.size
 	}
 	q.noteTries(it, it.attempts)
-	p := pair{it.Entity, it.Check}
+	p := pairOf(it.Delivery)
 	c := q.chains[p]
 	if c == nil {
 		c = &chain{pair: p}

@@ -49,11 +49,10 @@ type checkName struct {
 	pair
 }
 
-// route is a way that several events take: from a check to a handler, and to one contact of it if an escalation names
-// any.
+// route is a way that several events take, from a pair to a handler.
 type route struct {
 	checkName
-	handler, contact string
+	handler string
 }
 
 // Redrive sends dead letters again, as if their events came now but with the same key. Those of one check go in the
@@ -122,7 +121,7 @@ func (r *redriving) consider(dead *letter) error {
 
 // routeOf returns the index of a delivery's route in newest.
 func (r *redriving) routeOf(dl *delivery.Delivery) int {
-	way := route{checkName{dl.Namespace, pair{dl.Entity, dl.Check}}, dl.Handler, dl.Contact}
+	way := route{checkName{dl.Namespace, pairOf(dl)}, dl.Handler}
 	i, known := r.routes[way]
 	if !known {
 		i = len(r.newest)
@@ -145,7 +144,7 @@ func (r *redriving) hasPassed(dead *letter) (bool, error) {
 	if dead.Status == 0 {
 		return false, nil
 	}
-	c := checkName{dead.Namespace, pair{dead.Entity, dead.Check}}
+	c := checkName{dead.Namespace, pair{entity: dead.Entity, check: dead.Check}}
 	failing, known := r.failing[c]
 	if !known {
 		ev, err := r.d.opts.Present(c.namespace, c.entity, c.check)
