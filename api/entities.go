@@ -324,6 +324,11 @@ func (e *entities) erase(ctx context.Context, t *act, query url.Values) error {
 	if err != nil {
 		return err
 	}
+	if along.silences { // first, so that they silence no resolution
+		if err := e.api.deleteSilences(ctx, t.namespace, ofEntity(t.name)); err != nil {
+			return err
+		}
+	}
 	if along.events == eventsResolve {
 		events, _, err := e.api.opts.State.Events(t.namespace, t.name, "", 0)
 		if err != nil {
@@ -337,11 +342,6 @@ func (e *entities) erase(ctx context.Context, t *act, query url.Values) error {
 		err := e.api.opts.Intake.DeleteEntity(ctx, t.namespace, t.name)
 		if err != nil && !errors.Is(err, state.ErrNotFound) {
 			return unavailable(err)
-		}
-	}
-	if along.silences {
-		if err := e.api.deleteSilences(ctx, t.namespace, ofEntity(t.name)); err != nil {
-			return err
 		}
 	}
 	return gone(config.Delete(ctx, e.api.opts.Config, e.Kind, t.namespace, t.name))

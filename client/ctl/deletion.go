@@ -20,6 +20,7 @@ type deletion struct {
 	events, failing, silences int  // of a check or an entity
 	uncounted                 bool // the events could not be counted
 	ttl                       bool // the check has a TTL
+	muted                     muted
 	loss                      loss
 }
 
@@ -74,6 +75,81 @@ func (s *invocation) silencedBy(ctx context.Context, name string) (events, faili
 	return p.Events, p.Failing, false
 }
 
+// muted are failing events whose resolution silences hold back.
+type muted struct {
+	events int
+	by     []string // the silences
+}
+
+// mostMuted bounds the silenced events that are looked at.
+const mostMuted = 1000
+
+// mutedOf returns which of the events that are to be resolved with a check or an entity stay silenced. Its own silences do not
+// count if they are deleted along.
+func (s *invocation) mutedOf(ctx context.Context, k *kind, name string, along *cascade) (m muted) {
+	field, own := "event.check.name", func(silence string) bool { return strings.HasSuffix(silence, ":"+name) }
+	if k.Type == client.Entities.Type {
+		field = "event.entity.name"
+		own = func(silence string) bool { return strings.HasPrefix(silence, resource.EntitySubscription(name)+":") }
+	}
+	opts := client.ListOptions{ChunkSize: defaultChunkSize, FieldSelector: fmt.Sprintf(
+		`event.check.state != passing && event.is_silenced == true && %s == "%s"`, field, quotedName.Replace(name))}
+	looked, holds := 0, map[string]bool{}
+	for ev, err := range client.All(ctx, s.client, client.Events, s.namespace, opts) {
+		if looked++; err != nil || looked > mostMuted {
+			break
+		}
+		left := slices.DeleteFunc(eventCheck(ev).Silenced, func(silence string) bool { return along.silences == "delete" && own(silence) })
+		m.add(s.holding(ctx, left, holds))
+	}
+	return m
+}
+
+// holding returns which silences hold a resolution back. known has those that were looked up.
+func (s *invocation) holding(ctx context.Context, silences []string, known map[string]bool) (holding []string) {
+	for _, name := range silences {
+		if _, looked := known[name]; !looked {
+			one, err := client.Get(ctx, s.client, client.Silences, s.namespace, name)
+			known[name] = err != nil || !one.PassResolve
+		}
+		if known[name] {
+			holding = append(holding, name)
+		}
+	}
+	return holding
+}
+
+// add adds an event that some silences hold back.
+func (m *muted) add(holding []string) {
+	if len(holding) == 0 {
+		return
+	}
+	m.events++
+	for _, name := range holding {
+		if !slices.Contains(m.by, name) {
+			m.by = append(m.by, name)
+		}
+	}
+}
+
+// warn says that receivers do not hear of the resolutions.
+func (m *muted) warn(s *invocation) {
+	if m.events == 0 {
+		return
+	}
+	const most = 3
+	by := commaSpace(m.by[:min(len(m.by), most)])
+	if n := len(m.by) - most; n > 0 {
+		by += fmt.Sprintf(" and %d more", n)
+	}
+	what := "the resolution of 1 event is"
+	if m.events > 1 {
+		what = fmt.Sprintf("the resolutions of %d events are", m.events)
+	}
+	fmt.Fprintln(s.errOut, printable("Warning: "+what+" silenced too, by "+by+": receivers that were told of the incident do not get it. "+
+		"End the silence first, or let it pass resolutions (pass_resolve)"))
+}
+
 // fate returns what becomes of the events: keep, delete or resolve.
 func (d *deletion) fate(along *cascade) string {
 	switch {
@@ -88,6 +164,7 @@ func (d *deletion) fate(along *cascade) string {
 // warn says before the deletion what it takes along that the flags could save.
 func (d *deletion) warn(s *invocation, along *cascade) {
 	d.loss.warn(s, d.name)
+	d.muted.warn(s)
 	if d.failing > 0 && d.fate(along) == "delete" {
 		text := "%d of its events fail, and handlers get no resolution: their incidents stay open at the receivers. --events resolve closes them"
 		if d.failing == 1 {

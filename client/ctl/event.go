@@ -120,6 +120,12 @@ func resolveEventCommand(k *kind) *cobra.Command {
 				return err
 			}
 			s.did("Resolved", k, name)
+			var ev event
+			if err := json.Unmarshal(raw, &ev); err == nil {
+				var m muted
+				m.add(s.holding(ctx, eventCheck(&ev).Silenced, map[string]bool{}))
+				m.warn(s)
+			}
 			return nil
 		}),
 	}

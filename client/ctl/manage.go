@@ -284,6 +284,9 @@ func removalCommand(k *kind, name, short string) *cobra.Command {
 func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfirm bool, along *cascade) error {
 	s.warnOfReferrers(ctx, []*object{{kind: k, namespace: s.namespace, name: name}}, nil)
 	belongs := s.deletionOf(ctx, k, name)
+	if belongs.failing > 0 && belongs.fate(along) == "resolve" {
+		belongs.muted = s.mutedOf(ctx, k, name, along)
+	}
 	belongs.warn(s, along)
 	if !skipConfirm && !along.dryRun {
 		if err := s.confirm(fmt.Sprintf("Are you sure you would like to delete %s resource '%s'?", k.Command, name)); err != nil {

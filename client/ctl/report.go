@@ -39,9 +39,9 @@ where its figures begin, and which of the two they come from. docs/reports.md ex
 type reportFlags struct {
 	week, month, since, until, zone, by string
 	entity, check                       string
-	labelSelector, fieldSelector  string
-	skipSilenced                  bool
-	limit                         int
+	labelSelector, fieldSelector        string
+	skipSilenced                        bool
+	limit                               int
 }
 
 // fields returns the field selector for all that the flags say about names and fields.
