@@ -39,6 +39,8 @@ const (
 	simulations = 2
 	// simulationTime is the time limit of one.
 	simulationTime = 10 * time.Second
+	// simulationReach is how far from now a simulation may be, in seconds: calendars go through all times up to there.
+	simulationReach = 2 * 366 * 24 * 3600
 )
 
 func (a *API) serveTrace() {
@@ -61,12 +63,12 @@ func (a *API) listTrace(w *response, r *request) error {
 	if n, err := strconv.Atoi(r.URL.Query().Get("limit")); err == nil && n > 0 {
 		q.Limit = min(n, tracePageMax)
 	}
-	until, err := instant(r.URL.Query().Get("until"), a.opts.Now())
-	if err != nil {
-		return err
-	}
-	if !until.IsZero() {
-		q.Until = until.UnixMilli()
+	if text := r.URL.Query().Get("until"); text != "" {
+		until, err := instant(text, a.opts.Now())
+		if err != nil {
+			return err
+		}
+		q.Until = max(1, until.UnixMilli()) // 0 is no bound
 	}
 	var events []trace.Outcome
 	if a.opts.Trace != nil {
@@ -98,8 +100,9 @@ type simulation struct {
 	Draft
 	// RunCommands also runs mutators that are commands. Otherwise they are skipped, and their output is unknown.
 	RunCommands bool `json:"run_commands"`
-	// At is when the event comes, Unix seconds: the event gets this timestamp, filters, calendars and escalations see this time,
-	// and silences that end before it do not apply. 0 is now, and leaves the event as it is.
+	// At is when the event comes, Unix seconds, within two years of now: the event gets this timestamp, filters and escalations
+	// see this time, and silences that end before it do not apply. Mutators see the present time. 0 is now, and leaves the
+	// event as it is.
 	At int64 `json:"at"`
 }
 
@@ -116,6 +119,8 @@ type SimulateOptions struct {
 
 // simulated is what would happen to an event.
 type simulated struct {
+	// At is that of the request. A backend that does not know it leaves it out.
+	At         int64            `json:"at,omitempty"`
 	Deliveries []trace.Delivery `json:"deliveries"`
 }
 
@@ -129,8 +134,8 @@ func (a *API) simulate(w *response, r *request) error {
 	if err := a.maySimulate(r, namespace, &req); err != nil {
 		return err
 	}
-	if req.At < 0 || req.At >= 1<<40 {
-		return invalid("at must be a time in Unix seconds, and is %d", req.At)
+	if now := a.opts.Now().Unix(); req.At != 0 && (req.At < now-simulationReach || req.At > now+simulationReach) {
+		return invalid("at must be within two years of now, in Unix seconds, and is %d", req.At)
 	}
 	ev, err := a.simulatedEvent(r, namespace, &req)
 	if err != nil {
@@ -148,10 +153,10 @@ func (a *API) simulate(w *response, r *request) error {
 		return &apiError{status: http.StatusServiceUnavailable, code: codeInternal, message: "too many simulations are under way"}
 	}
 	o := SimulateOptions{Namespace: namespace, Event: ev, Draft: &req.Draft, RunCommands: req.RunCommands}
-	if req.At > 0 {
+	if req.At != 0 {
 		o.At = time.Unix(req.At, 0)
 	}
-	out := simulated{Deliveries: a.opts.Simulate(ctx, &o)}
+	out := simulated{At: req.At, Deliveries: a.opts.Simulate(ctx, &o)}
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -135,6 +136,11 @@ func TestTrace(t *testing.T) {
 	if a := s.do(http.MethodGet, path+"?until=1970-01-01T00:00:00.004Z", ""); a.body != "[]" {
 		t.Errorf("until before the event: %s", a.body)
 	}
+	for _, text := range []string{"0", "1970-01-01T00:00:00Z", "0001-01-01T00:00:00Z"} {
+		if a := s.do(http.MethodGet, path+"?until="+text, ""); a.body != "[]" {
+			t.Errorf("until %s: %s", text, a.body)
+		}
+	}
 	if a := s.do(http.MethodGet, path+"?until=noon", ""); a.status != http.StatusBadRequest {
 		t.Errorf("until noon: %d", a.status)
 	}
@@ -206,11 +212,14 @@ func TestSimulate(t *testing.T) {
 		t.Errorf("tried %+v, with commands %v", tried, ran)
 	}
 
-	f(s.token, `{"entity":"web1","check":"disk","at":1800000000}`, http.StatusOK)
-	if at.Unix() != 1_800_000_000 {
-		t.Errorf("simulated at %s", at)
+	soon := time.Now().Unix() + 86400
+	if body := f(s.token, fmt.Sprintf(`{"entity":"web1","check":"disk","at":%d}`, soon), http.StatusOK); at.Unix() != soon ||
+		!strings.Contains(body, fmt.Sprintf(`"at":%d`, soon)) {
+		t.Errorf("simulated at %s: %s", at, body)
 	}
-	f(s.token, `{"entity":"web1","check":"disk","at":-1}`, http.StatusBadRequest)
+	for _, far := range []int64{-1, 1, soon + 3*366*86400, math.MaxInt64, math.MinInt64} {
+		f(s.token, fmt.Sprintf(`{"entity":"web1","check":"disk","at":%d}`, far), http.StatusBadRequest)
+	}
 
 	const filter = `{"metadata":{"name":"hours"},"action":"allow","expressions":["true"]}`
 	withDraft := `{"entity":"web1","check":"disk","filters":[` + filter + `]}`

@@ -87,7 +87,8 @@ func (c *Calendar) pageOf(t int64) *page {
 	if p != nil && p.from <= t && t < p.to {
 		return p
 	}
-	if p != nil && t < p.from { // a question about the past must not replace the present
+	// A question about another time must not replace the present, nor have others wait: the times of a far year take long.
+	if now := time.Now().Unix(); p != nil && t < p.from || t < now-pageBefore || t > now+pageBefore {
 		return c.fill(t-pageBefore, t+pageAfter)
 	}
 	c.filling.Lock()

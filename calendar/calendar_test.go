@@ -314,7 +314,7 @@ func hours(w Window, from time.Time) string {
 // TestActiveAllocatesNothing: once the times are remembered, a question costs a search.
 func TestActiveAllocatesNothing(t *testing.T) {
 	c := made(t, &resource.Calendar{TimeZone: berlin, Windows: []resource.CalendarWindow{{RRule: "FREQ=WEEKLY;BYDAY=MO", Begin: "08:00", End: "18:00"}}})
-	at := instant(t, "2026-11-27T00:00:00Z")
+	at := time.Now()
 	c.Active(at)
 	if n := testing.AllocsPerRun(100, func() { c.Active(at) }); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -381,6 +381,26 @@ func TestWrongWindowsCostLittle(t *testing.T) {
 		seldom := resource.CalendarWindow{RRule: "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29;BYDAY=MO", Begin: begin, End: "23:00"}
 		if err := Check(&resource.Calendar{Windows: []resource.CalendarWindow{seldom}}); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestFarQuestion: a question about a far time replaces nothing that is remembered of the present.
+func TestFarQuestion(t *testing.T) {
+	c := made(t, &resource.Calendar{Windows: []resource.CalendarWindow{{RRule: "FREQ=DAILY", Begin: "08:00", End: "18:00"}}})
+	now := time.Now().UTC()
+	c.Active(now)
+	present := c.page.Load()
+	if present == nil {
+		t.Fatal("the present is not remembered")
+	}
+	for _, days := range []int{-1000, -30, 30, 1000} {
+		day := now.AddDate(0, 0, days).Truncate(24 * time.Hour)
+		if !c.Active(day.Add(9*time.Hour)) || c.Active(day.Add(19*time.Hour)) {
+			t.Errorf("in %d days: it is not active from 8 to 18", days)
+		}
+		if c.page.Load() != present {
+			t.Errorf("in %d days: what is remembered of the present was replaced", days)
 		}
 	}
 }

@@ -37,6 +37,9 @@ func (c *Client) Simulate(ctx context.Context, namespace string, s *Simulation) 
 	if err := c.Do(ctx, http.MethodPost, ours+escape(namespace)+"/pipelines/simulate", s, &out); err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
+	if out.At != s.At {
+		return nil, errors.New("simulate: the server is of an earlier release and simulates the present only")
+	}
 	return out.Deliveries, nil
 }
 

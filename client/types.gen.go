@@ -829,6 +829,8 @@ type SilencePreview struct {
 
 // Simulated is what would happen to an event.
 type Simulated struct {
+	// At is that of the request. A backend that does not know it leaves it out.
+	At         int64      `json:"at,omitempty"`
 	Deliveries []Delivery `json:"deliveries"`
 }
 
@@ -844,8 +846,9 @@ type Simulation struct {
 	Pipelines []json.RawMessage `json:"pipelines,omitempty"`
 	// RunCommands also runs mutators that are commands. Otherwise they are skipped, and their output is unknown.
 	RunCommands bool `json:"run_commands,omitempty"`
-	// At is when the event comes, Unix seconds: the event gets this timestamp, filters, calendars and escalations see
-	// this time, and silences that end before it do not apply. 0 is now, and leaves the event as it is.
+	// At is when the event comes, Unix seconds, within two years of now: the event gets this timestamp, filters and
+	// escalations see this time, and silences that end before it do not apply. Mutators see the present time. 0 is now,
+	// and leaves the event as it is.
 	At int64 `json:"at,omitempty"`
 }
 

@@ -198,7 +198,7 @@ Filters and JavaScript mutators run. Mutators that are commands run only with --
 create mutators. Each draft needs the right to create and update it.`,
 		Example: `  lapwing pipeline simulate -f draft.yaml --event srv1/check-cpu
   lapwing pipeline simulate --event srv1/check-cpu
-  lapwing pipeline simulate --event srv1/check-cpu --at '2030-01-06 10:00'
+  lapwing pipeline simulate --event srv1/check-cpu --at 23:30
   lapwing pipeline simulate -f pipelines/ --event incident.json --format json`,
 		Args: args(),
 	}

@@ -117,7 +117,7 @@ func (a *account) sentenceAt(name string) string {
 		return text + after(" ", a.past("The incident before it"))
 	}
 	incident := a.incident()
-	return text + fmt.Sprintf("failed (status %d since %s).", newest.Status, a.clock(incident[len(incident)-1].Received)) + a.verdict(incident)
+	return text + fmt.Sprintf("failed (status %d, failing since %s).", newest.Status, a.clock(incident[len(incident)-1].Received)) + a.verdict(incident)
 }
 
 // earlier names the deliveries that still wait, besides those of the last incident and of the first outcomes, which the

@@ -168,10 +168,10 @@ func (w *Workflows) decide(ctx context.Context, defs definitions, rt *Route, ev 
 
 // ask asks a filter, in a simulation at its time.
 func (w *Workflows) ask(ctx context.Context, defs definitions, def *resource.EventFilter, ev *resource.Event) filter.Answer {
-	if defs.drafts == nil {
+	if defs.drafts == nil || defs.drafts.At.IsZero() {
 		return w.filters.Ask(ctx, def, ev)
 	}
-	return w.filters.AskAt(ctx, def, ev, defs.now())
+	return w.filters.AskAt(ctx, def, ev, defs.drafts.At)
 }
 
 // count increments a counter, except in a simulation.

@@ -1,8 +1,6 @@
 package workflow
 
 import (
-	"time"
-
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -11,14 +9,6 @@ import (
 type definitions struct {
 	*config.Snapshot
 	drafts *Overlay // nil if there are none
-}
-
-// now is the time of a simulation.
-func (d definitions) now() time.Time {
-	if d.drafts != nil && !d.drafts.At.IsZero() {
-		return d.drafts.At
-	}
-	return time.Now()
 }
 
 func (d definitions) handler(namespace, name string) (*resource.Handler, bool) {

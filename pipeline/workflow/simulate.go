@@ -26,7 +26,7 @@ type Overlay struct {
 	// RunCommands runs the commands of mutators. Scripts always run.
 	RunCommands bool
 	// At is when the event comes: it has this timestamp, filters and escalations see this time, and silences that end before
-	// it do not apply. Zero is now, and leaves the event as it is.
+	// it do not apply. Mutators see the present time. Zero is now, and leaves the event as it is.
 	At time.Time
 }
 
@@ -142,7 +142,11 @@ func (w *Workflows) simulate(
 		return nil, false
 	}
 	if rt.def != nil && rt.def.Type == resource.EscalationType && w.opts.OnCall != nil {
-		w.simulateEscalation(rt, ev, facts, d, defs.now())
+		now := defs.drafts.At
+		if now.IsZero() {
+			now = time.Now()
+		}
+		w.simulateEscalation(rt, ev, facts, d, now)
 		return nil, false
 	}
 	data, steps, err := w.shape(ctx, defs, rt, ev)

@@ -5256,6 +5256,11 @@ export interface components {
         };
         /** @description Simulated is what would happen to an event. */
         Simulated: {
+            /**
+             * Format: int64
+             * @description At is that of the request. A backend that does not know it leaves it out.
+             */
+            at?: number;
             deliveries: components["schemas"]["Delivery"][] | null;
         };
         /** @description Simulation is a request for a dry run. */
@@ -5272,7 +5277,7 @@ export interface components {
             run_commands?: boolean;
             /**
              * Format: int64
-             * @description At is when the event comes, Unix seconds: the event gets this timestamp, filters, calendars and escalations see this time, and silences that end before it do not apply. 0 is now, and leaves the event as it is.
+             * @description At is when the event comes, Unix seconds, within two years of now: the event gets this timestamp, filters and escalations see this time, and silences that end before it do not apply. Mutators see the present time. 0 is now, and leaves the event as it is.
              */
             at?: number;
         };
