@@ -128,7 +128,8 @@ func (k *apiKeys) put(w *response, r *request) error {
 	wanted, err := k.wanted(w, r)
 	if errors.Is(err, errNoUser) {
 		err = resource.InField("username", errNoUser)
-		if _, importErr := k.api.opts.Auth.ImportAPIKey(asked, ""); importErr != nil {
+		_, stored := config.Get(k.api.opts.Config.Snapshot(), config.APIKeys, "", r.PathValue("name"))
+		if _, importErr := k.api.opts.Auth.ImportAPIKey(asked, ""); importErr != nil && !stored {
 			err = resource.JoinMistakes(err, importErr) // the user may be made before the key
 		}
 		return refused("", err)

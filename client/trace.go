@@ -100,7 +100,7 @@ func (c *Client) RedriveDeadLetters(ctx context.Context, namespace string, which
 	return out, nil
 }
 
-// DeleteDeadLetters deletes dead letters, and returns how many there were.
+// DeleteDeadLetters deletes dead letters, and returns how many there were. With WithDryRun it deletes none.
 func (c *Client) DeleteDeadLetters(ctx context.Context, namespace string, which DeadLetterChoice) (int, error) {
 	n := 0
 	for _, id := range which.IDs {
@@ -119,9 +119,26 @@ func (c *Client) DeleteDeadLetters(ctx context.Context, namespace string, which 
 	return out.Count, err
 }
 
-// CountDeadLetters returns how many dead letters DeleteDeadLetters would delete, and the first of them.
+// maxCounted is how many named dead letters CountDeadLetters reads.
+const maxCounted = 20
+
+// CountDeadLetters returns how many dead letters DeleteDeadLetters would delete, and the first of them if the user may read
+// them. Named ones are asked for one by one, as they are deleted: that needs the same rights.
 func (c *Client) CountDeadLetters(ctx context.Context, namespace string, which DeadLetterChoice) (DeadLetterCount, error) {
-	return c.deleteChosen(WithDryRun(ctx), namespace, which)
+	if len(which.IDs) == 0 {
+		return c.deleteChosen(WithDryRun(ctx), namespace, which)
+	}
+	var out DeadLetterCount
+	var err error
+	if out.Count, err = c.DeleteDeadLetters(WithDryRun(ctx), namespace, which); err != nil {
+		return out, err
+	}
+	for _, id := range which.IDs[:min(len(which.IDs), maxCounted)] {
+		if one, err := c.DeadLetter(ctx, namespace, id); err == nil {
+			out.Letters = append(out.Letters, *one)
+		}
+	}
+	return out, nil
 }
 
 // deleteChosen deletes dead letters with one request.

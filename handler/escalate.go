@@ -743,7 +743,7 @@ func (d *Dispatcher) Escalations(namespace, entity, check string, limit int) (li
 		}
 		it.Delivery = dl
 		if it.climb == nil {
-			if dl.Escalation != "" {
+			if dl.Escalation != "" && dl.Step > 0 {
 				stored[tryKey(dl)] = it.progress
 			}
 			return nil

@@ -213,8 +213,8 @@ func (o *object) applicable() bool {
 }
 
 // trial makes a result for each object as a dry run does, and returns an error with the mistakes of all, also of those that
-// are known to have one. If quiet, it tells the server's warnings about what is to be written only with mistakes: else those of
-// the writes follow.
+// are known to have one. If quiet, it keeps back the server's warnings about what is to be written, and tells them only if there are
+// mistakes: without mistakes the writes follow, and their answers have the same warnings.
 func (a *applier) trial(ctx context.Context, set *fileSet, quiet bool) error {
 	a.quiet = quiet
 	defer func() { a.quiet = false }()

@@ -77,16 +77,17 @@ func (set *fileSet) try(ctx context.Context, s *invocation, send func(context.Co
 
 // refused notes why the server refuses an object, and reports whether that stops before the first write.
 func (set *fileSet) refused(o *object, err error) bool {
-	found := o.mistakesIn(err)
+	var refused *client.Error
 	itsUser := func(one *object) bool { return one.kind == userKind && one.name == o.body["username"] }
-	if o.kind == apiKeyKind && slices.ContainsFunc(set.all(), itsUser) {
-		found = slices.DeleteFunc(found, func(m mistake) bool { return m.line == o.from.LineOf("username") }) // the user comes first
-		if len(found) == 0 {
+	if o.kind == apiKeyKind && errors.As(err, &refused) && slices.ContainsFunc(set.all(), itsUser) { // the user comes first
+		before := len(refused.Mistakes)
+		refused.Mistakes = slices.DeleteFunc(refused.Mistakes, func(m client.FieldMistake) bool { return m.Field == "username" })
+		if before > 0 && len(refused.Mistakes) == 0 {
 			return false
 		}
 	}
+	found := o.mistakesIn(err)
 	set.wrong = append(set.wrong, found...)
-	var refused *client.Error
 	if len(found) > 0 || !errors.As(err, &refused) || len(refused.Mistakes) > 0 || client.NoDryRunOf(refused) {
 		return len(found) > 0
 	}

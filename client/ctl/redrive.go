@@ -198,7 +198,7 @@ func (s *invocation) tellOlder(n int, which *deadLetterFlags, dryRun bool) {
 	case n == 0:
 		return
 	case dryRun:
-		fmt.Fprintf(s.errOut, "%d older of the same checks would stay\n", n)
+		fmt.Fprintf(s.errOut, "%s of the same checks would stay\n", plural(n, "older dead letter"))
 		return
 	}
 	text := "%d older ones of the same checks stay; "

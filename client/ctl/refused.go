@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
@@ -125,11 +126,10 @@ func (s *invocation) missing(ctx context.Context, err error) error {
 	}
 	text := ""
 	if others := s.elsewhere(ctx, &to); others != nil {
-		has := "Namespace %s has"
+		text = fmt.Sprintf("Namespace %s has one of this name: choose it with --namespace.", others[0])
 		if len(others) > 1 {
-			has = "Namespaces %s have"
+			text = fmt.Sprintf("Namespaces such as %s have one of this name: choose one with --namespace.", strings.Join(others, " and "))
 		}
-		text = fmt.Sprintf(has+" one of this name: choose it with --namespace.", strings.Join(others, " and "))
 	} else if near := s.similar(ctx, &to); near != "" {
 		text = fmt.Sprintf("Did you mean %q?", near)
 	} else {
@@ -165,14 +165,16 @@ func withoutPath(err error, refused *client.Error, to *aim) error {
 	return cause
 }
 
-// mostNamespaces bounds the other namespaces that are looked at.
-const mostNamespaces = 20
+// mostNamespaces bounds the other namespaces that are looked at, and mostNamespacesTime how long that takes.
+const mostNamespaces, mostNamespacesTime = 20, 3 * time.Second
 
 // elsewhere returns the other namespaces that have what is missing, two at most.
 func (s *invocation) elsewhere(ctx context.Context, to *aim) (found []string) {
 	if to.name == "" || to.namespace == "" {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, mostNamespacesTime)
+	defer cancel()
 	k, looked := client.Kind[json.RawMessage]{Kind: to.kind}, 0
 	for one, err := range client.All(ctx, s.client, client.Namespaces, "", client.ListOptions{ChunkSize: mostNamespaces}) {
 		if err != nil || looked == mostNamespaces || len(found) == 2 {

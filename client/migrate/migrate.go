@@ -434,6 +434,8 @@ func (m *migration) send(ctx context.Context, k *kind, o *object, old *summary, 
 	ctx = client.WithDryRun(ctx)
 	err = m.again(ctx, func() (err error) { left, hint, err = write(ctx, m, o, old); return err })
 	switch {
+	case client.NoDryRun(err) && m.apply:
+		return "", "", nil
 	case client.NoDryRun(err):
 		m.rec.remark(Noted, k.Type, "this lapwing has no dry runs: only the copy shows what it refuses", "")
 		return "", "", nil
@@ -446,6 +448,8 @@ func (m *migration) send(ctx context.Context, k *kind, o *object, old *summary, 
 // comes reports whether the target refuses a resource in a dry run only because it lacks what the run makes before it. If
 // there are other mistakes, only they stay in the error.
 func (m *migration) comes(k *kind, o *object, err error) bool {
+	m.rec.mu.Lock() // others of the run note what they make
+	defer m.rec.mu.Unlock()
 	var refused *client.Error
 	switch {
 	case !errors.As(err, &refused):
