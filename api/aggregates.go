@@ -42,7 +42,7 @@ func (g *aggregates) evaluate(w *response, r *request) error {
 	}
 	reader := g.api.opts.Auth.Permit(r.user, auth.Attributes{Verb: "list", Resource: "events", Namespace: def.Metadata.Namespace})
 	if reader.Denied() {
-		return errDenied
+		return lacks("list", "events")
 	}
 	results, err := g.api.opts.Evaluate(r.Context(), def, reader.Selector())
 	if err != nil {

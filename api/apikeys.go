@@ -70,7 +70,7 @@ func (k *apiKeys) wanted(w *response, r *request) (*resource.APIKey, error) {
 		return nil, invalid("%v", err)
 	}
 	if !k.mayActAs(r, key.Username) {
-		return nil, errDenied
+		return nil, lacks("update", "users")
 	}
 	if _, ok := config.Get(k.api.opts.Config.Snapshot(), config.Users, "", key.Username); !ok {
 		return nil, errNoUser

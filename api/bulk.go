@@ -196,7 +196,7 @@ func (b *bulkRun) check() error {
 	}
 	permit := b.api.opts.Auth.Permit(b.r.user, auth.Attributes{Verb: "list", Resource: b.Resource, Namespace: b.namespace})
 	if permit.Denied() {
-		return errDenied
+		return lacks("list", b.Resource)
 	}
 	b.selector = selector.All(asked, permit.Selector())
 	return nil

@@ -279,7 +279,7 @@ func (a *API) askedFor(r *request, user string, groups []string) (*auth.Identity
 		return r.user, nil
 	}
 	if !a.opts.Auth.Authorize(r.user, auth.Attributes{Verb: "get", Resource: "users", Name: user}) {
-		return nil, errDenied
+		return nil, lacks("get", "users")
 	}
 	if len(groups) > 0 {
 		return &auth.Identity{User: user, Groups: groups}, nil

@@ -49,10 +49,10 @@ func (a *API) cascadeOf(t *act, q url.Values, events string) (cascade, error) {
 		return c, invalid("silences must be keep or delete, not %q", asked)
 	}
 	if c.events != eventsKeep && c.events != events && !a.may(t, "delete", "events", t.namespace) {
-		return c, errDenied
+		return c, lacks("delete", "events")
 	}
 	if c.silences && !a.may(t, "delete", config.Silences.String(), t.namespace) {
-		return c, errDenied
+		return c, lacks("delete", config.Silences.String())
 	}
 	return c, nil
 }

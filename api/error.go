@@ -37,9 +37,15 @@ type apiError struct {
 	outer   bool          // raised before the handler, where Sensu writes the keys with capitals
 	after   time.Duration // when to try again; 0 = not said
 	rules   error         // what Validate said of a definition; answers to dry runs list its mistakes
+
+	// verb and resource are the right that lacks, as in roles, where the request's path does not tell it.
+	verb, resource string
 }
 
 func (e *apiError) Error() string { return e.message }
+
+// Is reports that the refusals of lacks are errDenied, too.
+func (e *apiError) Is(target error) bool { return target == errDenied && e.resource != "" }
 
 var (
 	errBadCredentials     = &apiError{status: http.StatusUnauthorized, code: codeUnauthenticated, message: "bad credentials", outer: true}
@@ -79,6 +85,13 @@ func refused(prefix string, err error) error {
 
 func forbidden(format string, args ...any) error {
 	return &apiError{status: http.StatusForbidden, code: codeDenied, message: fmt.Sprintf(format, args...)}
+}
+
+// lacks is errDenied for a request that needs several rights. It tells which one the user lacks.
+func lacks(verb, resource string) error {
+	e := *errDenied
+	e.verb, e.resource = verb, resource
+	return &e
 }
 
 // unavailable returns the refusal when the event log does not accept a write: the client should try again.
@@ -154,9 +167,11 @@ func (a *API) fail(w *response, r *request, err error) {
 	}
 	if e.outer {
 		body, _ := json.Marshal(struct {
-			Code    int
-			Message string
-		}{e.code, e.message})
+			Code     int
+			Message  string
+			Verb     string `json:",omitempty"`
+			Resource string `json:",omitempty"`
+		}{e.code, e.message, e.verb, e.resource})
 		w.text(e.status, string(body))
 		return
 	}

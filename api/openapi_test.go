@@ -496,6 +496,8 @@ func document(t *testing.T, routes []route) object {
 		"mistakes": object{"type": "array", "description": "The broken rules of a definition, in answers to dry runs; of more than 100, the last entry says that there are more",
 			"items": object{"type": "object", "properties": object{"field": object{"type": "string"}, "message": object{"type": "string"}}}},
 		"Message": object{"type": "string"}, "Code": object{"type": "integer"},
+		"Verb":     object{"type": "string", "description": "With Resource, the right that lacks, where the request's path does not tell it"},
+		"Resource": object{"type": "string"},
 	}}
 	return object{
 		"openapi": "3.1.0",

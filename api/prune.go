@@ -76,7 +76,7 @@ func (a *API) prune(w *response, r *request) error {
 	// A user who may delete nothing of it learns nothing about what exists, and the body is not read.
 	for k, namespace := range what.places() {
 		if a.opts.Auth.Permit(r.user, auth.Attributes{Verb: "delete", Resource: k.Role, Namespace: namespace}).Denied() {
-			return errDenied
+			return lacks("delete", k.Role)
 		}
 	}
 	all := what.objects(a.opts.Config.Snapshot(), func(obj any) any { return a.seen(r.user, obj) })
@@ -123,7 +123,7 @@ func (a *API) deletable(r *request, objects []pruned) ([]pruned, error) {
 		}
 		listed := auth.Attributes{Verb: "list", Resource: obj.kind.Role, Namespace: obj.meta.Namespace}
 		if a.opts.Auth.Permit(r.user, listed).Allows(fields) {
-			return nil, errDenied
+			return nil, lacks("delete", obj.kind.Role)
 		}
 	}
 	return out, nil

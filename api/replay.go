@@ -247,7 +247,7 @@ func replayedNames(req *replayRequest) (names []string) {
 // pipeline and handler, which it returns. It completes the drafts.
 func (a *API) mayReplay(r *request, namespace string, req *replayRequest) (needs []auth.Attributes, err error) {
 	if r.permit = a.opts.Auth.Permit(r.user, readEvents(namespace)); r.permit.Denied() {
-		return nil, errDenied
+		return nil, lacks("list", "events")
 	}
 	if err := a.maySimulate(r, namespace, &simulation{Draft: req.Draft, RunCommands: req.RunCommands}); err != nil {
 		return nil, err
@@ -291,15 +291,20 @@ func (a *API) mayReplay(r *request, namespace string, req *replayRequest) (needs
 	if !req.Send {
 		return nil, nil
 	}
-	if !a.mayAll(r, needs) {
-		return nil, errDenied
+	if err := a.mayAll(r, needs); err != nil {
+		return nil, err
 	}
 	return needs, nil
 }
 
-// mayAll reports whether a user has rights for the whole of some things.
-func (a *API) mayAll(r *request, needs []auth.Attributes) bool {
-	return !slices.ContainsFunc(needs, func(at auth.Attributes) bool { return !a.opts.Auth.Permit(r.user, at).Whole() })
+// mayAll refuses users who lack rights for the whole of some things.
+func (a *API) mayAll(r *request, needs []auth.Attributes) error {
+	for _, at := range needs {
+		if !a.opts.Auth.Permit(r.user, at).Whole() {
+			return lacks(at.Verb, at.Resource)
+		}
+	}
+	return nil
 }
 
 func readEvents(namespace string) auth.Attributes {
@@ -377,7 +382,7 @@ func (p *replayWriter) run() error {
 		case e := <-events:
 			err = p.event(&e)
 		case <-beat.C:
-			if !p.a.stillMay(p.r, readEvents(p.order.Namespace)) || !p.a.mayAll(p.r, p.needs) {
+			if !p.a.stillMay(p.r, readEvents(p.order.Namespace)) || p.a.mayAll(p.r, p.needs) != nil {
 				return p.end(errors.New("the rights of the user have changed"))
 			}
 			progress := p.sum.replayProgress

@@ -99,7 +99,7 @@ func (c *checks) nextAt(r *request, check *resource.CheckConfig, agents []string
 	a, name := c.api, r.URL.Query().Get("entity")
 	if !a.mayList(r.user, config.Entities.String(), check.Metadata.Namespace) {
 		if name != "" {
-			return nil, "", errDenied
+			return nil, "", lacks("list", config.Entities.String())
 		}
 		return nil, "", nil // whose moments they are is a name
 	}
@@ -174,7 +174,7 @@ func (c *checks) targets(w *response, r *request) error {
 	}
 	if name := r.URL.Query().Get("entity"); name != "" {
 		if out.Names == nil {
-			return errDenied
+			return lacks("list", config.Entities.String())
 		}
 		if out.Entity, err = a.target(check, name, agents, proxies, len(out.Now) == 0); err != nil {
 			return err

@@ -66,7 +66,7 @@ func (s *silences) preview(w *response, r *request) error {
 	namespace, now := one.Metadata.Namespace, s.api.opts.Now()
 	permit := s.api.opts.Auth.Permit(r.user, auth.Attributes{Verb: "list", Resource: "events", Namespace: namespace})
 	if permit.Denied() {
-		return errDenied
+		return lacks("list", "events")
 	}
 	covers := func(e *resource.Silenceable) bool { return rule.Covers(e, now) }
 	query := state.Query{Namespace: namespace, Selector: permit.Selector(), Where: covers}
@@ -251,7 +251,7 @@ func (s *silences) failing(user *auth.Identity, key state.Key) error {
 	name := key.Entity + "/" + key.Check
 	permit := s.api.opts.Auth.Permit(user, auth.Attributes{Verb: "get", Resource: "events", Namespace: key.Namespace, Name: name})
 	if permit.Denied() {
-		return errDenied
+		return lacks("get", "events")
 	}
 	ev, err := s.api.opts.State.Event(key.Namespace, key.Entity, key.Check)
 	if err != nil {
@@ -308,7 +308,7 @@ func (s *silences) purge(w *response, r *request) error {
 		namespace = ""
 	}
 	if s.api.opts.Auth.Permit(r.user, auth.Attributes{Verb: "list", Resource: "silenced", Namespace: namespace}).Denied() {
-		return errDenied
+		return lacks("list", "silenced")
 	}
 	out := purgeReport{Silences: []purgedSilence{}}
 	for one := range silence.Orphans(s.api.opts.Config.Snapshot(), namespace) {

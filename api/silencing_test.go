@@ -224,7 +224,11 @@ func TestAcknowledgeNeedsRights(t *testing.T) {
 	s.grant("red", "default", events, teams)
 	as := func(group string) []string { return []string{"Authorization", "Bearer " + s.user(group+"1", group)} }
 	s.do("POST", ackPath, `{"comment":"x"}`, as("lookers")...).is(http.StatusForbidden)
-	s.do("POST", ackPath, `{"comment":"x"}`, as("silencers")...).is(http.StatusForbidden)
+	var told struct{ Verb, Resource string }
+	s.do("POST", ackPath, `{"comment":"x"}`, as("silencers")...).is(http.StatusForbidden).has(&told)
+	if told.Verb != "get" || told.Resource != "events" {
+		t.Errorf("the answer tells that the right to %s %s lacks, want get events", told.Verb, told.Resource)
+	}
 	red := as("red")
 	s.do("POST", ackPath, `{"comment":"x"}`, red...).is(http.StatusForbidden)
 	s.do("POST", ackPath, `{"comment":"x","labels":{"team":"red"}}`, red...).is(http.StatusCreated)

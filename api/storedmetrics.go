@@ -61,10 +61,10 @@ func (a *API) stored(name string, serve func(StoredMetrics, http.ResponseWriter,
 		path := strings.Trim(r.PathValue("path"), "/")
 		view := MetricViewOf(a.opts.Auth, a.opts.Config.Snapshot(), r.user)
 		if !view.All && name == "graphite" && (path == "events" || strings.HasPrefix(path, "events/")) {
-			return errDenied // notes belong to no namespace
+			return lacks("get", metricsResource) // notes belong to no namespace
 		}
 		if r.Method == http.MethodPost && slices.Contains(metricWrites, path) && !view.Write {
-			return errDenied
+			return lacks("create", metricsResource)
 		}
 		http.StripPrefix(prefix, http.HandlerFunc(func(hw http.ResponseWriter, hr *http.Request) {
 			serve(a.opts.Metrics, hw, hr, view)

@@ -248,7 +248,7 @@ func (a *API) simulatedEvent(r *request, namespace string, req *simulation) (*re
 	}
 	permit := a.opts.Auth.Permit(r.user, auth.Attributes{Verb: "get", Resource: "events", Namespace: namespace, Name: name})
 	if permit.Denied() {
-		return nil, errDenied
+		return nil, lacks("get", "events")
 	}
 	ev := req.Event
 	if ev == nil {
@@ -271,13 +271,13 @@ func (a *API) simulatedEvent(r *request, namespace string, req *simulation) (*re
 // maySimulate refuses drafts of users who may not store them: a script reads events, and a command runs with the
 // backend's rights.
 func (a *API) maySimulate(r *request, namespace string, req *simulation) error {
-	may := func(plural, name string) bool {
+	may := func(plural, name string) error {
 		for _, verb := range [...]string{"create", "update"} {
 			if !a.opts.Auth.Permit(r.user, auth.Attributes{Verb: verb, Resource: plural, Namespace: namespace, Name: name}).Whole() {
-				return false
+				return lacks(verb, plural)
 			}
 		}
-		return true
+		return nil
 	}
 	var errs []error
 	one := func(plural string, meta *resource.ObjectMeta, validate func() error) {
@@ -286,8 +286,8 @@ func (a *API) maySimulate(r *request, namespace string, req *simulation) error {
 		}
 		if meta.Namespace != namespace {
 			errs = append(errs, namespaceMismatch(meta.Namespace, namespace))
-		} else if !may(plural, meta.Name) {
-			errs = append(errs, errDenied)
+		} else if err := may(plural, meta.Name); err != nil {
+			errs = append(errs, err)
 		} else if err := validate(); err != nil {
 			errs = append(errs, invalid("%s %s: %v", plural, meta.Name, err))
 		}
@@ -318,8 +318,10 @@ func (a *API) maySimulate(r *request, namespace string, req *simulation) error {
 		}
 		one("pipelines", &p.Metadata, p.Validate)
 	}
-	if req.RunCommands && !may("mutators", "") {
-		errs = append(errs, errDenied)
+	if req.RunCommands {
+		if err := may("mutators", ""); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	if len(errs) > 0 {
 		// Only the first denial is answered. The order does not change whether there is one.

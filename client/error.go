@@ -27,6 +27,9 @@ type Error struct {
 	Method, Path string
 	// Mistakes are the rules that a definition breaks, as answers to dry runs list them.
 	Mistakes []FieldMistake
+	// Verb and Resource are the right that the user lacks, as in roles, if the server told it: the path does not tell it if a
+	// request needs several.
+	Verb, Resource string
 }
 
 // FieldMistake is a rule that a definition breaks.
@@ -76,9 +79,11 @@ func readError(resp *http.Response) *Error {
 		Message  string
 		Code     int
 		Mistakes json.RawMessage
+		Verb     string
+		Resource string
 	}
 	if json.Unmarshal(body, &parsed) == nil {
-		e.Code = parsed.Code
+		e.Code, e.Verb, e.Resource = parsed.Code, parsed.Verb, parsed.Resource
 		if json.Unmarshal(parsed.Mistakes, &e.Mistakes) != nil {
 			e.Mistakes = nil // the message counts without a list that cannot be read
 		}

@@ -26,8 +26,13 @@ type aim struct {
 	verb      string         // as in roles
 }
 
-// aimOf reads the method and path of a refused request.
+// aimOf reads the method and path of a refused request. If the server told which right lacks, that counts.
 func aimOf(refused *client.Error) (to aim) {
+	defer func() {
+		if refused.Verb != "" && refused.Resource != "" {
+			to.verb, to.role = refused.Verb, refused.Resource
+		}
+	}()
 	path, _, _ := strings.Cut(refused.Path, "?")
 	path = strings.TrimPrefix(path, "/api/lapwing/v1/dry-run")
 	words := strings.Split(strings.Trim(path, "/"), "/")
