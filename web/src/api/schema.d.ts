@@ -3655,6 +3655,9 @@ export interface components {
         Error: {
             Code?: number;
             Message?: string;
+            Resource?: string;
+            /** @description With Resource, the right that lacks, where the request's path does not tell it */
+            Verb?: string;
             code?: number;
             message?: string;
             /** @description The broken rules of a definition, in answers to dry runs; of more than 100, the last entry says that there are more */
