@@ -86,7 +86,7 @@ func (c *checks) erase(ctx context.Context, t *act, query url.Values) error {
 	if err != nil {
 		return err
 	}
-	if err := c.kind.erase(ctx, t, nil); err != nil {
+	if err := c.kind.erase(ctx, t, nil); err != nil || config.IsDryRun(ctx) {
 		return err
 	}
 	ctx, cancel := patiently(ctx)

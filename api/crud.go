@@ -75,7 +75,7 @@ func (k *kind[T]) serveRoutes(collection, item methods) {
 		k.api.route(k.root()+k.String(), access{resource: k.String(), labels: true}, methods{http.MethodGet: collection[http.MethodGet]})
 	}
 	k.api.route(k.collection(), access{resource: k.String(), labels: true, dryRun: true}, collection)
-	k.api.route(k.collection()+"/{name}", access{resource: k.String(), name: namePath, labels: true, dryRun: true}, item)
+	k.api.route(k.collection()+"/{name}", access{resource: k.String(), name: namePath, labels: true, dryRun: true, dryDelete: true}, item)
 }
 
 func (k *kind[T]) show(obj *T) any {

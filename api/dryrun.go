@@ -33,6 +33,6 @@ func dryRunnable(ctx context.Context, method string, who *access) error {
 			return nil
 		}
 	}
-	return invalid("there is no dry run of this request: there is one for POST, PUT and PATCH of definitions, " +
+	return invalid("there is no dry run of this request: there is one for POST, PUT and PATCH of definitions, for most deletions of one, " +
 		"for events with their entity and check in the path, and for redriving and deleting dead letters")
 }

@@ -14,6 +14,15 @@ import (
 func TestDryRun(t *testing.T) {
 	s := newServer(t, nil)
 	s.do("PUT", "/api/core/v2/namespaces/default/handlers/there", `{"metadata":{"name":"there","namespace":"default"},"type":"pipe","command":"c"}`).is(201)
+	kept := [][2]string{
+		{"checks/kept", `{"metadata":{"name":"kept","namespace":"default"},"command":"c","interval":5}`},
+		{"events/kept/kept", `{"entity":{"metadata":{"name":"kept"}},"check":{"metadata":{"name":"kept"},"interval":5,"status":2}}`},
+		{"silenced/entity:kept:kept", `{"metadata":{"name":"entity:kept:kept","namespace":"default"},"subscription":"entity:kept","check":"kept"}`},
+	}
+	for _, one := range kept {
+		s.do("PUT", "/api/core/v2/namespaces/default/"+one[0], one[1]).is(201)
+	}
+	audited := len(s.audit("/api/lapwing/v1/audit"))
 	for _, tc := range []struct {
 		method, path, body string
 		status             int
@@ -38,8 +47,16 @@ func TestDryRun(t *testing.T) {
 		{"PUT", "/apikeys/short", `{"username":"nobody"}`, 400, "an api key must be a UUID"},
 		{"PUT", "/namespaces/default/events/h/c", `{"entity":{"metadata":{"name":"h"}},"check":{"metadata":{"name":"c"},"interval":5}}`, 201, ""},
 		{"PUT", "/namespaces/default/events/h/c", `{"check":{"metadata":{"name":"c"},"interval":5,"proxy_requests":{"entity_attributes":["a =="]}}}`, 400, "syntax error"},
+		{"DELETE", "/namespaces/default/handlers/there", "", 204, ""},
+		{"DELETE", "/namespaces/default/handlers/gone", "", 404, ""},
+		{"DELETE", "/namespaces/default/checks/kept?events=resolve&silences=delete", "", 204, ""},
+		{"DELETE", "/namespaces/default/checks/kept?events=some", "", 400, "events must be"},
+		{"DELETE", "/namespaces/default/entities/kept?events=resolve&silences=delete", "", 204, ""},
+		{"DELETE", "/namespaces/default/silenced/entity:kept:kept", "", 204, ""},
+		{"DELETE", "/namespaces/default/events/kept/kept", "", 204, ""},
+		{"DELETE", "/namespaces/default/events/kept/gone", "", 404, ""},
 		// What does more than write a definition has no dry run, and is not done.
-		{"DELETE", "/namespaces/default/handlers/there", "", 400, "no dry run"},
+		{"DELETE", "/namespaces/new", "", 400, "no dry run"},
 		{"POST", "/namespaces/default/events", `{}`, 400, "no dry run"},
 		{"PUT", "/users/admin/reset_password", `{}`, 400, "no dry run"},
 		{"GET", "/namespaces/default/handlers", "", 400, "no dry run"},
@@ -62,7 +79,13 @@ func TestDryRun(t *testing.T) {
 	if a := s.do("GET", "/api/core/v2/namespaces/default/handlers/there", "").is(200); !strings.Contains(a.body, `"command":"c"`) {
 		t.Error("a dry run changed it: ", a.body)
 	}
-	if entries := s.audit("/api/lapwing/v1/audit"); len(entries) != 1 {
+	for _, one := range append(kept, [2]string{"entities/kept"}) {
+		s.do("GET", "/api/core/v2/namespaces/default/"+one[0], "").is(200)
+	}
+	if a := s.do("GET", "/api/core/v2/namespaces/default/events/kept/kept", ""); !strings.Contains(a.body, `"status":2`) {
+		t.Error("a dry run of a deletion resolved the event: ", a.body)
+	}
+	if entries := s.audit("/api/lapwing/v1/audit"); len(entries) != audited {
 		t.Errorf("a dry run is in the audit log: %v", entries)
 	}
 

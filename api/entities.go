@@ -321,7 +321,7 @@ func (e *entities) erase(ctx context.Context, t *act, query url.Values) error {
 		}
 	}
 	along, err := e.api.cascadeOf(t, query, eventsDelete)
-	if err != nil {
+	if err != nil || config.IsDryRun(ctx) {
 		return err
 	}
 	if along.silences { // first, so that they silence no resolution

@@ -28,7 +28,7 @@ func (a *API) serveEvents() {
 	a.route(collection, access{resource: "events", labels: true}, methods{http.MethodGet: a.listEvents, http.MethodPost: a.putEvent})
 	a.route(collection+"/{entity}", access{resource: "events", name: entity, list: true, labels: true},
 		methods{http.MethodGet: a.listEvents})
-	a.route(collection+"/{entity}/{check}", access{resource: "events", name: item, labels: true, dryRun: true}, methods{
+	a.route(collection+"/{entity}/{check}", access{resource: "events", name: item, labels: true, dryRun: true, dryDelete: true}, methods{
 		http.MethodGet:    a.getEvent,
 		http.MethodPost:   a.putEvent,
 		http.MethodPut:    a.putEvent,
@@ -270,7 +270,7 @@ func (a *API) deleteEvent(w *response, r *request) error {
 }
 
 func (a *API) eraseEvent(ctx context.Context, t *act, key state.Key) error {
-	if _, err := a.findEvent(t, key); err != nil {
+	if _, err := a.findEvent(t, key); err != nil || config.IsDryRun(ctx) {
 		return err
 	}
 	if err := a.opts.Intake.DeleteEvent(ctx, key.Namespace, key.Entity, key.Check); err != nil {

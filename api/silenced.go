@@ -27,7 +27,7 @@ func (a *API) serveSilenced() {
 		api: a, Kind: config.Silences,
 	}}
 	all := access{resource: "silenced", labels: true, dryRun: true}
-	item := access{resource: "silenced", name: namePath, labels: true, dryRun: true}
+	item := access{resource: "silenced", name: namePath, labels: true, dryRun: true, dryDelete: true}
 	checks := access{resource: "silenced", list: true, labels: true, name: func(r *request) string {
 		return "checks/" + r.PathValue("check")
 	}}

@@ -298,8 +298,12 @@ func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfi
 		before = s.subscribed(ctx, s.namespace)
 	}
 	if along.dryRun {
-		if _, err := s.get(ctx, k, name); err != nil {
-			return err
+		err := client.DeleteWith(client.WithDryRun(ctx), s.client, k.Kind, s.namespace, name, along.query())
+		if client.NoDryRun(err) || client.NoDryRunOf(err) {
+			_, err = s.get(ctx, k, name)
+		}
+		if err != nil {
+			return hintMissing(k, err)
 		}
 		s.did("Would delete", k, name, belongs.taken(along)...)
 	} else {
