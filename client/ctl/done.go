@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -164,7 +165,14 @@ func (s *invocation) hits(ctx context.Context, body any, one *silenced) (what st
 		return "", false
 	}
 	var p client.SilencePreview
-	if s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "preview"), body, &p) != nil {
+	if err := s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "preview"), body, &p); err != nil {
+		if errors.Is(err, client.ErrDenied) && !reasoned(err) {
+			exists := ""
+			if one.Check != "" && one.Check != "*" {
+				exists = fmt.Sprintf(", and whether check %s exists,", printable(one.Check))
+			}
+			fmt.Fprintf(s.errOut, "Warning: what the silence hits%s is not known, since you may not list events\n", exists)
+		}
 		return "", false
 	}
 	text, failing := plural(int(p.Events), "event"), ""
