@@ -25,6 +25,7 @@ type act struct {
 
 	namespace, name string // of the object; "" where a path has none
 	warning         string // a text about the object for the user
+	unseen          string // says which names in the object were not looked at; "" if all were
 	change          string // what the write did, as in config.Author; "" if it wrote no definition
 	old             bool   // the answer to a GET may be older than what other members have
 }

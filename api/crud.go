@@ -318,7 +318,7 @@ func (k *kind[T]) patch(w *response, r *request) error {
 		return err
 	}
 	k.warn(r.act, obj)
-	w.warn(r.warning)
+	w.warnOf(r.act)
 	return w.tagged(r, k.shown(r.user)(obj))
 }
 

@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
@@ -99,6 +100,32 @@ func doubts(obj any) (texts []string) {
 	return append(texts, references.Doubts(obj)...)
 }
 
+// unseen says which names in a definition were not looked at, because its author may not list what they would name.
+func unseen(obj any, may func(resource string) bool) string {
+	var things, lists []string
+	add := func(list []string, one string) []string {
+		if slices.Contains(list, one) {
+			return list
+		}
+		return append(list, one)
+	}
+	for _, r := range references.Named(obj) {
+		if may(r.Resource) {
+			continue
+		}
+		lists = add(lists, r.Resource)
+		if r.Resource == config.Entities.String() {
+			things = add(things, r.What+"s")
+		} else {
+			things = add(things, r.Resource)
+		}
+	}
+	if len(things) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("whether %s exist was not looked at, since you may not list all %s", joined(things), joined(lists))
+}
+
 // maxMissingNames bounds the missing names in a warning.
 const maxMissingNames = 20
 
@@ -115,6 +142,7 @@ func (a *API) missingReferences(t *act, obj any) string {
 		saysSo = true
 	}
 	may, more := a.mayListEach(t.user), 0
+	t.unseen = unseen(obj, func(resource string) bool { return may(resource, t.namespace) })
 	for _, m := range references.Find(a.opts.Config.Snapshot(), obj) {
 		switch {
 		case saysSo && m.Resource == config.Calendars.String(), !may(m.Resource, t.namespace):

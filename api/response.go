@@ -58,9 +58,17 @@ func quotedWarning(text string) string {
 // advise adds a text for the user of a request that was done. It is a header, as in Kubernetes: the body stays Sensu's.
 func (w *response) advise(text string) { w.Header().Add("Warning", "299 lapwing "+quotedWarning(text)) }
 
+// warnOf adds the warnings about the object of an act.
+func (w *response) warnOf(t *act) {
+	w.warn(t.warning)
+	if t.unseen != "" {
+		w.advise(t.unseen)
+	}
+}
+
 // written answers a write without a body. The answer has the warning even if the write failed.
 func (w *response) written(r *request, status int, err error) error {
-	w.warn(r.warning)
+	w.warnOf(r.act)
 	if err != nil {
 		return err
 	}

@@ -67,12 +67,14 @@ func names[T any](of in, k config.Kind[T], meta func(*T) string) (list []string)
 type target struct {
 	has func(in, string) bool
 	all func(in) []string
+
+	builtin []string // names that are always there
 }
 
 func targetOf[T any](k config.Kind[T], name func(*T) string) target {
 	return target{
-		func(of in, n string) bool { _, ok := config.Get(of.sn, k, of.namespace, n); return ok },
-		func(of in) []string { return names(of, k, name) },
+		has: func(of in, n string) bool { _, ok := config.Get(of.sn, k, of.namespace, n); return ok },
+		all: func(of in) []string { return names(of, k, name) },
 	}
 }
 
@@ -89,6 +91,7 @@ func builtin(t target, list []string) target {
 	has, all := t.has, t.all
 	t.has = func(of in, n string) bool { return slices.Contains(list, n) || has(of, n) }
 	t.all = func(of in) []string { return append(all(of), list...) }
+	t.builtin = list
 	return t
 }
 
@@ -129,6 +132,22 @@ var users = resource.KindFor[resource.User]()
 // Find returns the references of a definition that name nothing, each once.
 func Find(sn *config.Snapshot, obj any) []Missing {
 	return newFinder(sn).find(obj)
+}
+
+// Named returns what a definition names, whether it exists or not, without what is always there.
+func Named(obj any) (named []Reference) {
+	_, uses := usesOf(obj)
+	for _, u := range uses {
+		if !slices.Contains(targets[u.Kind].builtin, u.Name) {
+			named = append(named, referenceTo(u))
+		}
+	}
+	if c, ok := obj.(*resource.CheckConfig); ok {
+		for _, name := range c.Subscriptions {
+			named = append(named, Reference{subscription, config.Entities.String(), name})
+		}
+	}
+	return named
 }
 
 func newFinder(sn *config.Snapshot) *finder {

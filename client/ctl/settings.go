@@ -44,6 +44,7 @@ type settings struct {
 	quiet    bool      // warnings are held: the same requests follow, unless a mistake stops before them
 	held     []string
 	printed  []string // warnings about files that are already printed
+	unseen   []string // warnings that names were not looked at, which are already printed
 }
 
 // When output has colors.
@@ -205,6 +206,13 @@ func (s *settings) fileObject(path string) *object {
 
 // warn prints a warning of the server's about a request, unless the same text was already printed for a file.
 func (s *settings) warn(w io.Writer, path, text string) {
+	if strings.Contains(text, " was not looked at, since you may not list all ") { // that holds for all objects of a command
+		if !slices.Contains(s.unseen, text) {
+			s.unseen = append(s.unseen, text)
+			fmt.Fprintln(w, "Warning:", printable(text))
+		}
+		return
+	}
 	if s.expected != nil {
 		if text = s.expected.later(path, text); text == "" {
 			return
