@@ -22,7 +22,8 @@ func (a *API) serveLint() {
 func (a *API) lint(w *response, r *request) error {
 	found := []resource.LintFinding{}
 	may := a.mayListEach(r.user)
-	for _, f := range references.Lint(a.opts.Config.Snapshot(), inNamespace(r)) {
+	beyond := references.Beyond{Rules: a.unknownResources}
+	for _, f := range references.Lint(a.opts.Config.Snapshot(), inNamespace(r), beyond) {
 		if may(f.Resource, f.Namespace) && (f.Names == "" || may(f.Names, f.Namespace)) {
 			found = append(found, f)
 		}

@@ -64,6 +64,12 @@ func TestUnknownResourcesInRoles(t *testing.T) {
 					t.Errorf("%s %s: warning %s, want %s", kind, tc.resources, warning, part)
 				}
 			}
+			var linted []resource.LintFinding
+			s.do("GET", "/api/lapwing/v1/namespaces/default/lint", "").is(http.StatusOK).has(&linted)
+			linted = slices.DeleteFunc(linted, func(f resource.LintFinding) bool { return f.Resource != kind || f.Severity != "warning" })
+			if (len(linted) > 0) != (tc.want != nil) || len(linted) > 0 && (linted[0].Name != "r" || !strings.Contains(warning, linted[0].Text)) {
+				t.Errorf("%s %s: lint finds %+v, the warning was %s", kind, tc.resources, linted, warning)
+			}
 		}
 		if a := s.do("PATCH", path+"/r", `{"rules":[{"verbs":["get"],"resources":["handler"]}]}`, "Content-Type",
 			mergePatchType).is(http.StatusOK); !strings.Contains(

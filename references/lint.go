@@ -9,18 +9,28 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
+// Beyond is what Lint asks its caller, since definitions do not tell it.
+type Beyond struct {
+	// Rules returns what is doubtful about the rules of a role, or "".
+	Rules func([]resource.Rule) string
+}
+
 // Lint returns what is doubtful about the definitions of a namespace, and about those that belong to none; of all for "".
 // That includes what definitions ask for and lapwing does not do (resource.UnsupportedIn), and Doubts. Warnings come before notes,
 // and within them kinds in their order. What cannot be known here, such as the handlers that agents' own events name, is at
 // most a note.
-func Lint(sn *config.Snapshot, namespace string) []resource.LintFinding {
-	l := &linting{sn: sn, namespace: namespace, used: map[Reference]map[string]bool{},
+func Lint(sn *config.Snapshot, namespace string, beyond Beyond) []resource.LintFinding {
+	l := &linting{sn: sn, namespace: namespace, beyond: beyond, used: map[Reference]map[string]bool{},
 		finder: newFinder(sn)}
 	for _, k := range resource.Kinds {
 		if unlisted(k) {
 			continue
 		}
-		for obj := range config.ListAny(sn, k, namespace) {
+		within := namespace
+		if !k.Namespaced {
+			within = ""
+		}
+		for obj := range config.ListAny(sn, k, within) {
 			l.kind = k
 			l.definition(obj)
 		}
@@ -55,6 +65,7 @@ type linting struct {
 	finder    *finder
 	sn        *config.Snapshot
 	namespace string
+	beyond    Beyond
 	kind      *resource.Kind
 	found     []resource.LintFinding
 	used      map[Reference]map[string]bool // what is named, in which namespaces
@@ -128,6 +139,10 @@ func (l *linting) definition(obj any) {
 				l.add(o, warning, "workflow "+w.Name+" has no handler, so it can never fire", "lapwing edit pipeline "+o.Metadata.Name)
 			}
 		}
+	case *resource.Role:
+		l.rules(o, o.Rules)
+	case *resource.ClusterRole:
+		l.rules(o, o.Rules)
 	case *resource.Silenced:
 		if o.ExpireAt == 0 && !o.ExpireOnResolve {
 			name := "'" + o.Metadata.Name + "'" // most have a * that shells would expand
@@ -138,6 +153,13 @@ func (l *linting) definition(obj any) {
 				l.addAbout(config.Entities.String(), o, note, "the entity "+name+" does not exist", "lapwing silenced purge --dry-run")
 			}
 		}
+	}
+}
+
+func (l *linting) rules(role any, rules []resource.Rule) {
+	if text := l.beyond.Rules(rules); text != "" {
+		_, name := keyOf(l.kind, role)
+		l.add(role, warning, text, "lapwing edit "+l.kind.Command+" "+name)
 	}
 }
 

@@ -18,6 +18,9 @@ func meta(name string) resource.ObjectMeta {
 	return resource.ObjectMeta{Namespace: "default", Name: name}
 }
 
+// nothingBeyond knows nothing but definitions.
+var nothingBeyond = Beyond{Rules: func([]resource.Rule) string { return "" }}
+
 // stored are the definitions that references of the tests may name.
 func stored() *config.Snapshot {
 	sn := config.Empty()
@@ -114,6 +117,8 @@ func TestLint(t *testing.T) {
 	sn = config.With(sn, config.Handlers, &resource.Handler{Metadata: meta("filtered"), Type: "pipe", Filters: []string{"is_incident"}})
 	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("quiet"), Interval: 10, Publish: true,
 		Subscriptions: []string{"linux"}, Handlers: []string{"filtered", "slack"}})
+	sn = config.With(sn, config.ClusterRoleBindings, &resource.ClusterRoleBinding{Metadata: resource.ObjectMeta{Name: "all"},
+		RoleRef: resource.RoleRef{Type: "ClusterRole", Name: "veiw"}})
 	for _, typ := range []string{"escalation", "graphite", "influx"} {
 		sn = config.With(sn, config.Handlers, &resource.Handler{Metadata: meta("of-" + typ), Type: typ})
 		sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("feeds-" + typ), Interval: 10, Publish: true,
@@ -125,7 +130,7 @@ func TestLint(t *testing.T) {
 		sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: m, Interval: 10, Subscriptions: []string{"linux"}})
 	}
 	var got []string
-	for _, f := range Lint(sn, "default") {
+	for _, f := range Lint(sn, "default", nothingBeyond) {
 		got = append(got, fmt.Sprintf("%s %s/%s: %s", f.Severity, f.Kind, f.Name, f.Text))
 	}
 	for _, want := range []string{
@@ -139,6 +144,7 @@ func TestLint(t *testing.T) {
 		"note check/mute: it names no handler and no pipeline, so its incidents notify no one",
 		"warning silenced/entity:gone:*: it has no end",
 		"note silenced/entity:gone:*: the entity gone does not exist",
+		`warning cluster-role-binding/all: cluster role "veiw" does not exist (view?)`,
 		"warning pipeline/hollow: workflow w has no handler, so it can never fire",
 		"note pipeline/hollow: no definition names it; events from agents may",
 		"note fallback-pipeline/spare: no definition names it; events from agents may",
@@ -163,7 +169,7 @@ func TestLint(t *testing.T) {
 	if i, j := slices.IndexFunc(got, isNote), len(got); i < 0 || slices.ContainsFunc(got[i:j], func(s string) bool { return !isNote(s) }) {
 		t.Errorf("warnings come behind notes: %q", got)
 	}
-	if other := Lint(sn, "dev"); len(other) > 0 {
+	if other := Lint(sn, "dev", nothingBeyond); len(other) != 1 || other[0].Namespace != "" {
 		t.Errorf("another namespace: %+v", other)
 	}
 }
@@ -175,7 +181,7 @@ func TestEntities(t *testing.T) {
 	sn := config.With(stored(), config.Entities, &resource.EntityConfig{Metadata: meta("web1"), KeepaliveHandlers: []string{"alive"},
 		Deregistration: resource.Deregistration{Handler: "slack"}})
 	var got []string
-	for _, f := range Lint(sn, "default") {
+	for _, f := range Lint(sn, "default", nothingBeyond) {
 		if f.Kind == "entity" || f.Name == "slack" {
 			got = append(got, fmt.Sprintf("%s %s/%s: %s", f.Severity, f.Kind, f.Name, f.Text))
 		}
@@ -203,7 +209,7 @@ func TestExpressions(t *testing.T) {
 		Expressions: []string{"of_the_asset(event)", `in_calendar("office")`}})
 	sn = config.With(sn, config.Calendars, &resource.Calendar{Metadata: meta("office")})
 	var got []string
-	for _, f := range Lint(sn, "default") {
+	for _, f := range Lint(sn, "default", nothingBeyond) {
 		if f.Kind == "filter" && f.Severity == "warning" || f.Kind == "calendar" {
 			got = append(got, f.Kind+"/"+f.Name+": "+f.Text)
 		}

@@ -22,10 +22,10 @@ func lintCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lint [TYPE…]",
 		Short: "show what is doubtful about the stored definitions",
-		Long: `Show what is doubtful about the stored definitions: names that name nothing, checks that no agent runs, pipelines that can
-never fire, silences without end, secrets that lapwing has no provider for. With --notes, also what may be on purpose:
-definitions that no other one names, checks that are not published or notify no one. Kinds that you may not list all of are
-not looked at: the last line names them.
+		Long: `Show what is doubtful about the stored definitions: names that name nothing, checks that no agent runs, pipelines that
+can never fire, silences without end, secrets that lapwing has no provider for, roles with a resource that there is
+not. With --notes, also what may be on purpose: definitions that no other one names, checks that are not published or
+notify no one. Kinds that you may not list all of are not looked at: the last line names them.
 
 The exit status is 2 if there are warnings, so it can be a check of its own.`,
 		Example: "  lapwing lint\n  lapwing lint checks handlers --all-namespaces\n  lapwing lint --notes -o json",

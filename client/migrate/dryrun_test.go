@@ -107,6 +107,9 @@ func TestDryRunAsksTheServer(t *testing.T) {
 	for _, r := range []*Report{dry, real} {
 		var got []string
 		for _, m := range r.Remarks {
+			if m.Type == "lint" && strings.Contains(strings.Join(m.Names, " "), "which is not known") {
+				t.Errorf("lint repeats a warning: %q", m.Names)
+			}
 			if m.Severity == Refused || m.Severity == Doubtful && m.Type != "lint" {
 				for _, name := range m.Names {
 					got = append(got, fmt.Sprintf("%s %s: %s", name, m.Type, m.Reason))

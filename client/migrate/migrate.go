@@ -153,7 +153,7 @@ type migration struct {
 	quiet     map[string]bool // handlers and pipelines of the target: plural/namespace/name
 	deadlines deadlines
 	copied    map[definition]bool // definitions that the target has from the source
-	unmet     map[string]bool     // what definitions ask for in vain: there are remarks about it
+	unmet     map[string]bool     // what the target's lint finds, too: there are remarks about it
 }
 
 func newMigration(opts Options, rec *recorder, started time.Time) *migration {
@@ -424,6 +424,9 @@ func (m *migration) send(ctx context.Context, k *kind, o *object, old *summary, 
 	}
 	if k.warned {
 		ctx = client.WithWarnings(ctx, func(text string) {
+			m.rec.mu.Lock()
+			m.unmet[text] = true
+			m.rec.mu.Unlock()
 			m.rec.remark(Doubtful, k.Type, text, "Correct it in the source and run this again.", o.placed(""))
 		})
 	}
