@@ -2,6 +2,7 @@ package references
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -36,8 +37,11 @@ func Lint(sn *config.Snapshot, namespace string, beyond Beyond) []resource.LintF
 		}
 	}
 	for _, k := range resource.Kinds {
-		if l.kind = k; k.Type == "Handler" {
+		switch l.kind = k; k.Type {
+		case "Handler":
 			l.unfiltered()
+		case "CheckConfig":
+			l.deserted()
 		}
 		if namedByOthers[k.Type] {
 			for obj := range config.ListAny(sn, k, namespace) {
@@ -192,6 +196,35 @@ func unpublished(c *resource.CheckConfig) bool {
 	err := json.Unmarshal([]byte(record), &file)
 	_, said := file["publish"]
 	return err == nil && !said
+}
+
+// deserted warns of checks in namespaces in which no entity has a subscription: once for each namespace, since it is so for all
+// its checks.
+func (l *linting) deserted() {
+	var first []*resource.CheckConfig
+	more := map[string]int{}
+	for c := range config.List(l.sn, config.Checks, l.namespace) {
+		namespace := c.Metadata.Namespace
+		if len(c.Subscriptions) == 0 || !l.finder.deserted(namespace) {
+			continue
+		}
+		if _, counted := more[namespace]; counted {
+			more[namespace]++
+			continue
+		}
+		more[namespace] = 0
+		first = append(first, c)
+	}
+	for _, c := range first {
+		who := "it"
+		if n := more[c.Metadata.Namespace]; n == 1 {
+			who = "it and 1 more check of this namespace"
+		} else if n > 1 {
+			who = fmt.Sprintf("it and %d more checks of this namespace", n)
+		}
+		l.addAbout(config.Entities.String(), c, warning, fmt.Sprintf("subscription %q: the namespace has no entity with a subscription, so no agent runs %s",
+			c.Subscriptions[0], who), "lapwing entity list")
+	}
 }
 
 // unfiltered notes handlers that get each result of a check.

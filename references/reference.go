@@ -233,10 +233,7 @@ func (f *finder) find(obj any) (missing []Missing) {
 	if len(unknown) == 0 {
 		return missing
 	}
-	if f.known[namespace] == nil {
-		f.known[namespace] = subscriptionsOf(where)
-	}
-	if len(f.known[namespace]) == 0 {
+	if f.deserted(namespace) {
 		return missing // definitions often come before the first agent
 	}
 	var all []string
@@ -250,6 +247,14 @@ func (f *finder) find(obj any) (missing []Missing) {
 		add(Reference{subscription, config.Entities.String(), name}, func() []string { return all })
 	}
 	return missing
+}
+
+// deserted reports whether no entity of a namespace has a subscription: then find misses those of its checks on purpose.
+func (f *finder) deserted(namespace string) bool {
+	if f.known[namespace] == nil {
+		f.known[namespace] = subscriptionsOf(in{f.sn, namespace})
+	}
+	return len(f.known[namespace]) == 0
 }
 
 // subscriptionsOf returns the subscriptions of a namespace's entities, with how many have each.

@@ -174,6 +174,39 @@ func TestLint(t *testing.T) {
 	}
 }
 
+// TestLintDeserted: in a namespace without agents, no agent runs any check. That is said once.
+func TestLintDeserted(t *testing.T) {
+	check := func(namespace, name string, subscriptions ...string) *resource.CheckConfig {
+		return &resource.CheckConfig{Metadata: resource.ObjectMeta{Namespace: namespace, Name: name}, Interval: 10, Publish: true,
+			Subscriptions: subscriptions, Handlers: []string{"slack"}}
+	}
+	for name, c := range map[string]struct {
+		checks []*resource.CheckConfig
+		want   string
+	}{
+		"one":             {[]*resource.CheckConfig{check("green", "g1", "lnux")}, `green/g1: subscription "lnux": the namespace has no entity with a subscription, so no agent runs it`},
+		"two":             {[]*resource.CheckConfig{check("green", "g1", "lnux"), check("green", "g2", "linux")}, `green/g1: subscription "lnux": the namespace has no entity with a subscription, so no agent runs it and 1 more check of this namespace`},
+		"three":           {[]*resource.CheckConfig{check("green", "g1", "a"), check("green", "g2", "b"), check("green", "g3", "c")}, `green/g1: subscription "a": the namespace has no entity with a subscription, so no agent runs it and 2 more checks of this namespace`},
+		"entities":        {[]*resource.CheckConfig{check("default", "g1", "linux")}, ""},
+		"no subscription": {[]*resource.CheckConfig{check("green", "g1")}, "green/g1: it has no subscription, so no agent runs it"},
+	} {
+		sn := stored()
+		for _, one := range c.checks {
+			sn = config.With(sn, config.Checks, one)
+			sn = config.With(sn, config.Handlers, &resource.Handler{Metadata: resource.ObjectMeta{Namespace: one.Metadata.Namespace, Name: "slack"}})
+		}
+		var got []string
+		for _, f := range Lint(sn, "", nothingBeyond) {
+			if f.Kind == "check" && f.Severity == warning {
+				got = append(got, f.Namespace+"/"+f.Name+": "+f.Text)
+			}
+		}
+		if strings.Join(got, "; ") != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 func isNote(s string) bool { return strings.HasPrefix(s, "note") }
 
 // TestEntities: what entities name counts as named, and is warned of if it is not there.

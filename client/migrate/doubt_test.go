@@ -68,6 +68,8 @@ func TestDoubtfulFile(t *testing.T) {
 	}
 	inTarget := []string{
 		`check prod/a1: subscription "linux": no entity has it`, `check prod/typo: handler "slak" does not exist`, "check prod/typo: it has no subscription, so no agent runs it",
+		`check default/homeless: subscription "linux": the namespace has no entity with a subscription, so no agent runs it`,
+		`check stage/other: subscription "linux": the namespace has no entity with a subscription, so no agent runs it`,
 		`role-binding prod/rb: role "nosuch" does not exist`, `role-binding prod/rb: user "nobody" does not exist`,
 	}
 	doubts := func(r *Report) (names []string) {
