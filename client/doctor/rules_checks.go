@@ -14,13 +14,24 @@ import (
 // mostChecks is how many checks a finding names.
 const mostChecks = 10
 
+// lateChecks finds checks that are late though an agent has their subscriptions. That no agent has them explains the lateness of
+// the others: these are in the finding of checksWithoutAgent.
 func lateChecks(e *exam) {
+	without := byCheck(e.after, "lapwing_check_without_agent")
 	n := e.after.sum("lapwing_checks_late")
-	if n == 0 {
+	for name := range byCheck(e.after, "lapwing_check_lateness_seconds") {
+		if without[name] != 0 {
+			n--
+		}
+	}
+	if n <= 0 {
 		return
 	}
-	names := checksOf(e.after, "lapwing_check_lateness_seconds", func(name string, seconds float64) string {
-		return fmt.Sprintf("%s (for %s)", name, duration(seconds))
+	names := checksOf(e.after, "lapwing_check_lateness_seconds", func(name string, late float64) string {
+		if without[name] != 0 {
+			return ""
+		}
+		return fmt.Sprintf("%s (for %s)", name, duration(late))
 	})
 	e.find(Finding{
 		Severity: Warning, Part: Schedule, Because: e.because(Disk, CPU, Log, Fold, Agents),
@@ -36,7 +47,13 @@ func checksWithoutAgent(e *exam) {
 	if n == 0 {
 		return
 	}
-	names := checksOf(e.after, "lapwing_check_without_agent", func(name string, _ float64) string { return name })
+	late := byCheck(e.after, "lapwing_check_lateness_seconds")
+	names := checksOf(e.after, "lapwing_check_without_agent", func(name string, _ float64) string {
+		if late[name] > 0 {
+			return fmt.Sprintf("%s (late for %s)", name, duration(late[name]))
+		}
+		return name
+	})
 	e.find(Finding{
 		Severity: Warning, Part: Schedule,
 		Title:  "no agent runs some checks",
@@ -44,6 +61,17 @@ func checksWithoutAgent(e *exam) {
 		Advice: "Start agents with these subscriptions, or give the checks others (lapwing check set-subscriptions). A check " +
 			"that is not to run needs publish: false (lapwing check set-publish NAME false).",
 	})
+}
+
+// byCheck returns the values of a metric of checks by checkName, without those that are 0.
+func byCheck(s *Scrape, metric string) map[string]float64 {
+	values := map[string]float64{}
+	for _, m := range s.Families[metric].GetMetric() {
+		if v := value(m); v != 0 {
+			values[checkName(m)] = v
+		}
+	}
+	return values
 }
 
 // checksOf lists the checks in a metric that are not 0, the highest first, for example ": disk in default".
@@ -58,9 +86,11 @@ func checkName(m *dto.Metric) string {
 	return check + " in " + namespace
 }
 
-// metricsNamed lists the series of a metric that are not 0, the highest first, by their names.
+// metricsNamed lists the series of a metric that are not 0, the highest first, by their names; without those of which text is "".
 func metricsNamed(s *Scrape, metric string, name func(*dto.Metric) string, text func(name string, value float64) string) string {
-	found := slices.DeleteFunc(slices.Clone(s.Families[metric].GetMetric()), func(m *dto.Metric) bool { return value(m) == 0 })
+	found := slices.DeleteFunc(slices.Clone(s.Families[metric].GetMetric()), func(m *dto.Metric) bool {
+		return value(m) == 0 || text(name(m), value(m)) == ""
+	})
 	slices.SortFunc(found, func(a, b *dto.Metric) int {
 		return cmp.Or(cmp.Compare(value(b), value(a)), strings.Compare(name(a), name(b)))
 	})
