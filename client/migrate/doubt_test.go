@@ -65,6 +65,7 @@ func TestDoubtfulFile(t *testing.T) {
 	inFile := []string{
 		"dump:4: prod/a1 is left out for the one in dump:8", "dump:14: prod/typo: metadata.lables (labels?)",
 		"dump:18: prod/typo: subscriptons (subscriptions?)", "dump:21: homeless", "plain",
+		"dump:41: prod/host1/disk: no timestamp, executed, history, occurrences",
 	}
 	inTarget := []string{
 		`check prod/a1: subscription "linux": no entity has it`, `check prod/typo: handler "slak" does not exist`, "check prod/typo: it has no subscription, so no agent runs it",

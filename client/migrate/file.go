@@ -223,6 +223,30 @@ func (s *files) doubt(o *object, d *manifest.Document, at place) {
 			hint:    "Write metadata.namespace into the file, or choose another with --namespace.",
 			subject: fmt.Sprintf("%s: %s", at, o.shownName())})
 	}
+	if missing := o.computed(); len(missing) > 0 {
+		s.doubts = append(s.doubts, doubt{kind: o.kind, namespace: o.namespace,
+			reason:  "what servers compute of an event is missing: it is set as for a first result",
+			hint:    "Copy events from a dump, or from the running backend with --from.",
+			subject: fmt.Sprintf("%s: %s: no %s", at, o.label(), strings.Join(missing, ", "))})
+	}
+}
+
+// computed returns the fields that servers compute and that an event of a check lacks. One of its two times is enough.
+func (o *object) computed() (missing []string) {
+	check := sub(o.body, "check")
+	if o.kind != eventKind || check == nil {
+		return nil
+	}
+	if integer(o.body, "timestamp") == 0 && integer(check, "executed") == 0 {
+		missing = append(missing, "timestamp", "executed")
+	}
+	if history, _ := check["history"].([]any); len(history) == 0 {
+		missing = append(missing, "history")
+	}
+	if integer(check, "occurrences") == 0 {
+		missing = append(missing, "occurrences")
+	}
+	return missing
 }
 
 // fillNamespace sets the namespace of an object that has none. An event belongs to its entity's namespace.
