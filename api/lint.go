@@ -10,6 +10,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/references"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/state"
 )
 
 // serveLint adds what is doubtful about the stored definitions, and what names some of them. Users see findings about the
@@ -22,11 +23,27 @@ func (a *API) serveLint() {
 func (a *API) lint(w *response, r *request) error {
 	found := []resource.LintFinding{}
 	may := a.mayListEach(r.user)
-	beyond := references.Beyond{Rules: a.unknownResources}
+	var failed error
+	reported := func(namespace string) map[string]bool {
+		names := map[string]bool{}
+		events, err := a.opts.State.Select(r.Context(), state.Query{Namespace: namespace})
+		if err != nil {
+			failed = err
+			return names
+		}
+		for key := range events.Keys() {
+			names[key.Check] = true
+		}
+		return names
+	}
+	beyond := references.Beyond{Rules: a.unknownResources, Reported: reported}
 	for _, f := range references.Lint(a.opts.Config.Snapshot(), inNamespace(r), beyond) {
 		if may(f.Resource, f.Namespace) && (f.Names == "" || may(f.Names, f.Namespace)) {
 			found = append(found, f)
 		}
+	}
+	if failed != nil {
+		return failed
 	}
 	for _, k := range resource.Kinds {
 		if references.Linted(k) && !may(k.Role, inNamespace(r)) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -14,6 +15,8 @@ import (
 type Beyond struct {
 	// Rules returns what is doubtful about the rules of a role, or "".
 	Rules func([]resource.Rule) string
+	// Reported returns the names of the checks that have events in a namespace: some are defined only on hosts.
+	Reported func(namespace string) map[string]bool
 }
 
 // Lint returns what is doubtful about the definitions of a namespace, and about those that belong to none; of all for "".
@@ -22,7 +25,7 @@ type Beyond struct {
 // most a note.
 func Lint(sn *config.Snapshot, namespace string, beyond Beyond) []resource.LintFinding {
 	l := &linting{sn: sn, namespace: namespace, beyond: beyond, used: map[Reference]map[string]bool{},
-		finder: newFinder(sn)}
+		finder: newFinder(sn), reported: map[string]map[string]bool{}}
 	for _, k := range resource.Kinds {
 		if unlisted(k) {
 			continue
@@ -72,6 +75,7 @@ type linting struct {
 	beyond    Beyond
 	kind      *resource.Kind
 	found     []resource.LintFinding
+	reported  map[string]map[string]bool    // what beyond.Reported returned, by namespace, as far as it was needed
 	used      map[Reference]map[string]bool // what is named, in which namespaces
 }
 
@@ -148,6 +152,7 @@ func (l *linting) definition(obj any) {
 	case *resource.ClusterRole:
 		l.rules(o, o.Rules)
 	case *resource.Silenced:
+		l.silencedCheck(o)
 		if o.ExpireAt == 0 && !o.ExpireOnResolve {
 			name := "'" + o.Metadata.Name + "'" // most have a * that shells would expand
 			l.add(o, warning, "it has no end", "lapwing silenced update "+name+", or lapwing silenced delete "+name)
@@ -158,6 +163,31 @@ func (l *linting) definition(obj any) {
 			}
 		}
 	}
+}
+
+// silencedCheck notes that there is no check that a silence names.
+func (l *linting) silencedCheck(s *resource.Silenced) {
+	namespace, name := s.Metadata.Namespace, s.Check
+	if name == "" || name == "*" {
+		return
+	}
+	if _, defined := config.Get(l.sn, config.Checks, namespace, name); defined {
+		return
+	}
+	reported, known := l.reported[namespace]
+	if !known {
+		reported = l.beyond.Reported(namespace)
+		l.reported[namespace] = reported
+	}
+	if reported[name] {
+		return
+	}
+	text := "the check " + name + " does not exist, and no event is of it"
+	checks := names(in{l.sn, namespace}, config.Checks, func(c *resource.CheckConfig) string { return c.Metadata.Name })
+	if near := optionerr.Nearest(name, checks); near != "" {
+		text += " (" + near + "?)"
+	}
+	l.addAbout(config.Checks.String(), s, note, text, "lapwing check list")
 }
 
 func (l *linting) rules(role any, rules []resource.Rule) {

@@ -19,7 +19,10 @@ func meta(name string) resource.ObjectMeta {
 }
 
 // nothingBeyond knows nothing but definitions.
-var nothingBeyond = Beyond{Rules: func([]resource.Rule) string { return "" }}
+var nothingBeyond = Beyond{
+	Rules:    func([]resource.Rule) string { return "" },
+	Reported: func(string) map[string]bool { return nil },
+}
 
 // stored are the definitions that references of the tests may name.
 func stored() *config.Snapshot {
@@ -100,6 +103,9 @@ func TestLint(t *testing.T) {
 	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("mute"), Interval: 10, Publish: false, Subscriptions: []string{"linux"}})
 	sn = config.With(sn, config.Silences, &resource.Silenced{Metadata: meta("entity:gone:*"), Subscription: "entity:gone"})
 	sn = config.With(sn, config.Silences, &resource.Silenced{Metadata: meta("linux:*"), Subscription: "linux", ExpireOnResolve: true})
+	for _, check := range []string{"nevr", "never", "keepalive"} {
+		sn = config.With(sn, config.Silences, &resource.Silenced{Metadata: meta("*:" + check), Check: check, ExpireOnResolve: true})
+	}
 	sn = config.With(sn, config.Pipelines, &resource.Pipeline{Metadata: meta("hollow"), Workflows: []resource.PipelineWorkflow{{Name: "w"}}})
 	secrets := []resource.Secret{{Name: "TOKEN", Secret: "token"}}
 	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("vault"), Interval: 10, Publish: true, Subscriptions: []string{"linux"},
@@ -130,7 +136,9 @@ func TestLint(t *testing.T) {
 		sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: m, Interval: 10, Subscriptions: []string{"linux"}})
 	}
 	var got []string
-	for _, f := range Lint(sn, "default", nothingBeyond) {
+	beyond := nothingBeyond
+	beyond.Reported = func(string) map[string]bool { return map[string]bool{"keepalive": true} }
+	for _, f := range Lint(sn, "default", beyond) {
 		got = append(got, fmt.Sprintf("%s %s/%s: %s", f.Severity, f.Kind, f.Name, f.Text))
 	}
 	for _, want := range []string{
@@ -143,6 +151,7 @@ func TestLint(t *testing.T) {
 		"note check/mute: publish is false, so it runs only when it is asked to",
 		"note check/mute: it names no handler and no pipeline, so its incidents notify no one",
 		"warning silenced/entity:gone:*: it has no end",
+		"note silenced/*:nevr: the check nevr does not exist, and no event is of it (never?)",
 		"note silenced/entity:gone:*: the entity gone does not exist",
 		`warning cluster-role-binding/all: cluster role "veiw" does not exist (view?)`,
 		"warning pipeline/hollow: workflow w has no handler, so it can never fire",
@@ -160,7 +169,7 @@ func TestLint(t *testing.T) {
 			t.Errorf("not found: %s", want)
 		}
 	}
-	for _, not := range []string{"handler/slack: no def", "handler/filtered", "handler/of-", "silenced/linux", "user/", "check/plain", "warning handler/socket", "warning mutator/script",
+	for _, not := range []string{"handler/slack: no def", "handler/filtered", "handler/of-", "silenced/linux", "silenced/*:never", "silenced/*:keepalive", "user/", "check/plain", "warning handler/socket", "warning mutator/script",
 		"check/falls", "pipeline/paging"} {
 		if i := slices.IndexFunc(got, func(s string) bool { return strings.Contains(s, not) }); i >= 0 {
 			t.Errorf("found %s", got[i])

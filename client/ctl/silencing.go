@@ -212,8 +212,8 @@ func purgeSilencedCommand(*kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge",
 		Short: "delete silences of entities that are gone",
-		Long: `Delete the silences of single entities that do not exist. This includes silences made in advance for a new entity: check
-first with --dry-run.`,
+		Long: `Delete the silences of single entities that do not exist. This includes silences made in advance for a new entity:
+check first with --dry-run. Silences of checks that do not exist stay: lapwing lint silenced --notes lists them.`,
 		Example: "  lapwing silenced purge --dry-run\n  lapwing silenced purge",
 		Args:    args(),
 		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
