@@ -189,13 +189,14 @@ func TestLintDeserted(t *testing.T) {
 		return &resource.CheckConfig{Metadata: resource.ObjectMeta{Namespace: namespace, Name: name}, Interval: 10, Publish: true,
 			Subscriptions: subscriptions, Handlers: []string{"slack"}}
 	}
+	const nobody = ": the namespace has no entity with a subscription, so no agent runs it"
 	for name, c := range map[string]struct {
 		checks []*resource.CheckConfig
 		want   string
 	}{
-		"one":             {[]*resource.CheckConfig{check("green", "g1", "lnux")}, `green/g1: subscription "lnux": the namespace has no entity with a subscription, so no agent runs it`},
-		"two":             {[]*resource.CheckConfig{check("green", "g1", "lnux"), check("green", "g2", "linux")}, `green/g1: subscription "lnux": the namespace has no entity with a subscription, so no agent runs it and 1 more check of this namespace`},
-		"three":           {[]*resource.CheckConfig{check("green", "g1", "a"), check("green", "g2", "b"), check("green", "g3", "c")}, `green/g1: subscription "a": the namespace has no entity with a subscription, so no agent runs it and 2 more checks of this namespace`},
+		"one":             {[]*resource.CheckConfig{check("green", "g1", "lnux")}, `green/g1: subscription "lnux"` + nobody},
+		"two":             {[]*resource.CheckConfig{check("green", "g1", "lnux"), check("green", "g2", "linux")}, `green/g1: subscription "lnux"` + nobody + ` and 1 more check of this namespace`},
+		"three":           {[]*resource.CheckConfig{check("green", "g1", "a"), check("green", "g2", "b"), check("green", "g3", "c")}, `green/g1: subscription "a"` + nobody + ` and 2 more checks of this namespace`},
 		"entities":        {[]*resource.CheckConfig{check("default", "g1", "linux")}, ""},
 		"no subscription": {[]*resource.CheckConfig{check("green", "g1")}, "green/g1: it has no subscription, so no agent runs it"},
 	} {
