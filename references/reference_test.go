@@ -169,7 +169,8 @@ func TestLint(t *testing.T) {
 			t.Errorf("not found: %s", want)
 		}
 	}
-	for _, not := range []string{"handler/slack: no def", "handler/filtered", "handler/of-", "silenced/linux", "silenced/*:never", "silenced/*:keepalive", "user/", "check/plain", "warning handler/socket", "warning mutator/script",
+	for _, not := range []string{"handler/slack: no def", "handler/filtered", "handler/of-", "silenced/linux",
+		"silenced/*:never", "silenced/*:keepalive", "user/", "check/plain", "warning handler/socket", "warning mutator/script",
 		"check/falls", "pipeline/paging"} {
 		if i := slices.IndexFunc(got, func(s string) bool { return strings.Contains(s, not) }); i >= 0 {
 			t.Errorf("found %s", got[i])
@@ -194,9 +195,11 @@ func TestLintDeserted(t *testing.T) {
 		checks []*resource.CheckConfig
 		want   string
 	}{
-		"one":             {[]*resource.CheckConfig{check("green", "g1", "lnux")}, `green/g1: subscription "lnux"` + nobody},
-		"two":             {[]*resource.CheckConfig{check("green", "g1", "lnux"), check("green", "g2", "linux")}, `green/g1: subscription "lnux"` + nobody + ` and 1 more check of this namespace`},
-		"three":           {[]*resource.CheckConfig{check("green", "g1", "a"), check("green", "g2", "b"), check("green", "g3", "c")}, `green/g1: subscription "a"` + nobody + ` and 2 more checks of this namespace`},
+		"one": {[]*resource.CheckConfig{check("green", "g1", "lnux")}, `green/g1: subscription "lnux"` + nobody},
+		"two": {[]*resource.CheckConfig{check("green", "g1", "lnux"), check("green", "g2", "linux")},
+			`green/g1: subscription "lnux"` + nobody + ` and 1 more check of this namespace`},
+		"three": {[]*resource.CheckConfig{check("green", "g1", "a"), check("green", "g2", "b"), check("green", "g3", "c")},
+			`green/g1: subscription "a"` + nobody + ` and 2 more checks of this namespace`},
 		"entities":        {[]*resource.CheckConfig{check("default", "g1", "linux")}, ""},
 		"no subscription": {[]*resource.CheckConfig{check("green", "g1")}, "green/g1: it has no subscription, so no agent runs it"},
 	} {
