@@ -59,18 +59,7 @@ func (e *eventFilters) apply(cmd *cobra.Command, opts *client.ListOptions, watch
 		}
 		terms = append(terms, term)
 	}
-	for _, of := range []struct {
-		field string
-		names []string
-	}{{"event.entity.name", e.entities}, {"event.check.name", e.checks}} {
-		var any []string
-		for _, name := range trimmed(of.names) {
-			any = append(any, fmt.Sprintf(`%s == "%s"`, of.field, quotedName.Replace(name)))
-		}
-		if any != nil {
-			terms = append(terms, "("+strings.Join(any, " || ")+")")
-		}
-	}
+	terms = append(terms, nameTerms(e.entities, e.checks)...)
 	if e.silenced || e.notSilenced {
 		terms = append(terms, fmt.Sprintf("event.is_silenced == %t", e.silenced))
 	}
@@ -134,6 +123,23 @@ func (s *invocation) knownNames(ctx context.Context, namespace string, entities,
 		}
 	}
 	return nil
+}
+
+// nameTerms returns the conditions for events of one of some entities and of one of some checks, each if there are any.
+func nameTerms(entities, checks []string) (terms []string) {
+	for _, of := range []struct {
+		field string
+		names []string
+	}{{"event.entity.name", entities}, {"event.check.name", checks}} {
+		var any []string
+		for _, name := range trimmed(of.names) {
+			any = append(any, fmt.Sprintf(`%s == "%s"`, of.field, quotedName.Replace(name)))
+		}
+		if any != nil {
+			terms = append(terms, "("+strings.Join(any, " || ")+")")
+		}
+	}
+	return terms
 }
 
 // used reports whether there are flags that may make a list empty.

@@ -38,7 +38,7 @@ where its figures begin, and which of the two they come from. docs/reports.md ex
 
 type reportFlags struct {
 	week, month, since, until, zone, by string
-	entity, check                       string
+	entities, checks                    []string
 	labelSelector, fieldSelector        string
 	skipSilenced                        bool
 	limit                               int
@@ -50,12 +50,7 @@ func (f *reportFlags) fields() string {
 	if f.fieldSelector != "" {
 		terms = append(terms, "("+f.fieldSelector+")")
 	}
-	if f.entity != "" {
-		terms = append(terms, "event.entity.name == "+selectorWord(f.entity))
-	}
-	if f.check != "" {
-		terms = append(terms, "event.check.name == "+selectorWord(f.check))
-	}
+	terms = append(terms, nameTerms(f.entities, f.checks)...)
 	if len(terms) > 1 {
 		return strings.Join(terms, " && ")
 	}
@@ -144,8 +139,8 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 	flags.StringVar(&f.zone, "zone", "",
 		"time zone of days, weeks, months and the times shown, for example Europe/Berlin (default the local one, for --month UTC)")
 	flags.StringVar(&f.by, "by", "", `what a row is of: pair (a check of an entity), entity, check or label:NAME (default "pair")`)
-	flags.StringVar(&f.entity, "entity", "", "only checks of this entity")
-	flags.StringVar(&f.check, "check", "", "only this check")
+	flags.StringSliceVar(&f.entities, "entity", nil, "only checks of these entities, comma separated")
+	flags.StringSliceVar(&f.checks, "check", nil, "only these checks, comma separated")
 	flags.StringVar(&f.labelSelector, "label-selector", "", "only events whose labels match, for example 'region == eu'")
 	flags.StringVar(&f.fieldSelector, "field-selector", "", "only events whose fields match, for example 'event.check.name == disk'")
 	flags.BoolVar(&f.skipSilenced, "skip-silenced", false, "leave silenced time out of the uptime, and out of the duration of incidents")
