@@ -81,6 +81,9 @@ func (a *API) report(w *response, r *request, kind report.Kind) error {
 		return err
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(reportSend)) // others may wait for this client
+	// Of the other formats, only JSON has these numbers.
+	w.Header().Set("Lapwing-Report-Checks", strconv.FormatInt(rep.Total.Pairs, 10))
+	w.Header().Set("Lapwing-Report-More", strconv.Itoa(rep.More))
 	return write(rep)
 }
 

@@ -100,6 +100,10 @@ func TestReports(t *testing.T) {
 		csv.header.Get("Content-Type") != "text/csv; charset=utf-8" {
 		t.Errorf("%v %s", csv.header, csv.body)
 	}
+	cut := s.do("GET", reportsPath+"response?format=csv&limit=1", "").is(200).header
+	if cut.Get("Lapwing-Report-More") != "2" || cut.Get("Lapwing-Report-Checks") != "4" {
+		t.Errorf("cut: %v", cut)
+	}
 	html := s.do("GET", reportsPath+"availability?format=html&zone=Europe/Berlin", "").is(200)
 	if !strings.Contains(html.body, "<td>web1</td><td>disk</td>") || !strings.Contains(html.body, " CE") ||
 		!strings.HasPrefix(html.header.Get("Content-Security-Policy"), "default-src 'none'") {

@@ -22,12 +22,23 @@ func (c *Client) Report(ctx context.Context, namespace, kind string, q url.Value
 	return out, nil
 }
 
+// ReportText is a report as CSV or a page.
+type ReportText struct {
+	Text  []byte
+	Empty bool // the report is of no check
+	More  int  // rows that the limit left out
+}
+
 // ReportAs returns a report in the format of the parameters: csv or html.
-func (c *Client) ReportAs(ctx context.Context, namespace, kind string, q url.Values) (answer []byte, err error) {
-	if _, err := c.do(ctx, request{method: http.MethodGet, path: reportPath(namespace, kind, q), out: &answer}); err != nil {
+func (c *Client) ReportAs(ctx context.Context, namespace, kind string, q url.Values) (*ReportText, error) {
+	out := new(ReportText)
+	header, err := c.do(ctx, request{method: http.MethodGet, path: reportPath(namespace, kind, q), out: &out.Text})
+	if err != nil {
 		return nil, fmt.Errorf("get report %s: %w", kind, err)
 	}
-	return answer, nil
+	out.Empty = header.Get("Lapwing-Report-Checks") == "0"
+	out.More, _ = strconv.Atoi(header.Get("Lapwing-Report-More")) // an older backend does not send it
+	return out, nil
 }
 
 // StateHistory returns the changes of a check's state from since up to and without until, newest first, and the state

@@ -103,24 +103,15 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 			if err := f.period(time.Now()); err != nil {
 				return err
 			}
-			switch s.format {
-			case formatCSV, formatHTML:
-				answer, err := s.client.ReportAs(ctx, s.namespace, kind, f.query(s.format))
-				if err != nil {
-					return err
-				}
-				_, err = s.out.Write(answer)
-				return err
+			if s.format == formatCSV || s.format == formatHTML {
+				return s.reportText(ctx, kind, &f)
 			}
 			rep, err := s.client.Report(ctx, s.namespace, kind, f.query(""))
-			if errors.Is(err, client.ErrNotFound) {
-				return cmp.Or(s.knownNamespace(ctx, s.namespace), err)
-			}
 			if err != nil {
-				return err
+				return s.hintReport(ctx, err)
 			}
-			if rep.Total.Pairs == 0 && !s.tellFirstState(ctx, kind, &f) {
-				if err := s.nothing(ctx, eventKind, s.namespace, f.labelSelector+f.fields() != ""); err != nil {
+			if rep.Total.Pairs == 0 {
+				if err := s.emptyReport(ctx, kind, &f); err != nil {
 					return err
 				}
 			}
@@ -147,6 +138,50 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 	flags.IntVar(&f.limit, "limit", 0, "number of rows to show; 0 for all")
 	formatFlagWith(cmd, formatCSV, formatHTML)
 	return cmd
+}
+
+// reportText prints a report in a format of the server, and says on standard error what a table would say of it.
+func (s *invocation) reportText(ctx context.Context, kind string, f *reportFlags) error {
+	rep, err := s.client.ReportAs(ctx, s.namespace, kind, f.query(s.format))
+	if err != nil {
+		return s.hintReport(ctx, err)
+	}
+	if rep.Empty {
+		if err := s.emptyReport(ctx, kind, f); err != nil {
+			return err
+		}
+	}
+	if rep.More > 0 {
+		fmt.Fprintln(s.errOut, moreRows(rep.More))
+	}
+	_, err = s.out.Write(rep.Text)
+	return err
+}
+
+// hintReport returns the error of a report, with the names of namespaces if there is none of that name.
+func (s *invocation) hintReport(ctx context.Context, err error) error {
+	if errors.Is(err, client.ErrNotFound) {
+		return cmp.Or(s.knownNamespace(ctx, s.namespace), err)
+	}
+	return err
+}
+
+// emptyReport says why a report is of no check. It is an error if what the flags name does not exist.
+func (s *invocation) emptyReport(ctx context.Context, kind string, f *reportFlags) error {
+	if s.tellFirstState(ctx, kind, f) {
+		return nil
+	}
+	if err := s.knownNames(ctx, s.namespace, f.entities, f.checks); err != nil {
+		return err
+	}
+	return s.nothing(ctx, eventKind, s.namespace, f.labelSelector+f.fields() != "")
+}
+
+func moreRows(n int) string {
+	if n == 1 {
+		return "1 more row is not shown"
+	}
+	return fmt.Sprintf("%d more rows are not shown", n)
 }
 
 // tellFirstState says of an empty report that there is history of other times only, and since when. It returns false if there
@@ -199,7 +234,7 @@ func (r *shownReport) show(s *invocation) error {
 		text += ". The first known state is of " + clock(*r.FirstData)
 	}
 	if r.More > 0 {
-		text += fmt.Sprintf(". %d more rows are not shown", r.More)
+		text += ". " + moreRows(r.More)
 	}
 	source := map[string]string{"embedded": "the backend's own history", "postgresql": "PostgreSQL"}[r.Source]
 	if source != "" {

@@ -318,7 +318,7 @@ func (s *invocation) nothing(ctx context.Context, k *kind, namespace string, sel
 	switch {
 	case selected:
 		fmt.Fprintf(s.errOut, "no %s match\n", k.words())
-	case s.format == formatTabular:
+	case s.format == formatTabular, s.format == formatCSV, s.format == formatHTML:
 		fmt.Fprintln(s.errOut, s.noneThere(k, namespace))
 	}
 	return nil
