@@ -56,6 +56,8 @@ audit log.`,
 			return hintUsage(cmd, errors.New("--all and --member exclude each other"))
 		case len(args) == 0 && (component != "" || cmd.Flags().Changed("for")):
 			return hintUsage(cmd, errors.New("--component and --for need a level"))
+		case lasts <= 0:
+			return hintUsage(cmd, fmt.Errorf("--for %s: it must be from 1s to 24h", lasts))
 		}
 		members := []string{member}
 		if all {
