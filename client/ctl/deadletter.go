@@ -33,7 +33,7 @@ func listDeadLettersCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "list dead letters",
+		Short: "list dead letters, those that failed last first",
 		Example: `  lapwing deadletter list
   lapwing deadletter list --handler pager
   lapwing deadletter list --field-selector 'deadletter.entity == web1'
@@ -59,12 +59,12 @@ func listDeadLettersCommand() *cobra.Command {
 					return err
 				}
 			}
+			slices.SortStableFunc(letters, func(a, b *client.DeadLetter) int { return cmp.Compare(b.Last, a.Last) })
 			if limit > 0 {
-				slices.SortStableFunc(letters, func(a, b *client.DeadLetter) int { return cmp.Compare(b.Last, a.Last) })
 				letters = letters[:min(limit, len(letters))]
 			}
 			if len(letters) == 0 && s.format == formatTabular {
-				s.noItems("dead letters", "deadletter list", namespace, len(handlers) > 0 || fields != "")
+				s.noLetters(ctx, namespace, handlers, fields)
 				s.tellWaiting(ctx, namespace, handlers)
 			}
 			raw, err := jsonOf(letters)
@@ -80,6 +80,32 @@ func listDeadLettersCommand() *cobra.Command {
 	cmd.Flags().IntVarP(&limit, "limit", "n", 0, "show this number of dead letters at most, those that failed last; 0 for all")
 	formatFlag(cmd)
 	return cmd
+}
+
+// noLetters says that a list of dead letters is empty, and from how many its selector chose.
+func (s *invocation) noLetters(ctx context.Context, namespace string, handlers []string, fields string) {
+	n := 0
+	if fields != "" {
+		for _, handler := range orAll(handlers) {
+			n += s.countDeadLetters(ctx, namespace, handler, mostLetters)
+		}
+	}
+	if n == 0 {
+		s.noItems("dead letters", "deadletter list", namespace, len(handlers) > 0 || fields != "")
+		return
+	}
+	text := "none of " + plural(n, "dead letter")
+	if n >= mostLetters {
+		text = "none of the first " + plural(n, "dead letter")
+	}
+	switch len(handlers) {
+	case 0:
+	case 1:
+		text += " of handler " + handlers[0]
+	default:
+		text += " of the handlers " + commaSpace(handlers)
+	}
+	s.tellWhere(text+" matches", "deadletter list", namespace)
 }
 
 func deadLetterTable(letters []*client.DeadLetter, namespaces bool) *table {

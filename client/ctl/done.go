@@ -67,6 +67,11 @@ func (s *invocation) noItems(what, command, namespace string, selected bool) {
 	if selected {
 		text += " match"
 	}
+	s.tellWhere(text, command, namespace)
+}
+
+// tellWhere says a text with the namespace it is of, "" for all, and how to see those of all namespaces.
+func (s *invocation) tellWhere(text, command, namespace string) {
 	if namespace == "" {
 		text += " in any namespace"
 	} else {

@@ -16,7 +16,7 @@ import (
 func (s *invocation) unknownNames(
 	ctx context.Context, namespace string, handlers []string, has func(handler string) bool, others func() []string,
 ) error {
-	if err := s.knownNamespace(ctx, namespace); err != nil {
+	if err := s.knownNamespace(ctx, namespace); err != nil && (has == nil || !has("")) {
 		return err
 	}
 	for _, name := range handlers {

@@ -76,11 +76,7 @@ escalation notified several contacts, each gets one. Older ones stay dead letter
 			s.tellLeft(done, left, dryRun)
 			s.tellOlder(done.Older, &which, dryRun)
 			if done.NoHandler > 0 {
-				err := s.hintNoHandler(done, namespace)
-				if !dryRun {
-					return err
-				}
-				fmt.Fprintln(s.errOut, err)
+				return s.hintNoHandler(done, namespace)
 			}
 			if known := done.Count + left + done.Older + done.NoHandler; known < len(args) {
 				return errLettersMissing(len(args)-known, len(args))
