@@ -39,6 +39,8 @@ func (c *cascade) flags(cmd *cobra.Command, k *kind, name string) {
 		_ = cmd.RegisterFlagCompletionFunc("silences", choices("keep", "delete"))
 	case client.Namespaces.Type:
 		f.BoolVar(&c.all, "cascade", false, "also delete everything in the namespace: definitions, entities, events, silences")
+		f.BoolVar(&c.dryRun, "dry-run", false, "show what would be deleted, and delete nothing")
+		cmd.Example += "\n  lapwing " + k.Command + " " + name + " " + k.example + " --cascade --dry-run"
 		cmd.Example += "\n  lapwing " + k.Command + " " + name + " " + k.example + " --cascade"
 	}
 }
@@ -59,13 +61,11 @@ func (c *cascade) query() url.Values {
 	return q
 }
 
-// hintCascade says what a namespace holds that cannot be deleted for that, and how to delete all of it.
-func (s *invocation) hintCascade(ctx context.Context, namespace string, err error) error {
-	var refused *client.Error
-	if !errors.As(err, &refused) || refused.Status != http.StatusBadRequest {
-		return err
-	}
-	var held []string
+// mostHeld is how many resources of a kind are counted in a namespace.
+const mostHeld = 1000
+
+// heldBy says what a namespace holds that its deletion takes along: how many of each kind, as far as the user may list them.
+func (s *invocation) heldBy(ctx context.Context, namespace string) (held []string) {
 	for _, k := range resource.Kinds {
 		if !k.Namespaced || k.Clear == 0 && k.Type != client.Events.Type {
 			continue
@@ -76,12 +76,32 @@ func (s *invocation) hintCascade(ctx context.Context, namespace string, err erro
 			if err != nil {
 				break // what the user may not list is not named
 			}
-			n++
+			if n++; n == mostHeld {
+				break
+			}
 		}
-		if n > 0 {
-			held = append(held, (&kind{Kind: all}).counted(n))
+		text := (&kind{Kind: all}).counted(n)
+		switch n {
+		case 0:
+			continue
+		case mostHeld:
+			text = "at least " + text
 		}
+		held = append(held, text)
 	}
+	return held
+}
+
+// hintCascade says what a namespace holds that cannot be deleted for that, and how to delete all of it.
+func (s *invocation) hintCascade(ctx context.Context, namespace string, err error) error {
+	var refused *client.Error
+	if !errors.As(err, &refused) || refused.Status != http.StatusBadRequest {
+		return err
+	}
+	return s.hintHeld(namespace, s.heldBy(ctx, namespace), err)
+}
+
+func (s *invocation) hintHeld(namespace string, held []string, err error) error {
 	if len(held) == 0 {
 		return err
 	}

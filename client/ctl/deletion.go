@@ -22,6 +22,7 @@ type deletion struct {
 	ttl                       bool // the check has a TTL
 	muted                     muted
 	loss                      loss
+	held                      []string // what a namespace holds that goes along, with its number
 }
 
 // deletionOf counts what belongs to a resource.
@@ -188,6 +189,9 @@ func (d *deletion) taken(along *cascade) (parts []string) {
 	}
 	if d.silences > 0 && along.silences == "delete" {
 		parts = append(parts, "with its "+plural(d.silences, "silence"))
+	}
+	if len(d.held) > 0 {
+		parts = append(parts, "with "+commaSpace(d.held))
 	}
 	return append(parts, d.loss.taken(along.dryRun)...)
 }

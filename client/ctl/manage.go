@@ -270,7 +270,7 @@ func removalCommand(k *kind, name, short string) *cobra.Command {
 		Example: fmt.Sprintf("  lapwing %[1]s %[3]s %[2]s\n  lapwing %[1]s %[3]s %[2]s --skip-confirm", k.Command, k.example, name),
 		Args:    args(k.args...),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
-			along.dryRun, _ = cmd.Flags().GetBool("dry-run") // of bySelector, if the command has it
+			along.dryRun, _ = cmd.Flags().GetBool("dry-run") // of bySelector or of the cascade, if the command has it
 			return s.remove(ctx, k, strings.Join(args, "/"), skipConfirm, &along)
 		}),
 	}
@@ -288,8 +288,15 @@ func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfi
 		belongs.muted = s.mutedOf(ctx, k, name, along)
 	}
 	belongs.warn(s, along)
+	if k.Type == client.Namespaces.Type && (along.all || along.dryRun) {
+		belongs.held = s.heldBy(ctx, name)
+	}
 	if !skipConfirm && !along.dryRun {
-		if err := s.confirm(fmt.Sprintf("Are you sure you would like to delete %s resource '%s'?", k.Command, name)); err != nil {
+		what := fmt.Sprintf("%s resource '%s'", k.Command, name)
+		if len(belongs.held) > 0 {
+			what += " with " + commaSpace(belongs.held)
+		}
+		if err := s.confirm("Are you sure you would like to delete " + what + "?"); err != nil {
 			return err
 		}
 	}
@@ -304,6 +311,9 @@ func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfi
 		}
 		if err != nil {
 			return hintMissing(k, err)
+		}
+		if len(belongs.held) > 0 && !along.all {
+			return s.hintHeld(name, belongs.held, fmt.Errorf("namespace %s is not empty", name))
 		}
 		s.did("Would delete", k, name, belongs.taken(along)...)
 	} else {

@@ -27,7 +27,7 @@ func reportCommand() *cobra.Command {
 			"lapwing report availability --week last --check disk --format html"),
 		reportOf("response", "incidents, and the time to acknowledge and to resolve them", "lapwing report response --since 30d --by entity"),
 		reportOf("incidents", "each incident, the longest first", "lapwing report incidents --month last --limit 20",
-			"lapwing report incidents --since yesterday --entity srv1 --format csv"),
+			"lapwing report incidents --since yesterday --entity web1 --format csv"),
 		reportOf("noisiest", "the checks that changed their status most often", "lapwing report noisiest --since 7d --limit 20"),
 		reportOf("flapping", "the checks that were flapping, and for how long", "lapwing report flapping --since 24h --format csv"))
 	cmd.Long = `Report on the history of checks' states. The history reaches back as long as the backend keeps it
