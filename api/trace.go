@@ -83,6 +83,7 @@ func (a *API) listTrace(w *response, r *request) error {
 	}
 	list := newArray(w, "")
 	for i := range events {
+		trace.Escalated(events[i].Deliveries)
 		a.hideInhibitors(r, q.Namespace, events[i].Deliveries)
 		if err := list.add(&events[i]); err != nil {
 			return err

@@ -113,7 +113,9 @@ func TestTrace(t *testing.T) {
 	past := &pastEvents{events: map[string][]trace.Outcome{"default/web1/disk": {{
 		Event: "0-7-0", Namespace: "default", Entity: "web1", Check: "disk", Status: 2, Incident: true, Received: 5,
 		Deliveries: []trace.Delivery{{Header: delivery.Header{ID: "0-7-0/mail"}, Verdict: trace.Filtered,
-			Steps: []trace.Step{{Kind: trace.StepFilter, Name: "hours", Verdict: trace.Deny}}}},
+			Steps: []trace.Step{{Kind: trace.StepFilter, Name: "hours", Verdict: trace.Deny}}},
+			{Header: delivery.Header{ID: "0-7-0/page", Handler: "page"}, Steps: []trace.Step{{Kind: trace.StepEscalate, Name: "step 1", At: 6}}},
+			{Header: delivery.Header{ID: "0-7-0/page/1//mail", Handler: "mail", Escalation: "page", Step: 1}, Verdict: trace.Delivered, Updated: 9}},
 	}}}}
 	s := newServer(t, func(o *Options) { o.Trace = past })
 	const path = "/api/lapwing/v1/namespaces/default/events/web1/disk/trace"
@@ -124,6 +126,9 @@ func TestTrace(t *testing.T) {
 	}
 	if len(got) != 1 || got[0].Deliveries[0].Steps[0].Name != "hours" || got[0].Deliveries[0].Verdict != trace.Filtered {
 		t.Errorf("trace %+v", got)
+	}
+	if step := got[0].Deliveries[1].Steps[0]; step.Reached != 9 || step.Verdict != trace.Pass {
+		t.Errorf("step of an escalation: %+v", step)
 	}
 	if a := s.do(http.MethodGet, strings.Replace(path, "disk", "cpu", 1), ""); a.status != http.StatusOK || a.body != "[]" {
 		t.Errorf("of a check without a trace: %d %s", a.status, a.body)

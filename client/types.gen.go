@@ -956,8 +956,10 @@ type Step struct {
 	Error      string  `json:"error,omitempty"`
 	Saw        []Value `json:"saw,omitempty"`
 	Micros     int64   `json:"micros,omitempty"`
-	// At is when a step of an escalation was taken, Unix milliseconds.
-	At int64 `json:"at,omitempty"`
+	// At is when a step of an escalation was taken, and Reached when the first of its deliveries got through, Unix
+	// milliseconds. Without Reached, the trace of that delivery is not kept.
+	At      int64 `json:"at,omitempty"`
+	Reached int64 `json:"reached,omitempty"`
 }
 
 // StreamStatus is how the copies of a stream of the broker stand.

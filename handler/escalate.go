@@ -214,8 +214,9 @@ func missed(list []recipient) (text []string) {
 // outcome returns the verdict on an escalation that is over, and in words whom it reached.
 func (c *climb) outcome() (trace.Verdict, string) {
 	reached, sending, failed := c.names()
-	text := ""
+	text, none := "", "no one was reached"
 	if len(sending) > 0 {
+		none += " yet"
 		text += "; under way to " + strings.Join(sending, ", ")
 	}
 	if len(failed) > 0 {
@@ -231,7 +232,7 @@ func (c *climb) outcome() (trace.Verdict, string) {
 	case len(c.notified) == 0:
 		return trace.Dropped, "no one was reached: " + cmp.Or(c.problem, "its steps found no one to notify")
 	}
-	return trace.Dropped, "no one was reached" + text + after(": ", strings.Join(missed(c.notified), "; "))
+	return trace.Dropped, none + text + after(": ", strings.Join(missed(c.notified), "; "))
 }
 
 // after puts a mark before a text that is not empty.
@@ -631,7 +632,7 @@ func stepText(h *resource.Handler, it *item) string {
 
 // stepTrace returns a step for the trace, with what became of its deliveries.
 func (c *climb) stepTrace(number int) trace.Step {
-	step := trace.Step{Kind: trace.StepEscalate, Name: fmt.Sprintf("step %d", number)}
+	step := trace.Step{Kind: trace.StepEscalate, Name: trace.StepName(number)}
 	var all, got []string
 	list, ended := c.ofStep(number), true
 	for _, one := range list {
@@ -647,7 +648,7 @@ func (c *climb) stepTrace(number int) trace.Step {
 	switch {
 	case len(got) > 0:
 		step.Verdict = trace.Pass
-		step.Saw = append(step.Saw, trace.Value{Name: "reached", Value: strings.Join(got, ", ")})
+		step.Saw = append(step.Saw, trace.Value{Name: trace.SawReached, Value: strings.Join(got, ", ")})
 	case ended:
 		step.Verdict = trace.Error
 	}

@@ -705,6 +705,43 @@ func TestContactsDoNotWait(t *testing.T) {
 	})
 }
 
+// TestReachedAfterTheEnd: an escalation that is over while its deliveries are tried again has alerted when they get through,
+// and not before.
+func TestReachedAfterTheEnd(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		def := escalation()
+		def.Escalation.Steps = []resource.EscalationStep{{Notify: []resource.EscalationTarget{{Contact: "alice"}, {Handler: "chat"}}}}
+		begin := time.Now()
+		l := climbingWith(t, db, def, func(send.Job) send.Result {
+			if time.Since(begin) < 5*time.Minute {
+				return send.Result{Err: errors.New("451 try later"), Temporary: true}
+			}
+			return send.Result{Kind: send.KindOK}
+		}, func(o *Options) { o.Backoff = time.Minute })
+		l.world.set("srv", 2)
+		l.Dispatch(incident("page", 1, "srv"))
+		l.after(2 * time.Minute)
+		l.world.set("srv", 0)
+		l.Dispatch(resolution("page", 2, "srv"))
+		told := func() trace.Delivery {
+			l.after(time.Second)
+			list := []trace.Delivery{l.traces.of("0-1-1/page"), l.traces.of("0-1-1/page/1/alice/mail"), l.traces.of("0-1-1/page/1//chat")}
+			trace.Escalated(list)
+			return list[0]
+		}
+		const over = "after 1 step: resolved; no one was reached yet; under way to alice, chat"
+		if tr := told(); tr.Verdict != trace.Dropped || tr.Reason != over || tr.Steps[0].Reached != 0 {
+			t.Errorf("when it is over: %+v", tr)
+		}
+		l.after(time.Hour)
+		tr := told()
+		if tr.Verdict != trace.Delivered || !strings.HasPrefix(tr.Reason, over+"; got through since: ") || tr.Steps[0].Verdict != trace.Pass ||
+			tr.Steps[0].Reached < begin.Add(5*time.Minute).UnixMilli() {
+			t.Errorf("when it got through: %+v", tr)
+		}
+	})
+}
+
 // TestHoldThatIsOver: the end of an escalation does not name a hold that was over before.
 func TestHoldThatIsOver(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -165,7 +166,7 @@ func (a *account) verdict(incident []client.Outcome) string {
 			} else {
 				escalations = append(escalations, route(&d)+": "+text)
 			}
-		case by[route(&d)]:
+		case by[route(&d)] > 0:
 			repeated = append(repeated, d)
 		case a.partOf(&d) != nil:
 			e := a.partOf(&d)
@@ -193,6 +194,9 @@ func (a *account) verdict(incident []client.Outcome) string {
 	switch {
 	case len(alerts) > 0:
 		text = " It did alert: " + strings.Join(alerts, ", ") + "."
+		if !a.at.IsZero() && slices.Min(slices.Collect(maps.Values(by))) > a.at.UnixMilli() {
+			text = " It had not alerted by then; it did later: " + strings.Join(alerts, ", ") + "."
+		}
 		if len(escalations) > 0 {
 			text += " Its escalation goes on: " + strings.Join(escalations, "; ") + "."
 		}
@@ -322,28 +326,33 @@ func (a *account) past(what string) string {
 	return what + " did not alert: " + a.because(list) + "."
 }
 
-// alerts returns the routes by which any of the events alerted, and the first time; by has the same routes as a set.
-func (a *account) alerts(outcomes []client.Outcome) (alerts []string, by map[string]bool) {
-	seen := map[string]bool{}
+// alerts returns the routes by which any of the events alerted, and the first time; by has the times of the same routes.
+func (a *account) alerts(outcomes []client.Outcome) (alerts []string, by map[string]int64) {
+	by = map[string]int64{}
 	for _, o := range slices.Backward(outcomes) {
 		for _, d := range o.Deliveries {
 			at, alerted := alertedAt(&d)
-			if !alerted || ofStep(&d) || seen[route(&d)] {
+			if !alerted || ofStep(&d) || by[route(&d)] > 0 {
 				continue
 			}
-			seen[route(&d)] = true
+			by[route(&d)] = at
 			alerts = append(alerts, route(&d)+" at "+a.clock(at))
 		}
 	}
-	return alerts, seen
+	return alerts, by
 }
 
-// alertedAt reports whether a delivery alerted, and when. An escalation did at the first step that reached someone.
+// alertedAt reports whether a delivery alerted, and when. An escalation did when the first delivery of its steps got through.
+// Where that is not known, the step was taken at least.
 func alertedAt(d *client.Delivery) (at int64, alerted bool) {
 	for i := range d.Steps {
-		if st := &d.Steps[i]; st.Kind == "escalate" && st.Verdict == "pass" && st.At > 0 {
-			return st.At, true
+		st := &d.Steps[i]
+		if reached := cmp.Or(st.Reached, st.At); st.Kind == "escalate" && st.Verdict == "pass" && reached > 0 && (at == 0 || reached < at) {
+			at = reached
 		}
+	}
+	if at > 0 {
+		return at, true
 	}
 	if d.Verdict != client.VerdictDelivered {
 		return 0, false
@@ -730,6 +739,9 @@ func (p *tracePrinter) step(st *client.Step) {
 	}
 	if st.At > 0 {
 		fmt.Fprint(p.w, " at ", p.clock(st.At))
+	}
+	if st.Reached > 0 && p.clock(st.Reached) != p.clock(st.At) {
+		fmt.Fprint(p.w, ", reached someone at ", p.clock(st.Reached))
 	}
 	if st.Micros >= 1000 {
 		fmt.Fprintf(p.w, " (%d ms)", st.Micros/1000)

@@ -65,6 +65,9 @@ func TestWhy(t *testing.T) {
 		Steps: []client.Step{step, {Kind: "escalate", Name: "step 2", Verdict: "pass", At: at("03:11:02")}}}
 	escalated := client.Delivery{ID: "1/page", Handler: "page", Verdict: client.VerdictDelivered, Reason: "after 1 steps: resolved; told alice",
 		Steps: []client.Step{step}}
+	step.Reached = at("03:12:30")
+	late := client.Delivery{ID: "1/page", Handler: "page", Verdict: client.VerdictDelivered, Steps: []client.Step{step,
+		{Kind: "escalate", Name: "step 2", Verdict: "pass", At: at("03:11:02"), Reached: at("03:12:20")}}}
 	deleted := escalating
 	deleted.Verdict, deleted.Reason = client.VerdictDropped, "the handler was deleted"
 	folded := client.Delivery{ID: "2/page", Handler: "page", Verdict: client.VerdictFolded, Into: "1/page",
@@ -76,6 +79,7 @@ func TestWhy(t *testing.T) {
 		outcomes  []client.Outcome
 		simulated []client.Delivery
 		why, want string
+		moment    string // if set, the answer is of this time of day
 	}{
 		"delivered": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2, delivered)},
 			want: failing + "It did alert: mail at 03:10:01."},
@@ -173,6 +177,12 @@ func TestWhy(t *testing.T) {
 			ID: "1/mail", Handler: "mail", Verdict: client.VerdictSilenced, Steps: []client.Step{{Name: notSilenced, Verdict: "deny",
 				Saw: []client.Value{{Name: "event.check.silenced", Value: "[a:*, b:* and 3 more]"}}}}})},
 			want: failing + "It did not alert: mail: it is silenced by a:*, and silenced by b:*, and by 3 more."},
+		"reached long after the step": {status: 0, outcomes: []client.Outcome{outcome("03:10:00", 2, late)},
+			want: "web1/disk passes (status 0), so there is nothing to alert about. The incident before it did alert: page at 03:12:20."},
+		"before anyone was reached": {moment: "03:11:30", outcomes: []client.Outcome{outcome("03:10:00", 2, late)},
+			want: "At 03:11:30 web1/disk failed (status 2 since 03:10:00). It had not alerted by then; it did later: page at 03:12:20."},
+		"after someone was reached": {moment: "03:12:30", outcomes: []client.Outcome{outcome("03:10:00", 2, late)},
+			want: "At 03:12:30 web1/disk failed (status 2 since 03:10:00). It did alert: page at 03:12:20."},
 		"escalating behind an acknowledgement": {status: 2, outcomes: []client.Outcome{outcome("03:13:00", 2, folded),
 			outcome("03:12:00", 2, client.Delivery{ID: "3/page", Handler: "page", Verdict: client.VerdictSilenced, Reason: "silenced"}),
 			outcome("03:10:00", 2, escalating)},
@@ -198,7 +208,10 @@ func TestWhy(t *testing.T) {
 		"unknown": {gone: true, want: "There is no event web1/disk and no trace of one."},
 	} {
 		a := &account{entity: "web1", check: "disk", command: plainCommand, now: whyNow, outcomes: tc.outcomes, simulated: tc.simulated, why: tc.why}
-		if !tc.gone {
+		switch {
+		case tc.moment != "":
+			a.at = time.UnixMilli(at(tc.moment))
+		case !tc.gone:
 			a.event = present(t, tc.status, 3)
 		}
 		if got := a.sentence(); got != tc.want {

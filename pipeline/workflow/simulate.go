@@ -197,7 +197,7 @@ func (w *Workflows) simulateEscalation(rt *Route, ev *resource.Event, facts filt
 		for k, r := range recipients {
 			names[k] = r.String()
 		}
-		step := trace.Step{Kind: trace.StepEscalate, Name: fmt.Sprintf("step %d", i+1), Verdict: trace.Pass, Error: strings.Join(problems, "; "),
+		step := trace.Step{Kind: trace.StepEscalate, Name: trace.StepName(i + 1), Verdict: trace.Pass, Error: strings.Join(problems, "; "),
 			Saw: []trace.Value{{Name: "after", Value: at.Sub(now).String()}, {Name: "notifies", Value: strings.Join(names, ", ")}}}
 		first := "step 1 notifies " + strings.Join(names, ", ")
 		if len(names) == 0 {

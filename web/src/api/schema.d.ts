@@ -5455,9 +5455,11 @@ export interface components {
             micros?: number;
             /**
              * Format: int64
-             * @description At is when a step of an escalation was taken, Unix milliseconds.
+             * @description At is when a step of an escalation was taken, and Reached when the first of its deliveries got through, Unix milliseconds. Without Reached, the trace of that delivery is not kept.
              */
             at?: number;
+            /** Format: int64 */
+            reached?: number;
         };
         /** @description StreamStatus is how the copies of a stream of the broker stand. */
         StreamStatus: {
