@@ -24,8 +24,11 @@ const maxErrorText = 200
 // errorText says why an attempt failed, with the first line that the receiver said; "" if it did not fail.
 func (at *attempt) errorText() string {
 	said, _, _ := strings.Cut(strings.TrimSpace(string(at.res.Output[:min(len(at.res.Output), maxLogged)])), "\n")
-	if at.reason == "" || said == "" {
+	switch {
+	case strings.Contains(at.reason, said), at.reason == "":
 		return at.reason
+	case strings.Contains(said, at.reason): // a mail server's answer is there with the recipient
+		return said
 	}
 	return at.reason + ": " + said
 }

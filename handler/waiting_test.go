@@ -710,3 +710,19 @@ func TestWaitingEscalation(t *testing.T) {
 		}
 	})
 }
+
+// TestErrorText: the reason and what the receiver said are there once if one has the other.
+func TestErrorText(t *testing.T) {
+	for _, tc := range []struct{ reason, output, want string }{
+		{"", "done", ""},
+		{"status 75", "", "status 75"},
+		{"status 75", "try again\nlater", "status 75: try again"},
+		{`451 "try later"`, `recipient anna@example.org: 451 "try later"`, `recipient anna@example.org: 451 "try later"`},
+		{"recipient a@b: 451 later", "recipient a@b: 451 later\nrecipient c@d: 451 later", "recipient a@b: 451 later"},
+	} {
+		at := attempt{reason: tc.reason, res: send.Result{Output: []byte(tc.output)}}
+		if got := at.errorText(); got != tc.want {
+			t.Errorf("%q, %q: got %q, want %q", tc.reason, tc.output, got, tc.want)
+		}
+	}
+}

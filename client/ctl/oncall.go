@@ -568,6 +568,9 @@ func notifiedText(e *resource.Escalation, now time.Time) string {
 	return commaSpace(names)
 }
 
+// mostOfError bounds the error of an attempt in a row of a list.
+const mostOfError = 100
+
 // tryText says by which handler a delivery is tried again, how often it has failed and why, and when the next attempt is due.
 func tryText(t *resource.EscalationTry, now time.Time) string {
 	text := ""
@@ -577,9 +580,9 @@ func tryText(t *resource.EscalationTry, now time.Time) string {
 	text += ": " + plural(t.Attempts, "attempt") + " failed"
 	switch {
 	case t.Error != "" && t.Attempts > 1:
-		text += ", the last: " + t.Error
+		text += ", the last: " + shortened(oneLine(t.Error), mostOfError)
 	case t.Error != "":
-		text += ": " + t.Error
+		text += ": " + shortened(oneLine(t.Error), mostOfError)
 	}
 	if t.Next <= now.UnixMilli() {
 		return text + "; the next is due"

@@ -188,6 +188,14 @@ func (a *account) verdict(incident []client.Outcome) string {
 			}
 		}
 	}
+	if len(alerts) > 0 { // of no route is a result that had no handlers at all, and not another route of the one that alerted
+		for i := range not {
+			if route(&not[i]) == "" {
+				repeated = append(repeated, not[i])
+			}
+		}
+		not = slices.DeleteFunc(not, func(d client.Delivery) bool { return route(&d) == "" })
+	}
 	waits := slices.ContainsFunc(not, func(d client.Delivery) bool { return open(&d) && !a.reachedNoOne(&d) })
 	folded := slices.ContainsFunc(not, func(d client.Delivery) bool { return d.Verdict == client.VerdictFolded })
 	text := ""
@@ -569,8 +577,10 @@ func oneLine(text string) string {
 }
 
 // clipped shortens a line that would fill the screen.
-func clipped(line string) string {
-	const most = 160
+func clipped(line string) string { return shortened(line, 160) }
+
+// shortened cuts off what a text has beyond a number of characters.
+func shortened(line string, most int) string {
 	if r := []rune(line); len(r) > most {
 		return string(r[:most]) + "…"
 	}

@@ -85,6 +85,10 @@ func TestWhy(t *testing.T) {
 			want: failing + "It did alert: mail at 03:10:01."},
 		"delivered, then denied": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2, early), outcome("03:10:00", 2, delivered)},
 			want: failing + "It did alert: mail at 03:10:01. A later result did not: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
+		"delivered, then silenced": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2,
+			client.Delivery{Verdict: client.VerdictSilenced, Reason: "it is silenced by rack-r1; no handler in its namespace takes silenced events"}),
+			outcome("03:10:00", 2, delivered)},
+			want: failing + "It did alert: mail at 03:10:01. A later result did not: it is silenced by rack-r1; no handler in its namespace takes silenced events."},
 		"delivered in an earlier incident": {status: 2,
 			outcomes: []client.Outcome{outcome("03:12:00", 2, early), outcome("03:11:00", 0, delivered),
 				outcome("03:10:00", 2, delivered)},
@@ -485,6 +489,19 @@ func TestEscalationNow(t *testing.T) {
 		if _, line, _ := strings.Cut(out.String(), "    now: "); !strings.HasPrefix(line, tc.now) || tc.now == "" && line != "" {
 			t.Errorf("%s: the line of the present is %q, want %q:\n%s", name, line, tc.now, out.String())
 		}
+	}
+}
+
+// TestTryTextIsShort: a long error does not push the time of the next attempt out of sight.
+func TestTryTextIsShort(t *testing.T) {
+	try := resource.EscalationTry{Contact: "anna", Handler: "mail", Attempts: 1, Error: strings.Repeat("é", 100)}
+	if got, want := tryText(&try, whyNow), " by mail: 1 attempt failed: "+try.Error+"; the next is due"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	whole := tryText(&try, whyNow)
+	try.Error += "é\nsecond line"
+	if got, want := tryText(&try, whyNow), strings.Replace(whole, ";", "…;", 1); got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
