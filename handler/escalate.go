@@ -510,7 +510,11 @@ func (d *Dispatcher) takeStep(h *resource.Handler, it *item, ev *resource.Event)
 			it.ended = text
 			d.report(d.climbed(it, trace.Held, text))
 		}
-		return outcome{due: now.Add(lookAgain)}
+		gaveUp := "reached"
+		if reached, sending, _ := it.climb.names(); len(reached)+len(sending) == 0 {
+			gaveUp = "no_one"
+		}
+		return outcome{due: now.Add(lookAgain), gaveUp: gaveUp}
 	}
 	if due := time.UnixMilli(it.due); due.After(now) {
 		d.setHold(it, "")

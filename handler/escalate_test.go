@@ -552,12 +552,16 @@ func TestNoStepReaches(t *testing.T) {
 		l.Dispatch(incident("page", 1, "srv"))
 		l.after(2 * time.Second)
 		if tr := l.traces.of("0-1-1/page"); !strings.HasSuffix(tr.Reason, "; no one was reached, and no step follows") ||
+			l.metric(t, "lapwing_handler_escalation_gave_up", "no_one") != 1 || l.metric(t, "lapwing_handler_escalations_given_up", "page") != 1 ||
 			slices.ContainsFunc(tr.Steps, func(s trace.Step) bool { return s.Verdict != trace.Error }) {
 			t.Errorf("the trace is %+v", tr)
 		}
 		l.world.set("srv", 0)
 		l.Dispatch(resolution("page", 2, "srv"))
 		l.after(time.Second)
+		if n := l.metric(t, "lapwing_handler_escalations_given_up", "page"); n != 0 {
+			t.Errorf("%v escalations have given up behind the resolution", n)
+		}
 		const want = "after 2 steps: resolved; no one was reached; it failed to reach alice, bob, chat: alice by mail failed: no STARTTLS; " +
 			"bob by mail (rota ops) failed: no STARTTLS; chat failed: no STARTTLS"
 		if tr := l.traces.of("0-1-1/page"); tr.Verdict != trace.Dropped || tr.Reason != want {

@@ -111,6 +111,11 @@ var (
 		"Deliveries dropped because too many were on disk, by handler and class.", []string{"handler", "class"}, nil)
 	spilledDesc = prometheus.NewDesc("lapwing_handler_queue_spilled",
 		"Deliveries on disk, waiting for room in the queue, by handler.", []string{"handler"}, nil)
+	gaveUpDesc = prometheus.NewDesc("lapwing_handler_escalation_gave_up", "1 for each of the first 100 escalations that have no further step "+
+		"while their check still fails, by namespace, handler, entity, check and result: reached (someone), or no_one.",
+		[]string{"namespace", "handler", "entity", "check", "result"}, nil)
+	gaveUpCountDesc = describe("lapwing_handler_escalations_given_up",
+		"Escalations that have no further step while their check still fails, by handler.")
 	diskLimitDesc = prometheus.NewDesc("lapwing_handler_queue_disk_limit",
 		"Deliveries of one handler that may be on disk before the last class is shed; 0 for any number.", nil, nil)
 	ageDesc = describe("lapwing_handler_queue_age_seconds", "Time since the event of the oldest delivery in "+
@@ -133,6 +138,7 @@ func (c queueCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		dispatchedDesc, spillsDesc, depthDesc, bytesDesc, spilledDesc, ageDesc, runningDesc, runAgeDesc, queueLimitDesc, workersDesc,
 		parkedDesc, waitingDesc, retryingDesc, groupsDesc, lettersDesc, strayDesc, shedDesc, diskLimitDesc, concurrencyDesc,
+		gaveUpDesc, gaveUpCountDesc,
 	} {
 		ch <- d
 	}
@@ -145,16 +151,21 @@ type queueFigures struct {
 	parked, waiting, groups        int
 	retrying, concurrency          int
 	shed                           [delivery.Classes]uint64
+	gaveUp                         int
 	received                       int64     // Unix milliseconds; of the oldest
 	begin                          time.Time // of the longest run
 }
 
 func (c queueCollector) Collect(ch chan<- prometheus.Metric) {
-	figures := map[string]queueFigures{}
+	figures, named := map[string]queueFigures{}, 0
 	c.d.mu.RLock()
 	for name, q := range c.d.queues {
 		f := figures[name.Name]
+		before := f.gaveUp
 		q.addTo(&f)
+		if f.gaveUp > before {
+			named += q.nameGivenUp(ch, maxGivenUp-named)
+		}
 		if h, ok := c.d.lookup(name.Namespace, name.Name); ok {
 			f.concurrency = max(f.concurrency, int(h.Concurrency))
 		}
@@ -185,6 +196,7 @@ func (c queueCollector) Collect(ch chan<- prometheus.Metric) {
 		metric(waitingDesc, prometheus.GaugeValue, float64(f.waiting))
 		metric(retryingDesc, prometheus.GaugeValue, float64(f.retrying))
 		metric(groupsDesc, prometheus.GaugeValue, float64(f.groups))
+		metric(gaveUpCountDesc, prometheus.GaugeValue, float64(f.gaveUp))
 		metric(concurrencyDesc, prometheus.GaugeValue, float64(f.concurrency))
 		for c := delivery.Failing; c < delivery.Classes; c++ {
 			ch <- prometheus.MustNewConstMetric(shedDesc, prometheus.CounterValue, float64(f.shed[c]), handler, c.String())
@@ -232,6 +244,9 @@ func (q *queue) addTo(f *queueFigures) {
 		f.running++
 	}
 	for _, c := range q.chains {
+		if c.gaveUp != "" {
+			f.gaveUp++
+		}
 		it := c.head
 		if it == nil || c.index > 0 || c.stopped {
 			continue
@@ -246,4 +261,20 @@ func (q *queue) addTo(f *queueFigures) {
 	for g := range q.sending {
 		ran(g.begin)
 	}
+}
+
+// maxGivenUp is how many escalations without further steps have series of their own.
+const maxGivenUp = 100
+
+// nameGivenUp sends a series for each escalation of the queue that has no further step, up to limit. It returns how many.
+func (q *queue) nameGivenUp(ch chan<- prometheus.Metric, limit int) (n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for p, c := range q.chains {
+		if c.gaveUp != "" && n < limit {
+			n++
+			ch <- prometheus.MustNewConstMetric(gaveUpDesc, prometheus.GaugeValue, 1, q.name.Namespace, q.name.Name, p.entity, p.check, c.gaveUp)
+		}
+	}
+	return n
 }

@@ -120,6 +120,7 @@ type chain struct {
 
 	climbs  bool   // its first delivery is an escalation
 	noticed bool   // a notice came that the escalation may not have read
+	gaveUp  string // of outcome
 	members int    // in group
 	group   *group // has deliveries of the pair
 	stopped bool   // the next deliveries must not overtake the group
@@ -523,7 +524,7 @@ func (q *queue) afterTurn(h *resource.Handler, c *chain, it *item, out outcome) 
 		q.dropSecond(c, it.follower)
 	}
 	noticed := c.noticed
-	c.climbs, c.noticed = it.climb != nil, false
+	c.climbs, c.noticed, c.gaveUp = it.climb != nil, false, out.gaveUp
 	it.lastError = q.noteError(it.lastError, out.errorText)
 	q.noteTurn(&out, it.progress.first, it.aboutFailing())
 	q.noteTries(it, it.attempts)

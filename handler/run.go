@@ -26,6 +26,7 @@ type outcome struct {
 	group     string    // that it is to join
 	behind    bool      // it must not overtake the group of its pair
 	absorbed  bool      // the delivery behind it is finished
+	gaveUp    string    // an escalation without further steps: a label of gaveUpDesc
 	errorText string    // why the attempt failed, "" if it did not
 	delivered bool      // an attempt succeeded
 	died      int       // deliveries that became dead letters

@@ -205,7 +205,8 @@ func observe(h *dto.Histogram, n uint64, v float64) {
 
 // notRecorded are metrics that the recorded backend did not have.
 var notRecorded = map[string]bool{
-	"lapwing_handler_shed_total": true, "lapwing_handler_retrying": true, "lapwing_queue_group_without_agent": true, "lapwing_queue_expired_total": true, "lapwing_queue_given_total": true, "lapwing_queue_answered_total": true,
+	"lapwing_handler_shed_total": true, "lapwing_handler_retrying": true, "lapwing_handler_escalations_given_up": true, "lapwing_handler_escalation_gave_up": true,
+	"lapwing_queue_group_without_agent": true, "lapwing_queue_expired_total": true, "lapwing_queue_given_total": true, "lapwing_queue_answered_total": true,
 	"lapwing_checks_late": true, "lapwing_check_lateness_seconds": true, "lapwing_check_without_agent": true,
 	"lapwing_tls_certificate_expiry_seconds": true,
 	"lapwing_connections":                    true, "lapwing_connections_limit": true, "lapwing_connections_unproven": true,

@@ -15,7 +15,7 @@ var rules = []func(*exam){
 	digestsDiffer, definitionsDiffer, membersAway, leaderless, copiesBehind, leadersOnOne, memberDisks, memberClocks,
 	membersBehind, versionsDiffer,
 	// The event's path.
-	brokerServes, logIsHeldUp, logTakes, logCommits, foldLag, writeBack, database, handlers, deadLetters, failedAttempts, groups, processes,
+	brokerServes, logIsHeldUp, logTakes, logCommits, foldLag, writeBack, database, handlers, deadLetters, escalations, failedAttempts, groups, processes,
 	pipelineErrors, filterErrors, setAside, workers, filterSpeed, inhibition, traces, deadlines, schedules, groupsWithoutAgents, turnsExpired,
 	// The path of points.
 	metricsDisk, corrections, pointsWait, seriesBounds, pointsRefused, senderConnections,

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	dto "github.com/prometheus/client_model/go"
 )
 
 // This file has the rules between the fold and the handlers' receivers.
@@ -112,6 +114,31 @@ func filterSpeed(e *exam) {
 		Title:  "filters are slow",
 		Detail: fmt.Sprintf("Of %s asked in %s, the mean took %s and one in a hundred %s or more; together %s of a core.", number(h.count), duration(e.seconds), duration(h.mean()), duration(below(h, 0.99)), percent(e.perSecond(h.sum))),
 		Advice: "lapwing event trace shows how long each filter of an event took. A simple expression takes some microseconds; loops and look-ups of other events take longer.",
+	})
+}
+
+// escalations finds those that have no further step while their check fails.
+func escalations(e *exam) {
+	n := e.after.sum("lapwing_handler_escalations_given_up")
+	if n == 0 {
+		return
+	}
+	names := metricsNamed(e.after, "lapwing_handler_escalation_gave_up", func(m *dto.Metric) string {
+		entity, _ := labelOf(m, "entity")
+		check, _ := labelOf(m, "check")
+		namespace, _ := labelOf(m, "namespace")
+		handler, _ := labelOf(m, "handler")
+		text := entity + "/" + check + " in " + namespace + " by " + handler
+		if result, _ := labelOf(m, "result"); result == "no_one" {
+			text += ", which reached no one"
+		}
+		return text
+	}, func(name string, _ float64) string { return name })
+	e.find(Finding{
+		Severity: Warning, Part: Handler,
+		Title:  "escalations gave up while their checks still fail",
+		Detail: fmt.Sprintf("%s took all steps, and no one has acknowledged the incident%s.", count(n, "escalation"), names),
+		Advice: "lapwing escalation list --all-namespaces shows whom each has reached. Look at the incidents, and acknowledge them: lapwing event ack.",
 	})
 }
 
