@@ -156,7 +156,7 @@ func (r *handlerReports) over(name resource.Name, w *delivery.Waiting) (output s
 	letters := r.letters(name)
 	var rest string
 	if letters > 0 {
-		rest = fmt.Sprintf(" %s kept: send them again with lapwing deadletter redrive --handler %s",
+		rest = fmt.Sprintf(" %s kept: send them again with lapwing deadletter redrive --handler %s --newest --failing-only",
 			countOf(letters, "dead letter is", "dead letters are"), name.Name)
 	}
 	switch {
@@ -185,7 +185,7 @@ func saysFailing(w *delivery.Waiting) ownevent.Says {
 		text += ". The last error: " + w.LastError
 	}
 	return ownevent.Says{Status: 2, Output: fmt.Sprintf("%s. See lapwing handler waiting %[2]s. When the receiver works again, "+
-		"lapwing handler retry %[2]s sends at once what waits, and lapwing deadletter redrive --handler %[2]s the dead letters.",
+		"lapwing handler retry %[2]s sends at once what waits, and lapwing deadletter redrive --handler %[2]s --newest --failing-only the dead letters.",
 		strings.TrimSuffix(text, "."), w.Handler)}
 }
 

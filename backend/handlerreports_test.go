@@ -154,7 +154,7 @@ func TestHandlerReports(t *testing.T) {
 		b.set(func() { b.refuse = nil })
 		b.passes(time.Minute, "it works again", "default/handler-failing-hook 0 The handler hook works again: a delivery succeeded at "+
 			ownevent.Clock(time.UnixMilli(b.list[0].LastDelivered))+". 1 dead letter is kept: "+
-			"send them again with lapwing deadletter redrive --handler hook")
+			"send them again with lapwing deadletter redrive --handler hook --newest --failing-only")
 		b.passes(time.Hour, "it works on")
 
 		// Nothing is left of it: the dead letters were deleted.

@@ -92,6 +92,11 @@ escalation notified several contacts, each gets one. Older ones stay dead letter
 	return cmd
 }
 
+// sendAgain returns the words of the command for what a handler gave up, without what is of no use any more.
+func sendAgain(handler string) []string {
+	return []string{"deadletter", "redrive", "--handler", handler, "--newest", "--failing-only"}
+}
+
 // redrive sends the choices, and adds up what became of them.
 func (s *invocation) redrive(ctx context.Context, namespace string, choices []client.DeadLetterChoice) (*client.Redriven, error) {
 	sum := new(client.Redriven)

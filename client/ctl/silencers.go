@@ -227,7 +227,7 @@ func (a *account) next(s *invocation) (steps []nextStep) {
 			add("give the check handlers", "check", "set-handlers", a.check, "HANDLER")
 		case client.VerdictDead:
 			add("see what the handler did not take", "deadletter", "list", "--handler", d.Handler)
-			add("send it again when the cause is mended", "deadletter", "redrive", "--handler", d.Handler)
+			add("send it again when the cause is mended", sendAgain(d.Handler)...)
 		case client.VerdictDropped, client.VerdictFailed:
 			add("see what would happen now", "pipeline", "simulate", "--event", pair)
 		default:

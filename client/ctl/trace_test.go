@@ -129,7 +129,7 @@ func TestWhyNot(t *testing.T) {
 			`It did alert: good at .*\. Handler mial, which it names, is not defined\.`},
 		{"none named", "unnamed", ``, `It did not alert: no handler takes it|names no handler`},
 		{"handler failed", "failed", `"handlers":["broken"]`,
-			`It did not alert: broken: the handler failed in 1 attempt: .*550 no such user.*lapwing deadletter redrive --handler broken`},
+			`It did not alert: broken: the handler failed in 1 attempt: .*550 no such user.*lapwing deadletter redrive --handler broken --newest --failing-only`},
 		{"will be tried again", "busy", `"handlers":["busy"]`,
 			`It has not alerted yet: busy: the last attempt failed: .*, the next is at `},
 		{"grouped", "late", `"handlers":["late"]`, `It has not alerted yet: late: it waits for its group to go out: .*late`},

@@ -492,7 +492,7 @@ func (a *account) reason(d *client.Delivery) string {
 		if n := len(d.Attempts); n > 0 {
 			text += " in " + plural(n, "attempt")
 		}
-		return text + after(": ", failure(d)) + " (to send it again: " + a.command("deadletter", "redrive", "--handler", d.Handler) + ")"
+		return text + after(": ", failure(d)) + " (to send it again: " + a.command(sendAgain(d.Handler)...) + ")"
 	case client.VerdictDropped:
 		return "it was dropped" + after(": ", a.said(d))
 	case client.VerdictFailed:

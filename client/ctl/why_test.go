@@ -113,7 +113,7 @@ func TestWhy(t *testing.T) {
 			client.Delivery{Handler: "mail", Verdict: client.VerdictDead, Attempts: []client.Attempt{
 				{At: at("03:10:01"), Result: "failed", Status: 75},
 				{At: at("03:10:11"), Result: "failed", Status: 1, Output: "\n  550 no such user\nsecond line\n"}}})},
-			want: failing + "It did not alert: mail: the handler failed in 2 attempts: failed (status 1): 550 no such user (to send it again: lapwing deadletter redrive --handler mail)."},
+			want: failing + "It did not alert: mail: the handler failed in 2 attempts: failed (status 1): 550 no such user (to send it again: lapwing deadletter redrive --handler mail --newest --failing-only)."},
 		"waiting": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2,
 			client.Delivery{Handler: "mail", Verdict: client.VerdictWaiting, Attempts: []client.Attempt{
 				{At: at("03:10:01"), Result: "timeout", Error: "no answer in 5s", Next: at("03:14:30")}}})},
@@ -126,7 +126,7 @@ func TestWhy(t *testing.T) {
 			outcome("03:10:00", 2, delivered, client.Delivery{Handler: "pager", Verdict: client.VerdictDead,
 				Reason: "status 1"})},
 			want: failing + "It did alert: mail at 03:10:01. It did not alert by other routes: pager: the handler failed: " +
-				"status 1 (to send it again: lapwing deadletter redrive --handler pager). " +
+				"status 1 (to send it again: lapwing deadletter redrive --handler pager --newest --failing-only). " +
 				"A later result did not: mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1."},
 		"defined since": {status: 2, outcomes: []client.Outcome{outcome("03:12:00", 2, early),
 			outcome("03:10:00", 2, client.Delivery{Verdict: client.VerdictNoHandler})},
@@ -281,7 +281,7 @@ func TestWhyBeforeRepeats(t *testing.T) {
 		want  string
 	}{
 		"dead": {first: []client.Delivery{dead("hook")},
-			want: "It did not alert: hook: " + deadText + "hook). Its newest result: hook: " + denies + "."},
+			want: "It did not alert: hook: " + deadText + "hook --newest --failing-only). Its newest result: hook: " + denies + "."},
 		"waiting": {first: []client.Delivery{waiting("hook")},
 			want: "It has not alerted yet: hook: " + waits + ". Its newest result: hook: " + denies + "."},
 		"shed": {first: []client.Delivery{because(one("hook", client.VerdictDropped), "too many deliveries of the handler were on disk")},
@@ -307,25 +307,25 @@ func TestWhyBeforeRepeats(t *testing.T) {
 		"denied, silenced, denied": {first: []client.Delivery{hook}, then: [][]client.Delivery{{silenced}, {hook}},
 			want: "It did not alert: hook: it was silenced by quiet. Its newest result: hook: " + denies + "."},
 		"dead, and again": {first: []client.Delivery{dead("hook")}, then: [][]client.Delivery{{hook}, {dead("hook")}},
-			want: "It did not alert: hook: " + deadText + "hook)."},
+			want: "It did not alert: hook: " + deadText + "hook --newest --failing-only)."},
 		"dead, delivered, denied": {first: []client.Delivery{dead("hook")},
 			then: [][]client.Delivery{{one("hook", client.VerdictDelivered, client.Attempt{At: at("03:11:01"), Result: "ok"})}, {hook}},
 			want: "It did alert: hook at 03:11:01. A later result did not: hook: " + denies + "."},
 		"delivered, dead, denied": {first: []client.Delivery{one("hook", client.VerdictDelivered, client.Attempt{At: at("03:10:01"), Result: "ok"})},
 			then: [][]client.Delivery{{dead("hook")}, {hook}},
-			want: "It did alert: hook at 03:10:01. A later result did not: hook: " + deadText + "hook)."},
+			want: "It did alert: hook at 03:10:01. A later result did not: hook: " + deadText + "hook --newest --failing-only)."},
 		"another waits behind it": {first: []client.Delivery{waiting("hook")}, then: [][]client.Delivery{{behind}},
 			want: "It has not alerted yet: hook: " + waits + "."},
 		"the handlers differ": {first: []client.Delivery{dead("curl"), waiting("hook"), dead("short")},
 			then: [][]client.Delivery{{tired("curl"), tired("hook"), tired("short")}},
-			want: "It has not alerted yet: hook: " + waits + "; curl: " + deadText + "curl); short: " + deadText + "short). " +
+			want: "It has not alerted yet: hook: " + waits + "; curl: " + deadText + "curl --newest --failing-only); short: " + deadText + "short --newest --failing-only). " +
 				"Its newest result: curl, hook, short: " + denies + "."},
 		"one delivered": {first: []client.Delivery{dead("curl"), one("mail", client.VerdictDelivered, client.Attempt{At: at("03:10:02"), Result: "ok"})},
 			then: [][]client.Delivery{{tired("curl"), tired("mail")}},
-			want: "It did alert: mail at 03:10:02. It did not alert by other routes: curl: " + deadText + "curl). " +
+			want: "It did alert: mail at 03:10:02. It did not alert by other routes: curl: " + deadText + "curl --newest --failing-only). " +
 				"A later result did not: mail: " + denies + ". Its newest result: curl: " + denies + "."},
 		"repeats": {first: []client.Delivery{repeated, dead("curl")}, then: [][]client.Delivery{{tired("curl")}},
-			want: "It did not alert: curl: " + deadText + "curl); hook: it is silenced by quiet. Its newest result: curl: " + denies + "."},
+			want: "It did not alert: curl: " + deadText + "curl --newest --failing-only); hook: it is silenced by quiet. Its newest result: curl: " + denies + "."},
 	} {
 		a := &account{entity: "web1", check: "disk", command: plainCommand, now: whyNow, event: present(t, 2, 3)}
 		a.outcomes = []client.Outcome{outcome("03:10:00", 2, tc.first...)}
@@ -376,7 +376,7 @@ func TestTracePage(t *testing.T) {
 		outcome("03:10:00", 2, early, dead), outcome("02:58:00", 0, resolved),
 		outcome("02:00:00", 1, client.Delivery{Handler: "mail", Verdict: client.VerdictDelivered}),
 	}}
-	const want = `web1/disk fails (status 2, 3 times in a row, last OK 02:58:00). It did not alert: pager: the handler failed in 2 attempts: killed after 5s: line?[31m (to send it again: lapwing deadletter redrive --handler pager); mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1.
+	const want = `web1/disk fails (status 2, 3 times in a row, last OK 02:58:00). It did not alert: pager: the handler failed in 2 attempts: killed after 5s: line?[31m (to send it again: lapwing deadletter redrive --handler pager --newest --failing-only); mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1.
 
 2030-01-02 03:10:00 (4m ago): status 2, an incident
   pipeline alerts, workflow mail, handler mail: FILTERED, filter occurrences denies it

@@ -154,7 +154,7 @@ func deadLetters(e *exam) {
 			Title:  "there are dead letters",
 			Detail: fmt.Sprintf("%s that it never took.", count(kept, "delivery")),
 			Advice: fmt.Sprintf("lapwing deadletter list --handler %s --all-namespaces has them with reason and output. When the cause is mended: "+
-				"lapwing deadletter redrive --handler %s --all-namespaces.", name, name),
+				"lapwing deadletter redrive --handler %s --all-namespaces --newest --failing-only.", name, name),
 		}
 		if grown[name] > 0 {
 			f.Severity = Critical
