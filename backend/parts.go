@@ -189,7 +189,7 @@ func (b *Backend) buildHandlers(p *parts) (err error) {
 		Config: p.config.Snapshot, Assets: p.assets.set, PassEnv: b.opts.Send.PassEnv,
 		NoCommands: p.sender.TypeAllowed("pipe"), Inhibited: p.inhibitor.Inhibited, Present: p.loaded, Events: p.loaded,
 		OnCall: p.onCall,
-		InCalendar: func(namespace, name string, at time.Time) bool {
+		InCalendar: func(namespace, name string, at time.Time) (bool, string) {
 			return p.calendars.Active(p.config.Snapshot(), namespace, name, at)
 		},
 		Permit: permitLookups(p.auth, b.opts.API.AgentAccess), Expressions: p.expressions,

@@ -47,14 +47,14 @@ func (c *Calendars) Find(sn *config.Snapshot, namespace, name string) *Calendar 
 	return missing(name)
 }
 
-// Active reports whether a calendar is active at a time. It logs that one counts as missing, and answers no.
-func (c *Calendars) Active(sn *config.Snapshot, namespace, name string, at time.Time) bool {
+// Active reports whether a calendar is active at a time. It logs that one counts as missing, and answers no and why.
+func (c *Calendars) Active(sn *config.Snapshot, namespace, name string, at time.Time) (active bool, problem string) {
 	found := c.Find(sn, namespace, name)
 	if found.Problem != "" {
 		c.rare.Warn("a filter or mutator asks for a calendar that counts as missing", namespace+"/"+name,
 			"namespace", namespace, "calendar", name, "err", found.Problem)
 	}
-	return found.Active(at)
+	return found.Active(at), found.Problem
 }
 
 func missing(name string) *Calendar {

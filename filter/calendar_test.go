@@ -1,6 +1,7 @@
 package filter_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -13,8 +14,11 @@ func TestInCalendar(t *testing.T) {
 	e := engine(func(o *filter.Options) {
 		o.Now = func() time.Time { return now }
 		o.Events = stored{}
-		o.InCalendar = func(namespace, name string, at time.Time) bool {
-			return namespace == "default" && (name == "now" && at.Equal(now) || name == "then" && at.Unix() == 1)
+		o.InCalendar = func(namespace, name string, at time.Time) (bool, string) {
+			if name == "gone" {
+				return false, "the calendar gone is not defined"
+			}
+			return namespace == "default" && (name == "now" && at.Equal(now) || name == "then" && at.Unix() == 1), ""
 		}
 	})
 	for expression, want := range map[string]bool{
@@ -25,9 +29,14 @@ func TestInCalendar(t *testing.T) {
 			t.Errorf("%s is %v", expression, got)
 		}
 	}
-	answer := e.Ask(t.Context(), definition("allow", `in_calendar("now")`), incident())
-	if len(answer.Asked) != 1 || len(answer.Asked[0].Saw) != 1 || answer.Asked[0].Saw[0] != (filter.Value{Name: `in_calendar("now")`, Value: "true"}) {
-		t.Errorf("the trace has %+v", answer.Asked)
+	for name, want := range map[string]string{
+		"now": "true", "then": "false", "gone": "false (it counts as missing: the calendar gone is not defined)",
+	} {
+		call := fmt.Sprintf("in_calendar(%q)", name)
+		answer := e.Ask(t.Context(), definition("allow", call), incident())
+		if len(answer.Asked) != 1 || len(answer.Asked[0].Saw) != 1 || answer.Asked[0].Saw[0] != (filter.Value{Name: call, Value: want}) {
+			t.Errorf("the trace of %s has %+v", call, answer.Asked)
+		}
 	}
 	if engine(nil).Passes(definition("allow", `in_calendar("now")`), incident()) {
 		t.Error("without calendars one is active")

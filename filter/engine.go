@@ -28,8 +28,8 @@ type Options struct {
 	Pool *Pool
 	// Events answers the look-ups of scripts (sensu.FetchEvent and others). If nil, they throw.
 	Events Events
-	// InCalendar reports whether a calendar of a namespace is active at a time. If nil, none is.
-	InCalendar func(namespace, name string, at time.Time) bool
+	// InCalendar answers in_calendar. If nil, no calendar is active.
+	InCalendar InCalendar
 	// Permit limits Events to what the author of a definition may read. The author is nil for definitions without one.
 	// Default: no limit.
 	Permit func(author *resource.Author, events Events) Events

@@ -96,9 +96,12 @@ func (s *sandbox) functions() *goja.Object {
 	return o
 }
 
-// calendars answers whether a calendar is active. The worker does.
+// InCalendar reports whether a calendar of a namespace is active at a time, and why it counts as missing, if it does.
+type InCalendar func(namespace, name string, at time.Time) (active bool, problem string)
+
+// calendars answers whether a calendar is active, and why it counts as missing. The worker does.
 type calendars interface {
-	InCalendar(name string, at int64) (bool, error)
+	InCalendar(name string, at int64) (active bool, problem string, err error)
 }
 
 // inCalendar is in_calendar(name, t): whether a calendar of the event's namespace is active at t in Unix seconds, by default
@@ -115,11 +118,15 @@ func (s *sandbox) inCalendar(call goja.FunctionCall) goja.Value {
 	if s.asked++; s.asked > maxAsked {
 		panic(s.vm.NewTypeError("in_calendar: more than %d events and calendars are asked for", maxAsked))
 	}
-	active, err := asker.InCalendar(name, at)
+	active, problem, err := asker.InCalendar(name, at)
 	if err != nil {
 		panic(s.vm.NewTypeError("in_calendar: %s", err))
 	}
-	s.answer(fmt.Sprintf("in_calendar(%q)", name), strconv.FormatBool(active))
+	saw := strconv.FormatBool(active)
+	if problem != "" {
+		saw += " (it counts as missing: " + problem + ")"
+	}
+	s.answer(fmt.Sprintf("in_calendar(%q)", name), saw)
 	return s.vm.ToValue(active)
 }
 
@@ -198,7 +205,7 @@ func text(v goja.Value) string {
 }
 
 // lookIn answers the look-ups of scripts, from the namespace of their event.
-func lookIn(events Events, inCalendar func(namespace, name string, at time.Time) bool, about *resource.Event) func(body []byte) []byte {
+func lookIn(events Events, inCalendar InCalendar, about *resource.Event) func(body []byte) []byte {
 	if events == nil {
 		return nil
 	}
@@ -207,8 +214,11 @@ func lookIn(events Events, inCalendar func(namespace, name string, at time.Time)
 		if len(body) > 0 && body[0] == lookCalendar {
 			r := readFields(body[1:])
 			name, at := r.Text(), r.Int()
-			active := r.Err() == nil && inCalendar != nil && inCalendar(namespace, name, time.Unix(at, 0))
-			return binary.AppendUvarint(fields.AppendBool(fields.AppendBytes(nil, ""), active), 0)
+			active, problem := false, ""
+			if r.Err() == nil && inCalendar != nil {
+				active, problem = inCalendar(namespace, name, time.Unix(at, 0))
+			}
+			return fields.AppendBytes(fields.AppendBool(fields.AppendBytes(nil, ""), active), problem)
 		}
 		list, more, err := lookUp(events, namespace, body)
 		if err != nil {

@@ -211,7 +211,7 @@ const (
 
 // Event asks the backend for an event.
 func (w *worker) Event(_, entity, check string) (*resource.Event, error) {
-	list, _, err := w.look(func(b []byte) []byte {
+	list, _, err := w.lookEvents(func(b []byte) []byte {
 		return fields.AppendBytes(fields.AppendBytes(append(b, lookEvent), entity), check)
 	})
 	if err != nil {
@@ -225,36 +225,49 @@ func (w *worker) Event(_, entity, check string) (*resource.Event, error) {
 
 // Events asks the backend for the first events of the namespace.
 func (w *worker) Events(_, _, _ string, limit int) ([]*resource.Event, string, error) {
-	list, more, err := w.look(func(b []byte) []byte { return append(b, lookEvents) })
+	list, more, err := w.lookEvents(func(b []byte) []byte { return append(b, lookEvents) })
 	if more {
 		return list, "more", err
 	}
 	return list, "", err
 }
 
-// InCalendar asks the backend whether a calendar of the namespace is active at a time.
-func (w *worker) InCalendar(name string, at int64) (bool, error) {
-	_, active, err := w.look(func(b []byte) []byte {
+// InCalendar asks the backend whether a calendar of the namespace is active at a time, and why it counts as missing.
+func (w *worker) InCalendar(name string, at int64) (active bool, problem string, err error) {
+	r, err := w.look(func(b []byte) []byte {
 		return binary.AppendVarint(fields.AppendBytes(append(b, lookCalendar), name), at)
 	})
-	return active, err
+	if err != nil {
+		return false, "", err
+	}
+	active, problem = r.Bool(), r.Text()
+	return active, problem, r.Err()
 }
 
-func (w *worker) look(what func([]byte) []byte) (list []*resource.Event, more bool, err error) {
-	body, err := w.looked(what)
+func (w *worker) lookEvents(what func([]byte) []byte) (list []*resource.Event, more bool, err error) {
+	r, err := w.look(what)
 	if err != nil {
-		w.broken = err // a script may catch it, but this worker must stop
 		return nil, false, err
-	}
-	r := readFields(body)
-	if text := r.Text(); text != "" {
-		return nil, false, errors.New(text)
 	}
 	more = r.Bool()
 	for range r.Count() {
 		list = append(list, r.event())
 	}
 	return list, more, r.Err()
+}
+
+// look asks the backend, and returns what follows in its answer if that is no error.
+func (w *worker) look(what func([]byte) []byte) (*fieldReader, error) {
+	body, err := w.looked(what)
+	if err != nil {
+		w.broken = err // a script may catch it, but this worker must stop
+		return nil, err
+	}
+	r := readFields(body)
+	if text := r.Text(); text != "" {
+		return nil, errors.New(text)
+	}
+	return r, nil
 }
 
 // looked writes a look-up and returns the backend's reply. Other questions of the batch may come first: it holds them

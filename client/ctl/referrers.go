@@ -46,47 +46,41 @@ func (s *invocation) warnOfReferrers(ctx context.Context, gone, unwritten []*obj
 	if len(asked) == 0 {
 		return
 	}
-	found, more, err := s.referrers(ctx, asked)
-	if err != nil && !errors.Is(err, client.ErrNotFound) && ctx.Err() == nil {
-		text := fmt.Sprintf("what still names %s is not known: %v", theOne(asked), bare(err))
-		fmt.Fprintln(s.errOut, "Warning:", printable(text))
-	}
-	if err != nil {
-		return
-	}
-	ours := map[where]bool{}
-	for _, o := range unwritten {
-		ours[where{o.kind.Type, o.namespace, o.name}] = true
-	}
-	found = slices.DeleteFunc(found, func(r resource.Referrer) bool { return ours[where{r.Type, r.Namespace, r.Name}] })
-	for _, o := range unwritten {
-		for _, u := range o.uses() {
-			at := where{u.Kind.Type, "", u.Name}
-			if u.Kind.Namespaced {
-				at[1] = o.namespace
-			}
-			r := resource.Referrer{Type: o.kind.Type, Namespace: o.namespace, Name: o.name, What: u.Kind.Word(), Named: u.Name}
-			if going[at] && !slices.Contains(found, r) {
-				found = append(found, r)
-			}
+	told, more := map[string]int{}, map[string]int{} // by what is named
+	needs := map[where]string{}                      // of a calendar that stays: which calendar is deleted that it needs
+	for len(asked) > 0 {
+		found, unlisted, err := s.allReferrers(ctx, asked, unwritten)
+		if err != nil && !errors.Is(err, client.ErrNotFound) && ctx.Err() == nil {
+			text := fmt.Sprintf("what still names %s is not known: %v", theOne(asked), bare(err))
+			fmt.Fprintln(s.errOut, "Warning:", printable(text))
 		}
-	}
-	slices.SortStableFunc(found, func(a, b resource.Referrer) int {
-		return cmp.Or(placeOfType(a.Type)-placeOfType(b.Type), strings.Compare(a.Namespace, b.Namespace),
-			strings.Compare(a.Name, b.Name))
-	})
-	told := map[string]int{} // by what is named
-	for _, r := range found {
-		if going[where{r.Type, r.Namespace, r.Name}] {
-			continue
+		if err != nil {
+			return
 		}
-		what := fmt.Sprintf("%s %s", r.What, r.Named)
-		if told[what]++; told[what] <= mostReferrers {
+		maps.Copy(more, unlisted)
+		asked = nil
+		for _, r := range found {
+			at := where{r.Type, r.Namespace, r.Name}
+			if going[at] {
+				continue
+			}
+			what := r.What + " " + r.Named
 			name := r.Name
 			if r.Namespace != "" && r.Namespace != s.namespace {
 				name = r.Namespace + "/" + name
 			}
-			fmt.Fprintln(s.errOut, "Warning:", printable(fmt.Sprintf("%s %s still names %s", r.Type, name, what)))
+			text, root := fmt.Sprintf("%s %s still names %s", r.Type, name, what), what
+			if of, ok := needs[where{client.Calendars.Type, r.Namespace, r.Named}]; ok && r.What == client.Calendars.Word() {
+				text, root = fmt.Sprintf("%s %s names %s, which needs %s", r.Type, name, what, of), of
+			}
+			if told[what]++; told[what] <= mostReferrers {
+				fmt.Fprintln(s.errOut, "Warning:", printable(text))
+			}
+			// A calendar counts as missing without one that it names, for all that names it.
+			if _, known := needs[at]; r.Type == client.Calendars.Type && !known {
+				needs[at] = root
+				asked = append(asked, &object{kind: calendarKind, namespace: r.Namespace, name: r.Name})
+			}
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(told)) {
@@ -98,6 +92,41 @@ func (s *invocation) warnOfReferrers(ctx context.Context, gone, unwritten []*obj
 		text := fmt.Sprintf("%d more name %s, which the server did not list", more[what], what)
 		fmt.Fprintln(s.errOut, "Warning:", printable(text))
 	}
+}
+
+// allReferrers returns what names some objects, in the order of kinds. Unwritten objects count, and not what the server has of
+// them. Of very many, only their number is known.
+func (s *invocation) allReferrers(ctx context.Context, asked, unwritten []*object) (
+	found []resource.Referrer, more map[string]int, err error,
+) {
+	if found, more, err = s.referrers(ctx, asked); err != nil {
+		return nil, nil, err
+	}
+	about, ours := map[where]bool{}, map[where]bool{}
+	for _, o := range asked {
+		about[where{o.kind.Type, o.namespace, o.name}] = true
+	}
+	for _, o := range unwritten {
+		ours[where{o.kind.Type, o.namespace, o.name}] = true
+	}
+	found = slices.DeleteFunc(found, func(r resource.Referrer) bool { return ours[where{r.Type, r.Namespace, r.Name}] })
+	for _, o := range unwritten {
+		for _, u := range o.uses() {
+			at := where{u.Kind.Type, "", u.Name}
+			if u.Kind.Namespaced {
+				at[1] = o.namespace
+			}
+			r := resource.Referrer{Type: o.kind.Type, Namespace: o.namespace, Name: o.name, What: u.Kind.Word(), Named: u.Name}
+			if about[at] && !slices.Contains(found, r) {
+				found = append(found, r)
+			}
+		}
+	}
+	slices.SortStableFunc(found, func(a, b resource.Referrer) int {
+		return cmp.Or(placeOfType(a.Type)-placeOfType(b.Type), strings.Compare(a.Namespace, b.Namespace),
+			strings.Compare(a.Name, b.Name))
+	})
+	return found, more, nil
 }
 
 // referrers asks what names some objects. Of very many it returns only the number of those that are not listed, by what

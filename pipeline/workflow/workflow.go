@@ -50,8 +50,8 @@ type Options struct {
 	Events filter.Events
 	// OnCall says whom the steps of escalations notify. Simulations ask it; without it they do not show steps.
 	OnCall *oncall.Directory
-	// InCalendar reports whether a calendar of a namespace is active at a time. Default: none is.
-	InCalendar func(namespace, name string, at time.Time) bool
+	// InCalendar answers in_calendar of filters and mutators. Default: no calendar is active.
+	InCalendar filter.InCalendar
 	// Permit limits Events to what the author of a filter or mutator may read. Default: no limit.
 	Permit func(author *resource.Author, events filter.Events) filter.Events
 	// Assets returns the contents of the named assets of a namespace. Default: filters and mutators run without
