@@ -104,7 +104,7 @@ func dayOrTime(text string) (time.Time, error) { return dayOrTimeIn(text, time.L
 
 // dayOrTimeIn reads a day or a time in a time zone, unless the text has another one.
 func dayOrTimeIn(text string, zone *time.Location) (time.Time, error) {
-	for _, layout := range []string{time.DateOnly, "2006-01-02T15:04", time.RFC3339} {
+	for _, layout := range append([]string{time.DateOnly, time.RFC3339}, dayLayouts...) {
 		if at, err := time.ParseInLocation(layout, text, zone); err == nil {
 			return at, nil
 		}
