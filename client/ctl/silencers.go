@@ -224,7 +224,11 @@ func (a *account) next(s *invocation) (steps []nextStep) {
 			add("see what it depends on", "event", "dependencies", a.entity, a.check)
 		case client.VerdictNoHandler:
 			add("see the defined handlers", "handler", "list")
-			add("give the check handlers", "check", "set-handlers", a.check, "HANDLER")
+			if a.entity == resource.BackendEntity { // no check of such an event is defined
+				add("give lapwing's own events a handler", "handler", "create", "lapwing", "--type", "set", "--handlers", "HANDLER")
+			} else {
+				add("give the check handlers", "check", "set-handlers", a.check, "HANDLER")
+			}
 		case client.VerdictDead:
 			add("see what the handler did not take", "deadletter", "list", "--handler", d.Handler)
 			add("send it again when the cause is mended", sendAgain(d.Handler)...)

@@ -245,7 +245,7 @@ create mutators. Each draft needs the right to create and update it.`,
 		}
 		a, then := &account{now: now, command: s.commandLine}, ""
 		if sim.At != 0 {
-			then = " This is for " + a.clock(sim.At*1000) + "."
+			then = " This is for " + shiftTimeOfDay(sim.At) + "."
 		}
 		w := bufio.NewWriter(s.out)
 		fmt.Fprintln(w, paint(s.color, bold, printable(a.would(deliveries))+then+" Nothing was sent."))
