@@ -560,9 +560,11 @@ func (a *applier) prune(ctx context.Context) error {
 		}
 	}
 	a.warnOfReferrers(ctx, gone, unwritten)
+	var left stranded
 	for _, o := range gone {
 		r := &applied{Type: o.kind.Type, APIVersion: o.kind.Group, Namespace: o.namespace, Name: o.name, Action: actionDelete}
 		a.results = append(a.results, r)
+		undo := left.add(ctx, a.invocation, o)
 		if a.dryRun {
 			continue
 		}
@@ -572,8 +574,10 @@ func (a *applier) prune(ctx context.Context) error {
 				return err
 			}
 			r.Action, r.Error = actionFailed, err.Error()
+			undo()
 		}
 	}
+	left.tell(a.invocation, a.dryRun)
 	return nil
 }
 

@@ -60,6 +60,41 @@ func (s *invocation) deletionOf(ctx context.Context, k *kind, name string) delet
 	return d
 }
 
+// stranded counts the events that stay of the checks that a prune deletes.
+type stranded struct{ events, failing, checks int }
+
+// add counts the events of a check that is not deleted yet, and returns how to undo that.
+func (d *stranded) add(ctx context.Context, s *invocation, o *object) (undo func()) {
+	before := *d
+	undo = func() { *d = before }
+	if o.kind.Type != client.Checks.Type {
+		return undo
+	}
+	at, in := *s.settings, *s
+	at.namespace, in.settings = o.namespace, &at
+	of := map[string]any{"metadata": map[string]any{"namespace": o.namespace}, "check": o.name}
+	var p client.SilencePreview // a silence of the check would hit its events
+	if err := s.client.Do(ctx, http.MethodPost, in.ownPath("silenced", "preview"), of, &p); err == nil && p.Events > 0 {
+		d.events, d.failing, d.checks = d.events+p.Events, d.failing+p.Failing, d.checks+1
+	}
+	return undo
+}
+
+func (d *stranded) tell(s *invocation, dryRun bool) {
+	if d.events == 0 {
+		return
+	}
+	text := fmt.Sprintf("left behind: %s of %s", plural(d.events, "event"), plural(d.checks, "check"))
+	if d.failing > 0 {
+		text += fmt.Sprintf(", %d failing", d.failing)
+	}
+	if dryRun {
+		fmt.Fprintln(s.errOut, "would be "+text)
+		return
+	}
+	fmt.Fprintln(s.errOut, text+"; see: "+s.commandLine("orphan", "list"))
+}
+
 // silencedBy returns how many events a silence that applies now hits.
 func (s *invocation) silencedBy(ctx context.Context, name string) (events, failing int, unknown bool) {
 	one, err := client.Get(ctx, s.client, client.Silences, s.namespace, name)

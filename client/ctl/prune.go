@@ -96,11 +96,16 @@ What is deleted is printed, with a warning of what still names it. Nothing is as
 				}
 			}
 			s.warnOfReferrers(ctx, objectsNamed(deleted), nil)
+			var left stranded
+			for _, o := range objectsNamed(deleted) {
+				left.add(ctx, s, o)
+			}
 			if !dry {
 				if err := s.client.Do(ctx, http.MethodPost, path+query.Encode(), keep, &deleted); err != nil {
 					return err
 				}
 			}
+			left.tell(s, dry)
 			if err := s.printPlain(deleted, prunedTable); err != nil {
 				return err
 			}
