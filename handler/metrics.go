@@ -267,14 +267,18 @@ func (q *queue) addTo(f *queueFigures) {
 const maxGivenUp = 100
 
 // nameGivenUp sends a series for each escalation of the queue that has no further step, up to limit. It returns how many.
-func (q *queue) nameGivenUp(ch chan<- prometheus.Metric, limit int) (n int) {
+func (q *queue) nameGivenUp(ch chan<- prometheus.Metric, limit int) int {
+	var list []prometheus.Metric
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	for p, c := range q.chains {
-		if c.gaveUp != "" && n < limit {
-			n++
-			ch <- prometheus.MustNewConstMetric(gaveUpDesc, prometheus.GaugeValue, 1, q.name.Namespace, q.name.Name, p.entity, p.check, c.gaveUp)
+		if c.gaveUp != "" && len(list) < limit {
+			list = append(list, prometheus.MustNewConstMetric(gaveUpDesc, prometheus.GaugeValue, 1,
+				q.name.Namespace, q.name.Name, p.entity, p.check, c.gaveUp))
 		}
 	}
-	return n
+	q.mu.Unlock()
+	for _, one := range list { // without the lock: the scrape may be slow to take them
+		ch <- one
+	}
+	return len(list)
 }
