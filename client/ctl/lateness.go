@@ -204,13 +204,20 @@ var late = &addition{
 // may still change, because its time to live ends or another sender updates it.
 func undefinedCheck(ctx context.Context, s *invocation, raw json.RawMessage) (line infoLine) {
 	ev, err := decode[event](raw)
-	if err != nil || !eventCheck(ev).Publish || eventCheck(ev).Metadata.Name == "keepalive" {
+	if err != nil || !s.checkGone(ctx, ev) {
 		return line
 	}
 	name := eventCheck(ev).Metadata.Name
-	if _, err := client.Get(ctx, s.client, client.Checks, s.namespace, name); !absent(err) {
-		return line
-	}
 	return infoLine{"Definition", fmt.Sprintf("check %s is not defined any more; delete its event with: %s", name,
 		s.commandLine("event", "delete", eventEntity(ev).Metadata.Name, name))}
+}
+
+// checkGone reports whether the check of an event was scheduled and is not defined.
+func (s *invocation) checkGone(ctx context.Context, ev *event) bool {
+	check := eventCheck(ev)
+	if !check.Publish || check.Metadata.Name == "keepalive" {
+		return false
+	}
+	_, err := client.Get(ctx, s.client, client.Checks, s.namespace, check.Metadata.Name)
+	return absent(err)
 }

@@ -140,6 +140,7 @@ func listCommand(k *kind) *cobra.Command {
 			if err := s.nothing(ctx, k, namespace, selected); err != nil {
 				return err
 			}
+			s.tellUnknownLabels(ctx, k, namespace, opts.LabelSelector)
 			if err := s.knownNames(ctx, namespace, events.entities, events.checks); err != nil {
 				return err
 			}

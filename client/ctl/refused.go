@@ -137,6 +137,8 @@ func (s *invocation) missing(ctx context.Context, err error) error {
 		}
 	} else if near := s.similar(ctx, &to); near != "" {
 		text = fmt.Sprintf("Did you mean %q?", near)
+	} else if to.role != "" && to.namespace != "" && s.limited(ctx, to.role, to.namespace) {
+		text = "It may exist: your roles are limited by labels, and you see only what matches them."
 	} else {
 		return err
 	}

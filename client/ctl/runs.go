@@ -169,6 +169,23 @@ func pauseLine(p *resource.RunPause) string {
 	return fmt.Sprintf("  %s   %s, until %s", shiftTimeOfDay(p.From), p.Why, shiftTimeOfDay(p.Until))
 }
 
+// pausedAt returns why a check with an interval does not run at a time, in Unix seconds; "" if it runs or is not defined.
+func (s *invocation) pausedAt(ctx context.Context, check string, at int64) string {
+	var r resource.CheckRuns
+	path := fmt.Sprintf("%s?count=1&since=%d", s.ownPath("checks", check, "next"), at)
+	if s.client.Do(ctx, http.MethodGet, path, nil, &r) != nil || len(r.Pauses) == 0 {
+		return ""
+	}
+	p := &r.Pauses[0]
+	if p.From > at+r.Every {
+		return ""
+	}
+	if p.Until == 0 {
+		return p.Why
+	}
+	return p.Why + ", until " + shiftTimeOfDay(p.Until)
+}
+
 func shiftTimeOfDay(unix int64) string {
 	return time.Unix(unix, 0).Format("Mon 2006-01-02 15:04:05 MST")
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -319,14 +321,47 @@ func (s *invocation) nothing(ctx context.Context, k *kind, namespace string, sel
 	case selected:
 		fmt.Fprintf(s.errOut, "no %s match\n", k.words())
 	case s.format == formatTabular, s.format == formatCSV, s.format == formatHTML:
-		fmt.Fprintln(s.errOut, s.noneThere(k, namespace))
+		fmt.Fprintln(s.errOut, s.noneThere(ctx, k, namespace))
 	}
 	return nil
 }
 
+// tellUnknownLabels says which labels of a selector nothing in the namespace has. A silence with the selector would hit
+// nothing, and its preview says so.
+func (s *invocation) tellUnknownLabels(ctx context.Context, k *kind, namespace, labelSelector string) {
+	switch k.Type {
+	case client.Events.Type, client.Entities.Type, client.Checks.Type:
+	default:
+		return
+	}
+	if labelSelector == "" || namespace == "" {
+		return
+	}
+	silence := map[string]any{"metadata": map[string]any{"name": "labels", "namespace": namespace}, "label_selector": labelSelector}
+	ctx = client.WithWarnings(ctx, func(text string) {
+		if strings.Contains(text, " has a label ") {
+			fmt.Fprintln(s.errOut, printable(text))
+		}
+	})
+	at := *s
+	at.namespace = namespace
+	_ = s.client.Do(ctx, http.MethodPost, at.ownPath("silenced", "preview"), silence, nil) // without the right, the rest was told
+}
+
+// limited reports whether the user may see only some objects of a kind in a namespace, by their labels.
+func (s *invocation) limited(ctx context.Context, role, namespace string) bool {
+	var answer client.CanIAnswer
+	q := url.Values{"verb": {"list"}, "resource": {role}, "namespace": {namespace}}
+	err := s.client.Do(ctx, http.MethodGet, "/api/lapwing/v1/auth/can-i?"+q.Encode(), nil, &answer)
+	return err == nil && len(answer.LabelSelectors) > 0
+}
+
 // noneThere says that there is nothing, and how to go on.
-func (s *invocation) noneThere(k *kind, namespace string) string {
+func (s *invocation) noneThere(ctx context.Context, k *kind, namespace string) string {
 	text := "no " + k.words()
+	if k.Namespaced && namespace != "" && s.limited(ctx, k.Role, namespace) {
+		return text + " that you may see in namespace " + namespace + ": your roles are limited by labels"
+	}
 	switch {
 	case k.Namespaced && namespace == "":
 		text += " in any namespace"

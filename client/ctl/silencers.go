@@ -241,6 +241,9 @@ func (a *account) next(s *invocation) (steps []nextStep) {
 			add("see whom handlers told", "notification", "list", "--entity", a.entity, "--check", a.check)
 		}
 	}
+	if a.orphaned {
+		add("delete the event of the deleted check", "event", "delete", a.entity, a.check)
+	}
 	if !a.at.IsZero() {
 		around := func(d time.Duration) string { return a.at.Add(d).Format(time.RFC3339) }
 		add("see its states, silences and notifications around then", "event", "history", a.entity, a.check,

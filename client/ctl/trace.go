@@ -150,6 +150,7 @@ func (a *account) fetchOutcomes(ctx context.Context, s *invocation) error {
 	if a.event == nil || eventCheck(a.event).Status == 0 {
 		return nil
 	}
+	a.orphaned = s.checkGone(ctx, a.event)
 	if a.traced() {
 		if !slices.ContainsFunc(a.outcomes[0].Deliveries, func(d client.Delivery) bool { return d.Verdict == client.VerdictNoHandler }) {
 			a.undefined = undefinedHandlers(ctx, s, eventCheck(a.event).Handlers)
@@ -251,6 +252,12 @@ create mutators. Each draft needs the right to create and update it.`,
 		fmt.Fprintln(w, paint(s.color, bold, printable(a.would(deliveries))+then+" Nothing was sent."))
 		fmt.Fprintln(w)
 		(&tracePrinter{account: a, w: w, color: s.color, dry: true}).deliveries(deliveries)
+		if sim.At != 0 && sim.Check != "" {
+			if why := s.pausedAt(ctx, sim.Check, sim.At); why != "" {
+				fmt.Fprintf(w, "\n%s\n", printable("Check "+sim.Check+" does not run then: "+why+"; see: "+
+					s.commandLine("check", "next", sim.Check, "--from", time.Unix(sim.At, 0).Format(time.RFC3339))))
+			}
+		}
 		return w.Flush()
 	})
 	files.flags(cmd)

@@ -25,6 +25,7 @@ type account struct {
 	simulated []client.Delivery
 	why       string
 	undefined []string             // handlers that the event names but that are not defined
+	orphaned  bool                 // the event's check was scheduled, and is not defined any more
 	silencers map[string]*silencer // by name; nil for one that the user may not see
 	// escalations are those of the event that go on. A trace has what was said at the last step or look, and these the present.
 	escalations []resource.Escalation
@@ -90,6 +91,9 @@ func (a *account) sentence() string {
 		text += ", last OK " + a.clock(c.LastOK*1000)
 	}
 	text += ")."
+	if a.orphaned {
+		text += " The check is not defined any more, and its agents send no more results."
+	}
 	if !a.traced() {
 		text += " There is no trace of this"
 		routes, held := a.told(a.simulated)
