@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -123,8 +124,11 @@ func (a *answer) show(s *invocation) error {
 		if len(a.LabelSelectors) > 0 {
 			text += ": its labels do not match " + strings.Join(a.LabelSelectors, " or ")
 		}
-		if a.Note != "" {
+		switch {
+		case a.Note != "":
 			text += ": " + printable(a.Note)
+		case len(a.LabelSelectors) == 0 && a.User != "":
+			text += printable(": no role of " + a.User + " allows it (groups: " + cmp.Or(commaSpace(a.Groups), "none") + ")")
 		}
 		_, err := fmt.Fprintln(s.out, text)
 		return err
