@@ -3,6 +3,7 @@ package references
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -151,6 +152,10 @@ func (l *linting) definition(obj any) {
 		l.rules(o, o.Rules)
 	case *resource.ClusterRole:
 		l.rules(o, o.Rules)
+	case *resource.RoleBinding:
+		l.groups(o, o.Subjects)
+	case *resource.ClusterRoleBinding:
+		l.groups(o, o.Subjects)
 	case *resource.Silenced:
 		l.silencedCheck(o)
 		if o.ExpireAt == 0 && !o.ExpireOnResolve {
@@ -188,6 +193,32 @@ func (l *linting) silencedCheck(s *resource.Silenced) {
 		text += " (" + near + "?)"
 	}
 	l.addAbout(config.Checks.String(), s, note, text, "lapwing check list")
+}
+
+// groups notes groups of a binding that no user has. With a sign-in provider, they may come from there.
+func (l *linting) groups(binding any, subjects []resource.Subject) {
+	if config.Len(l.sn, config.AuthProviders) > 0 {
+		return
+	}
+	for _, s := range subjects {
+		if s.Type != "Group" || strings.HasPrefix(s.Name, "system:") {
+			continue
+		}
+		known := map[string]bool{}
+		for u := range config.List(l.sn, config.Users, "") {
+			for _, group := range u.Groups {
+				known[group] = true
+			}
+		}
+		if known[s.Name] {
+			continue
+		}
+		text := "no user has the group " + s.Name
+		if near := optionerr.Nearest(s.Name, slices.Sorted(maps.Keys(known))); near != "" {
+			text += " (" + near + "?)"
+		}
+		l.addAbout(config.Users.String(), binding, note, text, "lapwing user list")
+	}
 }
 
 func (l *linting) rules(role any, rules []resource.Rule) {

@@ -125,6 +125,9 @@ func TestLint(t *testing.T) {
 		Subscriptions: []string{"linux"}, Handlers: []string{"filtered", "slack"}})
 	sn = config.With(sn, config.ClusterRoleBindings, &resource.ClusterRoleBinding{Metadata: resource.ObjectMeta{Name: "all"},
 		RoleRef: resource.RoleRef{Type: "ClusterRole", Name: "veiw"}})
+	sn = config.With(sn, config.Users, &resource.User{Username: "rita", Groups: []string{"reds"}})
+	sn = config.With(sn, config.RoleBindings, &resource.RoleBinding{Metadata: meta("team"), RoleRef: resource.RoleRef{Type: "Role", Name: "team"},
+		Subjects: []resource.Subject{{Type: "Group", Name: "reds"}, {Type: "Group", Name: "redd"}, {Type: "Group", Name: "system:users"}}})
 	for _, typ := range []string{"escalation", "graphite", "influx"} {
 		sn = config.With(sn, config.Handlers, &resource.Handler{Metadata: meta("of-" + typ), Type: typ})
 		sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("feeds-" + typ), Interval: 10, Publish: true,
@@ -154,6 +157,7 @@ func TestLint(t *testing.T) {
 		"note silenced/*:nevr: the check nevr does not exist, and no event is of it (never?)",
 		"note silenced/entity:gone:*: the entity gone does not exist",
 		`warning cluster-role-binding/all: cluster role "veiw" does not exist (view?)`,
+		"note role-binding/team: no user has the group redd (reds?)",
 		"warning pipeline/hollow: workflow w has no handler, so it can never fire",
 		"note pipeline/hollow: no definition names it; events from agents may",
 		"note fallback-pipeline/spare: no definition names it; events from agents may",
@@ -170,7 +174,7 @@ func TestLint(t *testing.T) {
 		}
 	}
 	for _, not := range []string{"handler/slack: no def", "handler/filtered", "handler/of-", "silenced/linux",
-		"silenced/*:never", "silenced/*:keepalive", "user/", "check/plain", "warning handler/socket", "warning mutator/script",
+		"silenced/*:never", "silenced/*:keepalive", "user/", "the group reds", "the group system:", "check/plain", "warning handler/socket", "warning mutator/script",
 		"check/falls", "pipeline/paging"} {
 		if i := slices.IndexFunc(got, func(s string) bool { return strings.Contains(s, not) }); i >= 0 {
 			t.Errorf("found %s", got[i])
