@@ -90,9 +90,12 @@ made, until the command is interrupted (exit code 0).`,
 			if follow {
 				return followAudit(ctx, s, read, q)
 			}
-			list, _, err := read(ctx, q)
+			list, more, err := read(ctx, q)
 			if err != nil {
 				return err
+			}
+			if more != "" {
+				fmt.Fprintf(s.errOut, "%d shown, more exist; see --limit\n", len(list))
 			}
 			if len(list) == 0 {
 				if !all {

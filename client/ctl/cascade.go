@@ -64,17 +64,30 @@ func (c *cascade) query() url.Values {
 // mostHeld is how many resources of a kind are counted in a namespace.
 const mostHeld = 1000
 
-// heldBy says what a namespace holds that its deletion takes along: how many of each kind, as far as the user may list them.
-func (s *invocation) heldBy(ctx context.Context, namespace string) (held []string) {
+// holds reports whether a namespace with resources of a kind is deleted only with --cascade.
+func holds(k *resource.Kind) bool {
+	return k.Namespaced && (k.Clear > 0 || k.Type == client.Events.Type)
+}
+
+// goesAlong reports whether resources of a kind are deleted with each deletion of their namespace.
+func goesAlong(k *resource.Kind) bool { return k.Namespaced && k.Clear == 0 && k.Prune > 0 }
+
+// heldBy says what a namespace has of some kinds: how many of each, as far as the user may list them. The role and the binding
+// that each namespace has are left out.
+func (s *invocation) heldBy(ctx context.Context, namespace string, of func(*resource.Kind) bool) (held []string) {
 	for _, k := range resource.Kinds {
-		if !k.Namespaced || k.Clear == 0 && k.Type != client.Events.Type {
+		if !of(k) {
 			continue
 		}
 		all := client.Kind[json.RawMessage]{Kind: k}
+		nameOf := resourceName(&kind{Kind: all})
 		n := 0
-		for _, err := range client.All(ctx, s.client, all, namespace, client.ListOptions{ChunkSize: defaultChunkSize}) {
+		for raw, err := range client.All(ctx, s.client, all, namespace, client.ListOptions{ChunkSize: defaultChunkSize}) {
 			if err != nil {
 				break // what the user may not list is not named
+			}
+			if goesAlong(k) && nameOf(*raw) == "system:pipeline" {
+				continue
 			}
 			if n++; n == mostHeld {
 				break
@@ -98,7 +111,7 @@ func (s *invocation) hintCascade(ctx context.Context, namespace string, err erro
 	if !errors.As(err, &refused) || refused.Status != http.StatusBadRequest {
 		return err
 	}
-	return s.hintHeld(namespace, s.heldBy(ctx, namespace), err)
+	return s.hintHeld(namespace, s.heldBy(ctx, namespace, holds), err)
 }
 
 func (s *invocation) hintHeld(namespace string, held []string, err error) error {

@@ -23,6 +23,7 @@ type deletion struct {
 	muted                     muted
 	loss                      loss
 	held                      []string // what a namespace holds that goes along, with its number
+	along                     []string // what a namespace has besides
 }
 
 // deletionOf counts what belongs to a resource.
@@ -225,8 +226,8 @@ func (d *deletion) taken(along *cascade) (parts []string) {
 	if d.silences > 0 && along.silences == "delete" {
 		parts = append(parts, "with its "+plural(d.silences, "silence"))
 	}
-	if len(d.held) > 0 {
-		parts = append(parts, "with "+commaSpace(d.held))
+	if all := slices.Concat(d.held, d.along); len(all) > 0 {
+		parts = append(parts, "with "+commaSpace(all))
 	}
 	return append(parts, d.loss.taken(along.dryRun)...)
 }

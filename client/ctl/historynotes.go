@@ -103,6 +103,9 @@ func silenceNotes(ctx context.Context, s *invocation, entity, check string, begi
 		var entries []client.AuditEntry
 		path := "/api/lapwing/v1/namespaces/" + url.PathEscape(s.namespace) + "/audit?" + q.Encode()
 		err := bare(s.client.Do(ctx, http.MethodGet, path, nil, &entries))
+		if errors.Is(err, client.ErrDenied) {
+			fmt.Fprintln(s.errOut, "silences and acknowledgements of the past are left out: you may not read the audit log")
+		}
 		if hidden(err) {
 			break
 		}

@@ -1,10 +1,13 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -281,6 +284,31 @@ func removalCommand(k *kind, name, short string) *cobra.Command {
 	return cmd
 }
 
+// mayDelete returns an error if the server says that the user may not delete a resource of a kind without a dry run.
+func (s *invocation) mayDelete(ctx context.Context, k *kind, name string) error {
+	var answer client.CanIAnswer
+	q := url.Values{"verb": {"delete"}, "resource": {k.Role}, "name": {name}, "namespace": {cmp.Or(s.namespace, "default")}}
+	if !k.Namespaced {
+		q.Set("namespace", "-")
+	}
+	err := s.client.Do(ctx, http.MethodGet, "/api/lapwing/v1/auth/can-i?"+q.Encode(), nil, &answer)
+	if err == nil && !answer.Allowed && !answer.Unknown {
+		return hint(fmt.Errorf("you lack the right to delete %s", k.Role), "See your rights with 'lapwing auth can-i --list'.")
+	}
+	return nil // the deletion itself will tell
+}
+
+// warnOfIncident warns before the deletion of a failing event: no handler gets a resolution.
+func (s *invocation) warnOfIncident(ctx context.Context, name string) {
+	ev, err := client.Get(ctx, s.client, client.Events, s.namespace, name)
+	if err != nil || eventCheck(ev).Status == 0 {
+		return
+	}
+	entity, check, _ := strings.Cut(name, "/")
+	fmt.Fprintln(s.errOut, printable("Warning: it fails, and handlers get no resolution: its incident stays open at the receivers. "+
+		"To close it first: "+s.commandLine("event", "resolve", entity, check)))
+}
+
 // remove deletes a resource, after a warning of what names it and what goes along, and a question unless that is skipped.
 func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfirm bool, along *cascade) error {
 	s.warnOfReferrers(ctx, []*object{{kind: k, namespace: s.namespace, name: name}}, nil)
@@ -289,13 +317,19 @@ func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfi
 		belongs.muted = s.mutedOf(ctx, k, name, along)
 	}
 	belongs.warn(s, along)
-	if k.Type == client.Namespaces.Type && (along.all || along.dryRun) {
-		belongs.held = s.heldBy(ctx, name)
+	if k.Type == client.Namespaces.Type {
+		if along.all || along.dryRun {
+			belongs.held = s.heldBy(ctx, name, holds)
+		}
+		belongs.along = s.heldBy(ctx, name, goesAlong)
+	}
+	if k.Type == client.Events.Type && s.format == formatTabular {
+		s.warnOfIncident(ctx, name)
 	}
 	if !skipConfirm && !along.dryRun {
 		what := fmt.Sprintf("%s resource '%s'", k.Command, name)
-		if len(belongs.held) > 0 {
-			what += " with " + commaSpace(belongs.held)
+		if all := slices.Concat(belongs.held, belongs.along); len(all) > 0 {
+			what += " with " + commaSpace(all)
 		}
 		if err := s.confirm("Are you sure you would like to delete " + what + "?"); err != nil {
 			return err
@@ -308,7 +342,9 @@ func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfi
 	if along.dryRun {
 		err := client.DeleteWith(client.WithDryRun(ctx), s.client, k.Kind, s.namespace, name, along.query())
 		if client.NoDryRun(err) || client.NoDryRunOf(err) {
-			_, err = s.get(ctx, k, name)
+			if _, err = s.get(ctx, k, name); err == nil {
+				err = s.mayDelete(ctx, k, name)
+			}
 		}
 		if err != nil {
 			return hintMissing(k, err)

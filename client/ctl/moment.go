@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -93,6 +94,7 @@ func week(text string, place *time.Location, now time.Time) (since, until time.T
 // leaves how long ago to the server, whose clock decides.
 func sentMoments(since, until *string, place *time.Location) error {
 	now := time.Now()
+	var times []time.Time
 	for _, one := range []struct {
 		flag string
 		text *string
@@ -103,6 +105,9 @@ func sentMoments(since, until *string, place *time.Location) error {
 		t, err := moment(one.flag, *one.text, place, now)
 		if err != nil {
 			return err
+		}
+		if times = append(times, t); len(times) == 2 && !times[0].Before(t) {
+			return errors.New("--since must be before --until")
 		}
 		if _, ok := calendarTime(*one.text, false, place, now); ok {
 			*one.text = t.Format(time.RFC3339)

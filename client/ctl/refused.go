@@ -46,7 +46,9 @@ func aimOf(refused *client.Error) (to aim) {
 	}
 	group, words := words[1]+"/"+words[2], words[3:]
 	if words[0] == "namespaces" && len(words) > 2 {
-		to.namespace, words = words[1], words[2:]
+		if to.namespace, words = words[1], words[2:]; to.namespace == "-" { // all namespaces
+			to.namespace = ""
+		}
 	}
 	for _, k := range resource.Kinds { // kinds would be an initialization cycle
 		if k.Plural == words[0] && (k.Group == group || to.kind == nil) {

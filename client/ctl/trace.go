@@ -137,6 +137,9 @@ func (a *account) anyHeld() bool {
 func (a *account) fetchOutcomes(ctx context.Context, s *invocation) error {
 	var err error
 	if a.outcomes, err = s.client.Trace(ctx, s.namespace, a.entity, a.check, a.at, tracedOutcomes); err != nil {
+		if errors.Is(err, client.ErrDenied) {
+			return err
+		}
 		return hint(err, "Traces need a lapwing backend.")
 	}
 	if !a.at.IsZero() {
@@ -245,11 +248,16 @@ create mutators. Each draft needs the right to create and update it.`,
 			return s.printPlain(raw, nil)
 		}
 		a, then := &account{now: now, command: s.commandLine}, ""
+		if sim.Entity != "" && len(files.targets) == 0 { // drafts may define what is missing
+			if ev, err := client.Get(ctx, s.client, client.Events, s.namespace, client.EventName(sim.Entity, sim.Check)); err == nil {
+				a.undefined = undefinedHandlers(ctx, s, eventCheck(ev).Handlers)
+			}
+		}
 		if sim.At != 0 {
 			then = " This is for " + shiftTimeOfDay(sim.At) + "."
 		}
 		w := bufio.NewWriter(s.out)
-		fmt.Fprintln(w, paint(s.color, bold, printable(a.would(deliveries))+then+" Nothing was sent."))
+		fmt.Fprintln(w, paint(s.color, bold, printable(a.would(deliveries))+printable(a.undefinedNote())+then+" Nothing was sent."))
 		fmt.Fprintln(w)
 		(&tracePrinter{account: a, w: w, color: s.color, dry: true}).deliveries(deliveries)
 		if sim.At != 0 && sim.Check != "" {
