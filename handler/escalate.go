@@ -770,6 +770,9 @@ func (d *Dispatcher) Escalations(namespace, entity, check string, limit int) (li
 			one.Held = d.heldBy(ev)
 		}
 		h, ok := d.lookup(name.Namespace, name.Name)
+		if !ok { // it ends at its next turn
+			one.Held = "the handler is deleted, and no step follows"
+		}
 		if ok && one.Held == "" && h.Escalation != nil && it.climb.next < len(h.Escalation.Steps) {
 			one.Next = max(it.due, dl.Received)
 			if known {

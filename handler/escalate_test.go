@@ -686,6 +686,25 @@ func TestStepReachesLater(t *testing.T) {
 	}
 }
 
+// TestDeletedHandlerTakesNoStep: an escalation whose handler is deleted says so before it ends.
+func TestDeletedHandlerTakesNoStep(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		l := climbing(t, db, escalation())
+		l.world.set("srv", 2)
+		l.Dispatch(incident("page", 1, "srv"))
+		l.after(time.Minute)
+		l.handlers.delete("default", "page")
+		list, _, err := l.Escalations("", "", "", 10)
+		if err != nil || len(list) != 1 || list[0].Held != "the handler is deleted, and no step follows" || list[0].Next != 0 {
+			t.Errorf("the list is %+v (%v)", list, err)
+		}
+		wantSent(t, "later", l.after(time.Hour))
+		if list, _, err := l.Escalations("", "", "", 10); err != nil || len(list) > 0 {
+			t.Errorf("the list is %+v (%v)", list, err)
+		}
+	})
+}
+
 // TestContactsDoNotWait: while the delivery to a contact is tried again, the next step reaches another one by the same handler,
 // and the trace has the deliveries that wait behind the first one.
 func TestContactsDoNotWait(t *testing.T) {

@@ -124,7 +124,7 @@ type Escalation struct {
 	Next  int64 `json:"next,omitempty"`
 	// Steps is how many steps were taken, of all rounds.
 	Steps int `json:"steps"`
-	// Held says why no step is due although steps are left: an acknowledgement or a silence.
+	// Held says why no step is due although steps are left: an acknowledgement, a silence, or that the handler is deleted.
 	Held string `json:"held,omitempty"`
 	// Quiet is the calendar because of which a step that is due is not taken, and QuietUntil when that ends, Unix
 	// milliseconds; 0 if it does not in the next years.

@@ -3681,7 +3681,7 @@ export interface components {
             next?: number;
             /** @description Steps is how many steps were taken, of all rounds. */
             steps: number;
-            /** @description Held says why no step is due although steps are left: an acknowledgement or a silence. */
+            /** @description Held says why no step is due although steps are left: an acknowledgement, a silence, or that the handler is deleted. */
             held?: string;
             /** @description Quiet is the calendar because of which a step that is due is not taken, and QuietUntil when that ends, Unix milliseconds; 0 if it does not in the next years. */
             quiet?: string;
