@@ -170,7 +170,7 @@ func (r *redriving) first() (letters []delivery.DeadLetter, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if dead != nil { // it may have been deleted in the meantime
+		if dead != nil { // another request may have deleted it
 			letters = append(letters, dead.DeadLetter)
 		}
 	}

@@ -23,7 +23,7 @@ type deletion struct {
 	muted                     muted
 	loss                      loss
 	held                      []string // what a namespace holds that goes along, with its number
-	along                     []string // what a namespace has besides
+	along                     []string // what is deleted with each deletion of the namespace
 }
 
 // deletionOf counts what belongs to a resource.

@@ -86,7 +86,8 @@ escalation notified several contacts, each gets one. Older ones stay dead letter
 	}
 	which.add(cmd, "send")
 	cmd.Flags().BoolVar(&failingOnly, "failing-only", false, "leave out incidents of checks that do not fail any more")
-	cmd.Flags().BoolVar(&newest, "newest", false, "of each entity, check and handler, send only the newest dead letter; a second run sends the next older ones")
+	cmd.Flags().BoolVar(&newest, "newest", false,
+		"of each entity, check and handler, send only the newest dead letter; a second run sends the next older ones")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show which dead letters would be sent, and send none")
 	skipConfirmFlag(cmd, &skipConfirm)
 	return cmd

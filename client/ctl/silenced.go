@@ -261,7 +261,8 @@ func createSilencedCommand(k *kind) *cobra.Command {
 		}
 		begin, _ := body["begin"].(int64)
 		if length, _ := body["expire"].(int64); length > 0 && begin+length <= time.Now().Unix() {
-			return hint(fmt.Errorf("the silence would have ended %s ago", ageOf(begin+length)), "Set a later --begin or a longer --expire, which counts from the begin.")
+			return hint(fmt.Errorf("the silence would have ended %s ago", ageOf(begin+length)),
+				"Set a later --begin or a longer --expire, which counts from the begin.")
 		}
 		if preview {
 			err := s.previewSilenced(ctx, body)

@@ -122,7 +122,8 @@ func (a *account) sentenceAt(name string) string {
 		return text + after(" ", a.past("The incident before it"))
 	}
 	incident := a.incident()
-	return text + fmt.Sprintf("failed (status %d, failing since %s).", newest.Status, a.clock(incident[len(incident)-1].Received)) + a.verdict(incident)
+	since := a.clock(incident[len(incident)-1].Received)
+	return text + fmt.Sprintf("failed (status %d, failing since %s).", newest.Status, since) + a.verdict(incident)
 }
 
 // earlier names the deliveries that still wait, besides those of the last incident and of the first outcomes, which the
