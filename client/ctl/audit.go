@@ -51,7 +51,7 @@ made, until the command is interrupted (exit code 0).`,
   lapwing audit show 4711`,
 		Args: args(),
 		RunE: run(func(ctx context.Context, s *invocation, _ []string) error {
-			if err := sentMoments(&since, &until, time.Local); err != nil {
+			if err := sentMoments(&since, &until, time.Local, time.Now()); err != nil {
 				return err
 			}
 			if action != "" && !slices.Contains(auditActions, action) {

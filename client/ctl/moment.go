@@ -92,8 +92,7 @@ func week(text string, place *time.Location, now time.Time) (since, until time.T
 
 // sentMoments replaces days and times without a zone in the values of --since and --until by times that the server takes. It
 // leaves how long ago to the server, whose clock decides.
-func sentMoments(since, until *string, place *time.Location) error {
-	now := time.Now()
+func sentMoments(since, until *string, place *time.Location, now time.Time) error {
 	var times []time.Time
 	for _, one := range []struct {
 		flag string

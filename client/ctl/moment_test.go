@@ -62,9 +62,16 @@ func TestMoment(t *testing.T) {
 
 func TestSentMoments(t *testing.T) {
 	zone := time.FixedZone("", 2*60*60)
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, zone)
 	since, until := "30d", "2026-10-24"
-	if err := sentMoments(&since, &until, zone); err != nil || since != "30d" || until != "2026-10-25T00:00:00+02:00" {
+	if err := sentMoments(&since, &until, zone, now); err != nil || since != "30d" || until != "2026-10-25T00:00:00+02:00" {
 		t.Errorf("%q, %q, %v", since, until, err)
+	}
+	for _, since := range []string{"26d", "2026-10-25"} { // since and until are one moment for the second
+		until := "2026-10-24"
+		if err := sentMoments(&since, &until, zone, now); err == nil {
+			t.Errorf("--since %q is not before --until %q, but there was no error", since, until)
+		}
 	}
 }
 

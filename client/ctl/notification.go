@@ -52,7 +52,7 @@ the error and the beginning of the receiver's answer.`,
 				namespace = ""
 			}
 			sinceText := opts.Since
-			if err := sentMoments(&opts.Since, &opts.Until, time.Local); err != nil {
+			if err := sentMoments(&opts.Since, &opts.Until, time.Local, time.Now()); err != nil {
 				return err
 			}
 			list, asked := []*client.Notification{}, limit

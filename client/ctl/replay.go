@@ -64,7 +64,7 @@ json format is one object: summary, and all events with their deliveries.`,
 		if in.Details = replayedDetails; s.format != formatTabular {
 			in.Details = -1
 		}
-		if err := sentMoments(&in.Since, &in.Until, time.Local); err != nil {
+		if err := sentMoments(&in.Since, &in.Until, time.Local, time.Now()); err != nil {
 			return err
 		}
 		r := &replay{begin: time.Now(), progress: progressLine{w: rawStream(s.errOut), rewrite: isTerminal(s.errOut)}, events: []*client.ReplayedEvent{}}

@@ -60,7 +60,7 @@ func (f *reportFlags) fields() string {
 // period sets the times that the server takes.
 func (f *reportFlags) period(now time.Time) error {
 	if f.week == "" {
-		return sentMoments(&f.since, &f.until, placeOf(f.zone))
+		return sentMoments(&f.since, &f.until, placeOf(f.zone), time.Now())
 	}
 	if f.month+f.since+f.until != "" {
 		return errors.New("--week goes with neither --month, --since nor --until")
