@@ -2,6 +2,7 @@ package references
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/filter"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -36,9 +37,19 @@ func wordsOf(obj any) (all []filter.Words) {
 	return all
 }
 
-// Doubts says which members of the event that the expressions of a filter read no event has, and which functions they call
-// that do not exist: such an expression mostly never does what its author meant. Assets may define functions.
+// Doubts says what in a definition mostly never does what its author meant: members of the event that the expressions of a
+// filter read and no event has, functions they call that do not exist (assets may define functions), and checks that are
+// scheduled and check nothing.
 func Doubts(obj any) (texts []string) {
+	if c, ok := obj.(*resource.CheckConfig); ok && scheduled(c) {
+		if len(c.Subscriptions) == 0 {
+			texts = append(texts, noSubscription)
+		}
+		if strings.TrimSpace(c.Command) == "" {
+			texts = append(texts, "its command is empty, so its result is always OK")
+		}
+		return texts
+	}
 	f, _ := obj.(*resource.EventFilter)
 	for i, w := range wordsOf(obj) {
 		for _, m := range w.Members {
@@ -52,3 +63,7 @@ func Doubts(obj any) (texts []string) {
 	}
 	return texts[:min(maxNearest, len(texts))]
 }
+
+func scheduled(c *resource.CheckConfig) bool { return c.Publish && (c.Interval > 0 || c.Cron != "") }
+
+const noSubscription = "it has no subscription, so no agent runs it"

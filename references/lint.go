@@ -231,8 +231,8 @@ func (l *linting) rules(role any, rules []resource.Rule) {
 func (l *linting) check(c *resource.CheckConfig) {
 	edit := "lapwing edit check " + c.Metadata.Name
 	switch {
-	case len(c.Subscriptions) == 0:
-		l.add(c, warning, "it has no subscription, so no agent runs it", "lapwing check set-subscriptions "+c.Metadata.Name+" …")
+	case len(c.Subscriptions) == 0 && !scheduled(c): // otherwise Doubts says it
+		l.add(c, warning, noSubscription, "lapwing check set-subscriptions "+c.Metadata.Name+" …")
 	case !c.Publish && unpublished(c):
 		l.add(c, warning, "its file has no publish: true, so it runs only when it is asked to", edit)
 	case !c.Publish:

@@ -98,8 +98,9 @@ func TestFind(t *testing.T) {
 
 func TestLint(t *testing.T) {
 	sn := stored()
-	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("alone"), Interval: 10, Publish: true, Handlers: []string{"slack"}})
-	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("never"), Publish: true, Subscriptions: []string{"linux"}, Handlers: []string{"gone"}})
+	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("alone"), Interval: 10, Publish: true, Command: " ", Handlers: []string{"slack"}})
+	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("never"), Publish: true, Command: "true", Subscriptions: []string{"linux"}, Handlers: []string{"gone"}})
+	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("idle"), Interval: 10})
 	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("mute"), Interval: 10, Publish: false, Subscriptions: []string{"linux"}})
 	sn = config.With(sn, config.Silences, &resource.Silenced{Metadata: meta("entity:gone:*"), Subscription: "entity:gone"})
 	sn = config.With(sn, config.Silences, &resource.Silenced{Metadata: meta("linux:*"), Subscription: "linux", ExpireOnResolve: true})
@@ -108,9 +109,9 @@ func TestLint(t *testing.T) {
 	}
 	sn = config.With(sn, config.Pipelines, &resource.Pipeline{Metadata: meta("hollow"), Workflows: []resource.PipelineWorkflow{{Name: "w"}}})
 	secrets := []resource.Secret{{Name: "TOKEN", Secret: "token"}}
-	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("vault"), Interval: 10, Publish: true, Subscriptions: []string{"linux"},
+	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("vault"), Interval: 10, Publish: true, Command: "true", Subscriptions: []string{"linux"},
 		Secrets: secrets, Subdue: &resource.TimeWindowWhen{Days: resource.TimeWindowDays{Friday: []resource.TimeWindowTimeRange{{Begin: "5:00PM", End: "6:00PM"}}}}})
-	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("plain"), Interval: 10, Publish: true, Subscriptions: []string{"linux"},
+	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("plain"), Interval: 10, Publish: true, Command: "true", Subscriptions: []string{"linux"},
 		Handlers: []string{"slack"}, Subdue: &resource.TimeWindowWhen{}})
 	sn = config.With(sn, config.Handlers, &resource.Handler{Metadata: meta("page"), Type: "pipe", Secrets: secrets})
 	sn = config.With(sn, config.Handlers, &resource.Handler{Metadata: meta("socket"), Type: "tcp", Secrets: secrets})
@@ -118,7 +119,7 @@ func TestLint(t *testing.T) {
 	sn = config.With(sn, config.Mutators, &resource.Mutator{Metadata: meta("script"), Type: "javascript", Secrets: secrets})
 	const none = "it wants secrets (TOKEN) and there are no secrets providers, so "
 	sn = config.With(sn, config.FallbackPipelines, &resource.FallbackPipeline{Metadata: meta("spare")})
-	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("falls"), Interval: 10, Publish: true, Subscriptions: []string{"linux"},
+	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("falls"), Interval: 10, Publish: true, Command: "true", Subscriptions: []string{"linux"},
 		FallbackPipeline: &resource.ResourceReference{Type: "FallbackPipeline", Name: "paging"}})
 	sn = config.With(sn, config.Handlers, &resource.Handler{Metadata: meta("filtered"), Type: "pipe", Filters: []string{"is_incident"}})
 	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("quiet"), Interval: 10, Publish: true,
@@ -146,6 +147,8 @@ func TestLint(t *testing.T) {
 	}
 	for _, want := range []string{
 		"warning check/alone: it has no subscription, so no agent runs it",
+		"warning check/alone: its command is empty, so its result is always OK",
+		"warning check/idle: it has no subscription, so no agent runs it",
 		`warning check/never: handler "gone" does not exist`,
 		"warning check/never: it has neither an interval nor a cron, so it never runs by itself",
 		"warning check/forgotten: its file has no publish: true, so it runs only when it is asked to",
@@ -174,7 +177,7 @@ func TestLint(t *testing.T) {
 		}
 	}
 	for _, not := range []string{"handler/slack: no def", "handler/filtered", "handler/of-", "silenced/linux",
-		"silenced/*:never", "silenced/*:keepalive", "user/", "the group reds", "the group system:", "check/plain", "warning handler/socket", "warning mutator/script",
+		"silenced/*:never", "silenced/*:keepalive", "user/", "the group reds", "the group system:", "check/plain", "check/idle: its command", "warning handler/socket", "warning mutator/script",
 		"check/falls", "pipeline/paging"} {
 		if i := slices.IndexFunc(got, func(s string) bool { return strings.Contains(s, not) }); i >= 0 {
 			t.Errorf("found %s", got[i])
@@ -192,7 +195,7 @@ func TestLint(t *testing.T) {
 func TestLintDeserted(t *testing.T) {
 	check := func(namespace, name string, subscriptions ...string) *resource.CheckConfig {
 		return &resource.CheckConfig{Metadata: resource.ObjectMeta{Namespace: namespace, Name: name}, Interval: 10, Publish: true,
-			Subscriptions: subscriptions, Handlers: []string{"slack"}}
+			Command: "true", Subscriptions: subscriptions, Handlers: []string{"slack"}}
 	}
 	const nobody = ": the namespace has no entity with a subscription, so no agent runs it"
 	for name, c := range map[string]struct {

@@ -81,11 +81,7 @@ func deleteFilesCommand() *cobra.Command {
 			objects, err := readObjects(ctx, s, in)
 			if err == nil {
 				s.warnOfReferrers(ctx, objects, nil)
-				lost, only := s.lossOf(ctx, objects), ""
-				if len(objects) == 1 {
-					only = objects[0].name
-				}
-				lost.warn(s, only)
+				s.warnOfLoss(ctx, objects)
 			}
 			return objects, err
 		},

@@ -200,7 +200,7 @@ func (d *deletion) fate(along *cascade) string {
 
 // warn says before the deletion what it takes along that the flags could save.
 func (d *deletion) warn(s *invocation, along *cascade) {
-	d.loss.warn(s, d.name)
+	d.loss.warn(s)
 	d.muted.warn(s)
 	if d.failing > 0 && d.fate(along) == "delete" {
 		text := "%d of its events fail, and handlers get no resolution: their incidents stay open at the receivers. --events resolve closes them"
@@ -310,6 +310,7 @@ const (
 type loss struct {
 	entities, connected      int // entities, and those whose agent is connected, so that it registers them again
 	handlers                 int
+	entity, handler          string // the last of them
 	waiting, change, letters int // deliveries for handlers, those of class change, and dead letters
 }
 
@@ -319,6 +320,7 @@ func (s *invocation) lossOf(ctx context.Context, gone []*object) (l loss) {
 	for _, o := range gone {
 		switch o.kind.Type {
 		case client.Entities.Type, client.EntityConfigs.Type:
+			l.entity = o.name
 			if l.entities++; l.entities > mostAsked {
 				continue
 			}
@@ -326,6 +328,7 @@ func (s *invocation) lossOf(ctx context.Context, gone []*object) (l loss) {
 				l.connected++
 			}
 		case client.Handlers.Type:
+			l.handler = o.name
 			l.handlers++
 			list, asked := waits[o.namespace]
 			if !asked {
@@ -351,6 +354,12 @@ func (s *invocation) lossOf(ctx context.Context, gone []*object) (l loss) {
 	return l
 }
 
+// warnOfLoss warns of what the deletion of some resources does that their definitions do not show.
+func (s *invocation) warnOfLoss(ctx context.Context, gone []*object) {
+	lost := s.lossOf(ctx, gone)
+	lost.warn(s)
+}
+
 // agentConnected reports whether an entity's agent is connected to any backend. known is false if the server does not tell.
 func (s *invocation) agentConnected(ctx context.Context, namespace, name string) (connected, known bool) {
 	at := *s
@@ -363,13 +372,13 @@ func (s *invocation) agentConnected(ctx context.Context, namespace, name string)
 	return slices.Contains(sub.AgentNames, name), true
 }
 
-// warn says what is lost or does not last. The name is that of the only resource.
-func (l *loss) warn(s *invocation, name string) {
+// warn says what is lost or does not last.
+func (l *loss) warn(s *invocation) {
 	if l.connected > 0 {
 		who := fmt.Sprintf("the agents of %d entities are connected: they register them", l.connected)
 		switch {
 		case l.entities == 1:
-			who = fmt.Sprintf("the agent of %s is connected: it registers the entity", name)
+			who = fmt.Sprintf("the agent of %s is connected: it registers the entity", l.entity)
 		case l.connected == 1:
 			who = "the agent of 1 entity is connected: it registers it"
 		}
@@ -378,7 +387,7 @@ func (l *loss) warn(s *invocation, name string) {
 	if l.waiting > 0 {
 		who, command := "the handlers", s.commandLine("handler", "waiting")
 		if l.handlers == 1 {
-			who, command = "handler "+name, s.commandLine("handler", "waiting", name)
+			who, command = "handler "+l.handler, s.commandLine("handler", "waiting", l.handler)
 		}
 		wait := "deliveries wait"
 		if l.waiting == 1 {

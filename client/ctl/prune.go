@@ -95,9 +95,11 @@ What is deleted is printed, with a warning of what still names it. Nothing is as
 					return err
 				}
 			}
-			s.warnOfReferrers(ctx, objectsNamed(deleted), nil)
+			gone := objectsNamed(deleted)
+			s.warnOfReferrers(ctx, gone, nil)
+			s.warnOfLoss(ctx, gone)
 			var left stranded
-			for _, o := range objectsNamed(deleted) {
+			for _, o := range gone {
 				left.add(ctx, s, o)
 			}
 			if !dry {
@@ -109,13 +111,13 @@ What is deleted is printed, with a warning of what still names it. Nothing is as
 			if err := s.printPlain(deleted, prunedTable); err != nil {
 				return err
 			}
-			gone, err := decode[[]client.Reference](deleted)
+			pruned, err := decode[[]client.Reference](deleted)
 			if err == nil && s.format == formatTabular {
 				word := "deleted"
 				if dry {
 					word = "would delete"
 				}
-				fmt.Fprintln(s.out, word, len(*gone))
+				fmt.Fprintln(s.out, word, len(*pruned))
 			}
 			return nil
 		}),

@@ -175,12 +175,10 @@ func (s *invocation) bulk(ctx context.Context, k *kind, b *selection, do action,
 		s.warnOfReferrers(ctx, gone, nil)
 		if lost = (loss{entities: would.Done, connected: would.Connected}); k.Type == client.Handlers.Type {
 			lost = s.lossOf(ctx, gone)
+		} else if len(gone) > 0 {
+			lost.entity = gone[0].name
 		}
-		only := ""
-		if len(gone) == 1 {
-			only = gone[0].name
-		}
-		lost.warn(s, only)
+		lost.warn(s)
 	}
 	if b.dryRun {
 		for _, o := range would.Objects {
