@@ -311,7 +311,7 @@ type loss struct {
 	entities, connected      int // entities, and those whose agent is connected, so that it registers them again
 	handlers                 int
 	entity, handler          string // the last of them
-	waiting, change, letters int // deliveries for handlers, those of class change, and dead letters
+	waiting, change, letters int    // deliveries for handlers, those of class change, and dead letters
 }
 
 // lossOf looks at what is about to be deleted. What the server does not tell is left out.

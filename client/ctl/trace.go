@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -248,9 +249,13 @@ create mutators. Each draft needs the right to create and update it.`,
 			return s.printPlain(raw, nil)
 		}
 		a, then := &account{now: now, command: s.commandLine}, ""
-		if sim.Entity != "" && len(files.targets) == 0 { // drafts may define what is missing
+		rewired := ""
+		if sim.Entity != "" {
 			if ev, err := client.Get(ctx, s.client, client.Events, s.namespace, client.EventName(sim.Entity, sim.Check)); err == nil {
-				a.undefined = undefinedHandlers(ctx, s, eventCheck(ev).Handlers)
+				rewired = s.rewired(ctx, eventCheck(ev))
+				if len(files.targets) == 0 { // drafts may define what is missing
+					a.undefined = undefinedHandlers(ctx, s, eventCheck(ev).Handlers)
+				}
 			}
 		}
 		if sim.At != 0 {
@@ -260,6 +265,9 @@ create mutators. Each draft needs the right to create and update it.`,
 		fmt.Fprintln(w, paint(s.color, bold, printable(a.would(deliveries))+printable(a.undefinedNote())+then+" Nothing was sent."))
 		fmt.Fprintln(w)
 		(&tracePrinter{account: a, w: w, color: s.color, dry: true}).deliveries(deliveries)
+		if rewired != "" {
+			fmt.Fprintln(w, "\n"+printable(rewired))
+		}
 		if sim.At != 0 && sim.Check != "" {
 			if why := s.pausedAt(ctx, sim.Check, sim.At); why != "" {
 				fmt.Fprintf(w, "\n%s\n", printable("Check "+sim.Check+" does not run then: "+why+"; see: "+
@@ -275,6 +283,30 @@ create mutators. Each draft needs the right to create and update it.`,
 	cmd.Flags().BoolVar(&runCommands, "run-commands", false, "also run mutators that are commands, on the backend")
 	formatFlag(cmd)
 	return cmd
+}
+
+// rewired says that the definition of an event's check names other handlers or pipelines than the event, which keeps those
+// that the check had when it ran; "" if they are the same.
+func (s *invocation) rewired(ctx context.Context, of *resource.Check) string {
+	def, err := client.Get(ctx, s.client, client.Checks, s.namespace, of.Metadata.Name)
+	if err != nil {
+		return "" // it is not defined, or you may not read it
+	}
+	routes := func(handlers []string, pipelines []resource.ResourceReference) string {
+		var parts []string
+		for _, name := range handlers {
+			parts = append(parts, "handler "+name)
+		}
+		for _, p := range pipelines {
+			parts = append(parts, "pipeline "+p.Name)
+		}
+		return cmp.Or(strings.Join(parts, ", "), "no handler and no pipeline")
+	}
+	before, now := routes(of.Handlers, of.Pipelines), routes(def.Handlers, def.Pipelines)
+	if before == now {
+		return ""
+	}
+	return fmt.Sprintf("The event has %s. Its check has %s now, which counts from the next result on.", before, now)
 }
 
 func addDraft(sim *client.Simulation, o *object) error {
