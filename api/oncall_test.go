@@ -14,6 +14,12 @@ func TestOnCall(t *testing.T) {
 	s := newServer(t, nil)
 	const base = "/api/lapwing/v1/namespaces/default/"
 	s.do("POST", base+"contacts", `{"metadata":{"name":"alice"},"handlers":["mail"]}`).is(201)
+	s.do("POST", "/api/core/v2/namespaces/default/handlers",
+		`{"metadata":{"name":"mail"},"type":"email","email":{"host":"mail.example.org","from":"lapwing@example.org","to":["{{.Contact.Email}}"]}}`).is(201)
+	said := s.do("PUT", base+"contacts/alice", `{"metadata":{"name":"alice"},"handlers":["mail"]}`).is(201).header.Get("Warning")
+	if !strings.Contains(said, "it has no email, and handler mail sends only to that") {
+		t.Errorf("the warning is %q", said)
+	}
 	s.do("POST", base+"contacts", `{"metadata":{"name":"bob"},"handlers":[]}`).refuses(400, codeInvalid,
 		"resource is invalid: handlers must name at least one handler, or nothing would reach the contact")
 	s.do("POST", base+"rotas", `{"metadata":{"name":"ops"},"contacts":["alice","bob"],"start":"2026-11-02T09:00","shift":604800,

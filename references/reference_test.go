@@ -134,6 +134,13 @@ func TestLint(t *testing.T) {
 		sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("feeds-" + typ), Interval: 10, Publish: true,
 			Subscriptions: []string{"linux"}, Handlers: []string{"of-" + typ}})
 	}
+	sn = config.With(sn, config.Handlers, &resource.Handler{Metadata: meta("mail"), Type: "email", Email: &resource.HandlerEmail{
+		To: []string{"{{ .Contact.Email }}"}}})
+	sn = config.With(sn, config.Handlers, &resource.Handler{Metadata: meta("copy"), Type: "email", Email: &resource.HandlerEmail{
+		To: []string{"{{ .Contact.Email }}", "ops@example.org"}}})
+	for name, email := range map[string]string{"carol": "", "dave": "dave@example.org"} {
+		sn = config.With(sn, config.Contacts, &resource.Contact{Metadata: meta(name), Email: email, Handlers: []string{"copy", "mail", "slack", "gone"}})
+	}
 	for name, file := range map[string]string{"forgotten": `{"interval":10}`, "meant": `{"publish":false}`} {
 		m := meta(name)
 		m.Annotations = map[string]string{"lapwing.io/last-applied": file}
@@ -171,13 +178,14 @@ func TestLint(t *testing.T) {
 			"remove secrets, and use env_vars, --handler-env of the backend, or a file",
 		"warning mutator/shape: " + none + "handlers that use it send nothing: remove secrets, and use env_vars, --handler-env of the backend, or a file",
 		"note asset/sensu/plugins: no definition names it",
+		"warning contact/carol: it has no email, and handler mail sends only to that",
 	} {
 		if !slices.Contains(got, want) {
 			t.Errorf("not found: %s", want)
 		}
 	}
 	for _, not := range []string{"handler/slack: no def", "handler/filtered", "handler/of-", "silenced/linux",
-		"silenced/*:never", "silenced/*:keepalive", "user/", "the group reds", "the group system:", "check/plain", "check/idle: its command", "warning handler/socket", "warning mutator/script",
+		"silenced/*:never", "silenced/*:keepalive", "user/", "the group reds", "the group system:", "contact/dave: it", "handler copy sends", "check/plain", "check/idle: its command", "warning handler/socket", "warning mutator/script",
 		"check/falls", "pipeline/paging"} {
 		if i := slices.IndexFunc(got, func(s string) bool { return strings.Contains(s, not) }); i >= 0 {
 			t.Errorf("found %s", got[i])
