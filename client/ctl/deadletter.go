@@ -289,6 +289,11 @@ func deleteDeadLettersCommand() *cobra.Command {
 				return s.tellDeletable(ctx, &which, args)
 			}
 			if !skipConfirm {
+				for _, id := range args { // an unknown one is told before the question
+					if _, err := s.client.DeadLetter(ctx, s.namespace, id); errors.Is(err, client.ErrNotFound) {
+						return hint(fmt.Errorf("there is no dead letter %s", id), "See 'lapwing deadletter list' for the dead letters.")
+					}
+				}
 				if err := s.confirm("Are you sure you would like to delete " + which.which(args) + "?"); err != nil {
 					return err
 				}

@@ -126,7 +126,14 @@ func (s *invocation) didSilence(ctx context.Context, word string, k *kind, body 
 	text, none := s.hits(ctx, body, one)
 	more := []string{text}
 	if one.Schedule(time.Now(), nil) == nil {
-		more = append(more, silenceEnds(one))
+		ends := silenceEnds(one)
+		if ends == "" { // a limit of the server may have given it an end
+			stored, err := client.Get(ctx, s.client, client.Silences, s.namespace, name)
+			if err == nil {
+				ends = cmp.Or(silenceEnds(stored), "it has no end")
+			}
+		}
+		more = append(more, ends)
 	}
 	if undo {
 		more = append(more, s.undo("silenced", "delete", name))
@@ -137,7 +144,7 @@ func (s *invocation) didSilence(ctx context.Context, word string, k *kind, body 
 	}
 }
 
-// silenceEnds says when a silence ends, or nothing if it has no end: a limit of the server may give it one.
+// silenceEnds says when a silence ends, or nothing if it has no end.
 func silenceEnds(one *silenced) string {
 	var ends []string
 	if one.ExpireAt > 0 {

@@ -238,6 +238,15 @@ func hintMissing(k *kind, err error) error {
 	return err
 }
 
+// hintUndefined is hintMissing for a deletion. There may be events of a check that is not defined.
+func (s *invocation) hintUndefined(of *deletion, err error) error {
+	if of.kind.Type == client.Checks.Type && of.events > 0 && errors.Is(err, client.ErrNotFound) {
+		return hint(err, "There are events of a check of this name: %d, %d failing. To delete them: %s", of.events, of.failing,
+			s.commandLine("event", "delete", "--field-selector", "event.check.name == "+selectorWord(of.name)))
+	}
+	return hintMissing(of.kind, err)
+}
+
 func deleteCommand(k *kind) *cobra.Command {
 	cmd := removalCommand(k, "delete", "delete one "+k.word())
 	if !k.labelled() && k.Type != client.Events.Type {
@@ -347,7 +356,7 @@ func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfi
 			}
 		}
 		if err != nil {
-			return hintMissing(k, err)
+			return s.hintUndefined(&belongs, err)
 		}
 		if len(belongs.held) > 0 && !along.all {
 			return s.hintHeld(name, belongs.held, fmt.Errorf("namespace %s is not empty", name))
@@ -358,7 +367,7 @@ func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfi
 			if k.Type == client.Namespaces.Type && !along.all {
 				err = s.hintCascade(ctx, name, err)
 			}
-			return hintMissing(k, err)
+			return s.hintUndefined(&belongs, err)
 		}
 		s.did("Deleted", k, name, belongs.taken(along)...)
 	}

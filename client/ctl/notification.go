@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,6 +77,7 @@ the error and the beginning of the receiver's answer.`,
 				if err := s.knownNames(ctx, namespace, []string{opts.Entity}, []string{opts.Check}); err != nil {
 					return err
 				}
+				s.tellRecipients(ctx, namespace, opts)
 			}
 			if s.format == formatCSV {
 				return writeNotifications(s.out, list)
@@ -120,6 +122,34 @@ func (s *invocation) unknownInNotifications(ctx context.Context, namespace, hand
 		return false
 	}
 	return s.unknownNames(ctx, namespace, []string{handler}, has, nil)
+}
+
+// tellRecipients says whom the newest notifications went to that --recipient left out.
+func (s *invocation) tellRecipients(ctx context.Context, namespace string, opts client.NotificationOptions) {
+	const (
+		looked = 200
+		named  = 10
+	)
+	if opts.Recipient == "" {
+		return
+	}
+	opts.Recipient = ""
+	var all []string
+	for n, err := range s.client.Notifications(ctx, namespace, opts, looked) {
+		if err != nil {
+			break
+		}
+		all = append(all, n.Recipients...)
+	}
+	slices.Sort(all)
+	if all = slices.Compact(all); len(all) == 0 {
+		return
+	}
+	more := ""
+	if n := len(all) - named; n > 0 {
+		all, more = all[:named], fmt.Sprintf(" and %d more", n)
+	}
+	fmt.Fprintln(s.errOut, printable("without --recipient, notifications went to "+commaSpace(all)+more))
 }
 
 func notificationTable(list []*client.Notification, namespaces bool) *table {

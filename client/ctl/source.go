@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 )
 
 // source is a text with resources, and its origin.
@@ -127,7 +129,7 @@ func isResourceFile(info fs.FileInfo) bool {
 	return info.Mode().IsRegular() && slices.Contains(resourceFiles, strings.ToLower(filepath.Ext(info.Name())))
 }
 
-// unread names subdirectories with files of resources that are left out. To prune without these files would delete what
+// unread names subdirectories with files of resources that are left out, and files with a mistyped ending. To prune without these files would delete what
 // they define, so that is an error.
 func (s *invocation) unread(in *inputFiles) error {
 	var dirs []string
@@ -147,11 +149,16 @@ func (s *invocation) unread(in *inputFiles) error {
 		}
 		for _, entry := range entries {
 			name := filepath.Join(dir, entry.Name())
-			if hiddenFile(entry) || !isDirectory(name) || !holdsResources(name, maps.Clone(read)) {
-				continue
-			}
 			note, way := "see --recursive", "Add --recursive, or name the files instead of the directory."
-			if !entry.IsDir() {
+			switch ending := nearEnding(entry.Name()); {
+			case hiddenFile(entry):
+				continue
+			case !isDirectory(name) && ending != "":
+				note = "its name does not end in " + ending
+				way = "Rename it to end in " + ending + ", or move it out of the directory."
+			case !isDirectory(name) || !holdsResources(name, maps.Clone(read)):
+				continue
+			case !entry.IsDir():
 				note = "it is a link to a directory; name it with -f"
 				way = "Links to directories are not followed: name it with -f too."
 			}
@@ -162,6 +169,18 @@ func (s *invocation) unread(in *inputFiles) error {
 		}
 	}
 	return nil
+}
+
+// otherEndings are endings of other files that are near to those of resourceFiles.
+var otherEndings = []string{".toml", ".xml"}
+
+// nearEnding returns the ending that a file's name has with a typing error, such as disk.yalm; "" if it has none.
+func nearEnding(name string) string {
+	ending := strings.ToLower(filepath.Ext(name))
+	if len(ending) < 3 || strings.HasSuffix(ending, "~") || slices.Contains(resourceFiles, ending) || slices.Contains(otherEndings, ending) {
+		return ""
+	}
+	return optionerr.Nearest(ending, resourceFiles)
 }
 
 // readDirs returns the directories of which readFileOrDir reads the files. There are none if the path is of a file.

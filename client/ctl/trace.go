@@ -71,6 +71,11 @@ The json format is one object: answer, outcomes as the API has them, simulated, 
 				return err
 			}
 			if !a.at.IsZero() && len(a.outcomes) == 0 {
+				name := client.EventName(a.entity, a.check)
+				if _, missing := client.Get(ctx, s.client, client.Events, s.namespace, name); errors.Is(missing, client.ErrNotFound) {
+					return hintMissing(k, reworded(missing, "there is no event %s/%s, and no trace of one before %s",
+						a.entity, a.check, a.clock(a.at.UnixMilli())))
+				}
 				return hint(fmt.Errorf("no event of %s/%s that came before %s is traced", a.entity, a.check, a.clock(a.at.UnixMilli())),
 					"Its states since then: %s", s.commandLine("event", "history", a.entity, a.check))
 			}
