@@ -891,6 +891,8 @@ type StateReportIncident struct {
 	End   *time.Time `json:"end"` // null if it is open
 	// it began before Begin, which is where the figures begin
 	Carried bool `json:"carried"`
+	// its event was deleted, which ended it: nothing resolved it
+	Deleted bool `json:"deleted"`
 	// Duration is from Begin to End, or to the end of the report; without silenced time if that is left out.
 	DurationMs int64  `json:"duration_ms"`
 	Status     uint32 `json:"status"` // Status and Missing are of its worst state.

@@ -193,6 +193,7 @@ type Incident struct {
 	Begin   time.Time  `json:"begin"`
 	End     *time.Time `json:"end"`     // null if it is open
 	Carried bool       `json:"carried"` // it began before Begin, which is where the figures begin
+	Deleted bool       `json:"deleted"` // its event was deleted, which ended it: nothing resolved it
 	// Duration is from Begin to End, or to the end of the report; without silenced time if that is left out.
 	Duration int64 `json:"duration_ms"`
 	// Status and Missing are of its worst state.
@@ -524,7 +525,7 @@ func (w *walk) ended(next *state, open bool) {
 	case next.known && !w.carried:
 		i.End, r.Resolved, r.resolving = &end, 1, i.Duration
 	default:
-		i.End = &end
+		i.End, i.Deleted = &end, !next.known
 	}
 	w.each(r)
 }

@@ -167,22 +167,22 @@ func TestIncidents(t *testing.T) {
 			if r.MTTA != nil {
 				ack = fmt.Sprint(*r.MTTA / 1000)
 			}
-			out = append(out, fmt.Sprintf("%s %v-%s %ds status %d carried %v ack %s", r.Entity, i.Begin.Sub(reporttest.Start).Seconds(), end,
-				i.Duration/1000, i.Status, i.Carried, ack))
+			out = append(out, fmt.Sprintf("%s %v-%s %ds status %d carried %v deleted %v ack %s", r.Entity, i.Begin.Sub(reporttest.Start).Seconds(), end,
+				i.Duration/1000, i.Status, i.Carried, i.Deleted, ack))
 		}
 		return out
 	}
 	want := []string{
-		"web2 1300-1500 200s status 1 carried false ack 10",
-		"web1 1000-1100 100s status 2 carried true ack -",
-		"web1 1200-1260 60s status 2 carried false ack -",
-		"web2 1950-open 50s status 3 carried false ack -",
+		"web2 1300-1500 200s status 1 carried false deleted true ack 10",
+		"web1 1000-1100 100s status 2 carried true deleted false ack -",
+		"web1 1200-1260 60s status 2 carried false deleted false ack -",
+		"web2 1950-open 50s status 3 carried false deleted false ack -",
 	}
 	if got := show(); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	q.SkipSilenced, q.Limit = true, 4
-	want = []string{want[1], want[2], want[3], "web2 1300-1500 10s status 1 carried false ack 10"}
+	want = []string{want[1], want[2], want[3], "web2 1300-1500 10s status 1 carried false deleted true ack 10"}
 	if got := show(); !slices.Equal(got, want) {
 		t.Errorf("without silenced time: %q, want %q", got, want)
 	}

@@ -312,6 +312,9 @@ func (r *shownReport) layout() (columns []column, cells func(*client.StateReport
 			if i.End == nil {
 				return "open"
 			}
+			if i.Deleted {
+				return clock(*i.End) + " deleted"
+			}
 			return clock(*i.End)
 		})
 		of("Lasted", true, func(i *client.StateReportIncident) string { return millis(i.DurationMs) })

@@ -99,6 +99,7 @@ var figures = map[report.Kind][]column{
 		same("Missing", "missing", ofIncident(func(i *report.Incident) string { return fmt.Sprint(i.Missing) })),
 		same("Carried", "carried", ofIncident(func(i *report.Incident) string { return fmt.Sprint(i.Carried) })),
 		mean("To acknowledge", "mtta", func(r *report.Row) *int64 { return r.MTTA }),
+		same("Deleted", "deleted", ofIncident(func(i *report.Incident) string { return fmt.Sprint(i.Deleted) })),
 	},
 }
 

@@ -5342,6 +5342,8 @@ export interface components {
             end: string | null;
             /** @description it began before Begin, which is where the figures begin */
             carried: boolean;
+            /** @description its event was deleted, which ended it: nothing resolved it */
+            deleted: boolean;
             /**
              * Format: int64
              * @description Duration is from Begin to End, or to the end of the report; without silenced time if that is left out.
