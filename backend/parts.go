@@ -210,8 +210,15 @@ func (b *Backend) buildHandlers(p *parts) (err error) {
 	}
 	o.OnCall, o.AcknowledgeURL = p.onCall, p.acknowledgeURL
 	o.Notify, o.Logger, o.Registerer = p.sent.Record, b.log, b.opts.Registry
-	p.handlers, err = handler.New(o)
-	return err
+	if p.handlers, err = handler.New(o); err != nil {
+		return err
+	}
+	p.config.OnChange(func(c config.Change) {
+		if c.Deleted && c.Kind == config.Handlers.String() {
+			p.handlers.RetryNow(c.Namespace, c.Name) // their next turns end its deliveries
+		}
+	})
+	return nil
 }
 
 // acknowledgeURL returns the link that a contact gets with an incident.
