@@ -560,7 +560,6 @@ func (a *applier) prune(ctx context.Context) error {
 		}
 	}
 	a.warnOfReferrers(ctx, gone, unwritten)
-	a.warnOfLoss(ctx, gone)
 	var left stranded
 	for _, o := range gone {
 		r := &applied{Type: o.kind.Type, APIVersion: o.kind.Group, Namespace: o.namespace, Name: o.name, Action: actionDelete}

@@ -81,7 +81,8 @@ func deleteFilesCommand() *cobra.Command {
 			objects, err := readObjects(ctx, s, in)
 			if err == nil {
 				s.warnOfReferrers(ctx, objects, nil)
-				s.warnOfLoss(ctx, objects)
+				lost := s.lossOf(ctx, objects)
+				lost.warn(s)
 			}
 			return objects, err
 		},

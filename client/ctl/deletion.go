@@ -61,18 +61,31 @@ func (s *invocation) deletionOf(ctx context.Context, k *kind, name string) delet
 	return d
 }
 
-// stranded counts the events that stay of the checks that a prune deletes.
-type stranded struct{ events, failing, checks int }
+// stranded counts what stays of the checks and handlers that a prune deletes.
+type stranded struct {
+	events, failing, checks int
+	letters                 []string // for each handler that has dead letters, their number and the command that lists them
+}
 
-// add counts the events of a check that is not deleted yet, and returns how to undo that.
+// add counts what stays of a resource that is not deleted yet, and returns how to undo that. It warns of the deliveries
+// that wait for a handler.
 func (d *stranded) add(ctx context.Context, s *invocation, o *object) (undo func()) {
 	before := *d
 	undo = func() { *d = before }
-	if o.kind.Type != client.Checks.Type {
-		return undo
-	}
 	at, in := *s.settings, *s
 	at.namespace, in.settings = o.namespace, &at
+	switch o.kind.Type {
+	case client.Handlers.Type:
+		lost := in.lossOf(ctx, []*object{o})
+		lost.warn(&in)
+		if lost.letters > 0 {
+			d.letters = append(d.letters, lost.lettersLeft(&in, o.name))
+		}
+		return undo
+	case client.Checks.Type:
+	default:
+		return undo
+	}
 	of := map[string]any{"metadata": map[string]any{"namespace": o.namespace}, "check": o.name}
 	var p client.SilencePreview // a silence of the check would hit its events
 	if err := s.client.Do(ctx, http.MethodPost, in.ownPath("silenced", "preview"), of, &p); err == nil && p.Events > 0 {
@@ -82,6 +95,12 @@ func (d *stranded) add(ctx context.Context, s *invocation, o *object) (undo func
 }
 
 func (d *stranded) tell(s *invocation, dryRun bool) {
+	for _, text := range d.letters {
+		if dryRun {
+			text = "would be " + text
+		}
+		fmt.Fprintln(s.errOut, text)
+	}
 	if d.events == 0 {
 		return
 	}
@@ -249,8 +268,7 @@ func (d *deletion) tellUnsilenced(s *invocation, along *cascade) {
 // tellLeft says which events and silences stay, and how to delete them.
 func (d *deletion) tellLeft(s *invocation, along *cascade) {
 	if d.loss.letters > 0 && !along.dryRun {
-		fmt.Fprintln(s.errOut, printable("left behind: "+d.loss.lettersText()+"; see: "+
-			s.commandLine("deadletter", "list", "--handler", d.name)))
+		fmt.Fprintln(s.errOut, d.loss.lettersLeft(s, d.name))
 	}
 	if d.silences > 0 && along.silences != "delete" {
 		text := "left behind: " + plural(d.silences, "silence")
@@ -354,12 +372,6 @@ func (s *invocation) lossOf(ctx context.Context, gone []*object) (l loss) {
 	return l
 }
 
-// warnOfLoss warns of what the deletion of some resources does that their definitions do not show.
-func (s *invocation) warnOfLoss(ctx context.Context, gone []*object) {
-	lost := s.lossOf(ctx, gone)
-	lost.warn(s)
-}
-
 // agentConnected reports whether an entity's agent is connected to any backend. known is false if the server does not tell.
 func (s *invocation) agentConnected(ctx context.Context, namespace, name string) (connected, known bool) {
 	at := *s
@@ -418,6 +430,11 @@ func (l *loss) taken(dryRun bool) (parts []string) {
 		parts = append(parts, fmt.Sprintf("%s %d waiting %s, %d of class change", drops, l.waiting, deliveries, l.change))
 	}
 	return parts
+}
+
+// lettersLeft says how many dead letters of a handler stay.
+func (l *loss) lettersLeft(s *invocation, name string) string {
+	return printable("left behind: " + l.lettersText() + "; see: " + s.commandLine("deadletter", "list", "--handler", name))
 }
 
 func (l *loss) lettersText() string {

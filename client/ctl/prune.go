@@ -97,7 +97,6 @@ What is deleted is printed, with a warning of what still names it. Nothing is as
 			}
 			gone := objectsNamed(deleted)
 			s.warnOfReferrers(ctx, gone, nil)
-			s.warnOfLoss(ctx, gone)
 			var left stranded
 			for _, o := range gone {
 				left.add(ctx, s, o)
