@@ -220,6 +220,7 @@ func (s *invocation) tellOlder(n int, which *deadLetterFlags, dryRun bool) {
 		words = append(words, "--all-namespaces")
 	}
 	fmt.Fprintf(s.errOut, text+"%s\n", n, s.commandLine(words...))
+	fmt.Fprintln(s.errOut, "Warning: a second run with --newest would send the next older ones, behind the newer ones that were sent")
 }
 
 // hintNoHandler is the error of a redrive that has left dead letters because their handlers are not defined.
