@@ -160,8 +160,10 @@ func (a *account) silencedReason(d *client.Delivery) string {
 	var parts []string
 	names, more := a.mutedBy(d)
 	for _, name := range names {
-		one := a.silencers[name]
+		one, looked := a.silencers[name]
 		switch {
+		case one == nil && looked:
+			parts = append(parts, "silenced by "+name+" (you may not read silences, so its author, reason and end are not shown)")
 		case one == nil:
 			parts = append(parts, "silenced by "+name)
 		case one.Acknowledgement:
