@@ -262,6 +262,9 @@ func (k *kind[T]) warn(t *act, obj *T) {
 	if list := doubts(obj); len(list) > 0 {
 		t.warning = strings.TrimPrefix(t.warning+"; "+strings.Join(list, "; "), "; ")
 	}
+	if list := k.api.uncontacted(t, obj); len(list) > 0 {
+		t.warning = strings.TrimPrefix(t.warning+"; "+strings.Join(list, "; "), "; ")
+	}
 	if missing := k.api.missingReferences(t, obj); missing != "" {
 		t.warning = strings.TrimPrefix(t.warning+"; "+missing, "; ")
 	}

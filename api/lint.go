@@ -118,6 +118,14 @@ func doubts(obj any) (texts []string) {
 	return append(texts, references.Doubts(obj)...)
 }
 
+// uncontacted warns the author of a definition about handlers in it that need a contact, if the author may list handlers.
+func (a *API) uncontacted(t *act, obj any) []string {
+	if t.user == nil || !a.mayList(t.user, config.Handlers.String(), t.namespace) {
+		return nil
+	}
+	return references.Uncontacted(a.opts.Config.Snapshot(), obj)
+}
+
 // unseen says which names in a definition were not looked at, because its author may not list what they would name.
 func unseen(obj any, may func(resource string) bool) string {
 	var things, lists []string

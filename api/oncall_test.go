@@ -20,6 +20,11 @@ func TestOnCall(t *testing.T) {
 	if !strings.Contains(said, "it has no email, and handler mail sends only to that") {
 		t.Errorf("the warning is %q", said)
 	}
+	said = s.do("POST", "/api/core/v2/namespaces/default/checks",
+		`{"metadata":{"name":"c"},"command":"x","interval":60,"publish":true,"subscriptions":["x"],"handlers":["mail"]}`).is(201).header.Get("Warning")
+	if !strings.Contains(said, "handler mail sends only to the email of a contact, and no contact is named here") {
+		t.Errorf("the warning is %q", said)
+	}
 	s.do("POST", base+"contacts", `{"metadata":{"name":"bob"},"handlers":[]}`).refuses(400, codeInvalid,
 		"resource is invalid: handlers must name at least one handler, or nothing would reach the contact")
 	s.do("POST", base+"rotas", `{"metadata":{"name":"ops"},"contacts":["alice","bob"],"start":"2026-11-02T09:00","shift":604800,

@@ -200,12 +200,12 @@ func (a *API) noteEscalations(namespace string, ev *resource.Event, list []trace
 // escalationText says in words that an escalation goes on, when its next step is taken and whom that notifies.
 func escalationText(e *resource.Escalation, status uint32, now time.Time) string {
 	ago := now.Sub(time.UnixMilli(e.Began)).Round(time.Second)
+	if e.Held == "" && e.Next == 0 {
+		return fmt.Sprintf("its escalation began %s ago, and all its steps are taken", max(0, ago))
+	}
 	text := fmt.Sprintf("its escalation began %s ago and goes on: ", max(0, ago))
-	switch {
-	case e.Held != "":
+	if e.Held != "" {
 		return text + "no step is taken now, " + e.Held
-	case e.Next == 0:
-		return text + "all its steps are taken"
 	}
 	text += fmt.Sprintf("step %d", e.Steps+1)
 	switch {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dop251/goja/ast"
 	"github.com/dop251/goja/parser"
+	"github.com/dop251/goja/token"
 
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 )
@@ -21,6 +22,9 @@ type Words struct {
 	// Members are members of the event that no event has, such as event.check.occurences, and Functions are called
 	// and not defined. An expression with one of them mostly never does what its author meant.
 	Members, Functions []UnknownWord
+	// Assigns says that the result is the value of an assignment to a member of the event, as in event.check.status = 1: it was
+	// meant to compare.
+	Assigns bool
 }
 
 // UnknownWord is a name that nothing has, and the nearest one that exists, or "".
@@ -49,6 +53,11 @@ func WordsOf(expression string) (w Words) {
 	}
 	r := wordReader{declared: map[string]bool{}, calls: map[string]bool{}, members: map[string]UnknownWord{}, calendars: map[string]bool{}}
 	inspect(reflect.ValueOf(program.Body), r.visit)
+	if n := len(program.Body); n > 0 {
+		if last, ok := program.Body[n-1].(*ast.ExpressionStatement); ok {
+			w.Assigns = assigns(last.Expression)
+		}
+	}
 	w.Calendars = slices.Sorted(maps.Keys(r.calendars))
 	for _, name := range slices.Sorted(maps.Keys(r.calls)) {
 		if !r.declared[name] && !slices.Contains(globals(), name) {
@@ -105,6 +114,20 @@ func (r *wordReader) visit(node any) bool {
 		}
 	}
 	return true
+}
+
+// assigns reports whether the truth of an expression is that of a value that it assigns to a member of the event.
+func assigns(e ast.Expression) bool {
+	switch n := e.(type) {
+	case *ast.AssignExpression:
+		_, ok := memberOf(n.Left)
+		return ok && n.Operator == token.ASSIGN
+	case *ast.BinaryExpression:
+		return (n.Operator == token.LOGICAL_AND || n.Operator == token.LOGICAL_OR) && (assigns(n.Left) || assigns(n.Right))
+	case *ast.UnaryExpression:
+		return n.Operator == token.NOT && assigns(n.Operand)
+	}
+	return false
 }
 
 // declare notes the names that a target declares. Patterns declare each name in them.

@@ -32,10 +32,18 @@ func TestWordsOf(t *testing.T) {
 		{"hour(event.timestamp) > 8 && parseInt('1') && Math.max(1, 2) && sensu.EventStatus('a', 'b')", ""},
 		{"weekdy(event.timestamp) == 1", "weekdy (weekday?)"},
 		{"event.check.status ==", ""}, // it does not parse
+		{"event.check.status = 1", "="},
+		{"event.is_incident && !(event.check.state = 'failing')", "="},
+		{"event.check.mine = 1; event.check.mine === 1", ""},
+		{"var x = 1; x = 2", ""},
+		{"event.check.occurrences += 1", ""},
 		{strings.Repeat("in_calendar('a'); ", 500) + "nosuch()", ""},
 	} {
 		w := WordsOf(c.expression)
 		var said []string
+		if w.Assigns {
+			said = append(said, "=")
+		}
 		for _, u := range append(w.Members, w.Functions...) {
 			said = append(said, u.String())
 		}

@@ -38,7 +38,8 @@ func wordsOf(obj any) (all []filter.Words) {
 }
 
 // Doubts says what in a definition mostly never does what its author meant: members of the event that the expressions of a
-// filter read and no event has, functions they call that do not exist (assets may define functions), and checks that are
+// filter read and no event has, functions they call that do not exist (assets may define functions), assignments in place of
+// comparisons, and checks that are
 // scheduled and check nothing.
 func Doubts(obj any) (texts []string) {
 	if c, ok := obj.(*resource.CheckConfig); ok && scheduled(c) {
@@ -52,6 +53,9 @@ func Doubts(obj any) (texts []string) {
 	}
 	f, _ := obj.(*resource.EventFilter)
 	for i, w := range wordsOf(obj) {
+		if w.Assigns {
+			texts = append(texts, fmt.Sprintf("expression %d assigns a value with =: to compare, write ==", i+1))
+		}
 		for _, m := range w.Members {
 			texts = append(texts, fmt.Sprintf("expression %d: no event has %s", i+1, m))
 		}

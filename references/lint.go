@@ -132,6 +132,9 @@ func (l *linting) definition(obj any) {
 	for _, text := range Doubts(obj) {
 		l.add(obj, warning, text, "lapwing edit "+l.kind.Command+" "+name)
 	}
+	for _, text := range Uncontacted(l.sn, obj) {
+		l.addAbout(config.Handlers.String(), obj, warning, text, "lapwing edit "+l.kind.Command+" "+name)
+	}
 	switch o := obj.(type) {
 	case *resource.CheckConfig:
 		l.check(o)

@@ -141,6 +141,9 @@ func TestLint(t *testing.T) {
 	for name, email := range map[string]string{"carol": "", "dave": "dave@example.org"} {
 		sn = config.With(sn, config.Contacts, &resource.Contact{Metadata: meta(name), Email: email, Handlers: []string{"copy", "mail", "slack", "gone"}})
 	}
+	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("alone2"), Subscriptions: []string{"linux"}, Handlers: []string{"copy", "mail"}})
+	sn = config.With(sn, config.Handlers, &resource.Handler{Metadata: meta("steps"), Type: "escalation", Escalation: &resource.HandlerEscalation{
+		Steps: []resource.EscalationStep{{Notify: []resource.EscalationTarget{{Contact: "dave"}, {Handler: "mail"}}}}}})
 	for name, file := range map[string]string{"forgotten": `{"interval":10}`, "meant": `{"publish":false}`} {
 		m := meta(name)
 		m.Annotations = map[string]string{"lapwing.io/last-applied": file}
@@ -178,6 +181,8 @@ func TestLint(t *testing.T) {
 			"remove secrets, and use env_vars, --handler-env of the backend, or a file",
 		"warning mutator/shape: " + none + "handlers that use it send nothing: remove secrets, and use env_vars, --handler-env of the backend, or a file",
 		"note asset/sensu/plugins: no definition names it",
+		"warning check/alone2: handler mail sends only to the email of a contact, and no contact is named here",
+		"warning handler/steps: handler mail sends only to the email of a contact, and no contact is named here",
 		"warning contact/carol: it has no email, and handler mail sends only to that",
 	} {
 		if !slices.Contains(got, want) {

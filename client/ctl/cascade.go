@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 
@@ -103,6 +104,46 @@ func (s *invocation) heldBy(ctx context.Context, namespace string, of func(*reso
 		held = append(held, text)
 	}
 	return held
+}
+
+// warnOfNamespace warns before the deletion of a namespace with all that it holds: nothing resolves its incidents, and
+// deliveries that wait are dropped. What the user may not see is not named.
+func (s *invocation) warnOfNamespace(ctx context.Context, namespace string) {
+	failing := 0
+	of := client.ListOptions{FieldSelector: "event.is_incident == true", ChunkSize: defaultChunkSize}
+	for _, err := range client.All(ctx, s.client, client.Events, namespace, of) {
+		if err != nil {
+			break
+		}
+		if failing++; failing == mostHeld {
+			break
+		}
+	}
+	if failing > 0 {
+		what := plural(failing, "event") + " fail"
+		if failing == 1 {
+			what = "1 event fails"
+		} else if failing == mostHeld {
+			what = "at least " + what
+		}
+		at, in := *s.settings, *s
+		at.namespace, in.settings = namespace, &at
+		fmt.Fprintln(s.errOut, "Warning: "+what+" in it, and handlers get no resolution: incidents stay open at the receivers. To close them first: "+
+			in.commandLine("event", "resolve", "--field-selector", "event.is_incident == true"))
+	}
+	waiting := 0
+	if list, err := s.client.Waiting(ctx, namespace, "", 0); err == nil {
+		for i := range list {
+			waiting += list[i].Memory.Total + list[i].Disk.Total + list[i].Parked.Total
+		}
+	}
+	if waiting > 0 {
+		fmt.Fprintf(s.errOut, "Warning: it has handlers with waiting deliveries, %d in all, which are dropped\n", waiting)
+	}
+	if letters := s.countDeadLetters(ctx, namespace, "", mostLetters); letters > 0 {
+		l := loss{letters: letters}
+		fmt.Fprintln(s.errOut, "Dead letters of it stay: "+l.lettersText()+"; see: "+s.commandLine("deadletter", "list", "--all-namespaces"))
+	}
 }
 
 // hintCascade says what a namespace holds that cannot be deleted for that, and how to delete all of it.

@@ -45,6 +45,11 @@ func listDeadLettersCommand() *cobra.Command {
 			if all {
 				namespace = ""
 			}
+			if len(handlers) > 1 { // the letters of the others would hide a wrong name
+				if err := s.unknownInDeadLetters(ctx, namespace, handlers); err != nil {
+					return err
+				}
+			}
 			letters := []*client.DeadLetter{}
 			for _, handler := range orAll(handlers) {
 				for d, err := range s.client.DeadLetters(ctx, namespace, handler, fields) {

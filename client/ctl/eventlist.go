@@ -125,6 +125,25 @@ func (s *invocation) knownNames(ctx context.Context, namespace string, entities,
 	return nil
 }
 
+// warnOfNames warns of entities and checks among several that do not exist, since the others hide that.
+func (s *invocation) warnOfNames(ctx context.Context, namespace string, entities, checks []string) {
+	warn := func(entities, checks []string) {
+		if err := s.knownNames(ctx, namespace, entities, checks); err != nil {
+			fmt.Fprintln(s.errOut, printable("Warning: "+strings.ReplaceAll(s.missing(ctx, err).Error(), "\n", ". ")))
+		}
+	}
+	if len(entities) > 1 {
+		for _, name := range entities {
+			warn([]string{name}, nil)
+		}
+	}
+	if len(checks) > 1 {
+		for _, name := range checks {
+			warn(nil, []string{name})
+		}
+	}
+}
+
 // nameTerms returns the conditions for events of one of some entities and of one of some checks, each if there are any.
 func nameTerms(entities, checks []string) (terms []string) {
 	for _, of := range []struct {

@@ -147,6 +147,8 @@ func listCommand(k *kind) *cobra.Command {
 			if err := s.knownNames(ctx, namespace, events.entities, events.checks); err != nil {
 				return err
 			}
+		} else {
+			s.warnOfNames(ctx, namespace, events.entities, events.checks)
 		}
 		if err := s.printList(labels.of(s.withColumn(ctx, k, namespace, opts)), list, all); err != nil || !events.failing {
 			return err
@@ -329,6 +331,7 @@ func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfi
 	if k.Type == client.Namespaces.Type {
 		if along.all || along.dryRun {
 			belongs.held = s.heldBy(ctx, name, holds)
+			s.warnOfNamespace(ctx, name)
 		}
 		belongs.along = s.heldBy(ctx, name, goesAlong)
 	}

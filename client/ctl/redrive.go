@@ -75,6 +75,9 @@ escalation notified several contacts, each gets one. Older ones stay dead letter
 			}
 			s.tellLeft(done, left, dryRun)
 			s.tellOlder(done.Older, &which, dryRun)
+			if newest && dryRun && done.Count > 0 {
+				fmt.Fprintln(s.errOut, "--newest compares dead letters with each other: whether a newer event was delivered since is not looked at")
+			}
 			if done.NoHandler > 0 {
 				return s.hintNoHandler(done, namespace)
 			}

@@ -114,6 +114,8 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 				if err := s.emptyReport(ctx, kind, &f); err != nil {
 					return err
 				}
+			} else {
+				s.warnOfNames(ctx, s.namespace, f.entities, f.checks)
 			}
 			raw, err := jsonOf(rep)
 			if err != nil {
@@ -150,6 +152,8 @@ func (s *invocation) reportText(ctx context.Context, kind string, f *reportFlags
 		if err := s.emptyReport(ctx, kind, f); err != nil {
 			return err
 		}
+	} else {
+		s.warnOfNames(ctx, s.namespace, f.entities, f.checks)
 	}
 	if rep.More > 0 {
 		fmt.Fprintln(s.errOut, moreRows(rep.More))
@@ -424,7 +428,10 @@ it; without CHECK, each has the field check, too.`,
 			if h.end.After(now) { // the end of today
 				h.end = now
 			}
-			if !h.begin.Before(h.end) {
+			switch {
+			case until == "" && h.begin.After(now):
+				return fmt.Errorf("--since %s is in the future", since)
+			case !h.begin.Before(h.end):
 				return fmt.Errorf("--since must be before --until")
 			}
 			if len(args) == 1 {

@@ -166,10 +166,15 @@ func (a *account) verdict(incident []client.Outcome) string {
 		case alerted && !open(&d):
 			over = append(over, route(&d)+": "+a.reason(&d))
 		case alerted:
-			if text, waits := a.goesOn(&d); waits {
-				held = append(held, route(&d)+": "+text)
-			} else {
-				escalations = append(escalations, route(&d)+": "+text)
+			text, waits := a.goesOn(&d)
+			text = route(&d) + ": " + text
+			switch {
+			case waits:
+				held = append(held, text)
+			case a.tookAllSteps(&d):
+				over = append(over, text)
+			default:
+				escalations = append(escalations, text)
 			}
 		case by[route(&d)] > 0:
 			repeated = append(repeated, d)
@@ -250,6 +255,13 @@ func (a *account) verdict(incident []client.Outcome) string {
 func (a *account) reachedNoOne(d *client.Delivery) bool {
 	return d.Verdict == client.VerdictHeld && slices.ContainsFunc(a.escalations, func(e resource.Escalation) bool {
 		return e.Handler == d.Handler && reachesNoOne(&e)
+	})
+}
+
+// tookAllSteps reports whether a delivery's escalation goes on only in name: no step follows.
+func (a *account) tookAllSteps(d *client.Delivery) bool {
+	return slices.ContainsFunc(a.escalations, func(e resource.Escalation) bool {
+		return e.Handler == d.Handler && e.Next == 0 && e.Held == ""
 	})
 }
 

@@ -137,7 +137,7 @@ func escalations(e *exam) {
 	e.find(Finding{
 		Severity: Warning, Part: Handler,
 		Title:  "escalations gave up while their checks still fail",
-		Detail: fmt.Sprintf("%s took all steps, and no one has acknowledged the incident%s.", count(n, "escalation"), names),
+		Detail: fmt.Sprintf("%s took all steps, and no one had acknowledged the incident at the last look, up to a minute ago%s.", count(n, "escalation"), names),
 		Advice: "lapwing escalation list --all-namespaces shows whom each has reached. Look at the incidents, and acknowledge them: lapwing event ack.",
 	})
 }

@@ -54,13 +54,12 @@ func completeEvent(m *migration, o *object) {
 	if check == nil {
 		return
 	}
-	set := func(in map[string]any, field string, n int64) { in[field] = json.Number(strconv.FormatInt(n, 10)) }
 	executed := cmp.Or(integer(check, "executed"), integer(o.body, "timestamp"), m.started.Unix())
 	if integer(check, "executed") == 0 {
-		set(check, "executed", executed)
+		setNumber(check, "executed", executed)
 	}
 	if integer(o.body, "timestamp") == 0 {
-		set(o.body, "timestamp", executed)
+		setNumber(o.body, "timestamp", executed)
 	}
 	status := integer(check, "status")
 	history, _ := check["history"].([]any)
@@ -83,10 +82,10 @@ func completeEvent(m *migration, o *object) {
 			}
 			same++
 		}
-		set(check, "occurrences", same)
+		setNumber(check, "occurrences", same)
 	}
 	if occurrences := integer(check, "occurrences"); integer(check, "occurrences_watermark") < occurrences {
-		set(check, "occurrences_watermark", occurrences)
+		setNumber(check, "occurrences_watermark", occurrences)
 	}
 }
 

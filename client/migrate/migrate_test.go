@@ -453,6 +453,30 @@ spec:
 	}
 }
 
+// TestSilenceWithoutEnd: a silence that has only how long it lasts ends after that time.
+func TestSilenceWithoutEnd(t *testing.T) {
+	to := start(t)
+	now := time.Now().Unix()
+	source := fromFile(t, fmt.Sprintf(`
+type: Silenced
+metadata: {name: "linux:disk", namespace: default}
+spec: {subscription: linux, check: disk, begin: 0, expire: 3600}
+---
+type: Silenced
+metadata: {name: "linux:cpu", namespace: default}
+spec: {subscription: linux, check: cpu, begin: %d, expire: 60}
+`, now+7200))
+	if r := copyTo(t, to.options(source)); !r.Complete() {
+		t.Fatalf("the copy:\n%s", printed(t, r))
+	}
+	for name, want := range map[string]int64{"linux:disk": now + 3600, "linux:cpu": now + 7260} {
+		got := integer(to.get(t, "/api/core/v2/namespaces/default/silenced/"+name), "expire_at")
+		if got < want || got > want+600 { // the copy began a moment later
+			t.Errorf("%s ends at %d, want %d", name, got, want)
+		}
+	}
+}
+
 func TestAPIKeys(t *testing.T) {
 	const key = "5f1a6c0e-7f53-4d0c-9a53-0123456789ab"
 	to := start(t)

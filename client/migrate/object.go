@@ -441,6 +441,11 @@ func integer(m map[string]any, field string) int64 {
 	return i
 }
 
+// setNumber sets a field to a number.
+func setNumber(m map[string]any, field string, n int64) {
+	m[field] = json.Number(strconv.FormatInt(n, 10))
+}
+
 // texts returns the strings of the list in a field.
 func texts(m map[string]any, field string) []string {
 	list, _ := m[field].([]any)
