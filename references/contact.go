@@ -23,7 +23,7 @@ func Unreachable(sn *config.Snapshot, c *resource.Contact) (texts []string) {
 }
 
 // Uncontacted says which handlers of a definition send only to the address of a contact: where no contact names them, they
-// have nobody to send to.
+// send to no address.
 func Uncontacted(sn *config.Snapshot, obj any) (texts []string) {
 	namespace, _ := usesOf(obj)
 	for _, name := range handlersNamed(obj) {
