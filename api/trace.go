@@ -197,7 +197,7 @@ func (a *API) noteEscalations(namespace string, ev *resource.Event, list []trace
 	return nil
 }
 
-// escalationText says in words that an escalation goes on, when its next step is taken and whom that notifies.
+// escalationText says in words when the next step of an escalation is taken and whom that notifies, or that all are taken.
 func escalationText(e *resource.Escalation, status uint32, now time.Time) string {
 	ago := now.Sub(time.UnixMilli(e.Began)).Round(time.Second)
 	if e.Held == "" && e.Next == 0 {

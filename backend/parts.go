@@ -215,7 +215,7 @@ func (b *Backend) buildHandlers(p *parts) (err error) {
 	}
 	p.config.OnChange(func(c config.Change) {
 		if c.Deleted && c.Kind == config.Handlers.String() {
-			p.handlers.RetryNow(c.Namespace, c.Name) // their next turns end its deliveries
+			p.handlers.HandlerDeleted(c.Namespace, c.Name)
 		}
 	})
 	return nil

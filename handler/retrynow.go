@@ -19,8 +19,20 @@ func (d *Dispatcher) RetryNow(namespace, handler string) int {
 	return q.retryNow()
 }
 
+// HandlerDeleted ends the deliveries of a deleted handler that wait here for their next attempt, as RetryNow makes them due. It
+// does not wait for them.
+func (d *Dispatcher) HandlerDeleted(namespace, handler string) {
+	if !d.lifecycle.TryLock() {
+		return // it starts or stops
+	}
+	defer d.lifecycle.Unlock()
+	if _, again := d.lookup(namespace, handler); d.started && !d.stopped && !again {
+		d.watching.Go(func() { d.RetryNow(namespace, handler) })
+	}
+}
+
 // retryNow does what onTimer does, earlier. It walks over all that waits, as onTimer may: users ask for it seldom. The
-// stored progress keeps its time, which counts after a crash only.
+// stored progress keeps its time, which counts after a crash only. Deletions of handlers ask for it, too.
 func (q *queue) retryNow() (n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -2,6 +2,8 @@ package references
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -15,7 +17,7 @@ func Unreachable(sn *config.Snapshot, c *resource.Contact) (texts []string) {
 	}
 	for _, name := range c.Handlers {
 		h, ok := config.Get(sn, config.Handlers, c.Metadata.Namespace, name)
-		if ok && h.Email != nil && onlyToContact(h.Email.To) {
+		if ok && h.Email != nil && onlyToContact(h.Email) {
 			texts = append(texts, fmt.Sprintf("it has no email, and handler %s sends only to that", name))
 		}
 	}
@@ -25,9 +27,13 @@ func Unreachable(sn *config.Snapshot, c *resource.Contact) (texts []string) {
 // Uncontacted says which handlers of a definition send only to the address of a contact: where no contact names them, they
 // send to no address.
 func Uncontacted(sn *config.Snapshot, obj any) (texts []string) {
+	names := handlersNamed(obj)
+	if len(names) == 0 {
+		return nil
+	}
 	namespace, _ := usesOf(obj)
-	for _, name := range handlersNamed(obj) {
-		if h, ok := config.Get(sn, config.Handlers, namespace, name); ok && h.Email != nil && onlyToContact(h.Email.To) {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		if h, ok := config.Get(sn, config.Handlers, namespace, name); ok && h.Email != nil && onlyToContact(h.Email) {
 			texts = append(texts, fmt.Sprintf("handler %s sends only to the email of a contact, and no contact is named here", name))
 		}
 	}
@@ -41,7 +47,7 @@ func handlersNamed(obj any) (names []string) {
 		return o.Handlers
 	case *resource.Pipeline:
 		for _, w := range o.Workflows {
-			if w.Handler != nil && w.Handler.Type == "Handler" {
+			if w.Handler != nil && (w.Handler.Type == "Handler" || w.Handler.Type == "") {
 				names = append(names, w.Handler.Name)
 			}
 		}
@@ -60,12 +66,11 @@ func handlersNamed(obj any) (names []string) {
 	return names
 }
 
-// onlyToContact reports whether all recipients are templates with the address of the contact.
-func onlyToContact(to []string) bool {
-	for _, template := range to {
-		if !strings.Contains(template, ".Contact.Email") {
-			return false
-		}
-	}
-	return len(to) > 0
+// contactAlone is a recipient that is the address of the contact and nothing else.
+var contactAlone = regexp.MustCompile(`^\s*\{\{-?\s*\.Contact\.Email\s*-?\}\}\s*$`)
+
+// onlyToContact reports whether a mail has no other recipient than the contact.
+func onlyToContact(m *resource.HandlerEmail) bool {
+	all := slices.Concat(m.To, m.Cc)
+	return len(all) > 0 && !slices.ContainsFunc(all, func(to string) bool { return !contactAlone.MatchString(to) })
 }

@@ -130,7 +130,11 @@ func (l *linting) definition(obj any) {
 		l.add(obj, warning, u.String(), "lapwing edit "+l.kind.Command+" "+name)
 	}
 	for _, text := range Doubts(obj) {
-		l.add(obj, warning, text, "lapwing edit "+l.kind.Command+" "+name)
+		hint := "lapwing edit " + l.kind.Command + " " + name
+		if text == noSubscription {
+			hint = "lapwing check set-subscriptions " + name + " …"
+		}
+		l.add(obj, warning, text, hint)
 	}
 	for _, text := range Uncontacted(l.sn, obj) {
 		l.addAbout(config.Handlers.String(), obj, warning, text, "lapwing edit "+l.kind.Command+" "+name)

@@ -120,16 +120,17 @@ func (s *invocation) warnOfNamespace(ctx context.Context, namespace string) {
 		}
 	}
 	if failing > 0 {
-		what := plural(failing, "event") + " fail"
-		if failing == 1 {
-			what = "1 event fails"
-		} else if failing == mostHeld {
+		what := plural(failing, "event") + " of namespace " + namespace + " fail"
+		switch failing {
+		case 1:
+			what += "s"
+		case mostHeld:
 			what = "at least " + what
 		}
 		at, in := *s.settings, *s
 		at.namespace, in.settings = namespace, &at
-		fmt.Fprintln(s.errOut, "Warning: "+what+" in it, and handlers get no resolution: incidents stay open at the receivers. To close them first: "+
-			in.commandLine("event", "resolve", "--field-selector", "event.is_incident == true"))
+		fmt.Fprintln(s.errOut, printable("Warning: "+what+", and handlers get no resolution: incidents stay open at the receivers. To close them first: "+
+			in.commandLine("event", "resolve", "--field-selector", "event.is_incident == true")))
 	}
 	waiting := 0
 	if list, err := s.client.Waiting(ctx, namespace, "", 0); err == nil {
@@ -138,11 +139,13 @@ func (s *invocation) warnOfNamespace(ctx context.Context, namespace string) {
 		}
 	}
 	if waiting > 0 {
-		fmt.Fprintf(s.errOut, "Warning: it has handlers with waiting deliveries, %d in all, which are dropped\n", waiting)
+		fmt.Fprintf(s.errOut, "Warning: deliveries wait for handlers of namespace %s: the deletion drops %d\n", printable(namespace), waiting)
 	}
 	if letters := s.countDeadLetters(ctx, namespace, "", mostLetters); letters > 0 {
 		l := loss{letters: letters}
-		fmt.Fprintln(s.errOut, "Dead letters of it stay: "+l.lettersText()+"; see: "+s.commandLine("deadletter", "list", "--all-namespaces"))
+		at, in := *s.settings, *s
+		at.namespace, in.settings = namespace, &at
+		fmt.Fprintln(s.errOut, printable("Dead letters of namespace "+namespace+" stay: "+l.lettersText()+"; see: "+in.commandLine("deadletter", "list")))
 	}
 }
 

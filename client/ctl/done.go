@@ -127,7 +127,7 @@ func (s *invocation) didSilence(ctx context.Context, word string, k *kind, body 
 	more := []string{text}
 	if one.Schedule(time.Now(), nil) == nil {
 		ends := silenceEnds(one)
-		if ends == "" { // a limit of the server may have given it an end
+		if ends == "" && s.format == formatTabular { // a limit of the server may have given it an end
 			stored, err := client.Get(ctx, s.client, client.Silences, s.namespace, name)
 			if err == nil {
 				ends = cmp.Or(silenceEnds(stored), "it has no end")

@@ -125,21 +125,35 @@ func (s *invocation) knownNames(ctx context.Context, namespace string, entities,
 	return nil
 }
 
-// warnOfNames warns of entities and checks among several that do not exist, since the others hide that.
-func (s *invocation) warnOfNames(ctx context.Context, namespace string, entities, checks []string) {
-	warn := func(entities, checks []string) {
-		if err := s.knownNames(ctx, namespace, entities, checks); err != nil {
-			fmt.Fprintln(s.errOut, printable("Warning: "+strings.ReplaceAll(s.missing(ctx, err).Error(), "\n", ". ")))
+// mostAskedNames is how many names are looked up one by one.
+const mostAskedNames = 20
+
+// warnOfNames warns of entities and checks among several of which there is nothing, since the others hide that. has reports
+// whether there is anything of an entity or a check, the other being "".
+func (s *invocation) warnOfNames(ctx context.Context, namespace string, entities, checks []string, has func(entity, check string) bool) {
+	told := false
+	warn := func(entities, checks []string, entity, check string) {
+		if has(entity, check) {
+			return
 		}
+		err := s.knownNames(ctx, namespace, entities, checks)
+		if err == nil {
+			return
+		}
+		if !told { // to look for similar names may take a while
+			err = s.missing(ctx, err)
+		}
+		told = true
+		fmt.Fprintln(s.errOut, printable("Warning: "+strings.ReplaceAll(err.Error(), "\n", ". ")))
 	}
 	if len(entities) > 1 {
-		for _, name := range entities {
-			warn([]string{name}, nil)
+		for _, name := range entities[:min(len(entities), mostAskedNames)] {
+			warn([]string{name}, nil, name, "")
 		}
 	}
 	if len(checks) > 1 {
-		for _, name := range checks {
-			warn(nil, []string{name})
+		for _, name := range checks[:min(len(checks), mostAskedNames)] {
+			warn(nil, []string{name}, "", name)
 		}
 	}
 }

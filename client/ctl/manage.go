@@ -148,7 +148,13 @@ func listCommand(k *kind) *cobra.Command {
 				return err
 			}
 		} else {
-			s.warnOfNames(ctx, namespace, events.entities, events.checks)
+			s.warnOfNames(ctx, namespace, events.entities, events.checks, func(entity, check string) bool {
+				return slices.ContainsFunc(list, func(raw json.RawMessage) bool {
+					ev, err := decode[event](raw)
+					return err == nil && ev.Entity != nil && (entity == "" || ev.Entity.Metadata.Name == entity) &&
+						(check == "" || eventCheck(ev).Metadata.Name == check)
+				})
+			})
 		}
 		if err := s.printList(labels.of(s.withColumn(ctx, k, namespace, opts)), list, all); err != nil || !events.failing {
 			return err
@@ -243,7 +249,14 @@ func hintMissing(k *kind, err error) error {
 // hintUndefined is hintMissing for a deletion. There may be events of a check that is not defined.
 func (s *invocation) hintUndefined(of *deletion, err error) error {
 	if of.kind.Type == client.Checks.Type && of.events > 0 && errors.Is(err, client.ErrNotFound) {
-		return hint(err, "There are events of a check of this name: %d, %d failing. To delete them: %s", of.events, of.failing,
+		what := "1 event is of a check of this name"
+		if of.events > 1 {
+			what = plural(of.events, "event") + " are of a check of this name"
+		}
+		if of.failing > 0 {
+			what += fmt.Sprintf(", %d failing", of.failing)
+		}
+		return hint(err, "%s. To delete: %s", what,
 			s.commandLine("event", "delete", "--field-selector", "event.check.name == "+selectorWord(of.name)))
 	}
 	return hintMissing(of.kind, err)
@@ -331,6 +344,8 @@ func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfi
 	if k.Type == client.Namespaces.Type {
 		if along.all || along.dryRun {
 			belongs.held = s.heldBy(ctx, name, holds)
+		}
+		if along.all {
 			s.warnOfNamespace(ctx, name)
 		}
 		belongs.along = s.heldBy(ctx, name, goesAlong)

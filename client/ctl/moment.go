@@ -51,8 +51,9 @@ func calendarTime(text string, end bool, place *time.Location, now time.Time) (t
 	return time.Date(year, month, day, 0, 0, 0, 0, place), whole
 }
 
-// leastUnix is the first time in Unix seconds that is taken as one: a smaller number lacks its unit.
-const leastUnix = 100_000_000
+// leastUnix is the first time in Unix seconds that is taken as one: a smaller number is a mistake. Below leastSpan it lacks its
+// unit.
+const leastSpan, leastUnix = 10_000, 100_000_000
 
 // moment reads the value of --since or --until.
 func moment(flag, text string, place *time.Location, now time.Time) (time.Time, error) {
@@ -63,9 +64,12 @@ func moment(flag, text string, place *time.Location, now time.Time) (time.Time, 
 		return t, nil
 	}
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n >= 0 && n < 1<<40 {
-		if n < leastUnix {
-			return time.Time{}, fmt.Errorf("--%s: %s is a time in Unix seconds of %d: for how long ago, add a unit, as in %sd or %sh",
-				flag, text, time.Unix(n, 0).UTC().Year(), text, text)
+		switch {
+		case n == 0: // all that there is
+		case n < leastSpan:
+			return time.Time{}, fmt.Errorf("--%s: %s lacks a unit, as in %sd or %sh", flag, text, text, text)
+		case n < leastUnix:
+			return time.Time{}, fmt.Errorf("--%s: %s would be a time of %d: it must be %s", flag, text, time.Unix(n, 0).UTC().Year(), timeForms)
 		}
 		return time.Unix(n, 0), nil
 	}

@@ -60,7 +60,7 @@ func (f *reportFlags) fields() string {
 // period sets the times that the server takes.
 func (f *reportFlags) period(now time.Time) error {
 	if f.week == "" {
-		return sentMoments(&f.since, &f.until, placeOf(f.zone), time.Now())
+		return sentMoments(&f.since, &f.until, placeOf(f.zone), now)
 	}
 	if f.month+f.since+f.until != "" {
 		return errors.New("--week goes with neither --month, --since nor --until")
@@ -115,7 +115,7 @@ func reportOf(kind, short string, examples ...string) *cobra.Command {
 					return err
 				}
 			} else {
-				s.warnOfNames(ctx, s.namespace, f.entities, f.checks)
+				s.warnOfNames(ctx, s.namespace, f.entities, f.checks, s.reported(ctx, kind, &f))
 			}
 			raw, err := jsonOf(rep)
 			if err != nil {
@@ -153,7 +153,7 @@ func (s *invocation) reportText(ctx context.Context, kind string, f *reportFlags
 			return err
 		}
 	} else {
-		s.warnOfNames(ctx, s.namespace, f.entities, f.checks)
+		s.warnOfNames(ctx, s.namespace, f.entities, f.checks, s.reported(ctx, kind, f))
 	}
 	if rep.More > 0 {
 		fmt.Fprintln(s.errOut, moreRows(rep.More))
@@ -179,6 +179,20 @@ func (s *invocation) emptyReport(ctx context.Context, kind string, f *reportFlag
 		return err
 	}
 	return s.nothing(ctx, eventKind, s.namespace, f.labelSelector+f.fields() != "")
+}
+
+// reported returns a function that reports whether a report has anything of an entity or a check: it may have been deleted.
+func (s *invocation) reported(ctx context.Context, kind string, f *reportFlags) func(entity, check string) bool {
+	return func(entity, check string) bool {
+		one := *f
+		if one.limit = 1; entity != "" {
+			one.entities = []string{entity}
+		} else {
+			one.checks = []string{check}
+		}
+		rep, err := s.client.Report(ctx, s.namespace, kind, one.query(""))
+		return err != nil || rep.Total.Pairs > 0
+	}
 }
 
 func moreRows(n int) string {
@@ -429,7 +443,7 @@ it; without CHECK, each has the field check, too.`,
 				h.end = now
 			}
 			switch {
-			case until == "" && h.begin.After(now):
+			case h.begin.After(now):
 				return fmt.Errorf("--since %s is in the future", since)
 			case !h.begin.Before(h.end):
 				return fmt.Errorf("--since must be before --until")

@@ -16,8 +16,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 )
 
 // source is a text with resources, and its origin.
@@ -150,7 +148,7 @@ func (s *invocation) unread(in *inputFiles) error {
 		for _, entry := range entries {
 			name := filepath.Join(dir, entry.Name())
 			note, way := "see --recursive", "Add --recursive, or name the files instead of the directory."
-			switch ending := nearEnding(entry.Name()); {
+			switch ending := mistyped[strings.ToLower(filepath.Ext(name))]; {
 			case hiddenFile(entry):
 				continue
 			case !isDirectory(name) && ending != "":
@@ -171,16 +169,12 @@ func (s *invocation) unread(in *inputFiles) error {
 	return nil
 }
 
-// otherEndings are endings of other files that are near to those of resourceFiles.
-var otherEndings = []string{".toml", ".xml"}
-
-// nearEnding returns the ending that a file's name has with a typing error, such as disk.yalm; "" if it has none.
-func nearEnding(name string) string {
-	ending := strings.ToLower(filepath.Ext(name))
-	if len(ending) < 3 || strings.HasSuffix(ending, "~") || slices.Contains(resourceFiles, ending) || slices.Contains(otherEndings, ending) {
-		return ""
-	}
-	return optionerr.Nearest(ending, resourceFiles)
+// mistyped has endings with a typing error, and what they were meant to be. A list, since many endings of other files are
+// near to these too, such as .tmpl and .jsonl.
+var mistyped = map[string]string{
+	".yalm": ".yaml", ".ymal": ".yaml", ".yam": ".yaml", ".yaaml": ".yaml", ".yamll": ".yaml", ".yaml1": ".yaml", ".yamal": ".yaml",
+	".yl": ".yml", ".ym": ".yml", ".ylm": ".yml", ".yaml_": ".yaml",
+	".jsn": ".json", ".jso": ".json", ".josn": ".json", ".jsno": ".json", ".jon": ".json", ".jason": ".json", ".sjon": ".json",
 }
 
 // readDirs returns the directories of which readFileOrDir reads the files. There are none if the path is of a file.

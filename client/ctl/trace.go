@@ -305,6 +305,7 @@ func (s *invocation) rewired(ctx context.Context, of *resource.Check) string {
 		for _, p := range pipelines {
 			parts = append(parts, "pipeline "+p.Name)
 		}
+		slices.Sort(parts)
 		return cmp.Or(strings.Join(parts, ", "), "no handler and no pipeline")
 	}
 	before, now := routes(of.Handlers, of.Pipelines), routes(def.Handlers, def.Pipelines)

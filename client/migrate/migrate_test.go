@@ -475,6 +475,15 @@ spec: {subscription: linux, check: cpu, begin: %d, expire: 60}
 			t.Errorf("%s ends at %d, want %d", name, got, want)
 		}
 	}
+	before := to.get(t, "/api/core/v2/namespaces/default/silenced/linux:disk")
+	later := to.options(source)
+	later.Now = func() time.Time { return time.Now().Add(10 * time.Minute) }
+	if again := copyTo(t, later); again.sent() != 0 {
+		t.Errorf("a later run wrote:\n%s", printed(t, again))
+	}
+	if after := to.get(t, "/api/core/v2/namespaces/default/silenced/linux:disk"); integer(after, "expire_at") != integer(before, "expire_at") {
+		t.Errorf("a later run has moved the end from %v to %v", before["expire_at"], after["expire_at"])
+	}
 }
 
 func TestAPIKeys(t *testing.T) {

@@ -32,6 +32,7 @@ type object struct {
 
 	unknown  []unknownField // that a file has in it; they are not in the body
 	homeless bool           // without a namespace in its file
+	dated    bool           // a silence that has its times from the moment of the run
 }
 
 // parse makes an object from a server's answer.

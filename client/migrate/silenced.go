@@ -22,13 +22,17 @@ var silencedKind = of(client.Silences.Kind, func(k *kind) {
 	}
 	k.adapt = func(m *migration, o *object) {
 		if integer(o.body, "begin") == 0 {
+			o.dated = true
 			setNumber(o.body, "begin", m.started.Unix())
 		}
 		// A dump of an early Sensu, or one by hand, has only how long the silence still lasts.
 		if length := integer(o.body, "expire"); length > 0 && integer(o.body, "expire_at") == 0 {
+			o.dated = true
 			setNumber(o.body, "expire_at", max(integer(o.body, "begin"), m.started.Unix())+length)
 		}
 	}
+	// The silence keeps the times of the first run: another run is later.
+	k.ignore = func(o *object, field string) bool { return o.dated && (field == "begin" || field == "expire_at") }
 	k.leave = func(m *migration, o *object) (reason, hint string) {
 		if end := integer(o.body, "expire_at"); end > 0 && end <= m.Now().Unix() {
 			return "it has ended", ""
