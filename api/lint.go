@@ -109,8 +109,8 @@ func (a *API) mayList(user *auth.Identity, resource, namespace string) bool {
 	return a.opts.Auth.Permit(user, auth.Attributes{Verb: "list", Resource: resource, Namespace: namespace}).Whole()
 }
 
-// doubts warns the author of a definition about what it asks for and lapwing does not do, and about names in expressions
-// that stand for nothing.
+// doubts warns the author of a definition about what it asks for and lapwing does not do, and about what it mostly does not
+// mean (references.Doubts).
 func doubts(obj any) (texts []string) {
 	for _, u := range resource.UnsupportedIn(obj) {
 		texts = append(texts, u.String())

@@ -15,14 +15,16 @@ func Unreachable(sn *config.Snapshot, c *resource.Contact) (texts []string) {
 	if strings.TrimSpace(c.Email) != "" {
 		return nil
 	}
-	for _, name := range c.Handlers {
+	for _, name := range distinct(c.Handlers) {
 		h, ok := config.Get(sn, config.Handlers, c.Metadata.Namespace, name)
 		if ok && h.Email != nil && onlyToContact(h.Email) {
 			texts = append(texts, fmt.Sprintf("it has no email, and handler %s sends only to that", name))
 		}
 	}
-	return texts
+	return texts[:min(maxNearest, len(texts))]
 }
+
+func distinct(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
 
 // Uncontacted says which handlers of a definition send only to the address of a contact: where no contact names them, they
 // send to no address.
@@ -32,12 +34,12 @@ func Uncontacted(sn *config.Snapshot, obj any) (texts []string) {
 		return nil
 	}
 	namespace, _ := usesOf(obj)
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+	for _, name := range distinct(names) {
 		if h, ok := config.Get(sn, config.Handlers, namespace, name); ok && h.Email != nil && onlyToContact(h.Email) {
 			texts = append(texts, fmt.Sprintf("handler %s sends only to the email of a contact, and no contact is named here", name))
 		}
 	}
-	return texts
+	return texts[:min(maxNearest, len(texts))]
 }
 
 // handlersNamed returns the handlers that a definition names for all its events.

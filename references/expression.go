@@ -39,8 +39,7 @@ func wordsOf(obj any) (all []filter.Words) {
 
 // Doubts says what in a definition mostly never does what its author meant: members of the event that the expressions of a
 // filter read and no event has, functions they call that do not exist (assets may define functions), assignments in place of
-// comparisons, and checks that are
-// scheduled and check nothing.
+// comparisons, and scheduled checks that check nothing.
 func Doubts(obj any) (texts []string) {
 	if c, ok := obj.(*resource.CheckConfig); ok && scheduled(c) {
 		if len(c.Subscriptions) == 0 {

@@ -127,8 +127,8 @@ func isResourceFile(info fs.FileInfo) bool {
 	return info.Mode().IsRegular() && slices.Contains(resourceFiles, strings.ToLower(filepath.Ext(info.Name())))
 }
 
-// unread names subdirectories with files of resources that are left out, and files with a mistyped ending. To prune without these files would delete what
-// they define, so that is an error.
+// unread names subdirectories with files of resources that are left out, and files with a mistyped ending. To prune without
+// these files would delete what they define, so that is an error.
 func (s *invocation) unread(in *inputFiles) error {
 	var dirs []string
 	for _, target := range in.targets {

@@ -465,9 +465,18 @@ spec: {subscription: linux, check: disk, begin: 0, expire: 3600}
 type: Silenced
 metadata: {name: "linux:cpu", namespace: default}
 spec: {subscription: linux, check: cpu, begin: %d, expire: 60}
-`, now+7200))
-	if r := copyTo(t, to.options(source)); !r.Complete() {
-		t.Fatalf("the copy:\n%s", printed(t, r))
+---
+type: Silenced
+metadata: {name: "linux:over", namespace: default}
+spec: {subscription: linux, check: over, begin: %d, expire: 60}
+---
+type: Silenced
+metadata: {name: "linux:odd", namespace: default}
+spec: {subscription: linux, check: odd, expire: "60"}
+`, now+7200, now-7200))
+	r := copyTo(t, to.options(source))
+	if of := r.of(t, "silenced"); of.Created != 2 || of.Left != 1 || of.Failed != 1 {
+		t.Fatalf("two are to be copied, one has ended, and one has an unreadable end:\n%s", printed(t, r))
 	}
 	for name, want := range map[string]int64{"linux:disk": now + 3600, "linux:cpu": now + 7260} {
 		got := integer(to.get(t, "/api/core/v2/namespaces/default/silenced/"+name), "expire_at")

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -21,20 +22,19 @@ var silencedKind = of(client.Silences.Kind, func(k *kind) {
 		}
 	}
 	k.adapt = func(m *migration, o *object) {
+		if end := endOf(o, m.started.Unix()); end > 0 && integer(o.body, "expire_at") <= 0 {
+			o.dated = true
+			setNumber(o.body, "expire_at", end)
+		}
 		if integer(o.body, "begin") == 0 {
 			o.dated = true
 			setNumber(o.body, "begin", m.started.Unix())
-		}
-		// A dump of an early Sensu, or one by hand, has only how long the silence still lasts.
-		if length := integer(o.body, "expire"); length > 0 && integer(o.body, "expire_at") == 0 {
-			o.dated = true
-			setNumber(o.body, "expire_at", max(integer(o.body, "begin"), m.started.Unix())+length)
 		}
 	}
 	// The silence keeps the times of the first run: another run is later.
 	k.ignore = func(o *object, field string) bool { return o.dated && (field == "begin" || field == "expire_at") }
 	k.leave = func(m *migration, o *object) (reason, hint string) {
-		if end := integer(o.body, "expire_at"); end > 0 && end <= m.Now().Unix() {
+		if end := endOf(o, m.Now().Unix()); end > 0 && end <= m.Now().Unix() {
 			return "it has ended", ""
 		}
 		return "", ""
@@ -47,13 +47,25 @@ var silencedKind = of(client.Silences.Kind, func(k *kind) {
 	k.write = writeSilenced
 })
 
+// endOf returns when a silence ends, in Unix seconds; 0 for never. One that was written by hand may have only how long it lasts,
+// from its begin or, without one, from now.
+func endOf(o *object, now int64) int64 {
+	if end := integer(o.body, "expire_at"); end > 0 {
+		return end
+	}
+	if length := integer(o.body, "expire"); length > 0 {
+		return cmp.Or(integer(o.body, "begin"), now) + length
+	}
+	return 0
+}
+
 func endsOnResolve(o *object) bool { return o.body["expire_on_resolve"] == true }
 
 // writeSilenced sends a silence with the end that it has in the source, even if only a default of the source sets that
 // end.
 func writeSilenced(ctx context.Context, m *migration, o *object, old *summary) (reason, hint string, err error) {
 	body := maps.Clone(o.body)
-	if begin, end := integer(body, "begin"), integer(body, "expire_at"); begin+integer(body, "expire") != end {
+	if begin, end := integer(body, "begin"), integer(body, "expire_at"); end > 0 && begin+integer(body, "expire") != end {
 		delete(body, "expire") // the server would use it instead of expire_at
 	}
 	if old == nil {
