@@ -48,8 +48,7 @@ type ran struct {
 }
 
 // TestTurns: of many round-robin checks, while agents die for good and members are killed, each tick has a result in the
-// log, or has expired, which hardly any has. Hardly any has two results, and the members know all that do. The turns are in
-// order.
+// log. Hardly any has two, and the members know all that do. The turns are in order.
 func TestTurns(t *testing.T) {
 	const partitions = 2
 	all := newMembers(t, 3, "--event-log-partitions", fmt.Sprint(partitions))
@@ -151,14 +150,10 @@ func TestTurns(t *testing.T) {
 			if i < len(ticks) && ticks[i] == tick {
 				i++
 			} else if lost++; lost < 10 {
-				t.Logf("%s %s has no result of its tick %d, the first is %d and the newest %d; members died at %v",
+				t.Errorf("%s %s has no result of its tick %d, the first is %d and the newest %d; members died at %v",
 					g.check, g.subscription, tick, ticks[0], newest, died)
 			}
 		}
-	}
-	// A turn is given up 10 s after its tick. A takeover may last as long on a busy machine.
-	if float64(lost) > min(expired, 0.001*float64(len(turns))+5) {
-		t.Errorf("%d of %d turns have no result, and the members know of %v that expired", lost, len(turns), expired)
 	}
 	if float64(twice) > 0.001*float64(len(turns))+5 {
 		t.Errorf("%d of %d turns have two results", twice, len(turns))
