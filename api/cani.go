@@ -100,9 +100,17 @@ func (a *API) canI(w *response, r *request) error {
 		at.Resource, out.Note = selfResource, ""
 	}
 	p := a.opts.Auth.Permit(id, at)
-	out.Allowed, out.LabelSelectors = !p.Denied(), p.Labels()
-	if p.Whole() {
-		out.LabelSelectors = nil
+	switch {
+	case p.Whole():
+		out.Allowed = true
+	case p.Denied():
+	case at.Resource == "*":
+		out.Allowed, out.LabelSelectors = true, p.Labels()
+		out.Note = "not for resources without labels: " + strings.Join(a.unlabelled([]string{"*"}), ", ")
+	case len(a.unlabelled([]string{at.Resource})) > 0:
+		out.Note = strings.TrimPrefix(out.Note+"; the resource "+at.Resource+" has no labels: rules limited by labels do not count", "; ")
+	default:
+		out.Allowed, out.LabelSelectors = true, p.Labels()
 	}
 	if out.Allowed && !p.Whole() && at.Name != "" && at.Verb != "create" {
 		// The labels of an object that exists decide; the selectors in the answer then say why not. An object that the
@@ -143,6 +151,23 @@ func (a *API) clusterWide(name string) bool {
 		}
 	}
 	return found
+}
+
+// unlabelled returns which of the resources in a rule have no labels, sorted: a rule that is limited by labels allows nothing
+// of them. It leaves out names that no request asks for, and the own user, which every user has a right to.
+func (a *API) unlabelled(resources []string) (names []string) {
+	labelled := map[string]bool{config.Namespaces.String(): false, metricsResource: false} // their handlers decide
+	for i := range a.routes {
+		if route := &a.routes[i]; route.resource != "" {
+			labelled[route.resource] = labelled[route.resource] || route.labels
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(labelled)) {
+		if !labelled[name] && name != selfResource && (slices.Contains(resources, name) || slices.Contains(resources, "*")) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // seesNamespace reports whether a user may get a namespace, or list them. Lists are never refused: they have the namespaces
@@ -239,12 +264,14 @@ type rightsAnswer struct {
 
 // right is a rule, and the binding and role that grant it.
 type right struct {
-	Verbs         []string    `json:"verbs"`
-	Resources     []string    `json:"resources"`
-	ResourceNames []string    `json:"resource_names,omitempty"` // none: any
-	LabelSelector string      `json:"label_selector,omitempty"` // "": any
-	Binding       canIBinding `json:"binding"`
-	Role          canIRole    `json:"role"`
+	Verbs         []string `json:"verbs"`
+	Resources     []string `json:"resources"`
+	ResourceNames []string `json:"resource_names,omitempty"` // none: any
+	LabelSelector string   `json:"label_selector,omitempty"` // "": any
+	// Unlabelled are the resources of the rule that have no labels. A rule with a label selector allows nothing of them.
+	Unlabelled []string    `json:"unlabelled,omitempty"`
+	Binding    canIBinding `json:"binding"`
+	Role       canIRole    `json:"role"`
 }
 
 // rights answers ?namespace=, for the same users as canI.
@@ -258,10 +285,14 @@ func (a *API) rights(w *response, r *request) error {
 		User: id.User, Groups: append([]string{}, id.Groups...), Namespace: roleNamespace(q.Get("namespace")), Rights: []right{},
 	}
 	for _, g := range a.opts.Auth.Rules(id, out.Namespace) {
-		out.Rights = append(out.Rights, right{
+		one := right{
 			Verbs: append([]string{}, g.Verbs...), Resources: append([]string{}, g.Resources...), ResourceNames: g.ResourceNames,
 			LabelSelector: g.LabelSelector, Binding: bindingOf(g.Source), Role: canIRole{g.Source.Role.Type, g.Source.Role.Name},
-		})
+		}
+		if g.LabelSelector != "" {
+			one.Unlabelled = a.unlabelled(g.Resources)
+		}
+		out.Rights = append(out.Rights, one)
 	}
 	return w.object(out)
 }

@@ -778,12 +778,15 @@ type RetriedCount struct {
 
 // Right is a rule, and the binding and role that grant it.
 type Right struct {
-	Verbs         []string    `json:"verbs"`
-	Resources     []string    `json:"resources"`
-	ResourceNames []string    `json:"resource_names,omitempty"` // none: any
-	LabelSelector string      `json:"label_selector,omitempty"` // "": any
-	Binding       CanIBinding `json:"binding"`
-	Role          CanIRole    `json:"role"`
+	Verbs         []string `json:"verbs"`
+	Resources     []string `json:"resources"`
+	ResourceNames []string `json:"resource_names,omitempty"` // none: any
+	LabelSelector string   `json:"label_selector,omitempty"` // "": any
+	// Unlabelled are the resources of the rule that have no labels. A rule with a label selector allows nothing of
+	// them.
+	Unlabelled []string    `json:"unlabelled,omitempty"`
+	Binding    CanIBinding `json:"binding"`
+	Role       CanIRole    `json:"role"`
 }
 
 // RightsAnswer has the rules that count for a user in a namespace.

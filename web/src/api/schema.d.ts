@@ -5070,6 +5070,8 @@ export interface components {
             resource_names?: string[] | null;
             /** @description "": any */
             label_selector?: string;
+            /** @description Unlabelled are the resources of the rule that have no labels. A rule with a label selector allows nothing of them. */
+            unlabelled?: string[] | null;
             binding: components["schemas"]["CanIBinding"];
             role: components["schemas"]["CanIRole"];
         };
