@@ -123,7 +123,7 @@ func run(f func(ctx context.Context, s *invocation, args []string) error) func(*
 			return err
 		}
 		defer s.client.Close()
-		return explain(s.missing(cmd.Context(), f(cmd.Context(), s, args)), set)
+		return explain(s.partly(cmd.Context(), s.missing(cmd.Context(), f(cmd.Context(), s, args))), set)
 	}
 }
 

@@ -96,7 +96,7 @@ func (s *invocation) noLetters(ctx context.Context, namespace string, handlers [
 		}
 	}
 	if n == 0 {
-		s.noItems("dead letters", "deadletter list", namespace, len(handlers) > 0 || fields != "")
+		s.noItems(ctx, "deadletters", "dead letters", "deadletter list", namespace, len(handlers) > 0 || fields != "")
 		return
 	}
 	text := "none of " + plural(n, "dead letter")

@@ -61,8 +61,13 @@ func shellWord(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// noItems says that a list of something that is no resource is empty, and where else to look.
-func (s *invocation) noItems(what, command, namespace string, selected bool) {
+// noItems says that a list of something that is no resource is empty, and where else to look. role is the resource that its
+// readers need a right to.
+func (s *invocation) noItems(ctx context.Context, role, what, command, namespace string, selected bool) {
+	if hidden := s.maybeHidden(ctx, what, role, namespace, selected); hidden != "" {
+		fmt.Fprintln(s.errOut, hidden)
+		return
+	}
 	text := "no " + what
 	if selected {
 		text += " match"

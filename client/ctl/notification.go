@@ -83,7 +83,8 @@ the error and the beginning of the receiver's answer.`,
 				return writeNotifications(s.out, list)
 			}
 			if len(list) == 0 && s.format == formatTabular {
-				s.noItems("notifications since "+cmp.Or(sinceText, "ever"), "notification list --since 30d", namespace,
+				what := "notifications since " + cmp.Or(sinceText, "ever")
+				s.noItems(ctx, client.Events.Plural, what, "notification list --since 30d", namespace,
 					opts.Entity+opts.Check+opts.Handler+opts.Recipient+opts.Result+opts.FieldSelector != "")
 			}
 			raw, err := jsonOf(list)

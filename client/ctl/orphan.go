@@ -78,7 +78,7 @@ func listOrphansCommand() *cobra.Command {
 				}
 			}
 			if len(found) == 0 && s.format == formatTabular {
-				s.noItems("orphans", "orphan list", which.namespace(s), which.Missing != "")
+				s.noItems(ctx, client.Events.Plural, "orphans", "orphan list", which.namespace(s), which.Missing != "")
 				if which.OlderThan > 0 {
 					fmt.Fprintf(s.errOut, "events that changed in the last %s are left out; to see them: --older-than 0s\n", span(which.OlderThan))
 				}

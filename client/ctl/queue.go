@@ -37,6 +37,11 @@ func listQueueCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(groups) == 0 && s.format == formatTabular {
+				if hidden := s.maybeHidden(ctx, "groups of checks", client.Checks.Plural, namespace, false); hidden != "" {
+					fmt.Fprintln(s.errOut, hidden)
+				}
+			}
 			raw, err := jsonOf(groups)
 			if err != nil {
 				return err

@@ -33,7 +33,7 @@ func aimOf(refused *client.Error) (to aim) {
 			to.verb, to.role = refused.Verb, refused.Resource
 		}
 	}()
-	path, _, _ := strings.Cut(refused.Path, "?")
+	path, query, _ := strings.Cut(refused.Path, "?")
 	path = strings.TrimPrefix(path, "/api/lapwing/v1/dry-run")
 	words := strings.Split(strings.Trim(path, "/"), "/")
 	if len(words) < 4 || words[0] != "api" {
@@ -57,14 +57,26 @@ func aimOf(refused *client.Error) (to aim) {
 	}
 	to.name = strings.Join(words[1:], "/")
 	own := group == "lapwing/v1"
+	list := to.name == ""
 	switch {
 	case own && words[len(words)-1] == "ack":
 		to.role = "silenced"
 		to.name = strings.TrimSuffix(to.name, "/ack")
 	case own && (words[0] == "audit" || words[0] == "deadletters"):
 		to.role = words[0]
-	case own && words[0] == "log-level":
+	case own && slices.Contains([]string{"cluster", "drain", "log-level", "postgres"}, words[0]), words[0] == "cluster":
 		to.role, to.name = "cluster", words[0]
+		list = false // these are names of the resource cluster
+	case own && words[0] == "subscriptions":
+		to.role, list = client.Entities.Plural, true
+	case own && words[0] == "queue":
+		to.role = client.Checks.Plural
+	case own && (words[0] == "reports" || words[0] == "orphans"):
+		to.role, list = client.Events.Plural, true
+	case group == "enterprise/prune":
+		if q, err := url.ParseQuery(query); err == nil {
+			to.namespace = q.Get("namespaces")
+		}
 	case own && words[0] == "waiting":
 		to.role = "deadletters"
 	case own && words[0] == "oncall":
@@ -85,11 +97,40 @@ func aimOf(refused *client.Error) (to aim) {
 		to.verb = "delete"
 	default:
 		to.verb = "get"
-		if to.name == "" {
+		if list {
 			to.verb = "list"
 		}
 	}
 	return to
+}
+
+// clusterWide reports whether what a request was about belongs to no namespace.
+func (to *aim) clusterWide() bool {
+	for _, k := range resource.Kinds {
+		if k.Role == to.role {
+			return !k.Namespaced
+		}
+	}
+	return to.role != "audit" && to.role != "deadletters"
+}
+
+// partly explains a refusal of a request that needs a right which the user has only for objects with some labels.
+func (s *invocation) partly(ctx context.Context, err error) error {
+	var refused *client.Error
+	if !errors.Is(err, client.ErrDenied) || reasoned(err) || !errors.As(err, &refused) || errors.As(err, new(*hintError)) {
+		return err
+	}
+	to := aimOf(refused)
+	if to.role == "" {
+		return err
+	}
+	limits := s.labelLimits(ctx, to.verb, to.role, to.namespace)
+	if limits == nil {
+		return err
+	}
+	return hint(err, "Your roles allow you to %s %s only where labels match %s, and this needs more.\n"+
+		"See all your rights with 'lapwing auth can-i --list'.\nAsk an administrator for a role that allows it for all.",
+		to.verb, to.role, strings.Join(limits, " or "))
 }
 
 // denied explains a refusal by the roles: which right lacks, and how to see one's rights.
@@ -97,14 +138,19 @@ func (s *settings) denied(refused *client.Error) string {
 	to := aimOf(refused)
 	at := *s
 	at.namespace = cmp.Or(to.namespace, s.namespace)
+	if to.role == "" {
+		return "Your roles do not allow this.\nSee all your rights with 'lapwing auth can-i --list'.\nAsk an administrator for a role that does."
+	}
 	place := fmt.Sprintf("in namespace %q", at.namespace)
 	check := []string{"auth", "can-i", to.verb, to.role}
-	if to.role != "" && to.namespace == "" {
-		place, check = "in the cluster", append(check, "--all-namespaces")
-	}
 	ask := "Ask an administrator for a role that does, or choose another --namespace."
-	if to.role == "" {
-		return fmt.Sprintf("Your roles do not allow this %s.\nSee all your rights with 'lapwing auth can-i --list'.\n%s", place, ask)
+	switch {
+	case to.clusterWide():
+		place = "in the cluster"
+		ask = "Ask an administrator for a ClusterRoleBinding to a role that does."
+	case to.namespace == "":
+		place, check = "in all namespaces", append(check, "--all-namespaces")
+		ask = "Ask an administrator for a ClusterRoleBinding to a role that does, or choose one namespace with --namespace."
 	}
 	return fmt.Sprintf("Your roles do not allow this %s: you lack the right to %s %s.\n"+
 		"Check it with '%s'; see all your rights with 'lapwing auth can-i --list'.\n%s",
@@ -115,7 +161,7 @@ func (s *settings) denied(refused *client.Error) string {
 const mostNames = 5000
 
 // missing adds to an error that something is not there what is there: a namespace of a similar name, the same name in other
-// namespaces, or a similar name.
+// namespaces, or a similar name. A user whose roles are limited by labels is told that it may be there all the same.
 func (s *invocation) missing(ctx context.Context, err error) error {
 	var refused *client.Error
 	if !errors.As(err, &refused) || !absent(err) || ctx.Err() != nil {
@@ -131,19 +177,23 @@ func (s *invocation) missing(ctx context.Context, err error) error {
 			return unknown
 		}
 	}
-	text := ""
+	var texts []string
 	if others := s.elsewhere(ctx, &to); others != nil {
-		text = fmt.Sprintf("Namespace %s has one of this name: choose it with --namespace.", others[0])
+		text := fmt.Sprintf("Namespace %s has one of this name: choose it with --namespace.", others[0])
 		if len(others) > 1 {
 			text = fmt.Sprintf("Namespaces such as %s have one of this name: choose one with --namespace.", strings.Join(others, " and "))
 		}
+		texts = append(texts, text)
 	} else if near := s.similar(ctx, &to); near != "" {
-		text = fmt.Sprintf("Did you mean %q?", near)
-	} else if to.role != "" && to.namespace != "" && s.limited(ctx, to.role, to.namespace) {
-		text = "It may exist: your roles are limited by labels, and you see only what matches them."
-	} else {
+		texts = append(texts, fmt.Sprintf("Did you mean %q?", near))
+	}
+	if to.role != "" && s.labelLimits(ctx, "list", to.role, to.namespace) != nil {
+		texts = append(texts, "It may exist: "+byLabels+", and you see only what matches them.")
+	}
+	if texts == nil {
 		return err
 	}
+	text := strings.Join(texts, " ")
 	if h, ok := err.(*hintError); ok {
 		return hint(h.err, "%s %s", text, h.hint)
 	}

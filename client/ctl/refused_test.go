@@ -41,8 +41,41 @@ func TestAimOf(t *testing.T) {
 	f("GET", "/api/lapwing/v1/namespaces/prod/oncall?since=7", `list rotas "prod" "" `)
 	f("GET", "/api/lapwing/v1/namespaces/prod/escalations", `list events "prod" "" `)
 	f("POST", "/api/enterprise/prune/v1alpha?types=x", `create  "" "" `)
+	f("GET", "/api/lapwing/v1/cluster", `get cluster "" "cluster" `)
+	f("GET", "/api/core/v2/cluster/members", `get cluster "" "cluster" `)
+	f("PUT", "/api/lapwing/v1/drain", `update cluster "" "drain" `)
+	f("GET", "/api/lapwing/v1/postgres", `get cluster "" "postgres" `)
+	f("GET", "/api/lapwing/v1/namespaces/prod/subscriptions/linux", `list entities "prod" "linux" `)
+	f("GET", "/api/lapwing/v1/namespaces/prod/queue", `list checks "prod" "" `)
+	f("GET", "/api/lapwing/v1/namespaces/prod/reports/uptime?by=check", `list events "prod" "uptime" `)
+	f("DELETE", "/api/lapwing/v1/namespaces/prod/orphans", `delete events "prod" "" `)
+	f("POST", "/api/enterprise/prune/v1alpha?namespaces=prod&types=x", `create  "prod" "" `)
 	f("GET", "/health", `  "" "" `)
 	f("GET", "", `  "" "" `)
+}
+
+// TestDenied: the explanation of a refusal names the place that the request was about, and another one only if that may help.
+func TestDenied(t *testing.T) {
+	for _, tc := range []struct{ method, path, verb, resource, want, not string }{
+		{"GET", "/api/core/v2/namespaces/prod/checks", "", "", `in namespace "prod": you lack the right to list checks.`, "Cluster"},
+		{"GET", "/api/core/v2/namespaces/prod/checks", "", "", "or choose another --namespace", "Cluster"},
+		{"GET", "/api/core/v2/checks", "", "", "in all namespaces: you lack the right to list checks.", "in the cluster"},
+		{"GET", "/api/core/v2/checks", "", "", "ClusterRoleBinding to a role that does, or choose one namespace with --namespace.", "another"},
+		{"GET", "/api/lapwing/v1/namespaces/-/waiting", "", "", "'lapwing auth can-i list deadletters --all-namespaces'", "in the cluster"},
+		{"GET", "/api/core/v2/users", "", "", "in the cluster: you lack the right to list users.", "namespace"},
+		{"GET", "/api/core/v2/users", "", "", "for a ClusterRoleBinding to a role that does.", "namespace"},
+		{"GET", "/api/lapwing/v1/postgres", "", "", "in the cluster: you lack the right to get cluster.", "namespace"},
+		{"POST", "/api/core/v2/apikeys", "update", "users", "in the cluster: you lack the right to update users.", "namespace"},
+		{"POST", "/api/lapwing/v1/graphite/events", "create", "metrics", "in the cluster: you lack the right to create metrics.", "namespace"},
+		{"POST", "/api/enterprise/prune/v1alpha?namespaces=prod", "delete", "checks", `in namespace "prod": you lack`, "Cluster"},
+		{"GET", "/api/lapwing/v1/unknown", "", "", "Your roles do not allow this.", "namespace"},
+	} {
+		refused := &client.Error{Status: 403, Method: tc.method, Path: tc.path, Verb: tc.verb, Resource: tc.resource}
+		got := (&settings{namespace: "default", files: &files{}}).denied(refused)
+		if !strings.Contains(got, tc.want) || strings.Contains(got, tc.not) {
+			t.Errorf("%s %s: %q, want %q and not %q", tc.method, tc.path, got, tc.want, tc.not)
+		}
+	}
 }
 
 // TestWayOut: each refusal that has a next step names it.

@@ -211,8 +211,12 @@ func (s *invocation) tellFirstState(ctx context.Context, kind string, f *reportF
 	if err != nil || rep.FirstData == nil {
 		return false
 	}
-	fmt.Fprintf(s.errOut, "no history of states for that time; the first known state is of %s\n",
-		rep.FirstData.In(placeOf(f.zone)).Format(time.DateTime+" MST"))
+	text := "no history of states for that time; the first known state is of " +
+		rep.FirstData.In(placeOf(f.zone)).Format(time.DateTime+" MST")
+	if s.labelLimits(ctx, "list", client.Events.Plural, s.namespace) != nil {
+		text += ". There may be more than you may see: " + byLabels
+	}
+	fmt.Fprintln(s.errOut, text)
 	return true
 }
 

@@ -33,12 +33,16 @@ func (s *invocation) showRights(ctx context.Context, query url.Values, everywher
 			return err
 		}
 	}
-	if len(got.Rights) == 0 {
+	rights, unlabelled := effective(got.Rights)
+	if len(rights) == 0 {
 		fmt.Fprintf(s.errOut, "%s may do nothing here\n", printable(cmp.Or(got.User, "such a user")))
+	}
+	if len(unlabelled) > 0 {
+		fmt.Fprintln(s.errOut, printable("rules limited by labels do not count for resources without labels: "+commaSpace(unlabelled)))
 	}
 	return s.printPlain(raw, func(json.RawMessage) (shown, error) {
 		t := &table{columns: []column{{title: "Verbs"}, {title: "Resources"}, {title: "Names"}, {title: "Labels"}, {title: "Granted By"}}}
-		for _, r := range got.Rights {
+		for _, r := range rights {
 			by := r.Binding.Name
 			if r.Binding.Namespace != "" {
 				by = r.Binding.Namespace + "/" + by
@@ -50,6 +54,19 @@ func (s *invocation) showRights(ctx context.Context, query url.Values, everywher
 		}
 		return t, nil
 	})
+}
+
+// effective returns the rights without the resources for which they do not count, and those resources.
+func effective(all []client.Right) (rights []client.Right, unlabelled []string) {
+	for _, r := range all {
+		unlabelled = append(unlabelled, r.Unlabelled...)
+		r.Resources = slices.DeleteFunc(slices.Clone(r.Resources), func(name string) bool { return slices.Contains(r.Unlabelled, name) })
+		if len(r.Resources) > 0 {
+			rights = append(rights, r)
+		}
+	}
+	slices.Sort(unlabelled)
+	return rights, slices.Compact(unlabelled)
 }
 
 // addRights adds the rights that count in one namespace only, of each namespace that the asking user sees.

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -315,12 +316,15 @@ func (s *invocation) nothing(ctx context.Context, k *kind, namespace string, sel
 			return err
 		}
 	}
-	switch {
-	case selected:
-		fmt.Fprintf(s.errOut, "no %s match\n", k.words())
-	case s.format == formatTabular, s.format == formatCSV, s.format == formatHTML:
-		fmt.Fprintln(s.errOut, s.noneThere(ctx, k, namespace))
+	table := s.format == formatTabular || s.format == formatCSV || s.format == formatHTML
+	if !selected && !table {
+		return nil
 	}
+	text := "no " + k.words() + " match"
+	if !selected {
+		text = noneThere(k, namespace)
+	}
+	fmt.Fprintln(s.errOut, cmp.Or(s.maybeHidden(ctx, k.words(), k.Role, namespace, selected), text))
 	return nil
 }
 
@@ -346,20 +350,43 @@ func (s *invocation) tellUnknownLabels(ctx context.Context, k *kind, namespace, 
 	_ = s.client.Do(ctx, http.MethodPost, at.ownPath("silenced", "preview"), silence, nil) // without the right, the rest was told
 }
 
-// limited reports whether the user may see only some objects of a kind in a namespace, by their labels.
-func (s *invocation) limited(ctx context.Context, role, namespace string) bool {
+// labelLimits returns the label selectors of which an object must match one, if the user may do something only to some objects
+// of a resource; none for a user who may do it to all or to none. The namespace is "" for all at once.
+func (s *invocation) labelLimits(ctx context.Context, verb, role, namespace string) []string {
 	var answer client.CanIAnswer
-	q := url.Values{"verb": {"list"}, "resource": {role}, "namespace": {namespace}}
-	err := s.client.Do(ctx, http.MethodGet, "/api/lapwing/v1/auth/can-i?"+q.Encode(), nil, &answer)
-	return err == nil && len(answer.LabelSelectors) > 0
+	q := url.Values{"verb": {verb}, "resource": {role}, "namespace": {namespace}}
+	if err := s.client.Do(ctx, http.MethodGet, "/api/lapwing/v1/auth/can-i?"+q.Encode(), nil, &answer); err != nil {
+		return nil
+	}
+	return answer.LabelSelectors
+}
+
+// byLabels ends what is said to users who may see only some objects, by their labels.
+const byLabels = "your roles are limited by labels"
+
+// maybeHidden returns what an empty list says to a user who may see only some objects of a kind, by their labels; "" for other
+// users. The namespace is "" for all.
+func (s *invocation) maybeHidden(ctx context.Context, what, role, namespace string, selected bool) string {
+	if s.labelLimits(ctx, "list", role, namespace) == nil {
+		return ""
+	}
+	text := "no " + what + " that you may see"
+	if selected {
+		text += " match"
+	}
+	switch {
+	case (&aim{role: role}).clusterWide():
+	case namespace == "":
+		text += " in any namespace"
+	default:
+		text += " in namespace " + namespace
+	}
+	return text + ": " + byLabels
 }
 
 // noneThere says that there is nothing, and how to go on.
-func (s *invocation) noneThere(ctx context.Context, k *kind, namespace string) string {
+func noneThere(k *kind, namespace string) string {
 	text := "no " + k.words()
-	if k.Namespaced && namespace != "" && s.limited(ctx, k.Role, namespace) {
-		return text + " that you may see in namespace " + namespace + ": your roles are limited by labels"
-	}
 	switch {
 	case k.Namespaced && namespace == "":
 		text += " in any namespace"

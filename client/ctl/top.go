@@ -64,6 +64,7 @@ the output is not a terminal, one view is printed after one interval.`,
 		if all {
 			t.namespace = ""
 		}
+		t.limited = s.labelLimits(ctx, "list", client.Events.Plural, t.namespace) != nil
 		if once || !s.drawable() {
 			return t.once(ctx)
 		}
@@ -84,6 +85,7 @@ type top struct {
 	opts         client.ListOptions
 	namespace    string // empty for all
 	every        time.Duration
+	limited      bool // the user sees only incidents with some labels
 	hideSilenced bool
 	last         look
 }
@@ -409,6 +411,9 @@ func (t *top) counts(now look) string {
 	}
 	if t.hideSilenced {
 		text += "   (silenced ones hidden)"
+	}
+	if t.limited {
+		text += "   of those that you may see: " + byLabels
 	}
 	return text
 }
