@@ -49,8 +49,7 @@ func (s *invocation) deletionOf(ctx context.Context, k *kind, name string) delet
 	default:
 		return d
 	}
-	var p client.SilencePreview // a silence of the check or the entity would hit its events
-	if err := s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "preview"), of, &p); err != nil {
+	if p, err := s.covered(ctx, of); err != nil { // a silence of the check or the entity would hit its events
 		d.uncounted = true
 	} else {
 		d.events, d.failing = p.Events, p.Failing
@@ -87,8 +86,7 @@ func (d *stranded) add(ctx context.Context, s *invocation, o *object) (undo func
 		return undo
 	}
 	of := map[string]any{"metadata": map[string]any{"namespace": o.namespace}, "check": o.name}
-	var p client.SilencePreview // a silence of the check would hit its events
-	if err := s.client.Do(ctx, http.MethodPost, in.ownPath("silenced", "preview"), of, &p); err == nil && p.Events > 0 {
+	if p, err := in.covered(ctx, of); err == nil && p.Events > 0 { // a silence of the check would hit its events
 		d.events, d.failing, d.checks = d.events+p.Events, d.failing+p.Failing, d.checks+1
 	}
 	return undo
@@ -115,14 +113,20 @@ func (d *stranded) tell(s *invocation, dryRun bool) {
 	fmt.Fprintln(s.errOut, text+"; see: "+s.commandLine("orphan", "list"))
 }
 
+// covered asks which events a silence would hit. Warnings for its author are left out, since the silence is not to be made.
+func (s *invocation) covered(ctx context.Context, silence any) (p client.SilencePreview, err error) {
+	err = s.client.Do(client.WithWarnings(ctx, func(string) {}), http.MethodPost, s.ownPath("silenced", "preview"), silence, &p)
+	return p, err
+}
+
 // silencedBy returns how many events a silence that applies now hits.
 func (s *invocation) silencedBy(ctx context.Context, name string) (events, failing int, unknown bool) {
 	one, err := client.Get(ctx, s.client, client.Silences, s.namespace, name)
 	if err != nil {
 		return 0, 0, true
 	}
-	var p client.SilencePreview
-	if s.client.Do(ctx, http.MethodPost, s.ownPath("silenced", "preview"), one, &p) != nil {
+	p, err := s.covered(ctx, one)
+	if err != nil {
 		return 0, 0, true
 	}
 	if !p.Holds {
@@ -135,6 +139,13 @@ func (s *invocation) silencedBy(ctx context.Context, name string) (events, faili
 type muted struct {
 	events int
 	by     []string // the silences
+	unseen int      // other events that are silenced by silences which the user may not see
+}
+
+// held is what is known of a silence that silences a failing event.
+type held struct {
+	unseen bool // the user may not see it
+	holds  bool // it holds resolutions back
 }
 
 // mostMuted bounds the silenced events that are looked at.
@@ -150,7 +161,7 @@ func (s *invocation) mutedOf(ctx context.Context, k *kind, name string, along *c
 	}
 	opts := client.ListOptions{ChunkSize: defaultChunkSize, FieldSelector: fmt.Sprintf(
 		`event.check.state != passing && event.is_silenced == true && %s == "%s"`, field, quotedName.Replace(name))}
-	looked, holds := 0, map[string]bool{}
+	looked, holds := 0, map[string]held{}
 	for ev, err := range client.All(ctx, s.client, client.Events, s.namespace, opts) {
 		if looked++; err != nil || looked > mostMuted {
 			break
@@ -161,26 +172,32 @@ func (s *invocation) mutedOf(ctx context.Context, k *kind, name string, along *c
 	return m
 }
 
-// holding returns which silences hold a resolution back. known has those that were looked up.
-func (s *invocation) holding(ctx context.Context, silences []string, known map[string]bool) (holding []string) {
+// holding returns which silences hold a resolution back, and whether there are others that the user may not see. known has
+// what was looked up.
+func (s *invocation) holding(ctx context.Context, silences []string, known map[string]held) (holding []string, unseen bool) {
 	for _, name := range silences {
 		if _, looked := known[name]; !looked {
 			one, err := client.Get(ctx, s.client, client.Silences, s.namespace, name)
-			known[name] = err != nil || !one.PassResolve
+			known[name] = held{unseen: hidden(err), holds: err != nil || !one.PassResolve}
 		}
-		if known[name] {
+		switch {
+		case known[name].unseen:
+			unseen = true
+		case known[name].holds:
 			holding = append(holding, name)
 		}
 	}
-	return holding
+	return holding, unseen
 }
 
-// add adds an event that some silences hold back.
-func (m *muted) add(holding []string) {
-	if len(holding) == 0 {
-		return
+// add adds an event that some silences hold back, or may hold back if the user may not see them.
+func (m *muted) add(holding []string, unseen bool) {
+	switch {
+	case len(holding) > 0:
+		m.events++
+	case unseen:
+		m.unseen++
 	}
-	m.events++
 	for _, name := range holding {
 		if !slices.Contains(m.by, name) {
 			m.by = append(m.by, name)
@@ -188,8 +205,16 @@ func (m *muted) add(holding []string) {
 	}
 }
 
-// warn says that receivers do not hear of the resolutions.
+// warn says that receivers do not hear of the resolutions. It does not name silences that the user may not see.
 func (m *muted) warn(s *invocation) {
+	if m.unseen > 0 {
+		what := "1 event is"
+		if m.unseen > 1 {
+			what = fmt.Sprintf("%d events are", m.unseen)
+		}
+		fmt.Fprintln(s.errOut, "Warning: "+what+" silenced in a way that you may not see: receivers that were told of the incident may not get "+
+			"the resolution")
+	}
 	if m.events == 0 {
 		return
 	}

@@ -123,7 +123,7 @@ func resolveEventCommand(k *kind) *cobra.Command {
 			var ev event
 			if err := json.Unmarshal(raw, &ev); err == nil {
 				var m muted
-				m.add(s.holding(ctx, eventCheck(&ev).Silenced, map[string]bool{}))
+				m.add(s.holding(ctx, eventCheck(&ev).Silenced, map[string]held{}))
 				m.warn(s)
 			}
 			return nil

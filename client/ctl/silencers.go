@@ -94,6 +94,8 @@ func (s *invocation) silencer(ctx context.Context, name string) (*silencer, erro
 		return nil, nil
 	case !errors.Is(err, client.ErrNotFound):
 		return nil, err
+	case s.labelLimits(ctx, "get", client.Silences.Plural, s.namespace) != nil: // it may be there
+		return nil, nil
 	}
 	gone := &silencer{ended: "it is deleted or has expired", silenced: &silenced{}}
 	gone.Metadata.Name = name
@@ -163,7 +165,7 @@ func (a *account) silencedReason(d *client.Delivery) string {
 		one, looked := a.silencers[name]
 		switch {
 		case one == nil && looked:
-			parts = append(parts, "silenced by "+name+" (you may not read silences, so its author, reason and end are not shown)")
+			parts = append(parts, "silenced by "+name+" (you may not see it, so its author, reason and end are not shown)")
 		case one == nil:
 			parts = append(parts, "silenced by "+name)
 		case one.Acknowledgement:
