@@ -2,26 +2,16 @@ package api
 
 import (
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/config"
-	"github.com/lapwing-monitoring/lapwing/references"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // serveOnCall serves contacts, rotas, who is on call, and the escalations that are going on. They are lapwing's own, and so
 // are their paths.
 func (a *API) serveOnCall() {
-	contacts := &kind[resource.Contact]{
-		api: a, Kind: config.Contacts, base: ours, reason: resourceInvalid,
-		warning: func(t *act, c *resource.Contact) string {
-			if t.user == nil || !a.mayList(t.user, config.Handlers.String(), t.namespace) {
-				return ""
-			}
-			return strings.Join(references.Unreachable(a.opts.Config.Snapshot(), c), "; ")
-		},
-	}
+	contacts := &kind[resource.Contact]{api: a, Kind: config.Contacts, base: ours, reason: resourceInvalid}
 	contacts.serve()
 	rotas := &kind[resource.Rota]{api: a, Kind: config.Rotas, base: ours, reason: resourceInvalid}
 	rotas.serve()

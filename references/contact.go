@@ -10,8 +10,8 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// Unreachable says by which of its handlers a contact gets no mail, because they send only to its address, and it has none.
-func Unreachable(sn *config.Snapshot, c *resource.Contact) (texts []string) {
+// unreachable says by which of its handlers a contact gets no mail, because they send only to its address, and it has none.
+func unreachable(sn *config.Snapshot, c *resource.Contact) (texts []string) {
 	if strings.TrimSpace(c.Email) != "" {
 		return nil
 	}
@@ -26,9 +26,12 @@ func Unreachable(sn *config.Snapshot, c *resource.Contact) (texts []string) {
 
 func distinct(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
 
-// Uncontacted says which handlers of a definition send only to the address of a contact: where no contact names them, they
-// send to no address.
+// Uncontacted says which handlers of a definition send only to the address of a contact: where no contact names them, or the
+// contact has no address, they send to none.
 func Uncontacted(sn *config.Snapshot, obj any) (texts []string) {
+	if c, ok := obj.(*resource.Contact); ok {
+		return unreachable(sn, c)
+	}
 	names := handlersNamed(obj)
 	if len(names) == 0 {
 		return nil

@@ -146,10 +146,6 @@ func (l *linting) definition(obj any) {
 		if o.Type == "set" && len(o.Handlers) == 0 {
 			l.add(o, warning, "the set is empty, so it does nothing", "lapwing edit handler "+o.Metadata.Name)
 		}
-	case *resource.Contact:
-		for _, text := range Unreachable(l.sn, o) {
-			l.addAbout(config.Handlers.String(), o, warning, text, "lapwing edit contact "+o.Metadata.Name)
-		}
 	case *resource.Pipeline:
 		if len(o.Workflows) == 0 {
 			l.add(o, warning, "it has no workflow, so it does nothing", "lapwing edit pipeline "+o.Metadata.Name)

@@ -81,7 +81,7 @@ func deleteFilesCommand() *cobra.Command {
 			objects, err := readObjects(ctx, s, in)
 			if err == nil {
 				s.warnOfReferrers(ctx, objects, nil)
-				lost := s.lossOf(ctx, objects)
+				lost := s.lossOf(ctx, objects, waitingIn{})
 				lost.warn(s)
 			}
 			return objects, err

@@ -109,28 +109,18 @@ func (s *invocation) heldBy(ctx context.Context, namespace string, of func(*reso
 // warnOfNamespace warns before the deletion of a namespace with all that it holds: nothing resolves its incidents, and
 // deliveries that wait are dropped. What the user may not see is not named.
 func (s *invocation) warnOfNamespace(ctx context.Context, namespace string) {
-	failing := 0
-	of := client.ListOptions{FieldSelector: "event.is_incident == true", ChunkSize: defaultChunkSize}
-	for _, err := range client.All(ctx, s.client, client.Events, namespace, of) {
-		if err != nil {
-			break
-		}
-		if failing++; failing == mostHeld {
-			break
-		}
-	}
-	if failing > 0 {
-		what := plural(failing, "event") + " of namespace " + namespace + " fail"
-		switch failing {
-		case 1:
+	at, in := *s.settings, *s
+	at.namespace, in.settings = namespace, &at
+	const incidents = "event.is_incident == true"
+	of := map[string]any{"metadata": map[string]any{"namespace": namespace, "name": "incidents"}, "field_selector": incidents}
+	var p client.SilencePreview // a silence of the incidents would hit them
+	if err := s.client.Do(ctx, http.MethodPost, in.ownPath("silenced", "preview"), of, &p); err == nil && p.Failing > 0 {
+		what := plural(p.Failing, "event") + " of namespace " + namespace + " fail"
+		if p.Failing == 1 {
 			what += "s"
-		case mostHeld:
-			what = "at least " + what
 		}
-		at, in := *s.settings, *s
-		at.namespace, in.settings = namespace, &at
 		fmt.Fprintln(s.errOut, printable("Warning: "+what+", and handlers get no resolution: incidents stay open at the receivers. To close them first: "+
-			in.commandLine("event", "resolve", "--field-selector", "event.is_incident == true")))
+			in.commandLine("event", "resolve", "--field-selector", incidents)))
 	}
 	waiting := 0
 	if list, err := s.client.Waiting(ctx, namespace, "", 0); err == nil {
@@ -143,8 +133,6 @@ func (s *invocation) warnOfNamespace(ctx context.Context, namespace string) {
 	}
 	if letters := s.countDeadLetters(ctx, namespace, "", mostLetters); letters > 0 {
 		l := loss{letters: letters}
-		at, in := *s.settings, *s
-		at.namespace, in.settings = namespace, &at
 		fmt.Fprintln(s.errOut, printable("Dead letters of namespace "+namespace+" stay: "+l.lettersText()+"; see: "+in.commandLine("deadletter", "list")))
 	}
 }

@@ -29,7 +29,7 @@ type deletion struct {
 // deletionOf counts what belongs to a resource.
 func (s *invocation) deletionOf(ctx context.Context, k *kind, name string) deletion {
 	d := deletion{kind: k, name: name}
-	d.loss = s.lossOf(ctx, []*object{{kind: k, namespace: s.namespace, name: name}})
+	d.loss = s.lossOf(ctx, []*object{{kind: k, namespace: s.namespace, name: name}}, waitingIn{})
 	if s.format != formatTabular {
 		return d
 	}
@@ -64,18 +64,22 @@ func (s *invocation) deletionOf(ctx context.Context, k *kind, name string) delet
 type stranded struct {
 	events, failing, checks int
 	letters                 []string // for each handler that has dead letters, their number and the command that lists them
+	waits                   waitingIn
 }
 
 // add counts what stays of a resource that is not deleted yet, and returns how to undo that. It warns of the deliveries
 // that wait for a handler.
 func (d *stranded) add(ctx context.Context, s *invocation, o *object) (undo func()) {
+	if d.waits == nil {
+		d.waits = waitingIn{}
+	}
 	before := *d
 	undo = func() { *d = before }
 	at, in := *s.settings, *s
 	at.namespace, in.settings = o.namespace, &at
 	switch o.kind.Type {
 	case client.Handlers.Type:
-		lost := in.lossOf(ctx, []*object{o})
+		lost := in.lossOf(ctx, []*object{o}, d.waits)
 		lost.warn(&in)
 		if lost.letters > 0 {
 			d.letters = append(d.letters, lost.lettersLeft(&in, o.name))
@@ -357,9 +361,21 @@ type loss struct {
 	waiting, change, letters int    // deliveries for handlers, those of class change, and dead letters
 }
 
+// waitingIn is what waits for the handlers of namespaces, as far as the server was asked.
+type waitingIn map[string][]client.Waiting
+
+// of asks the server once for each namespace. What the server does not tell is left out.
+func (w waitingIn) of(ctx context.Context, s *invocation, namespace string) []client.Waiting {
+	list, asked := w[namespace]
+	if !asked {
+		list, _ = s.client.Waiting(ctx, namespace, "", 0)
+		w[namespace] = list
+	}
+	return list
+}
+
 // lossOf looks at what is about to be deleted. What the server does not tell is left out.
-func (s *invocation) lossOf(ctx context.Context, gone []*object) (l loss) {
-	waits := map[string][]client.Waiting{} // by namespace
+func (s *invocation) lossOf(ctx context.Context, gone []*object, waits waitingIn) (l loss) {
 	for _, o := range gone {
 		switch o.kind.Type {
 		case client.Entities.Type, client.EntityConfigs.Type:
@@ -373,11 +389,7 @@ func (s *invocation) lossOf(ctx context.Context, gone []*object) (l loss) {
 		case client.Handlers.Type:
 			l.handler = o.name
 			l.handlers++
-			list, asked := waits[o.namespace]
-			if !asked {
-				list, _ = s.client.Waiting(ctx, o.namespace, "", 0)
-				waits[o.namespace] = list
-			}
+			list := waits.of(ctx, s, o.namespace)
 			for i := range list {
 				if w := &list[i]; w.Handler == o.name {
 					l.waiting += w.Memory.Total + w.Disk.Total + w.Parked.Total

@@ -175,7 +175,7 @@ func (s *invocation) bulk(ctx context.Context, k *kind, b *selection, do action,
 		}
 		s.warnOfReferrers(ctx, gone, nil)
 		if lost = (loss{entities: would.Done, connected: would.Connected}); k.Type == client.Handlers.Type {
-			lost = s.lossOf(ctx, gone)
+			lost = s.lossOf(ctx, gone, waitingIn{})
 		} else if len(gone) > 0 {
 			lost.entity = gone[0].name
 		}
