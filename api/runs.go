@@ -147,8 +147,11 @@ func (c *checks) targets(w *response, r *request) error {
 	}
 	agents := a.opts.Agents.AgentsOf(namespace, check.Subscriptions)
 	out.Agents = len(agents)
+	away := a.notConnected(check, agents)
+	out.NotConnected = len(away)
 	if a.mayList(r.user, config.Entities.String(), namespace) {
 		out.Names = agents[:min(len(agents), resource.MaxSubscriptionNames)]
+		out.NotConnectedNames = away[:min(len(away), resource.MaxSubscriptionNames)]
 	}
 	proxies, known := []string(nil), true
 	if check.ProxyRequests != nil {
@@ -244,6 +247,19 @@ func orNone(names []string) string {
 		return "none"
 	}
 	return strings.Join(names, ", ")
+}
+
+// notConnected returns the agent entities that have a subscription of a check and are not among the connected agents, which
+// are sorted.
+func (a *API) notConnected(check *resource.CheckConfig, agents []string) (names []string) {
+	for e := range config.List(a.opts.Config.Snapshot(), config.Entities, check.Metadata.Namespace) {
+		_, connected := slices.BinarySearch(agents, e.Metadata.Name)
+		subscribed := func(name string) bool { return slices.Contains(check.Subscriptions, name) }
+		if !connected && e.EntityClass == resource.EntityAgentClass && slices.ContainsFunc(e.Subscriptions, subscribed) {
+			names = append(names, e.Metadata.Name)
+		}
+	}
+	return names
 }
 
 func (a *API) entitiesWith(namespace, subscription string) (names []string) {

@@ -122,6 +122,9 @@ func TestTargets(t *testing.T) {
 	if all.Agents != 2 || !slices.Equal(all.Names, []string{"srv1", "srv2"}) || len(all.Now) != 0 || all.Subscriptions[0].Entities != 2 {
 		t.Errorf("disk: %+v", all)
 	}
+	if all.NotConnected != 1 || !slices.Equal(all.NotConnectedNames, []string{"srv3"}) {
+		t.Errorf("disk, not connected: %+v", all)
+	}
 	for _, c := range []struct {
 		check, entity, closed string
 		runs                  bool
@@ -168,7 +171,7 @@ func TestTargets(t *testing.T) {
 	s.grant("picky", "", resource.Rule{Verbs: []string{"get"}, Resources: []string{"checks"}})
 	var few resource.CheckTargets
 	s.do("GET", base+"checks/disk/targets", "").is(200).has(&few)
-	if few.Agents != 2 || few.Names != nil {
+	if few.Agents != 2 || few.Names != nil || few.NotConnected != 1 || few.NotConnectedNames != nil {
 		t.Errorf("without the right to list entities: %+v", few)
 	}
 	s.do("GET", base+"checks/disk/targets?entity=srv1", "").is(403)

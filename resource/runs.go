@@ -45,6 +45,10 @@ type CheckTargets struct {
 	// user may not list entities.
 	Agents int      `json:"agents"`
 	Names  []string `json:"names"`
+	// NotConnected is how many agent entities have one of the subscriptions and no connected agent, and NotConnectedNames the
+	// first of them. The names are left out if the user may not list entities.
+	NotConnected      int      `json:"not_connected"`
+	NotConnectedNames []string `json:"not_connected_names,omitempty"`
 	// RoundRobin says that one of the agents runs it at a time.
 	RoundRobin bool `json:"round_robin,omitempty"`
 	// Proxies is how many entities the proxy requests of the check match: each gets a run of its own.

@@ -196,9 +196,9 @@ func targetsCommand(k *kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "targets NAME",
 		Short: "show which agents would run a check now, and why one would not",
-		Long: `Show which agents would run a check now: each that is connected to any backend and has one of its subscriptions. With
---entity, say whether the agent of one entity would run it, and why not. The exit status is 2 if it would not, or if no agent
-would.`,
+		Long: `Show which agents would run a check now: each that is connected to any backend and has one of its subscriptions. Entities
+with one of them whose agents are not connected are named, too. With --entity, say whether the agent of one entity would run
+it, and why not. The exit status is 2 if it would not, or if no agent would.`,
 		Example: "  lapwing check targets check-disk\n  lapwing check targets check-disk --entity srv1",
 		Args:    args("NAME"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
@@ -277,6 +277,13 @@ func targetLines(t *resource.CheckTargets) lines {
 			break
 		}
 		out = append(out, "  "+name)
+	}
+	if away := t.NotConnectedNames[:min(len(t.NotConnectedNames), shownAgents)]; len(away) > 0 {
+		text := "  not connected: " + printable(commaSpace(away))
+		if n := t.NotConnected - len(away); n > 0 {
+			text += fmt.Sprintf(" and %d more; -o json has the first %d", n, resource.MaxSubscriptionNames)
+		}
+		out = append(out, text)
 	}
 	return out
 }

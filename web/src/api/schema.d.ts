@@ -3329,6 +3329,9 @@ export interface components {
             /** @description Agents is how many connected agents have one of the subscriptions, and Names the first of them; Names is null if the user may not list entities. */
             agents: number;
             names: string[] | null;
+            /** @description NotConnected is how many agent entities have one of the subscriptions and no connected agent, and NotConnectedNames the first of them. The names are left out if the user may not list entities. */
+            not_connected: number;
+            not_connected_names?: string[] | null;
             /** @description RoundRobin says that one of the agents runs it at a time. */
             round_robin?: boolean;
             /** @description Proxies is how many entities the proxy requests of the check match: each gets a run of its own. */
