@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/lapwing-monitoring/lapwing/report"
 )
 
 // documented are the blocks of SQL in docs/postgres.md, by what follows "sql" in their first line.
@@ -77,7 +80,7 @@ func asDocumented(t *testing.T, blocks map[string][]string) (admin, owner, repor
 // with the role for reports. Each finds something.
 func TestRealDocumentedQueries(t *testing.T) {
 	blocks := documented(t)
-	admin, _, reports := asDocumented(t, blocks)
+	admin, owner, reports := asDocumented(t, blocks)
 	results := map[string]string{}
 	for _, sql := range blocks[""] {
 		got := query(t, reports, sql)
@@ -107,6 +110,14 @@ func TestRealDocumentedQueries(t *testing.T) {
 	if got := result("unnest(recipients)"); !strings.Contains(got, "alice@example.org|ok") || !strings.Contains(got, "bob@example.org|ok") {
 		t.Errorf("who was notified: %q", got)
 	}
+	in := report.Range{Namespace: "default", Since: time.Now().AddDate(0, 0, -7), Until: time.Now()}
+	rep, err := report.Run(t.Context(), newReader(t, Settings{DSN: owner}), report.Query{Kind: report.Noisiest, By: report.ByCheck, Range: in})
+	check(t, err)
+	var noisiest []string
+	for _, row := range rep.Rows {
+		noisiest = append(noisiest, fmt.Sprintf("default|%s|%d|1", row.Check, row.Changes))
+	}
+	want(t, "noisiest checks", result("FROM changes WHERE changed"), strings.Join(noisiest, "\n"))
 	if got := result("disappeared"); !strings.Contains(got, "old1") || !strings.Contains(got, "new1") || strings.Contains(got, "web1") {
 		t.Errorf("entities of the week: %q", got)
 	}

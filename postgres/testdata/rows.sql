@@ -1,6 +1,6 @@
 -- Rows for the queries of docs/postgres.md: three entities with two checks each. Last month web1 fails for two days and
 -- web2 all the time.
-INSERT INTO lapwing_data.position VALUES (0, 1, 1000, 1, 'b1', now(), now());
+INSERT INTO lapwing_data.position VALUES (0, 1, 1000, 1, 'b1', now(), now(), now() - interval '1 year');
 INSERT INTO lapwing_data.gap VALUES (now(), 0, 1, 10, 20, now() - interval '2 hours', now() - interval '1 hour', 'b1');
 
 INSERT INTO lapwing_data.pair SELECT 10 * e + c, 'default', (ARRAY['web1', 'web2', 'db1'])[e], (ARRAY['disk', 'cpu'])[c]
@@ -25,6 +25,12 @@ FROM month, (VALUES
 
 INSERT INTO lapwing_data.state_change SELECT now() - n * interval '5 minutes', now(), 21, 800 - n, 0, 0, n % 2, 4 + 64, 'output'
 FROM generate_series(0, 9) AS n;
+
+-- Rows that are no changes of the status: the first of a check, the begin of flapping, a deletion, and the first after it.
+INSERT INTO lapwing_data.pair VALUES (13, 'default', 'web1', 'load');
+INSERT INTO lapwing_data.state_change SELECT now() - after, now(), 13, 800 + n, 0, 0, status, flags, 'output'
+FROM (VALUES (1, interval '7 hours', 0, 4), (2, interval '6 hours', 2, 4), (3, interval '5 hours', 2, 4 + 64), (4, interval '4 hours', 0, 4 + 1),
+    (5, interval '3 hours', 1, 4), (6, interval '2 hours', 1, 4 + 128)) AS change (n, after, status, flags);
 
 INSERT INTO lapwing_data.notification SELECT now() - n * interval '1 hour', n, 2, 1, 35, 1, true, false, true, 'b1', 'default', 'web1', 'disk',
     'alert', 'mail', 'mail', 'email', ARRAY['alice@example.org', 'bob@example.org'], ARRAY['web2/disk'], CASE WHEN n % 4 = 3 THEN 'failed' ELSE 'ok' END, '', '',
