@@ -140,19 +140,27 @@ func TestUnsupported(t *testing.T) {
 {"type":"Handler","metadata":{"name":"page","namespace":"default"},"spec":{"type":"pipe","command":"x","secrets":[{"name":"TOKEN","secret":"token"}]}}
 {"type":"Secret","api_version":"secrets/v1","metadata":{"name":"token","namespace":"default"},"spec":{"id":"TOKEN","provider":"env"}}
 {"type":"Gadget","api_version":"gadgets/v9","metadata":{"name":"g"},"spec":{}}
+{"type":"ChekConfig","api_version":"core/v2","metadata":{"name":"disk","namespace":"default"},"spec":{"command":"x","interval":60}}
+{"type":"Handler","api_version":"core/v1","metadata":{"name":"old"},"spec":{"type":"pipe","command":"x"}}
+{"type":"ChekConfig","api_version":"core/v2","metadata":{"name":"mem","namespace":"default"},"spec":{"command":"x","interval":60}}
 `))
 	for _, run := range []string{"first", "second"} {
 		r := copyTo(t, opts)
 		for _, want := range []struct {
-			severity          Severity
-			typ, reason, hint string
+			severity                 Severity
+			typ, reason, hint, names string
 		}{
-			{Lost, "CheckConfig", "it does not run", "env_vars"},
-			{Lost, "Handler", "dead letters", "--handler-env"},
-			{Left, "Secret", "no resources of this kind", "Secrets without a provider"},
-			{Left, "gadgets/v9.Gadget", "no resources of this kind", "docs/compatibility.md"},
+			{Lost, "CheckConfig", "it does not run", "env_vars", "default/api"},
+			{Lost, "Handler", "dead letters", "--handler-env", "default/page"},
+			{Left, "Secret", "no resources of this kind", "Secrets without a provider", "default/token"},
+			{Left, "gadgets/v9.Gadget", "no resources of this kind", "docs/compatibility.md", "dump:5: g"},
+			{Doubtful, "core/v2.ChekConfig", "there is no such kind (CheckConfig?), so these resources are not copied", "Correct the file",
+				"dump:6: default/disk, dump:8: default/mem"},
+			{Doubtful, "core/v1.Handler", "(core/v2.Handler?)", "Correct the file", "dump:7: old"},
 		} {
-			if m := r.remark(want.severity, want.typ); m == nil || !strings.Contains(m.Reason, want.reason) || !strings.Contains(m.Hint, want.hint) {
+			m := r.remark(want.severity, want.typ)
+			if m == nil || !strings.Contains(m.Reason, want.reason) || !strings.Contains(m.Hint, want.hint) ||
+				m.Count != len(m.Names) || strings.Join(m.Names, ", ") != want.names {
 				t.Errorf("%s run: %s: %+v", run, want.typ, m)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/client/lacking"
 	"github.com/lapwing-monitoring/lapwing/internal/manifest"
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/resource"
@@ -22,10 +23,13 @@ type files struct {
 	name      string
 	namespace string                      // of resources without a namespace
 	objects   map[*kind]map[string]*group // by namespace
-	strange   map[string][]string         // names of resources of kinds that neither side has, by kind
+	strange   map[strangeKind][]string    // resources of kinds that neither side has
 	implied   []string                    // namespaces that are used but not in the files
 	doubts    []doubt
 }
+
+// strangeKind is a kind that is not known.
+type strangeKind struct{ version, typ string }
 
 // doubt is something in a file that is probably a mistake.
 type doubt struct {
@@ -83,7 +87,7 @@ type File struct {
 // namespace gets the given one. Of several with the same name the last one counts, and the
 // report names the others.
 func ReadFiles(in []File, namespace string) (Source, error) {
-	out := &files{namespace: namespace, objects: map[*kind]map[string]*group{}, strange: map[string][]string{}}
+	out := &files{namespace: namespace, objects: map[*kind]map[string]*group{}, strange: map[strangeKind][]string{}}
 	var names []string
 	type config struct {
 		namespace string
@@ -107,6 +111,9 @@ func ReadFiles(in []File, namespace string) (Source, error) {
 				return nil, fmt.Errorf("read %s: %w", at, err)
 			}
 			if o == nil {
+				if err := out.stranger(one.JSON, at); err != nil {
+					return nil, fmt.Errorf("read %s: %w", at, err)
+				}
 				continue
 			}
 			out.doubt(o, one, at)
@@ -147,8 +154,6 @@ func (s *files) read(document json.RawMessage) (*object, error) {
 		k, ok = entityKind, true
 	}
 	if !ok {
-		kind := strings.TrimPrefix(version+"."+typ, ".")
-		s.strange[kind] = append(s.strange[kind], text(sub(wrapped, "metadata"), "name"))
 		return nil, nil
 	}
 	o := &object{kind: k, typ: typ, body: wrapped}
@@ -160,6 +165,40 @@ func (s *files) read(document json.RawMessage) (*object, error) {
 		o.fillNamespace(s.namespace)
 	}
 	return o, o.identify()
+}
+
+// stranger notes a resource of an unknown kind. If Sensu has the kind, its name is enough; otherwise the kind may be misspelt,
+// and the place is told, too.
+func (s *files) stranger(document json.RawMessage, at place) error {
+	wrapped, err := decode(document)
+	if err != nil {
+		return err
+	}
+	k := strangeKind{text(wrapped, "api_version"), text(wrapped, "type")}
+	meta := sub(wrapped, "metadata")
+	name := text(meta, "name")
+	if lacking.InsteadOf(k.version, k.typ) == "" {
+		if namespace := text(meta, "namespace"); namespace != "" {
+			name = namespace + "/" + name
+		}
+		name = fmt.Sprintf("%s: %s", at, name)
+	}
+	s.strange[k] = append(s.strange[k], name)
+	return nil
+}
+
+func (k strangeKind) String() string { return strings.TrimPrefix(k.version+"."+k.typ, ".") }
+
+// nearest returns the known kind that may be meant, or "".
+func (k strangeKind) nearest() string {
+	var types []string
+	for _, s := range steps {
+		if s.kind.Type == k.typ || slices.Contains(s.kind.Types, k.typ) { // of another version
+			return s.kind.Group + "." + k.typ
+		}
+		types = append(append(types, s.kind.Type), s.kind.Types...)
+	}
+	return optionerr.Nearest(k.typ, types)
 }
 
 // unknownField is a field that no resource of the kind has.
@@ -345,12 +384,13 @@ func (s *files) each(ctx context.Context, k *kind, namespace string, f func(*obj
 
 func (s *files) remarks(m *migration) {
 	rec := m.rec
-	for kind, names := range s.strange {
-		version, typ, ok := strings.Cut(kind, ".")
-		if !ok {
-			version, typ = "", kind
+	for k, names := range s.strange {
+		if near := k.nearest(); near != "" && lacking.InsteadOf(k.version, k.typ) == "" {
+			rec.remark(Doubtful, k.String(), "there is no such kind ("+near+"?), so these resources are not copied",
+				"Correct the file and run this again.", names...)
+			continue
 		}
-		rec.remark(Left, kind, "lapwing has no resources of this kind", insteadOf(version, typ), names...)
+		rec.remark(Left, k.String(), "lapwing has no resources of this kind", insteadOf(k.version, k.typ), names...)
 	}
 	for _, d := range s.doubts {
 		if m.skips(d.kind.Plural) || d.kind.Namespaced && !slices.Contains(m.names, d.namespace) {

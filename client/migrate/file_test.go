@@ -111,7 +111,7 @@ spec: {servers: []}
 	for _, m := range m.rec.report.Remarks {
 		got = append(got, string(m.Severity)+" "+m.Type+" "+strings.Join(m.Names, ","))
 	}
-	for _, want := range []string{"left gadgets/v9.Gadget g", "note Namespace shop", "note Event ", "note Entity "} {
+	for _, want := range []string{"left gadgets/v9.Gadget file1:17: g", "note Namespace shop", "note Event ", "note Entity "} {
 		if !slices.Contains(got, want) {
 			t.Errorf("no remark %q in %q", want, got)
 		}
