@@ -38,7 +38,7 @@ func (a *API) lint(w *response, r *request) error {
 	}
 	beyond := references.Beyond{Rules: a.unknownResources, Reported: reported}
 	for _, f := range references.Lint(a.opts.Config.Snapshot(), inNamespace(r), beyond) {
-		if may(f.Resource, f.Namespace) && (f.Names == "" || may(f.Names, f.Namespace)) {
+		if may(f.Resource, f.Namespace) && (f.Names == "" || seesNamed(may, f.Names, f.Namespace)) {
 			found = append(found, f)
 		}
 	}
@@ -105,6 +105,13 @@ func namespaceOf(resource, namespace string) string {
 	return namespace
 }
 
+// seesNamed reports whether a user may read what is told about names of a resource. What is told about groups of users comes
+// from bindings of both kinds.
+func seesNamed(may func(resource, namespace string) bool, resource, namespace string) bool {
+	groups := resource == config.RoleBindings.String() && namespace == ""
+	return may(resource, namespace) && (!groups || may(config.ClusterRoleBindings.String(), ""))
+}
+
 func (a *API) mayList(user *auth.Identity, resource, namespace string) bool {
 	return a.opts.Auth.Permit(user, auth.Attributes{Verb: "list", Resource: resource, Namespace: namespace}).Whole()
 }
@@ -140,7 +147,7 @@ func unseen(obj any, may func(resource string) bool) string {
 			continue
 		}
 		lists = add(lists, r.Resource)
-		if r.Resource == config.Entities.String() {
+		if r.Resource == config.Entities.String() || r.Resource == config.RoleBindings.String() { // subscriptions and groups
 			things = add(things, r.What+"s")
 		} else {
 			things = add(things, r.Resource)
@@ -168,10 +175,10 @@ func (a *API) missingReferences(t *act, obj any) string {
 		saysSo = true
 	}
 	may, more := a.mayListEach(t.user), 0
-	t.unseen = unseen(obj, func(resource string) bool { return may(resource, t.namespace) })
+	t.unseen = unseen(obj, func(resource string) bool { return seesNamed(may, resource, t.namespace) })
 	for _, m := range references.Find(a.opts.Config.Snapshot(), obj) {
 		switch {
-		case saysSo && m.Resource == config.Calendars.String(), !may(m.Resource, t.namespace):
+		case saysSo && m.Resource == config.Calendars.String(), !seesNamed(may, m.Resource, t.namespace):
 		case len(texts) == maxMissingNames:
 			more++
 		default:

@@ -52,6 +52,8 @@ func (u *users) readUser(w *response, r *request) (*resource.User, error) {
 		return nil, invalid("the username (%s) does not match the username on the request (%s)", user.Username, name)
 	}
 	user.SignedOut = 0
+	u.warn(r.act, user)
+	w.warnOf(r.act)
 	if err := u.validate(user); err != nil {
 		return nil, refused("", err)
 	}
@@ -137,6 +139,8 @@ func (u *users) reinstate(w *response, r *request) error {
 
 func (u *users) join(w *response, r *request) error {
 	group := r.PathValue("group")
+	u.warn(r.act, &resource.User{Username: r.PathValue("name"), Groups: []string{group}})
+	w.warnOf(r.act)
 	return u.change(w, r, http.StatusCreated, func(user *resource.User) {
 		if !slices.Contains(user.Groups, group) {
 			user.Groups = append(user.Groups, group)

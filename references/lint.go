@@ -110,9 +110,12 @@ func (l *linting) definition(obj any) {
 		l.used[r][namespace] = true
 	}
 	for _, m := range l.finder.find(obj) {
-		hint := ""
-		if m.What != subscription {
-			hint = "lapwing " + strings.ReplaceAll(m.What, " ", "-") + " list"
+		hint := "lapwing " + strings.ReplaceAll(m.What, " ", "-") + " list"
+		switch m.What {
+		case subscription:
+			hint = ""
+		case group:
+			hint = "lapwing role-binding list --all-namespaces"
 		}
 		text := m.String()
 		switch obj.(type) {

@@ -8,6 +8,7 @@ package references
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -20,9 +21,9 @@ import (
 // Reference is a name in a definition.
 type Reference struct {
 	// What is the word for what is named: handler, filter, asset, …; it is the kind's command with a blank for a dash, or
-	// subscription.
+	// subscription or group.
 	What string
-	// Resource is the kind's name in roles' rules.
+	// Resource is the kind's name in roles' rules. Of a group it is rolebindings, which stands for cluster role bindings, too.
 	Resource string
 	Name     string
 }
@@ -38,8 +39,11 @@ type Missing struct {
 // String returns the text of a warning: handler "slcak" does not exist (slack?).
 func (m Missing) String() string {
 	text := fmt.Sprintf("%s %q does not exist", m.What, m.Name)
-	if m.What == subscription {
+	switch m.What {
+	case subscription:
 		text = fmt.Sprintf("%s %q: no entity has it", m.What, m.Name)
+	case group:
+		text = fmt.Sprintf("%s %q: no role binding and no cluster role binding names it", m.What, m.Name)
 	}
 	if m.Nearest != "" {
 		text += " (" + m.Nearest + "?)"
@@ -47,7 +51,11 @@ func (m Missing) String() string {
 	return text
 }
 
-const subscription = "subscription"
+// What is named and is no kind.
+const (
+	subscription = "subscription" // of a check, which entities have
+	group        = "group"        // of a user, which bindings name
+)
 
 // in is what a reference is looked up in.
 type in struct {
@@ -147,6 +155,9 @@ func Named(obj any) (named []Reference) {
 			named = append(named, Reference{subscription, config.Entities.String(), name})
 		}
 	}
+	for _, name := range groupsOf(obj) {
+		named = append(named, groupReference(name))
+	}
 	return named
 }
 
@@ -165,6 +176,7 @@ type finder struct {
 	sn    *config.Snapshot
 	known map[string]map[string]int // subscriptionsOf, by namespace, as far as it was needed
 	all   map[kindIn][]string       // the names that there are, as far as they were needed
+	bound []string                  // boundGroups, once they were needed
 }
 
 // kindIn is a kind in a namespace.
@@ -225,6 +237,14 @@ func (f *finder) find(obj any) (missing []Missing) {
 			add(referenceTo(u), func() []string { return f.names(u.Kind, where) })
 		}
 	}
+	if groups := groupsOf(obj); len(groups) > 0 {
+		bound := f.boundGroups()
+		for _, name := range groups {
+			if _, found := slices.BinarySearch(bound, name); !found {
+				add(groupReference(name), func() []string { return bound })
+			}
+		}
+	}
 	c, ok := obj.(*resource.CheckConfig)
 	if !ok {
 		return missing
@@ -247,6 +267,42 @@ func (f *finder) find(obj any) (missing []Missing) {
 		add(Reference{subscription, config.Entities.String(), name}, func() []string { return all })
 	}
 	return missing
+}
+
+func groupReference(name string) Reference {
+	return Reference{group, config.RoleBindings.String(), name}
+}
+
+// groupsOf returns the groups of a user who may sign in.
+func groupsOf(obj any) []string {
+	if u, ok := obj.(*resource.User); ok && !u.Disabled {
+		return u.Groups
+	}
+	return nil
+}
+
+// boundGroups returns the groups that bindings of any namespace and of the cluster name, sorted.
+func (f *finder) boundGroups() []string {
+	if f.bound != nil {
+		return f.bound
+	}
+	names := map[string]bool{}
+	note := func(subjects []resource.Subject) {
+		for _, s := range subjects {
+			if s.Type == "Group" {
+				names[s.Name] = true
+			}
+		}
+	}
+	for b := range config.List(f.sn, config.RoleBindings, "") {
+		note(b.Subjects)
+	}
+	for b := range config.List(f.sn, config.ClusterRoleBindings, "") {
+		note(b.Subjects)
+	}
+	f.bound = slices.AppendSeq([]string{}, maps.Keys(names))
+	slices.Sort(f.bound)
+	return f.bound
 }
 
 // deserted reports whether no entity of a namespace has a subscription: then find misses those of its checks on purpose.

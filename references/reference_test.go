@@ -41,6 +41,11 @@ func stored() *config.Snapshot {
 }
 
 func TestFind(t *testing.T) {
+	known := stored()
+	known = config.With(known, config.RoleBindings, &resource.RoleBinding{Metadata: resource.ObjectMeta{Namespace: "dev", Name: "b"},
+		RoleRef: resource.RoleRef{Type: "ClusterRole", Name: "view"}, Subjects: []resource.Subject{{Type: "Group", Name: "ops"}}})
+	known = config.With(known, config.ClusterRoleBindings, &resource.ClusterRoleBinding{Metadata: resource.ObjectMeta{Name: "b"},
+		RoleRef: resource.RoleRef{Type: "ClusterRole", Name: "view"}, Subjects: []resource.Subject{{Type: "Group", Name: "admins"}}})
 	ref := func(typ, name string) *resource.ResourceReference {
 		return &resource.ResourceReference{Type: typ, Name: name, APIVersion: "core/v2"}
 	}
@@ -78,10 +83,13 @@ func TestFind(t *testing.T) {
 		"a binding": {&resource.RoleBinding{Metadata: meta("b"), RoleRef: resource.RoleRef{Type: "ClusterRole", Name: "views"},
 			Subjects: []resource.Subject{{Type: "User", Name: "alcie"}, {Type: "Group", Name: "ops"}}},
 			`cluster role "views" does not exist (view?); user "alcie" does not exist (alice?)`},
-		"a namespace": {&resource.Namespace{Name: "x"}, ""},
+		"a user": {&resource.User{Username: "bob", Groups: []string{"ops", "admin", "opps"}}, `group "admin": no role binding and no cluster ` +
+			`role binding names it (admins?); group "opps": no role binding and no cluster role binding names it (ops?)`},
+		"a user who may not sign in": {&resource.User{Username: "bob", Groups: []string{"opps"}, Disabled: true}, ""},
+		"a namespace":                {&resource.Namespace{Name: "x"}, ""},
 	} {
 		var texts []string
-		for _, m := range Find(stored(), c.obj) {
+		for _, m := range Find(known, c.obj) {
 			texts = append(texts, m.String())
 		}
 		if got := strings.Join(texts, "; "); got != c.want {

@@ -23,7 +23,7 @@ type expected struct {
 type expectedWarning struct{ path, about, text string }
 
 // aboutMissing matches the server's warnings about names that name nothing. Its first group is what is missing.
-var aboutMissing = regexp.MustCompile(`^([a-z]+(?: [a-z]+)* "[^"]*")(?: does not exist|: no entity has it)`)
+var aboutMissing = regexp.MustCompile(`^([a-z]+(?: [a-z]+)* "[^"]*")(?: does not exist|: no entity has it|: no role binding)`)
 
 // aboutCalendar matches those about calendars, which also say what it means that one is missing.
 var aboutCalendar = regexp.MustCompile(`the (calendar) (\S+) is not defined`)
@@ -41,6 +41,14 @@ func (s *settings) expect(objects []*object) {
 			list, _ := o.body["subscriptions"].([]any)
 			for _, one := range list {
 				e.made[fmt.Sprintf("%s subscription %q", o.namespace, one)] = true
+			}
+		}
+		if o.kind.Type == client.RoleBindings.Type || o.kind.Type == client.ClusterRoleBindings.Type {
+			list, _ := o.body["subjects"].([]any)
+			for _, one := range list {
+				if s, _ := one.(map[string]any); s["type"] == "Group" {
+					e.made[fmt.Sprintf(" group %q", s["name"])] = true
+				}
 			}
 		}
 	}
