@@ -200,8 +200,27 @@ func (a *applier) run(ctx context.Context, in *inputFiles, prune bool) error {
 			return err
 		}
 	}
+	if err := a.judge(ctx); err != nil {
+		return err
+	}
 	if prune {
 		return a.prune(ctx)
+	}
+	return nil
+}
+
+// judge asks the server for its warnings about resources that stayed as they are, after the others are written: what they name
+// may be mended.
+func (a *applier) judge(ctx context.Context) error {
+	for i, r := range a.results {
+		if a.dryRun || !r.settled {
+			continue
+		}
+		o, again := a.objects[i], *r
+		a.expected.forget(o.path())
+		if err := a.apply(ctx, o, &again, true); err != nil && !refusal(err) {
+			return err
+		}
 	}
 	return nil
 }
@@ -214,7 +233,7 @@ func (o *object) applicable() bool {
 
 // trial makes a result for each object as a dry run does, and returns an error with the mistakes of all, also of those that
 // are known to have one. If quiet, it keeps back the server's warnings about what is to be written, and tells them only if there are
-// mistakes: without mistakes the writes follow, and their answers have the same warnings.
+// mistakes: without mistakes the writes and judge follow, and their answers have the same warnings.
 func (a *applier) trial(ctx context.Context, set *fileSet, quiet bool) error {
 	a.quiet = quiet
 	defer func() { a.quiet = false }()
@@ -314,10 +333,7 @@ func (a *applier) apply(ctx context.Context, o *object, r *applied, dryRun bool)
 // warnAgain asks the server for its warnings about a resource that stays as it is: what it names may be missing still, or
 // again. A refusal does not matter, since nothing is written.
 func (a *applier) warnAgain(ctx context.Context, o *object, live map[string]any, tag string, same map[string]any) error {
-	quiet := a.quiet
-	a.quiet = false // no write follows that would warn
 	err := a.try(ctx, o, live, tag, same)
-	a.quiet = quiet
 	if refusal(err) {
 		return nil
 	}

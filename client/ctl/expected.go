@@ -22,6 +22,9 @@ type expected struct {
 
 type expectedWarning struct{ path, about, text string }
 
+// aboutNeeding matches the calendars by way of which a missing one matters.
+var aboutNeeding = regexp.MustCompile(`the calendar (\S+) needs another`)
+
 // aboutMissing matches the server's warnings about names that name nothing. Its first group is what is missing.
 var aboutMissing = regexp.MustCompile(`^([a-z]+(?: [a-z]+)* "[^"]*")(?: does not exist|: no entity has it|: no role binding)`)
 
@@ -99,6 +102,9 @@ func (s *settings) tellExpected(w io.Writer) {
 		if s.expected.made[namespace+" "+one.about] || s.expected.made[" "+one.about] { // users belong to no namespace
 			continue
 		}
+		if s.expected.mended(namespace, one) {
+			continue
+		}
 		where := shortPath(one.path)
 		if o := s.expected.objects[one.path]; o != nil {
 			where = o.placed(o.lineAbout(one))
@@ -106,6 +112,24 @@ func (s *settings) tellExpected(w io.Writer) {
 		fmt.Fprintln(w, printable("Warning: "+where+": "+one.text+s.expected.near(namespace, one)))
 	}
 	s.expected = nil
+}
+
+// mended reports whether the files define a calendar by way of which something is missing, and there is no warning about that
+// calendar: the server judged by the one that it had.
+func (e *expected) mended(namespace string, w *expectedWarning) bool {
+	for _, m := range aboutNeeding.FindAllStringSubmatch(w.text, -1) {
+		path := client.Calendars.Path(namespace, m[1])
+		warned := func(other expectedWarning) bool { return other.path == path }
+		if e.objects[path] != nil && !slices.ContainsFunc(e.waiting, warned) {
+			return true
+		}
+	}
+	return false
+}
+
+// forget drops the warnings about a resource: the server is asked again.
+func (e *expected) forget(path string) {
+	e.waiting = slices.DeleteFunc(e.waiting, func(w expectedWarning) bool { return w.path == path })
 }
 
 // near returns the nearest name in the files to one that is missing, as the server adds one of those that it has.
