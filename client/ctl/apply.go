@@ -245,6 +245,7 @@ func (a *applier) trial(ctx context.Context, set *fileSet, quiet bool) error {
 		if !o.applicable() {
 			continue
 		}
+		a.expected.sends(o)
 		err := a.apply(ctx, o, r, true)
 		if set.refused(o, err) {
 			continue

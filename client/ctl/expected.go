@@ -16,11 +16,14 @@ import (
 // warning misses may be in one of them.
 type expected struct {
 	made    map[string]bool    // what the files define, by namespace and in the words of warnings: default handler "slack"
-	objects map[string]*object // of the files, by path
+	objects map[string]*object // of the files, by path; of several definitions of one name, the one that was sent last
 	waiting []expectedWarning
 }
 
-type expectedWarning struct{ path, about, text string }
+type expectedWarning struct {
+	path, about, text string
+	of                *object // nil if no file has it
+}
 
 // aboutNeeding matches the calendars by way of which a missing one matters.
 var aboutNeeding = regexp.MustCompile(`the calendar (\S+) needs another`)
@@ -58,6 +61,9 @@ func (s *settings) expect(objects []*object) {
 	s.expected = e
 }
 
+// sends says that the next warnings about a path are of this object: files may define one name twice.
+func (e *expected) sends(o *object) { e.objects[o.path()] = o }
+
 // later keeps a warning's parts that may come true, and returns the others.
 func (e *expected) later(path, text string) (rest string) {
 	var others []string
@@ -72,7 +78,7 @@ func (e *expected) later(path, text string) (rest string) {
 			others = append(others, part)
 			continue
 		}
-		e.keep(expectedWarning{path: path, about: about, text: part})
+		e.keep(expectedWarning{path: path, about: about, text: part, of: e.objects[path]})
 	}
 	return strings.Join(others, "; ")
 }
@@ -80,7 +86,7 @@ func (e *expected) later(path, text string) (rest string) {
 // keep keeps a warning in the place of an earlier one about the same: a dry run comes before the write.
 func (e *expected) keep(w expectedWarning) {
 	for i := range e.waiting {
-		if e.waiting[i].path == w.path && e.waiting[i].about == w.about {
+		if old := &e.waiting[i]; old.path == w.path && old.about == w.about && old.of == w.of {
 			e.waiting[i] = w
 			return
 		}
@@ -106,8 +112,8 @@ func (s *settings) tellExpected(w io.Writer) {
 			continue
 		}
 		where := shortPath(one.path)
-		if o := s.expected.objects[one.path]; o != nil {
-			where = o.placed(o.lineAbout(one))
+		if one.of != nil {
+			where = one.of.placed(one.of.lineAbout(one))
 		}
 		fmt.Fprintln(w, printable("Warning: "+where+": "+one.text+s.expected.near(namespace, one)))
 	}
@@ -162,7 +168,7 @@ func (e *expected) unpublished(o *object, after map[string]any) {
 		return
 	}
 	if on, _ := after["publish"].(bool); !on {
-		e.keep(expectedWarning{o.path(), "publish", "it has no publish: true, so it is not scheduled (it runs only on request)"})
+		e.keep(expectedWarning{o.path(), "publish", "it has no publish: true, so it is not scheduled (it runs only on request)", o})
 	}
 }
 

@@ -67,6 +67,7 @@ func (set *fileSet) try(ctx context.Context, s *invocation, send func(context.Co
 		if o.kind == eventKind { // it defines nothing
 			continue
 		}
+		s.expected.sends(o)
 		err := send(client.WithDryRun(ctx), o)
 		if err != nil && (!refusal(err) || client.NoDryRun(err) || errors.Is(err, client.ErrUnauthenticated)) {
 			return
