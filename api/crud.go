@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
@@ -259,10 +260,7 @@ func (k *kind[T]) warn(t *act, obj *T) {
 	if k.warning != nil {
 		t.warning = k.warning(t, obj)
 	}
-	if list := doubts(obj); len(list) > 0 {
-		t.warning = strings.TrimPrefix(t.warning+"; "+strings.Join(list, "; "), "; ")
-	}
-	if list := k.api.uncontacted(t, obj); len(list) > 0 {
+	if list := slices.Concat(doubts(obj), k.api.misspeltLabels(t, obj), k.api.uncontacted(t, obj)); len(list) > 0 {
 		t.warning = strings.TrimPrefix(t.warning+"; "+strings.Join(list, "; "), "; ")
 	}
 	if missing := k.api.missingReferences(t, obj); missing != "" {

@@ -133,6 +133,20 @@ func (a *API) uncontacted(t *act, obj any) []string {
 	return references.Uncontacted(a.opts.Config.Snapshot(), obj)
 }
 
+// misspeltLabels warns the author of a filter about labels in it that are probably misspelt, as far as the author may list what
+// would have them.
+func (a *API) misspeltLabels(t *act, obj any) (texts []string) {
+	if t.user == nil {
+		return nil
+	}
+	for _, d := range references.Labels(a.opts.Config.Snapshot(), obj) {
+		if a.mayList(t.user, d.Resource, t.namespace) {
+			texts = append(texts, d.Text)
+		}
+	}
+	return texts
+}
+
 // unseen says which names in a definition were not looked at, because its author may not list what they would name.
 func unseen(obj any, may func(resource string) bool) string {
 	var things, lists []string

@@ -22,6 +22,8 @@ type Words struct {
 	// Members are members of the event that no event has, such as event.check.occurences, and Functions are called
 	// and not defined. An expression with one of them mostly never does what its author meant.
 	Members, Functions []UnknownWord
+	// Labels are the labels of the event's entity and check that are read.
+	Labels []LabelWord
 	// Assigns says that the result is the value of an assignment to a member of the event, as in event.check.status = 1: it was
 	// meant to compare.
 	Assigns bool
@@ -38,6 +40,9 @@ func (u UnknownWord) String() string {
 	return u.Name + " (" + u.Nearest + "?)"
 }
 
+// LabelWord is a label of the event's entity or check, as Of says.
+type LabelWord struct{ Of, Key string }
+
 // maxWords bounds each list of Words.
 const maxWords = 20
 
@@ -51,7 +56,8 @@ func WordsOf(expression string) (w Words) {
 	if err != nil {
 		return w
 	}
-	r := wordReader{declared: map[string]bool{}, calls: map[string]bool{}, members: map[string]UnknownWord{}, calendars: map[string]bool{}}
+	r := wordReader{declared: map[string]bool{}, calls: map[string]bool{}, members: map[string]UnknownWord{},
+		labels: map[string]LabelWord{}, calendars: map[string]bool{}}
 	inspect(reflect.ValueOf(program.Body), r.visit)
 	if n := len(program.Body); n > 0 {
 		if last, ok := program.Body[n-1].(*ast.ExpressionStatement); ok {
@@ -70,9 +76,15 @@ func WordsOf(expression string) (w Words) {
 				w.Members = append(w.Members, r.members[name])
 			}
 		}
+		for _, name := range slices.Sorted(maps.Keys(r.labels)) {
+			if !r.declared[name] {
+				w.Labels = append(w.Labels, r.labels[name])
+			}
+		}
 	}
 	w.Calendars = w.Calendars[:min(maxWords, len(w.Calendars))]
 	w.Members = w.Members[:min(maxWords, len(w.Members))]
+	w.Labels = w.Labels[:min(maxWords, len(w.Labels))]
 	w.Functions = w.Functions[:min(maxWords, len(w.Functions))]
 	return w
 }
@@ -87,6 +99,7 @@ type wordReader struct {
 	declared  map[string]bool // variables, functions and parameters, and members of the event that are assigned
 	calls     map[string]bool
 	members   map[string]UnknownWord
+	labels    map[string]LabelWord
 	calendars map[string]bool
 }
 
@@ -165,8 +178,7 @@ func (r *wordReader) call(n *ast.CallExpression) bool {
 	return false
 }
 
-// member notes a member of the event if its type has no such field. Any key of a map may exist, such as a label, and
-// values of other types have members of the language.
+// member notes a member of the event if its type has no such field, and labels. Any key of a map may exist, and values of other types have members of the language.
 func (r *wordReader) member(path []string) {
 	t := eventType
 	for i, name := range path {
@@ -179,6 +191,9 @@ func (r *wordReader) member(path []string) {
 			}
 			t = t.Elem()
 			continue
+		}
+		if t.Kind() == reflect.Map && path[i-1] == "labels" && (path[0] == "entity" || path[0] == "check") {
+			r.labels[memberName(path[:i+1])] = LabelWord{path[0], name}
 		}
 		if t.Kind() != reflect.Struct {
 			return

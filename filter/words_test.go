@@ -13,7 +13,9 @@ func TestWordsOf(t *testing.T) {
 		{"event.chek.status > 0 || event.chek.state == 'x'", "event.chek (event.check?)"},
 		{"event['check']['statuss'] != 0", "event.check.statuss (event.check.status?)"},
 		{"event?.check?.qqq", "event.check.qqq"},
-		{"event.entity.labels.anything == 'x' && event.check.annotations['a/b']", ""},
+		{"event.entity.labels.anything == 'x' && event.check.annotations['a/b']", "[{entity anything}]"},
+		{"event.check.labels['a-b'].length > 1 && event.labels.x && event.entity.labels.hasOwnProperty('y')", "[{check a-b}]"},
+		{"event.entity.labels.mine = 'x'; event.entity.labels.mine === 'x'", ""},
 		{"event.check.name == 'x' && event.entity.namespace", ""},
 		{"event.check.metadata.name == 'x'", "event.check.metadata"}, // its fields are beside the others
 		{"event.is_incident && event.has_metrics && !event.is_silenced && event.check.is_silenced", ""},
@@ -50,16 +52,20 @@ func TestWordsOf(t *testing.T) {
 		if len(w.Calendars) > 0 {
 			said = append(said, fmt.Sprint(w.Calendars))
 		}
+		if len(w.Labels) > 0 {
+			said = append(said, fmt.Sprint(w.Labels))
+		}
 		if got := strings.Join(said, " "); got != c.want && len(c.expression) <= MaxExpression {
 			t.Errorf("%s: %q, want %q", c.expression, got, c.want)
 		}
 	}
 	var many strings.Builder
 	for i := range 500 {
-		fmt.Fprintf(&many, "event.x%d;f%d();in_calendar('%d');", i, i, i)
+		fmt.Fprintf(&many, "event.x%d;event.entity.labels.l%[1]d;f%[1]d();in_calendar('%[1]d');", i)
 	}
-	if w := WordsOf(many.String()[:MaxExpression-9] + ";"); len(w.Members) > maxWords || len(w.Functions) > maxWords || len(w.Calendars) > maxWords {
-		t.Errorf("too many: %d, %d, %d", len(w.Members), len(w.Functions), len(w.Calendars))
+	if w := WordsOf(many.String()[:MaxExpression-9] + ";"); len(w.Members) > maxWords || len(w.Functions) > maxWords || len(w.Calendars) > maxWords ||
+		len(w.Labels) > maxWords {
+		t.Errorf("too many: %d, %d, %d, %d", len(w.Members), len(w.Functions), len(w.Calendars), len(w.Labels))
 	}
 }
 

@@ -2,9 +2,13 @@ package references
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
+	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -65,6 +69,59 @@ func Doubts(obj any) (texts []string) {
 		}
 	}
 	return texts[:min(maxNearest, len(texts))]
+}
+
+// Doubt is a text about a definition that tells about names of a resource.
+type Doubt struct{ Resource, Text string }
+
+// Labels says which labels the expressions of a filter read that no entity or no check of the namespace has, if one of them has
+// a label of a similar name. Other labels may come with the first entity or check that has them.
+func Labels(sn *config.Snapshot, obj any) []Doubt { return newFinder(sn).unknownLabels(obj) }
+
+func (f *finder) unknownLabels(obj any) (found []Doubt) {
+	e, ok := obj.(*resource.EventFilter)
+	if !ok {
+		return nil
+	}
+	of := map[string]string{"entity": config.Entities.String(), "check": config.Checks.String()}
+	for i, w := range wordsOf(obj) {
+		for _, label := range w.Labels {
+			known := f.labelsOf(label.Of, e.Metadata.Namespace)
+			if known[label.Key] {
+				continue
+			}
+			if near := optionerr.Nearest(label.Key, slices.Sorted(maps.Keys(known))); near != "" {
+				found = append(found, Doubt{of[label.Of],
+					fmt.Sprintf("expression %d: no %s has the label %s (%s?)", i+1, label.Of, label.Key, near)})
+			}
+		}
+	}
+	return found[:min(maxNearest, len(found))]
+}
+
+// labelsOf returns the names of the labels that entities or checks of a namespace have.
+func (f *finder) labelsOf(what, namespace string) map[string]bool {
+	key := what + " " + namespace
+	if f.labels[key] != nil {
+		return f.labels[key]
+	}
+	known := map[string]bool{}
+	note := func(m *resource.ObjectMeta) {
+		for name := range m.Labels {
+			known[name] = true
+		}
+	}
+	if what == "entity" {
+		for e := range config.List(f.sn, config.Entities, namespace) {
+			note(&e.Metadata)
+		}
+	} else {
+		for c := range config.List(f.sn, config.Checks, namespace) {
+			note(&c.Metadata)
+		}
+	}
+	f.labels[key] = known
+	return known
 }
 
 func scheduled(c *resource.CheckConfig) bool { return c.Publish && (c.Interval > 0 || c.Cron != "") }

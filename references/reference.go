@@ -162,7 +162,7 @@ func Named(obj any) (named []Reference) {
 }
 
 func newFinder(sn *config.Snapshot) *finder {
-	return &finder{sn: sn, known: map[string]map[string]int{}, all: map[kindIn][]string{}}
+	return &finder{sn: sn, known: map[string]map[string]int{}, all: map[kindIn][]string{}, labels: map[string]map[string]bool{}}
 }
 
 // maxNearest bounds the missing names of a definition for which a similar one is searched: that looks at all there are.
@@ -173,10 +173,11 @@ const manySubscriptions = 20
 
 // finder finds the missing references of definitions of a snapshot.
 type finder struct {
-	sn    *config.Snapshot
-	known map[string]map[string]int // subscriptionsOf, by namespace, as far as it was needed
-	all   map[kindIn][]string       // the names that there are, as far as they were needed
-	bound []string                  // boundGroups, once they were needed
+	sn     *config.Snapshot
+	known  map[string]map[string]int  // subscriptionsOf, by namespace, as far as it was needed
+	all    map[kindIn][]string        // the names that there are, as far as they were needed
+	labels map[string]map[string]bool // labelsOf, by kind and namespace, as far as they were needed
+	bound  []string                   // boundGroups, once they were needed
 }
 
 // kindIn is a kind in a namespace.
