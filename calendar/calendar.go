@@ -63,11 +63,14 @@ type Calendar struct {
 type page struct {
 	from, to int64
 	spans    []span // in order, apart from each other
+	would    []span // as spans, but without exceptions; nil if the calendar has none
+	excepted []span // see Calendar.excepted
 }
 
-// at returns the first span that ends after a time.
-func (p *page) at(t int64) int {
-	return sort.Search(len(p.spans), func(i int) bool { return p.spans[i].end > t })
+// endsAfter returns the index of the first of some spans that ends after a time. The spans are in order, and apart from each
+// other.
+func endsAfter(spans []span, t int64) int {
+	return sort.Search(len(spans), func(i int) bool { return spans[i].end > t })
 }
 
 // Active reports whether the calendar is active at a time. One with a problem never is.
@@ -77,7 +80,7 @@ func (c *Calendar) Active(at time.Time) bool {
 	}
 	t := at.Unix()
 	p := c.pageOf(t)
-	i := p.at(t)
+	i := endsAfter(p.spans, t)
 	return i < len(p.spans) && p.spans[i].begin <= t
 }
 
@@ -101,7 +104,28 @@ func (c *Calendar) pageOf(t int64) *page {
 }
 
 func (c *Calendar) fill(from, to int64) *page {
-	return &page{from: from, to: to, spans: merged(c.spans(from, to, map[*Calendar][]span{}))}
+	p := &page{from: from, to: to, spans: merged(c.spans(from, to, map[*Calendar][]span{}))}
+	p.would, p.excepted = c.excepted(from, to)
+	return p
+}
+
+// Exception returns the name of the exception, such as a holiday, without which the calendar would be active at a time; "" if
+// there is none.
+func (c *Calendar) Exception(at time.Time) string {
+	if c.Problem != "" || len(c.except)+len(c.less) == 0 {
+		return ""
+	}
+	t := at.Unix()
+	p := c.pageOf(t)
+	if i := endsAfter(p.would, t); i == len(p.would) || p.would[i].begin > t {
+		return ""
+	}
+	for _, s := range p.excepted {
+		if s.begin <= t && t < s.end {
+			return s.name
+		}
+	}
+	return ""
 }
 
 // Next returns when the answer of Active changes next after a time; the zero time if not until Horizon.
@@ -114,7 +138,7 @@ func (c *Calendar) Next(from time.Time) time.Time {
 	p := c.pageOf(t)
 	end := t + int64(Horizon/time.Second)
 	for step := int64(pageAfter); ; step *= 2 {
-		if i := p.at(t); i == len(p.spans) {
+		if i := endsAfter(p.spans, t); i == len(p.spans) {
 			if active { // the span before ended with its page
 				return time.Unix(t, 0)
 			}
@@ -179,22 +203,30 @@ func collect(sources []source, others []*Calendar, from, to int64, known map[*Ca
 // Excepted returns the times with a name that the calendar excepts in a range, by begin, limit at most: those because of
 // which it is not active although it would be.
 func (c *Calendar) Excepted(from, to time.Time, limit int) (windows []Window) {
-	if c.Problem != "" || len(c.except)+len(c.less) == 0 {
+	if c.Problem != "" {
 		return nil
 	}
-	known := map[*Calendar][]span{}
-	begin, end := from.Unix(), to.Unix()
-	would := merged(collect(c.own, c.include, begin, end, known))
-	for _, s := range joined(collect(c.except, c.less, begin, end, known)) {
-		i := sort.Search(len(would), func(i int) bool { return would[i].end > s.begin })
-		if s.name == "" || i == len(would) || would[i].begin >= s.end {
-			continue
-		}
-		if windows = append(windows, Window{time.Unix(s.begin, 0), time.Unix(s.end, 0), s.name}); len(windows) == limit {
-			break
-		}
+	_, excepted := c.excepted(from.Unix(), to.Unix())
+	for _, s := range excepted[:min(len(excepted), limit)] {
+		windows = append(windows, Window{time.Unix(s.begin, 0), time.Unix(s.end, 0), s.name})
 	}
 	return windows
+}
+
+// excepted returns when the calendar would be active in a range without its exceptions, and the exceptions with a name that
+// take something from that, by begin.
+func (c *Calendar) excepted(from, to int64) (would, out []span) {
+	if len(c.except)+len(c.less) == 0 {
+		return nil, nil
+	}
+	known := map[*Calendar][]span{}
+	would = merged(collect(c.own, c.include, from, to, known))
+	for _, s := range joined(collect(c.except, c.less, from, to, known)) {
+		if i := endsAfter(would, s.begin); s.name != "" && i < len(would) && would[i].begin < s.end {
+			out = append(out, s)
+		}
+	}
+	return would, out
 }
 
 // joined returns spans by begin, and joins those of one name that touch.
@@ -230,7 +262,7 @@ func merged(spans []span) []span {
 // subtract takes spans that are apart and in order out of others.
 func subtract(spans, out []span) (left []span) {
 	for _, s := range spans {
-		i := sort.Search(len(out), func(i int) bool { return out[i].end > s.begin })
+		i := endsAfter(out, s.begin)
 		for ; i < len(out) && out[i].begin < s.end; i++ {
 			if out[i].begin > s.begin {
 				left = append(left, span{s.begin, out[i].begin, s.name})

@@ -78,6 +78,18 @@ func TestExcepted(t *testing.T) {
 			t.Errorf("%d days: got %s, want %s", tc.days, text, tc.want)
 		}
 	}
+	for at, want := range map[string]string{
+		"2026-11-29T10:00:00Z": "", "2026-11-30T07:59:59Z": "", "2026-11-30T08:00:00Z": "St Andrew", "2026-11-30T17:59:59Z": "St Andrew",
+		"2026-11-30T18:00:00Z": "", "2026-12-01T10:00:00Z": "", "2026-12-02T10:00:00Z": "Fair", "2026-12-03T10:00:00Z": "",
+	} {
+		moment, err := time.Parse(time.RFC3339, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := made.Exception(moment); got != want {
+			t.Errorf("%s is excepted by %q, want %q", at, got, want)
+		}
+	}
 }
 
 // TestWindows: in Berlin clocks go forward on 2026-03-29 and 2027-03-28, and back on 2026-10-25.

@@ -47,14 +47,24 @@ func (c *Calendars) Find(sn *config.Snapshot, namespace, name string) *Calendar 
 	return missing(name)
 }
 
-// Active reports whether a calendar is active at a time. It logs that one counts as missing, and answers no and why.
-func (c *Calendars) Active(sn *config.Snapshot, namespace, name string, at time.Time) (active bool, problem string) {
+// Active reports whether a calendar is active at a time, and why not: that it counts as missing, which it logs, or the name of
+// an exception.
+func (c *Calendars) Active(sn *config.Snapshot, namespace, name string, at time.Time) (active bool, why string) {
 	found := c.Find(sn, namespace, name)
 	if found.Problem != "" {
 		c.rare.Warn("a filter or mutator asks for a calendar that counts as missing", namespace+"/"+name,
 			"namespace", namespace, "calendar", name, "err", found.Problem)
 	}
-	return found.Active(at), found.Problem
+	switch active = found.Active(at); {
+	case active:
+		return true, ""
+	case found.Problem != "":
+		return false, "it counts as missing: " + found.Problem
+	}
+	if name := found.Exception(at); name != "" {
+		why = "excepted: " + name
+	}
+	return false, why
 }
 
 func missing(name string) *Calendar {

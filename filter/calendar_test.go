@@ -16,7 +16,7 @@ func TestInCalendar(t *testing.T) {
 		o.Events = stored{}
 		o.InCalendar = func(namespace, name string, at time.Time) (bool, string) {
 			if name == "gone" {
-				return false, "the calendar gone is not defined"
+				return false, "it counts as missing: the calendar gone is not defined"
 			}
 			return namespace == "default" && (name == "now" && at.Equal(now) || name == "then" && at.Unix() == 1), ""
 		}

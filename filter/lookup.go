@@ -96,12 +96,12 @@ func (s *sandbox) functions() *goja.Object {
 	return o
 }
 
-// InCalendar reports whether a calendar of a namespace is active at a time, and why it counts as missing, if it does.
-type InCalendar func(namespace, name string, at time.Time) (active bool, problem string)
+// InCalendar reports whether a calendar of a namespace is active at a time, and why not, if there is more to say than that.
+type InCalendar func(namespace, name string, at time.Time) (active bool, why string)
 
-// calendars answers whether a calendar is active, and why it counts as missing. The worker does.
+// calendars answers whether a calendar is active, and why not. The worker does.
 type calendars interface {
-	InCalendar(name string, at int64) (active bool, problem string, err error)
+	InCalendar(name string, at int64) (active bool, why string, err error)
 }
 
 // inCalendar is in_calendar(name, t): whether a calendar of the event's namespace is active at t in Unix seconds, by default
@@ -118,13 +118,13 @@ func (s *sandbox) inCalendar(call goja.FunctionCall) goja.Value {
 	if s.asked++; s.asked > maxAsked {
 		panic(s.vm.NewTypeError("in_calendar: more than %d events and calendars are asked for", maxAsked))
 	}
-	active, problem, err := asker.InCalendar(name, at)
+	active, why, err := asker.InCalendar(name, at)
 	if err != nil {
 		panic(s.vm.NewTypeError("in_calendar: %s", err))
 	}
 	saw := strconv.FormatBool(active)
-	if problem != "" {
-		saw += " (it counts as missing: " + problem + ")"
+	if why != "" {
+		saw += " (" + why + ")"
 	}
 	s.answer(fmt.Sprintf("in_calendar(%q)", name), saw)
 	return s.vm.ToValue(active)
@@ -214,11 +214,11 @@ func lookIn(events Events, inCalendar InCalendar, about *resource.Event) func(bo
 		if len(body) > 0 && body[0] == lookCalendar {
 			r := readFields(body[1:])
 			name, at := r.Text(), r.Int()
-			active, problem := false, ""
+			active, why := false, ""
 			if r.Err() == nil && inCalendar != nil {
-				active, problem = inCalendar(namespace, name, time.Unix(at, 0))
+				active, why = inCalendar(namespace, name, time.Unix(at, 0))
 			}
-			return fields.AppendBytes(fields.AppendBool(fields.AppendBytes(nil, ""), active), problem)
+			return fields.AppendBytes(fields.AppendBool(fields.AppendBytes(nil, ""), active), why)
 		}
 		list, more, err := lookUp(events, namespace, body)
 		if err != nil {

@@ -232,16 +232,16 @@ func (w *worker) Events(_, _, _ string, limit int) ([]*resource.Event, string, e
 	return list, "", err
 }
 
-// InCalendar asks the backend whether a calendar of the namespace is active at a time, and why it counts as missing.
-func (w *worker) InCalendar(name string, at int64) (active bool, problem string, err error) {
+// InCalendar asks the backend whether a calendar of the namespace is active at a time, and why not.
+func (w *worker) InCalendar(name string, at int64) (active bool, why string, err error) {
 	r, err := w.look(func(b []byte) []byte {
 		return binary.AppendVarint(fields.AppendBytes(append(b, lookCalendar), name), at)
 	})
 	if err != nil {
 		return false, "", err
 	}
-	active, problem = r.Bool(), r.Text()
-	return active, problem, r.Err()
+	active, why = r.Bool(), r.Text()
+	return active, why, r.Err()
 }
 
 func (w *worker) lookEvents(what func([]byte) []byte) (list []*resource.Event, more bool, err error) {

@@ -101,17 +101,21 @@ func (e *eventFilters) apply(cmd *cobra.Command, opts *client.ListOptions, watch
 // knownNames makes sure that the entities and checks that an empty list was asked for exist: there is nothing of a misspelt
 // name, which looks like good news.
 func (s *invocation) knownNames(ctx context.Context, namespace string, entities, checks []string) error {
-	if namespace == "" {
+	entities, checks = trimmed(entities), trimmed(checks)
+	if namespace == "" || len(entities)+len(checks) == 0 {
 		return nil
 	}
+	if err := s.knownNamespace(ctx, namespace); err != nil {
+		return err
+	}
 	entity, _ := kindByName("entity")
-	for _, name := range trimmed(entities) {
+	for _, name := range entities {
 		if _, err := client.Get(ctx, s.client, client.Entities, namespace, name); absent(err) {
 			return missingNamed(entity, name, err)
 		}
 	}
 	check, _ := kindByName("check")
-	for _, name := range trimmed(checks) {
+	for _, name := range checks {
 		_, err := client.Get(ctx, s.client, client.Checks, namespace, name)
 		if !absent(err) {
 			continue

@@ -214,7 +214,13 @@ func audited(entries []client.AuditEntry) (notes []note) {
 			}
 		}
 		if e.Action != "delete" {
-			notes = append(notes, silencedBy(e.Time, &one, e.User, e.Name))
+			n := silencedBy(e.Time, &one, e.User, e.Name)
+			if e.Action == "update" {
+				n.what, n.text = "changed", n.what+" "+n.text
+			} else if one.Begin > e.Time.Unix() {
+				n.text += " (from " + time.Unix(one.Begin, 0).Local().Format(time.DateTime) + ")"
+			}
+			notes = append(notes, n)
 			continue
 		}
 		n := note{e.Time, "unsilenced", "by " + cmp.Or(e.User, "lapwing") + ": " + e.Name}

@@ -62,6 +62,30 @@ func TestExpired(t *testing.T) {
 	})
 }
 
+// TestAudited: a change of a silence is none that silences once more, and one for later does not silence yet.
+func TestAudited(t *testing.T) {
+	at := time.Date(2026, 11, 28, 10, 0, 0, 0, time.Local)
+	entry := func(action, path, old, new string) client.AuditEntry {
+		return client.AuditEntry{Time: at, User: "jane", Name: "*:disk", Action: action, Changes: []client.AuditChange{
+			{Path: path, Old: json.RawMessage(old), New: json.RawMessage(new)}}}
+	}
+	for _, tc := range []struct {
+		entry client.AuditEntry
+		want  string
+	}{
+		{entry("create", "", "null", `{"reason": "patches"}`), "silenced by jane: *:disk: patches"},
+		{entry("create", "", "null", fmt.Sprintf(`{"begin": %d}`, at.Unix())), "silenced by jane: *:disk"},
+		{entry("create", "", "null", fmt.Sprintf(`{"begin": %d}`, at.Unix()+60)), "silenced by jane: *:disk (from 2026-11-28 10:01:00)"},
+		{entry("update", "/reason", `"patches"`, `"more patches"`), "changed silenced by jane: *:disk: more patches"},
+		{entry("delete", "", `{"acknowledgement": true}`, "null"), "unacknowledged by jane"},
+	} {
+		notes := audited([]client.AuditEntry{tc.entry})
+		if len(notes) != 1 || notes[0].what+" "+notes[0].text != tc.want {
+			t.Errorf("%s: %+v, want %s", tc.entry.Action, notes, tc.want)
+		}
+	}
+}
+
 func TestReplaysAreMarked(t *testing.T) {
 	n := &client.Notification{Handler: "pager", Result: "ok", ID: "replay-abc234xy-2-15-0/pager"}
 	if got := notified(n).text; got != "pager: ok (replay abc234xy)" {

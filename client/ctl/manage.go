@@ -140,13 +140,13 @@ func listCommand(k *kind) *cobra.Command {
 			return err
 		}
 		if len(list) == 0 {
+			if err := s.knownNames(ctx, namespace, events.entities, events.checks); err != nil {
+				return err
+			}
 			if err := s.nothing(ctx, k, namespace, selected); err != nil {
 				return err
 			}
 			s.tellUnknownLabels(ctx, k, namespace, opts.LabelSelector)
-			if err := s.knownNames(ctx, namespace, events.entities, events.checks); err != nil {
-				return err
-			}
 		} else {
 			s.warnOfNames(ctx, namespace, events.entities, events.checks, func(entity, check string) bool {
 				return slices.ContainsFunc(list, func(raw json.RawMessage) bool {

@@ -463,6 +463,9 @@ it; without CHECK, each has the field check, too.`,
 				if err := known(ctx, s, args[0], args[1]); err != nil {
 					return err
 				}
+				if err := s.tellFirstChange(ctx, args[0], args[1]); err != nil {
+					return err
+				}
 			}
 			raw, err := jsonOf(h.changes)
 			if err != nil {
@@ -492,6 +495,19 @@ func known(ctx context.Context, s *invocation, entity, check string) error {
 	}
 	err = reworded(err, "entity %s has no check %s in namespace %s: there is neither an event nor a history", entity, check, s.namespace)
 	return hint(err, "'lapwing event list' has the names of both.")
+}
+
+// tellFirstChange says of a time without history since when the states of a check are known.
+func (s *invocation) tellFirstChange(ctx context.Context, entity, check string) error {
+	text := "no state of that time is known"
+	changes, _, err := s.client.StateHistory(ctx, s.namespace, entity, check, time.Unix(0, 0), time.Now())
+	if n := len(changes); n > 0 {
+		text += "; the first known one is of " + changes[n-1].Time.Local().Format(time.DateTime)
+	}
+	if err == nil {
+		fmt.Fprintln(s.errOut, text)
+	}
+	return err
 }
 
 // history is the states of a check from begin to end.
