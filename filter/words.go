@@ -178,7 +178,8 @@ func (r *wordReader) call(n *ast.CallExpression) bool {
 	return false
 }
 
-// member notes a member of the event if its type has no such field, and labels. Any key of a map may exist, and values of other types have members of the language.
+// member notes labels, and a member of the event if its type has no such field. Any key of a map may exist, and values of
+// other types have members of the language.
 func (r *wordReader) member(path []string) {
 	t := eventType
 	for i, name := range path {

@@ -209,11 +209,19 @@ func (a *applier) run(ctx context.Context, in *inputFiles, prune bool) error {
 	return nil
 }
 
-// judge asks the server for its warnings about resources that stayed as they are, after the others are written: what they name
-// may be mended.
+// judge asks the server once more for its warnings about resources that stayed as they are, after the others are written: what
+// they name may be mended. If nothing was written, the warnings of the trial hold.
 func (a *applier) judge(ctx context.Context) error {
+	wrote := func(r *applied) bool { return !r.settled }
+	switch {
+	case a.dryRun:
+		return nil
+	case !slices.ContainsFunc(a.results, wrote):
+		a.tellHeld(a.errOut)
+		return nil
+	}
 	for i, r := range a.results {
-		if a.dryRun || !r.settled {
+		if !r.settled {
 			continue
 		}
 		o, again := a.objects[i], *r
