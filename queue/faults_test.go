@@ -178,6 +178,23 @@ func TestTakeOverOfRunning(t *testing.T) {
 	}
 }
 
+// TestTwoOwnersLost: the second owner gave a turn after its deadline, because it took over late, and is lost too. The third
+// one does not take the turn for one that was over before.
+func TestTwoOwnersLost(t *testing.T) {
+	b := newBed(t, "a", "b")
+	b.acts = false
+	turn := b.tick()
+	b.pass(13 * time.Second)
+	b.heardGiving(giving{linux, turn, 1, "a", "m", b.now.Unix(), 1, 1})
+	b.pass(time.Second)
+	b.want("a")
+	b.gone("a")
+	b.pass(9 * time.Second)
+	b.acts = true
+	b.pass(5 * time.Second)
+	b.want("b")
+}
+
 // TestOneRequest: an agent gets one request for a turn of several groups, side by side or not, and also when it comes
 // later than they do. Its requests are not issued in the future.
 func TestOneRequest(t *testing.T) {

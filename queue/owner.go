@@ -42,7 +42,8 @@ func (q *Queue) beginGiving(c *check, now time.Time) {
 	}
 	for _, g := range c.groups {
 		for _, o := range g.open {
-			if now.Sub(o.deadline) < ownerless {
+			// The former owner may have given it after the deadline: it had taken over itself.
+			if now.Sub(later(o.deadline, o.given.Add(o.limits.answer))) < ownerless {
 				o.extend(c.begin.Add(2 * o.limits.answer))
 			}
 			switch answer := o.given.Add(o.limits.answer); {
