@@ -172,7 +172,8 @@ func accessories() (out []*resource.Kind) {
 	return out
 }
 
-// clearNamespace deletes everything in a namespace except for its accessories, if the user may delete all of it.
+// clearNamespace deletes everything in a namespace except for its accessories, if the user may delete all of it, and no agent
+// of it is connected: that would register its entity again, and the namespace would stay.
 func (n *namespaces) clearNamespace(ctx context.Context, t *act, name string) error {
 	sn := n.api.opts.Config.Snapshot()
 	var denied []string
@@ -186,6 +187,9 @@ func (n *namespaces) clearNamespace(ctx context.Context, t *act, name string) er
 	}
 	if len(denied) > 0 {
 		return forbidden("you may not delete all %s of the namespace", strings.Join(denied, ", "))
+	}
+	if err := n.idle(name); err != nil {
+		return err
 	}
 	for _, k := range contents {
 		if err := n.api.deleteAll(ctx, sn, k, name); err != nil {
@@ -206,6 +210,31 @@ func (n *namespaces) clearNamespace(ctx context.Context, t *act, name string) er
 		}
 	}
 	return nil
+}
+
+// mostAgentsNamed is how many connected agents a refusal names.
+const mostAgentsNamed = 5
+
+// idle returns an error if agents of a namespace are connected.
+func (n *namespaces) idle(name string) error {
+	var names []string
+	for e := range config.List(n.api.opts.Config.Snapshot(), config.Entities, name) {
+		if agents := n.api.opts.Agents; agents != nil && agents.IsConnected(resource.NameOf(&e.Metadata)) {
+			names = append(names, e.Metadata.Name)
+		}
+	}
+	who := "the agent %s is connected and would register its entity again: stop it first"
+	more := ""
+	switch {
+	case len(names) == 0:
+		return nil
+	case len(names) > mostAgentsNamed:
+		more = fmt.Sprintf(" and %d more", len(names)-mostAgentsNamed)
+		fallthrough
+	case len(names) > 1:
+		who = "the agents %s are connected and would register their entities again: stop them first"
+	}
+	return invalid(resourceInvalid+who+"; nothing was deleted", strings.Join(names[:min(len(names), mostAgentsNamed)], ", ")+more)
 }
 
 // deleteAll deletes a snapshot's definitions of a kind in a namespace.

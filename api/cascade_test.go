@@ -125,6 +125,29 @@ func TestDeleteNamespaceCascade(t *testing.T) {
 	}
 }
 
+// TestCascadeWithConnectedAgents: a connected agent would register its entity again, so nothing is deleted.
+func TestCascadeWithConnectedAgents(t *testing.T) {
+	agents := &fleet{agents: map[string][]string{}}
+	s := newServer(t, func(o *Options) { o.Agents = agents })
+	s.do("POST", "/api/core/v2/namespaces", `{"name":"old"}`).is(201)
+	path := "/api/core/v2/namespaces/old"
+	for i := range 7 {
+		name := fmt.Sprint("web", i)
+		s.do("POST", path+"/entities", fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"old"},"entity_class":"agent"}`, name)).is(200)
+		agents.agents["linux"] = append(agents.agents["linux"], name)
+	}
+	const end = " are connected and would register their entities again: stop them first; nothing was deleted"
+	s.do("DELETE", path+"?cascade=true", "").refuses(400, codeInvalid, "resource is invalid: the agents web0, web1, web2, web3, web4 and 2 more"+end)
+	if n := s.count(path + "/entities"); n != 7 {
+		t.Errorf("%d entities are left, want 7", n)
+	}
+	agents.agents["linux"] = []string{"web3"}
+	s.do("DELETE", path+"?cascade=true", "").refuses(400, codeInvalid,
+		"resource is invalid: the agent web3 is connected and would register its entity again: stop it first; nothing was deleted")
+	agents.agents["linux"] = nil
+	s.do("DELETE", path+"?cascade=true", "").is(204)
+}
+
 func TestOrphans(t *testing.T) {
 	s := newServer(t, nil)
 	s.do("POST", checksPath, checkBody("disk", "")).is(201)

@@ -36,7 +36,7 @@ type chosen struct {
 	IDs     []string `json:"ids"`
 	Handler string   `json:"handler"`
 	All     bool     `json:"all"`
-	// FailingOnly, of a redrive, leaves out the incidents of checks that do not fail any more.
+	// FailingOnly, of a redrive, leaves out what passed counts.
 	FailingOnly bool `json:"failing_only"`
 	// Newest, of a redrive, leaves out older letters of the same entity, check and handler.
 	Newest bool `json:"newest"`

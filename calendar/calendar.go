@@ -63,8 +63,14 @@ type Calendar struct {
 type page struct {
 	from, to int64
 	spans    []span // in order, apart from each other
-	would    []span // as spans, but without exceptions; nil if the calendar has none
-	excepted []span // see Calendar.excepted
+	would    []span // as spans, but without the exceptions; nil if the calendar has none
+	except   []span // the exceptions, in any order
+}
+
+// covers reports whether one of some spans has a time. The spans are in order, and apart from each other.
+func covers(spans []span, t int64) bool {
+	i := endsAfter(spans, t)
+	return i < len(spans) && spans[i].begin <= t
 }
 
 // endsAfter returns the index of the first of some spans that ends after a time. The spans are in order, and apart from each
@@ -75,13 +81,29 @@ func endsAfter(spans []span, t int64) int {
 
 // Active reports whether the calendar is active at a time. One with a problem never is.
 func (c *Calendar) Active(at time.Time) bool {
+	return c.Problem == "" && covers(c.pageOf(at.Unix()).spans, at.Unix())
+}
+
+// ActiveOr reports whether the calendar is active at a time, and else the name of its exception without which it would be, such
+// as a holiday; "" if there is none.
+func (c *Calendar) ActiveOr(at time.Time) (active bool, exception string) {
 	if c.Problem != "" {
-		return false
+		return false, ""
 	}
 	t := at.Unix()
 	p := c.pageOf(t)
-	i := endsAfter(p.spans, t)
-	return i < len(p.spans) && p.spans[i].begin <= t
+	if covers(p.spans, t) {
+		return true, ""
+	}
+	if !covers(p.would, t) {
+		return false, ""
+	}
+	for _, s := range p.except {
+		if s.begin <= t && t < s.end && s.name != "" && (exception == "" || s.name < exception) {
+			exception = s.name
+		}
+	}
+	return false, exception
 }
 
 // pageOf returns a page with a time.
@@ -104,28 +126,16 @@ func (c *Calendar) pageOf(t int64) *page {
 }
 
 func (c *Calendar) fill(from, to int64) *page {
-	p := &page{from: from, to: to, spans: merged(c.spans(from, to, map[*Calendar][]span{}))}
-	p.would, p.excepted = c.excepted(from, to)
+	p := &page{from: from, to: to}
+	known := map[*Calendar][]span{}
+	would := joined(collect(c.own, c.include, from, to, known))
+	if len(c.except)+len(c.less) == 0 {
+		p.spans = merged(would)
+		return p
+	}
+	p.except = collect(c.except, c.less, from, to, known)
+	p.would, p.spans = merged(would), merged(subtract(would, merged(p.except)))
 	return p
-}
-
-// Exception returns the name of the exception, such as a holiday, without which the calendar would be active at a time; "" if
-// there is none.
-func (c *Calendar) Exception(at time.Time) string {
-	if c.Problem != "" || len(c.except)+len(c.less) == 0 {
-		return ""
-	}
-	t := at.Unix()
-	p := c.pageOf(t)
-	if i := endsAfter(p.would, t); i == len(p.would) || p.would[i].begin > t {
-		return ""
-	}
-	for _, s := range p.excepted {
-		if s.begin <= t && t < s.end {
-			return s.name
-		}
-	}
-	return ""
 }
 
 // Next returns when the answer of Active changes next after a time; the zero time if not until Horizon.
@@ -203,30 +213,20 @@ func collect(sources []source, others []*Calendar, from, to int64, known map[*Ca
 // Excepted returns the times with a name that the calendar excepts in a range, by begin, limit at most: those because of
 // which it is not active although it would be.
 func (c *Calendar) Excepted(from, to time.Time, limit int) (windows []Window) {
-	if c.Problem != "" {
+	if c.Problem != "" || len(c.except)+len(c.less) == 0 {
 		return nil
 	}
-	_, excepted := c.excepted(from.Unix(), to.Unix())
-	for _, s := range excepted[:min(len(excepted), limit)] {
-		windows = append(windows, Window{time.Unix(s.begin, 0), time.Unix(s.end, 0), s.name})
-	}
-	return windows
-}
-
-// excepted returns when the calendar would be active in a range without its exceptions, and the exceptions with a name that
-// take something from that, by begin.
-func (c *Calendar) excepted(from, to int64) (would, out []span) {
-	if len(c.except)+len(c.less) == 0 {
-		return nil, nil
-	}
-	known := map[*Calendar][]span{}
-	would = merged(collect(c.own, c.include, from, to, known))
-	for _, s := range joined(collect(c.except, c.less, from, to, known)) {
-		if i := endsAfter(would, s.begin); s.name != "" && i < len(would) && would[i].begin < s.end {
-			out = append(out, s)
+	p := c.fill(from.Unix(), to.Unix())
+	for _, s := range joined(p.except) {
+		i := endsAfter(p.would, s.begin)
+		if s.name == "" || i == len(p.would) || p.would[i].begin >= s.end {
+			continue
+		}
+		if windows = append(windows, Window{time.Unix(s.begin, 0), time.Unix(s.end, 0), s.name}); len(windows) == limit {
+			break
 		}
 	}
-	return would, out
+	return windows
 }
 
 // joined returns spans by begin, and joins those of one name that touch.

@@ -86,8 +86,8 @@ func TestExcepted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := made.Exception(moment); got != want {
-			t.Errorf("%s is excepted by %q, want %q", at, got, want)
+		if active, got := made.ActiveOr(moment); got != want || active != made.Active(moment) {
+			t.Errorf("%s is excepted by %q, want %q, and active is %v", at, got, want, active)
 		}
 	}
 }

@@ -55,16 +55,14 @@ func (c *Calendars) Active(sn *config.Snapshot, namespace, name string, at time.
 		c.rare.Warn("a filter or mutator asks for a calendar that counts as missing", namespace+"/"+name,
 			"namespace", namespace, "calendar", name, "err", found.Problem)
 	}
-	switch active = found.Active(at); {
-	case active:
-		return true, ""
-	case found.Problem != "":
+	if found.Problem != "" {
 		return false, "it counts as missing: " + found.Problem
 	}
-	if name := found.Exception(at); name != "" {
-		why = "excepted: " + name
+	active, exception := found.ActiveOr(at)
+	if exception != "" {
+		why = "excepted: " + exception
 	}
-	return false, why
+	return active, why
 }
 
 func missing(name string) *Calendar {

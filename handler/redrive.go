@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // redriving is a choice of dead letters that are to be sent again. It has no events: there may be as many letters as are
@@ -18,10 +19,10 @@ type redriving struct {
 	choice  delivery.Redrive
 	chosen  []redriven
 	told    delivery.Redriven
-	missing map[string]bool    // handlers
-	failing map[checkName]bool // the checks that were looked up
-	routes  map[route]int      // with the choice of the newest: their indexes in newest
-	newest  []rank             // of the newest letter of each route
+	missing map[string]bool        // handlers
+	now     map[checkName]checkNow // the checks that were looked up
+	routes  map[route]int          // with the choice of the newest: their indexes in newest
+	newest  []rank                 // of the newest letter of each route
 }
 
 // redriven is one of them.
@@ -30,7 +31,7 @@ type redriven struct {
 	partition int
 	rank
 	route int // an index of redriving.newest
-	// passed and resolution are as Redriven counts them.
+	// passed is as Redriven counts it, and resolution too.
 	passed, resolution bool
 }
 
@@ -55,11 +56,17 @@ type route struct {
 	handler string
 }
 
+// checkNow is how a check stands.
+type checkNow struct {
+	failing bool
+	lastOK  int64 // when it was executed that passed last, Unix seconds; 0 if never
+}
+
 // Redrive sends dead letters again, as if their events came now but with the same key. Those of one check go in the
 // order in which their events came. Dead letters of a handler that is not defined stay: they would be dropped. The owner
 // of a letter's partition sends it, even if that is another backend.
 func (d *Dispatcher) Redrive(ctx context.Context, choice delivery.Redrive) (delivery.Redriven, error) {
-	r := redriving{d: d, choice: choice, missing: map[string]bool{}, failing: map[checkName]bool{}, routes: map[route]int{}}
+	r := redriving{d: d, choice: choice, missing: map[string]bool{}, now: map[checkName]checkNow{}, routes: map[route]int{}}
 	err := d.pick(ctx, choice.Namespace, once(choice.IDs), choice.Handler, r.consider)
 	for name := range r.missing {
 		r.told.MissingHandlers = append(r.told.MissingHandlers, name)
@@ -139,22 +146,32 @@ func (r *redriving) leaveOlder() {
 	r.told.Older = all - len(r.chosen)
 }
 
-// hasPassed reports whether the event of a dead letter fails, and the check does not fail now.
+// hasPassed reports whether a dead letter says what is no longer so: it is of an incident that has passed, or a resolution and
+// the check fails again. Of an incident from which the present one is apart by a result that passed, too.
 func (r *redriving) hasPassed(dead *letter) (bool, error) {
-	if dead.Status == 0 {
-		return false, nil
-	}
 	c := checkName{dead.Namespace, pair{entity: dead.Entity, check: dead.Check}}
-	failing, known := r.failing[c]
+	present, known := r.now[c]
 	if !known {
 		ev, err := r.d.opts.Present(c.namespace, c.entity, c.check)
 		if err != nil {
 			return false, fmt.Errorf("look up the event %s/%s: %w", c.entity, c.check, err)
 		}
-		failing = ev != nil && ev.Check != nil && ev.Check.Status != 0
-		r.failing[c] = failing
+		if ev != nil && ev.Check != nil {
+			present = checkNow{ev.Check.Status != 0, ev.Check.LastOK}
+		}
+		r.now[c] = present
 	}
-	return !failing, nil
+	switch {
+	case dead.Status == 0:
+		return present.failing, nil
+	case !present.failing:
+		return true, nil
+	}
+	ev := new(resource.Event)
+	if present.lastOK == 0 || ev.UnmarshalProto(dead.dl.Event) != nil || ev.Check == nil { // an older release did not keep it
+		return false, nil
+	}
+	return ev.Check.Executed != 0 && ev.Check.Executed < present.lastOK, nil
 }
 
 // sort puts the chosen ones in the order in which they are sent.

@@ -11,6 +11,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/oncall"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // redrive redrives dead letters of the namespace default, and returns how many were queued.
@@ -150,6 +151,38 @@ func TestRedriveOfPastIncidents(t *testing.T) {
 		if got := a.order[4:]; !slices.Contains(got, "0-1-1/a") || !slices.Contains(got, "0-4-1/a") {
 			t.Errorf("sent %v, want the incident that lasts and the resolution", got)
 		}
+	})
+}
+
+// TestRedriveOfEarlierIncidents: what is of an incident before the present one is left out as what has passed is.
+func TestRedriveOfEarlierIncidents(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		world := new(present)
+		h := newHandlers(hook("a"))
+		b := setup(t, Options{DB: db, Present: world.Event, OnCall: oncall.New(h.snapshot, calendar.New(nil))}, hook("a"))
+		b.attempts(func(*delivery.Delivery, int) send.Result { return never })
+		b.start(t)
+		at := func(dl *delivery.Delivery, executed int64) {
+			ev := new(resource.Event)
+			if err := ev.UnmarshalProto(dl.Event); err != nil {
+				t.Fatal(err)
+			}
+			ev.Check.Executed = executed
+			dl.Event = ev.AppendProto(nil)
+			b.Dispatch(dl)
+		}
+		at(incident("a", 1, "e"), 100)
+		at(resolution("a", 2, "e"), 150)
+		at(incident("a", 3, "e"), 200)
+		at(incident("a", 4, "e"), 0) // of a program that says no time
+		b.finished.wait(4)
+		b.flush(t, 0)
+		world.set("e", 2)
+		world.events["e"].Check.LastOK = 150
+		b.redriven(t, delivery.Redrive{DryRun: true}, "{4 1 2 0 0 [] []} <nil> [0-1-1.a 0-2-1.a 0-3-1.a 0-4-1.a]")
+		b.redriven(t, delivery.Redrive{DryRun: true, FailingOnly: true}, "{2 0 2 0 0 [] []} <nil> [0-3-1.a 0-4-1.a]")
+		world.events["e"].Check.LastOK = 0
+		b.redriven(t, delivery.Redrive{DryRun: true, FailingOnly: true}, "{3 0 1 0 0 [] []} <nil> [0-1-1.a 0-3-1.a 0-4-1.a]")
 	})
 }
 

@@ -26,10 +26,10 @@ func redriveCommand() *cobra.Command {
 that fails again becomes a dead letter again. An alert keeps its idempotency key.
 
 Those of one check go out in the order in which their events came, but behind what its handler has got since. A receiver
-takes an incident that has passed since for open, and its resolution may have gone out before. So the command says how
-many there are and asks; --failing-only leaves them out. Resolutions are always sent: a receiver that got one alert of
-an incident would keep it open without. A handler with resolve.only_after_alert drops those for which it sent no alert.
-Dead letters of a handler that is not defined stay.
+takes an incident that has passed since for open, and closes an open one at the resolution of an earlier one. So the
+command says how many dead letters say what is no longer so and asks; --failing-only leaves them out. Resolutions of
+checks that still pass are always sent: a receiver that got one alert of an incident would keep it open without. A handler
+with resolve.only_after_alert drops those for which it sent no alert. Dead letters of a handler that is not defined stay.
 
 After a long outage, --newest sends one dead letter for each entity, check and handler: that of the newest event. If an
 escalation notified several contacts, each gets one. Older ones stay dead letters, and the command says how many.`,
@@ -75,8 +75,9 @@ escalation notified several contacts, each gets one. Older ones stay dead letter
 			}
 			s.tellLeft(done, left, dryRun)
 			s.tellOlder(done.Older, &which, dryRun)
-			if newest && dryRun && done.Count > 0 {
-				fmt.Fprintln(s.errOut, "--newest compares dead letters with each other: whether a newer event was delivered since is not looked at")
+			if newest && done.Count > 0 {
+				fmt.Fprintln(s.errOut,
+					"--newest compares dead letters with each other: whether a newer alert of the same incident was delivered is not looked at")
 			}
 			if done.NoHandler > 0 {
 				return s.hintNoHandler(done, namespace)
@@ -88,7 +89,7 @@ escalation notified several contacts, each gets one. Older ones stay dead letter
 		}),
 	}
 	which.add(cmd, "send")
-	cmd.Flags().BoolVar(&failingOnly, "failing-only", false, "leave out incidents of checks that do not fail any more")
+	cmd.Flags().BoolVar(&failingOnly, "failing-only", false, "leave out incidents that have passed, and resolutions of checks that fail again")
 	cmd.Flags().BoolVar(&newest, "newest", false,
 		"of each entity, check and handler, send only the newest dead letter; a second run sends the next older ones")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show which dead letters would be sent, and send none")
@@ -120,7 +121,7 @@ func (s *invocation) redrive(ctx context.Context, namespace string, choices []cl
 	return sum, nil
 }
 
-// warnOfPast says how many dead letters are of incidents that have passed since, and asks if there are any.
+// warnOfPast says how many dead letters say what is no longer so, and asks if there are any.
 func (s *invocation) warnOfPast(ctx context.Context, namespace string, choices []client.DeadLetterChoice, skipConfirm bool) error {
 	would, err := s.redrive(client.WithDryRun(ctx), namespace, choices)
 	if err != nil || would.Passed == 0 {
@@ -133,14 +134,16 @@ func (s *invocation) warnOfPast(ctx context.Context, namespace string, choices [
 	return s.confirm("Are you sure you would like to send " + plural(would.Count, "dead letter") + "?")
 }
 
-// tellPassed says how many of the dead letters that would be sent are of incidents that have passed since.
+// tellPassed says how many of the dead letters that would be sent say what is no longer so.
 func (s *invocation) tellPassed(would *client.Redriven) {
-	text := "%d of %s are of incidents that have passed since: a receiver would take them for open. --failing-only leaves them out.\n"
+	text := "%d of %s say what is no longer so (the incident has passed since, or it is a resolution and the check fails again): " +
+		"a receiver would believe them. --failing-only leaves them out.\n"
 	switch would.Passed {
 	case 0:
 		return
 	case 1:
-		text = "%d of %s is of an incident that has passed since: a receiver would take it for open. --failing-only leaves it out.\n"
+		text = "%d of %s says what is no longer so (the incident has passed since, or it is a resolution and the check fails again): " +
+			"a receiver would believe it. --failing-only leaves it out.\n"
 	}
 	fmt.Fprintf(s.errOut, text, would.Passed, plural(would.Count, "dead letter"))
 }
@@ -177,21 +180,21 @@ func (s *invocation) tellRedriven(ctx context.Context, done *client.Redriven, le
 	}
 }
 
-// tellLeft says how many dead letters are left out because their incidents have passed.
+// tellLeft says how many dead letters are left out because they say what is no longer so.
 func (s *invocation) tellLeft(done *client.Redriven, left int, dryRun bool) {
 	if left == 0 {
 		return
 	}
-	text, why := "Left out ", ": the incidents have passed since"
+	text, why := "Left out ", ": the incidents have passed since, or they are resolutions and the checks fail again"
 	if dryRun {
 		text = "Would leave out "
 	}
 	if left == 1 {
-		why = ": the incident has passed since"
+		why = ": the incident has passed since, or it is a resolution and the check fails again"
 	}
 	fmt.Fprintln(s.errOut, text+plural(left, "dead letter")+why)
 	if done.Resolutions > 0 {
-		fmt.Fprintln(s.errOut, "Resolutions are sent, also if the alerts before them are left out: "+
+		fmt.Fprintln(s.errOut, "Resolutions of checks that pass are sent, also if the alerts before them are left out: "+
 			"the receiver may have got another alert of the incident")
 	}
 }
