@@ -118,8 +118,19 @@ func (a *API) seesDependency(r *request, namespace, name string) bool {
 	return ok && permit.Allows(selector.Of("event.entity", cfg))
 }
 
-// hideInhibitors removes the names of inhibiting events from deliveries for a user who may not list all events.
-func (a *API) hideInhibitors(r *request, namespace string, deliveries []trace.Delivery) {
+// hideOthers removes from deliveries what the user may not list: names of inhibiting events, and of exceptions of calendars.
+func (a *API) hideOthers(r *request, namespace string, deliveries []trace.Delivery) {
+	if !a.mayList(r.user, config.Calendars.String(), namespace) {
+		for i := range deliveries {
+			for _, st := range deliveries[i].Steps {
+				for j, saw := range st.Saw {
+					if strings.HasPrefix(saw.Name, "in_calendar(") {
+						st.Saw[j].Value, _, _ = strings.Cut(saw.Value, " (")
+					}
+				}
+			}
+		}
+	}
 	if a.seesAllEvents(r, namespace) {
 		return
 	}

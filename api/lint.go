@@ -133,18 +133,12 @@ func (a *API) uncontacted(t *act, obj any) []string {
 	return references.Uncontacted(a.opts.Config.Snapshot(), obj)
 }
 
-// misspeltLabels warns the author of a filter about labels in it that are probably misspelt, as far as the author may list what
-// would have them.
-func (a *API) misspeltLabels(t *act, obj any) (texts []string) {
-	if t.user == nil {
+// misspeltLabels warns the author of a filter who may list entities about labels in it that are probably misspelt.
+func (a *API) misspeltLabels(t *act, obj any) []string {
+	if _, ok := obj.(*resource.EventFilter); !ok || t.user == nil || !a.mayList(t.user, config.Entities.String(), t.namespace) {
 		return nil
 	}
-	for _, d := range references.Labels(a.opts.Config.Snapshot(), obj) {
-		if a.mayList(t.user, d.Resource, t.namespace) {
-			texts = append(texts, d.Text)
-		}
-	}
-	return texts
+	return references.Labels(a.opts.Config.Snapshot(), obj)
 }
 
 // unseen says which names in a definition were not looked at, because its author may not list what they would name.

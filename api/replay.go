@@ -458,7 +458,7 @@ func (p *replayWriter) event(e *ReplayedEvent) error {
 		return nil
 	}
 	p.shown++
-	p.a.hideInhibitors(p.r, p.order.Namespace, e.Deliveries)
+	p.a.hideOthers(p.r, p.order.Namespace, e.Deliveries)
 	p.line(&replayLine{Event: e})
 	if p.buf.Len() < sendAt {
 		return nil

@@ -84,7 +84,7 @@ func (a *API) listTrace(w *response, r *request) error {
 	list := newArray(w, "")
 	for i := range events {
 		trace.Escalated(events[i].Deliveries)
-		a.hideInhibitors(r, q.Namespace, events[i].Deliveries)
+		a.hideOthers(r, q.Namespace, events[i].Deliveries)
 		if err := list.add(&events[i]); err != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func (a *API) simulate(w *response, r *request) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	a.hideInhibitors(r, namespace, out.Deliveries)
+	a.hideOthers(r, namespace, out.Deliveries)
 	if o.At.IsZero() {
 		if err := a.noteEscalations(namespace, ev, out.Deliveries); err != nil {
 			return err

@@ -109,6 +109,33 @@ func (l *letters) ids() (ids []string) {
 	return ids
 }
 
+// TestTraceOfCalendars: why a calendar was not active is for users who may list calendars.
+func TestTraceOfCalendars(t *testing.T) {
+	outcomes := func(trace.Query) []trace.Outcome {
+		return []trace.Outcome{{Namespace: "default", Entity: "web1", Check: "disk", Deliveries: []trace.Delivery{{
+			Steps: []trace.Step{{Kind: trace.StepFilter, Name: "hours", Verdict: trace.Deny, Saw: []trace.Value{
+				{Name: `in_calendar("work")`, Value: "false (excepted: Merger)"}, {Name: "event.check.status", Value: "2 (two)"}}}},
+		}}}}
+	}
+	s := newServer(t, func(o *Options) { o.Trace = tracesOf(outcomes) })
+	s.grant("readers", "default", resource.Rule{Verbs: []string{"*"}, Resources: []string{"events"}})
+	s.grant("planners", "default", resource.Rule{Verbs: []string{"*"}, Resources: []string{"events", "calendars"}})
+	for group, want := range map[string]string{
+		"readers":  `{"name":"in_calendar(\"work\")","value":"false"},{"name":"event.check.status","value":"2 (two)"}`,
+		"planners": `{"name":"in_calendar(\"work\")","value":"false (excepted: Merger)"},{"name":"event.check.status","value":"2 (two)"}`,
+	} {
+		a := s.do(http.MethodGet, "/api/lapwing/v1/namespaces/default/events/web1/disk/trace", "", "Authorization", "Bearer "+s.user(group+"1", group))
+		if !strings.Contains(a.body, want) {
+			t.Errorf("%s: %d %s", group, a.status, a.body)
+		}
+	}
+}
+
+// tracesOf answers questions for traces.
+type tracesOf func(trace.Query) []trace.Outcome
+
+func (f tracesOf) Of(_ context.Context, q trace.Query) ([]trace.Outcome, []string, error) { return f(q), nil, nil }
+
 func TestTrace(t *testing.T) {
 	past := &pastEvents{events: map[string][]trace.Outcome{"default/web1/disk": {{
 		Event: "0-7-0", Namespace: "default", Entity: "web1", Check: "disk", Status: 2, Incident: true, Received: 5,

@@ -139,12 +139,12 @@ func (u *users) reinstate(w *response, r *request) error {
 
 func (u *users) join(w *response, r *request) error {
 	group := r.PathValue("group")
-	u.warn(r.act, &resource.User{Username: r.PathValue("name"), Groups: []string{group}})
-	w.warnOf(r.act)
 	return u.change(w, r, http.StatusCreated, func(user *resource.User) {
 		if !slices.Contains(user.Groups, group) {
 			user.Groups = append(user.Groups, group)
 		}
+		u.warn(r.act, &resource.User{Username: user.Username, Groups: []string{group}, Disabled: user.Disabled})
+		w.warnOf(r.act)
 	})
 }
 

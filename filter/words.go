@@ -22,8 +22,9 @@ type Words struct {
 	// Members are members of the event that no event has, such as event.check.occurences, and Functions are called
 	// and not defined. An expression with one of them mostly never does what its author meant.
 	Members, Functions []UnknownWord
-	// Labels are the labels of the event's entity and check that are read.
-	Labels []LabelWord
+	// Labels are the labels of the event's entity that are read, but for those that are only asked for: that an entity has
+	// none is what the author meant then.
+	Labels []string
 	// Assigns says that the result is the value of an assignment to a member of the event, as in event.check.status = 1: it was
 	// meant to compare.
 	Assigns bool
@@ -40,9 +41,6 @@ func (u UnknownWord) String() string {
 	return u.Name + " (" + u.Nearest + "?)"
 }
 
-// LabelWord is a label of the event's entity or check, as Of says.
-type LabelWord struct{ Of, Key string }
-
 // maxWords bounds each list of Words.
 const maxWords = 20
 
@@ -57,7 +55,7 @@ func WordsOf(expression string) (w Words) {
 		return w
 	}
 	r := wordReader{declared: map[string]bool{}, calls: map[string]bool{}, members: map[string]UnknownWord{},
-		labels: map[string]LabelWord{}, calendars: map[string]bool{}}
+		labels: map[string]string{}, asked: map[string]bool{}, calendars: map[string]bool{}}
 	inspect(reflect.ValueOf(program.Body), r.visit)
 	if n := len(program.Body); n > 0 {
 		if last, ok := program.Body[n-1].(*ast.ExpressionStatement); ok {
@@ -77,7 +75,7 @@ func WordsOf(expression string) (w Words) {
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(r.labels)) {
-			if !r.declared[name] {
+			if !r.declared[name] && !r.asked[name] {
 				w.Labels = append(w.Labels, r.labels[name])
 			}
 		}
@@ -99,7 +97,8 @@ type wordReader struct {
 	declared  map[string]bool // variables, functions and parameters, and members of the event that are assigned
 	calls     map[string]bool
 	members   map[string]UnknownWord
-	labels    map[string]LabelWord
+	labels    map[string]string // by the names of the members
+	asked     map[string]bool   // members of which it is asked whether they are there
 	calendars map[string]bool
 }
 
@@ -118,6 +117,16 @@ func (r *wordReader) visit(node any) bool {
 		if path, ok := memberOf(n.Left); ok {
 			r.declared[memberName(path)] = true
 		}
+	case *ast.UnaryExpression:
+		if path, ok := memberOf(n.Operand); ok && n.Operator == token.NOT {
+			r.asked[memberName(path)] = true
+		}
+	case *ast.BinaryExpression:
+		for _, side := range [][2]ast.Expression{{n.Left, n.Right}, {n.Right, n.Left}} {
+			if path, ok := memberOf(side[0]); ok && nothing(side[1]) {
+				r.asked[memberName(path)] = true
+			}
+		}
 	case *ast.CallExpression:
 		return r.call(n)
 	case *ast.DotExpression, *ast.BracketExpression:
@@ -127,6 +136,15 @@ func (r *wordReader) visit(node any) bool {
 		}
 	}
 	return true
+}
+
+// nothing reports whether an expression is undefined or null.
+func nothing(e ast.Expression) bool {
+	if name, ok := e.(*ast.Identifier); ok {
+		return name.Name == "undefined"
+	}
+	_, null := e.(*ast.NullLiteral)
+	return null
 }
 
 // assigns reports whether the truth of an expression is that of a value that it assigns to a member of the event.
@@ -178,7 +196,7 @@ func (r *wordReader) call(n *ast.CallExpression) bool {
 	return false
 }
 
-// member notes labels, and a member of the event if its type has no such field. Any key of a map may exist, and values of
+// member notes labels of the entity, and a member of the event if its type has no such field. Any key of a map may exist, and values of
 // other types have members of the language.
 func (r *wordReader) member(path []string) {
 	t := eventType
@@ -193,8 +211,8 @@ func (r *wordReader) member(path []string) {
 			t = t.Elem()
 			continue
 		}
-		if t.Kind() == reflect.Map && path[i-1] == "labels" && (path[0] == "entity" || path[0] == "check") {
-			r.labels[memberName(path[:i+1])] = LabelWord{path[0], name}
+		if t.Kind() == reflect.Map && path[i-1] == "labels" && path[0] == "entity" {
+			r.labels[memberName(path[:i+1])] = name
 		}
 		if t.Kind() != reflect.Struct {
 			return

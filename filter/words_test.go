@@ -13,8 +13,9 @@ func TestWordsOf(t *testing.T) {
 		{"event.chek.status > 0 || event.chek.state == 'x'", "event.chek (event.check?)"},
 		{"event['check']['statuss'] != 0", "event.check.statuss (event.check.status?)"},
 		{"event?.check?.qqq", "event.check.qqq"},
-		{"event.entity.labels.anything == 'x' && event.check.annotations['a/b']", "[{entity anything}]"},
-		{"event.check.labels['a-b'].length > 1 && event.labels.x && event.entity.labels.hasOwnProperty('y')", "[{check a-b}]"},
+		{"event.entity.labels.anything == 'x' && event.check.annotations['a/b']", "[anything]"},
+		{"event.check.labels['a-b'].length > 1 && event.labels.x && event.entity.labels.hasOwnProperty('y')", ""},
+		{"!event.entity.labels.a1 && event.entity.labels.b1 === undefined && null != event.entity.labels.c1 && event.entity.labels.d1", "[d1]"},
 		{"event.entity.labels.mine = 'x'; event.entity.labels.mine === 'x'", ""},
 		{"event.check.name == 'x' && event.entity.namespace", ""},
 		{"event.check.metadata.name == 'x'", "event.check.metadata"}, // its fields are beside the others

@@ -26,11 +26,27 @@ func unreachable(sn *config.Snapshot, c *resource.Contact) (texts []string) {
 
 func distinct(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
 
-// Uncontacted says which handlers of a definition send only to the address of a contact: where no contact names them, or the
-// contact has no address, they send to none.
+// Uncontacted says which handlers of a definition, or of the contacts of a rota, send only to the address of a contact: where no
+// contact names them, or the contact has no address, they send to none.
 func Uncontacted(sn *config.Snapshot, obj any) (texts []string) {
-	if c, ok := obj.(*resource.Contact); ok {
-		return unreachable(sn, c)
+	switch o := obj.(type) {
+	case *resource.Contact:
+		return unreachable(sn, o)
+	case *resource.Rota:
+		names := slices.Clone(o.Contacts)
+		for _, over := range o.Overrides {
+			names = append(names, over.Contact)
+		}
+		for _, name := range distinct(names) {
+			c, ok := config.Get(sn, config.Contacts, o.Metadata.Namespace, name)
+			if !ok {
+				continue
+			}
+			for _, text := range unreachable(sn, c) {
+				texts = append(texts, "contact "+name+": "+text)
+			}
+		}
+		return texts[:min(maxNearest, len(texts))]
 	}
 	names := handlersNamed(obj)
 	if len(names) == 0 {

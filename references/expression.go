@@ -71,57 +71,68 @@ func Doubts(obj any) (texts []string) {
 	return texts[:min(maxNearest, len(texts))]
 }
 
-// Doubt is a text about a definition that tells about names of a resource.
-type Doubt struct{ Resource, Text string }
+const (
+	// leastLabel and longestLabel bound the labels that are compared, in bytes: short ones are near to anything.
+	leastLabel, longestLabel = 4, 64
+	// mostLabels bounds the labels of a namespace that each is compared with, and mostLabelSearches how many are compared.
+	mostLabels, mostLabelSearches = 5000, 100
+)
 
-// Labels says which labels the expressions of a filter read that no entity or no check of the namespace has, if one of them has
-// a label of a similar name. Other labels may come with the first entity or check that has them.
-func Labels(sn *config.Snapshot, obj any) []Doubt { return newFinder(sn).unknownLabels(obj) }
+// Labels says which labels the expressions of a filter read that no entity of the namespace has, if one has a label of a similar
+// name. Others may come with the first entity that has them. Labels of checks are left out: events of checks that are not
+// defined have some, too.
+func Labels(sn *config.Snapshot, obj any) (texts []string) { return newFinder(sn).unknownLabels(obj) }
 
-func (f *finder) unknownLabels(obj any) (found []Doubt) {
+func (f *finder) unknownLabels(obj any) (texts []string) {
 	e, ok := obj.(*resource.EventFilter)
 	if !ok {
 		return nil
 	}
-	of := map[string]string{"entity": config.Entities.String(), "check": config.Checks.String()}
 	for i, w := range wordsOf(obj) {
 		for _, label := range w.Labels {
-			known := f.labelsOf(label.Of, e.Metadata.Namespace)
-			if known[label.Key] {
+			if len(label) < leastLabel || len(label) > longestLabel {
 				continue
 			}
-			if near := optionerr.Nearest(label.Key, slices.Sorted(maps.Keys(known))); near != "" {
-				found = append(found, Doubt{of[label.Of],
-					fmt.Sprintf("expression %d: no %s has the label %s (%s?)", i+1, label.Of, label.Key, near)})
+			known := f.labelsOf(e.Metadata.Namespace)
+			if _, found := slices.BinarySearch(known, label); found || f.searches == mostLabelSearches {
+				continue
+			}
+			f.searches++
+			if near := optionerr.Nearest(label, known[:min(mostLabels, len(known))]); near != "" && !numbered(label, near) {
+				texts = append(texts, fmt.Sprintf("expression %d: no entity has the label %s (%s?)", i+1, label, near))
 			}
 		}
 	}
-	return found[:min(maxNearest, len(found))]
+	return texts[:min(maxNearest, len(texts))]
 }
 
-// labelsOf returns the names of the labels that entities or checks of a namespace have.
-func (f *finder) labelsOf(what, namespace string) map[string]bool {
-	key := what + " " + namespace
-	if f.labels[key] != nil {
-		return f.labels[key]
+// numbered reports whether two names differ only in their digits or in the last character, as disk_a and disk_b do: such names
+// are members of a series.
+func numbered(a, b string) bool {
+	digit := func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return -1
+		}
+		return r
 	}
-	known := map[string]bool{}
-	note := func(m *resource.ObjectMeta) {
-		for name := range m.Labels {
-			known[name] = true
+	return strings.Map(digit, a) == strings.Map(digit, b) || len(a) == len(b) && a[:len(a)-1] == b[:len(b)-1]
+}
+
+// labelsOf returns the names of the labels that entities of a namespace have, sorted, without those that are too long.
+func (f *finder) labelsOf(namespace string) []string {
+	if list, known := f.labels[namespace]; known {
+		return list
+	}
+	names := map[string]bool{}
+	for e := range config.List(f.sn, config.Entities, namespace) {
+		for name := range e.Metadata.Labels {
+			if len(name) <= longestLabel {
+				names[name] = true
+			}
 		}
 	}
-	if what == "entity" {
-		for e := range config.List(f.sn, config.Entities, namespace) {
-			note(&e.Metadata)
-		}
-	} else {
-		for c := range config.List(f.sn, config.Checks, namespace) {
-			note(&c.Metadata)
-		}
-	}
-	f.labels[key] = known
-	return known
+	f.labels[namespace] = slices.Sorted(maps.Keys(names))
+	return f.labels[namespace]
 }
 
 func scheduled(c *resource.CheckConfig) bool { return c.Publish && (c.Interval > 0 || c.Cron != "") }

@@ -139,8 +139,8 @@ func (l *linting) definition(obj any) {
 		}
 		l.add(obj, warning, text, hint)
 	}
-	for _, d := range l.finder.unknownLabels(obj) {
-		l.addAbout(d.Resource, obj, warning, d.Text, "lapwing edit "+l.kind.Command+" "+name)
+	for _, text := range l.finder.unknownLabels(obj) {
+		l.addAbout(config.Entities.String(), obj, warning, text, "lapwing edit "+l.kind.Command+" "+name)
 	}
 	for _, text := range Uncontacted(l.sn, obj) {
 		l.addAbout(config.Handlers.String(), obj, warning, text, "lapwing edit "+l.kind.Command+" "+name)

@@ -162,7 +162,7 @@ func Named(obj any) (named []Reference) {
 }
 
 func newFinder(sn *config.Snapshot) *finder {
-	return &finder{sn: sn, known: map[string]map[string]int{}, all: map[kindIn][]string{}, labels: map[string]map[string]bool{}}
+	return &finder{sn: sn, known: map[string]map[string]int{}, all: map[kindIn][]string{}, labels: map[string][]string{}}
 }
 
 // maxNearest bounds the missing names of a definition for which a similar one is searched: that looks at all there are.
@@ -174,10 +174,12 @@ const manySubscriptions = 20
 // finder finds the missing references of definitions of a snapshot.
 type finder struct {
 	sn     *config.Snapshot
-	known  map[string]map[string]int  // subscriptionsOf, by namespace, as far as it was needed
-	all    map[kindIn][]string        // the names that there are, as far as they were needed
-	labels map[string]map[string]bool // labelsOf, by kind and namespace, as far as they were needed
-	bound  []string                   // boundGroups, once they were needed
+	known  map[string]map[string]int // subscriptionsOf, by namespace, as far as it was needed
+	all    map[kindIn][]string       // the names that there are, as far as they were needed
+	labels map[string][]string       // labelsOf, by namespace, as far as they were needed
+	bound  []string                  // boundGroups, once they were needed
+
+	searches int // for labels
 }
 
 // kindIn is a kind in a namespace.

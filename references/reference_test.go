@@ -152,6 +152,8 @@ func TestLint(t *testing.T) {
 	sn = config.With(sn, config.Checks, &resource.CheckConfig{Metadata: meta("alone2"), Subscriptions: []string{"linux"}, Handlers: []string{"copy", "mail"}})
 	sn = config.With(sn, config.Handlers, &resource.Handler{Metadata: meta("steps"), Type: "escalation", Escalation: &resource.HandlerEscalation{
 		Steps: []resource.EscalationStep{{Notify: []resource.EscalationTarget{{Contact: "dave"}, {Handler: "mail"}}}}}})
+	sn = config.With(sn, config.Rotas, &resource.Rota{Metadata: meta("primary"), Contacts: []string{"dave"},
+		Overrides: []resource.RotaOverride{{Contact: "carol"}, {Contact: "gone"}}})
 	for name, file := range map[string]string{"forgotten": `{"interval":10}`, "meant": `{"publish":false}`} {
 		m := meta(name)
 		m.Annotations = map[string]string{"lapwing.io/last-applied": file}
@@ -192,6 +194,7 @@ func TestLint(t *testing.T) {
 		"warning check/alone2: handler mail sends only to the email of a contact, and no contact is named here",
 		"warning handler/steps: handler mail sends only to the email of a contact, and no contact is named here",
 		"warning contact/carol: it has no email, and handler mail sends only to that",
+		"warning rota/primary: contact carol: it has no email, and handler mail sends only to that",
 	} {
 		if !slices.Contains(got, want) {
 			t.Errorf("not found: %s", want)

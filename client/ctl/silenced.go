@@ -433,14 +433,19 @@ func parseBegin(text string, now time.Time) (int64, error) {
 	return 0, fmt.Errorf("begin %q is not a time such as %q or %q", text, beginLayouts[2], beginLayouts[0])
 }
 
+// parseExpire reads the length of a silence, in seconds. -1 is without end, and 0, which stock clients send, too.
 func parseExpire(text string) (int64, error) {
 	text = strings.TrimSpace(text)
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return n, nil
-	}
-	d, err := duration.Parse(text)
+	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("expire %q is neither a number of seconds nor a time such as 2h or 1d12h", text)
+		d, err := duration.Parse(text)
+		if err != nil {
+			return 0, fmt.Errorf("expire %q is neither a number of seconds nor a time such as 2h or 1d12h", text)
+		}
+		n = int64(d / time.Second)
 	}
-	return int64(d / time.Second), nil
+	if n < 0 && text != "-1" {
+		return 0, fmt.Errorf("expire %q is negative: write -1 for no end, and %q for that time from now", text, strings.TrimPrefix(text, "-"))
+	}
+	return n, nil
 }

@@ -228,9 +228,12 @@ func (a *account) next(s *invocation) (steps []nextStep) {
 			add("see what it depends on", "event", "dependencies", a.entity, a.check)
 		case client.VerdictNoHandler:
 			add("see the defined handlers", "handler", "list")
-			if a.entity == resource.BackendEntity { // no check of such an event is defined
+			switch { // lapwing's own events and keepalives are of no check that is defined
+			case a.entity == resource.BackendEntity:
 				add("give lapwing's own events a handler", "handler", "create", "lapwing", "--type", "set", "--handlers", "HANDLER")
-			} else {
+			case a.check == "keepalive":
+				add("give keepalives a handler", "handler", "create", "keepalive", "--type", "set", "--handlers", "HANDLER")
+			default:
 				add("give the check handlers", "check", "set-handlers", a.check, "HANDLER")
 			}
 		case client.VerdictDead:

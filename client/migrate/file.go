@@ -192,6 +192,9 @@ func (k strangeKind) String() string { return strings.TrimPrefix(k.version+"."+k
 // nearest returns the known kind that may be meant, or "".
 func (k strangeKind) nearest() string {
 	var types []string
+	if group, _, _ := strings.Cut(k.version, "/"); strings.Contains(group, ".") {
+		return "" // of another program
+	}
 	for _, s := range steps {
 		if s.kind.Type == k.typ || slices.Contains(s.kind.Types, k.typ) { // of another version
 			return s.kind.Group + "." + k.typ
