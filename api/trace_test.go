@@ -134,7 +134,9 @@ func TestTraceOfCalendars(t *testing.T) {
 // tracesOf answers questions for traces.
 type tracesOf func(trace.Query) []trace.Outcome
 
-func (f tracesOf) Of(_ context.Context, q trace.Query) ([]trace.Outcome, []string, error) { return f(q), nil, nil }
+func (f tracesOf) Of(_ context.Context, q trace.Query) ([]trace.Outcome, []string, error) {
+	return f(q), nil, nil
+}
 
 func TestTrace(t *testing.T) {
 	past := &pastEvents{events: map[string][]trace.Outcome{"default/web1/disk": {{
