@@ -334,20 +334,20 @@ func (v *clusterView) traceHere(_ context.Context, q *trace.Query) (traceAnswer,
 	return fitTraces(events)
 }
 
-// tracesHere returns what this member knows of a check's events: the traces, and the deliveries that wait behind others.
+// tracesHere returns what this member knows of a check's events: the traces, and the deliveries that wait for their turn.
 func (v *clusterView) tracesHere(q *trace.Query) ([]trace.Outcome, error) {
 	events, err := v.parts.traces.Of(*q)
 	if err != nil {
 		return nil, err
 	}
-	if behind := v.parts.handlers.Behind(q.Namespace, q.Entity, q.Check, maxBehind); len(behind) > 0 {
-		events = q.Join(events, []trace.Outcome{{Deliveries: behind}})
+	if queued := v.parts.handlers.Queued(q.Namespace, q.Entity, q.Check, maxQueued); len(queued) > 0 {
+		events = q.Join(events, []trace.Outcome{{Deliveries: queued}})
 	}
 	return events, nil
 }
 
-// maxBehind bounds the deliveries of a handler that wait behind another one, in a trace.
-const maxBehind = 100
+// maxQueued bounds the deliveries of a handler that wait for their turn, in a trace.
+const maxQueued = 100
 
 // fitTraces leaves out the oldest events of an answer that would be too large.
 func fitTraces(events []trace.Outcome) (traceAnswer, error) {

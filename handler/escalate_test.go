@@ -722,7 +722,7 @@ func TestContactsDoNotWait(t *testing.T) {
 		l.world.set("srv", 0)
 		l.Dispatch(resolution("page", 2, "srv"))
 		l.after(time.Second)
-		if behind := l.Behind("default", "srv", "cpu", 10); len(behind) != 1 || behind[0].ID != "0-2-1/page/resolved/alice/mail" {
+		if behind := l.Queued("default", "srv", "cpu", 10); len(behind) != 1 || behind[0].ID != "0-2-1/page/resolved/alice/mail" {
 			t.Errorf("behind: %+v", behind)
 		}
 	})

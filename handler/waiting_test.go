@@ -20,6 +20,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/resource"
+	"github.com/lapwing-monitoring/lapwing/trace"
 )
 
 // waitingFor returns what waits for a handler.
@@ -574,7 +575,7 @@ func TestBehind(t *testing.T) {
 		b.Dispatch(incident("rack", 6, "r1-1")) // the first of its chain leaves it for the group
 		synctest.Wait()
 		told := func(entity string, limit int) (ids []string) {
-			for _, d := range b.Behind("default", entity, "cpu", limit) {
+			for _, d := range b.Queued("default", entity, "cpu", limit) {
 				ids = append(ids, fmt.Sprint(d.ID, " ", d.Verdict))
 			}
 			return ids
@@ -586,7 +587,7 @@ func TestBehind(t *testing.T) {
 		if got := told("r1-1", 2); len(got) != 2 {
 			t.Errorf("of two it told %v", got)
 		}
-		if got := append(told("other", 100), fmt.Sprint(len(b.Behind("other", "r1-1", "cpu", 9)))); len(got) != 1 || got[0] != "0" {
+		if got := append(told("other", 100), fmt.Sprint(len(b.Queued("other", "r1-1", "cpu", 9)))); len(got) != 1 || got[0] != "0" {
 			t.Errorf("of others: %v", got)
 		}
 	})
@@ -642,6 +643,51 @@ func TestRetryNowOfSome(t *testing.T) {
 	})
 }
 
+// TestQueued: deliveries that have had no turn are told while they run, wait for a worker, and wait on disk, but only incidents
+// and resolutions. What has its turn meanwhile keeps what its trace says.
+func TestQueued(t *testing.T) {
+	fakeTime(t, func(t *testing.T, db *pebble.DB) {
+		b := setup(t, Options{DB: db, Workers: 1, QueueSize: 2, QueueDisk: 4}, pipe("a", "true"))
+		s := b.steps()
+		b.start(t)
+		b.Dispatch(of(delivery.Failing, 1, "running"))
+		synctest.Wait()
+		b.Dispatch(of(delivery.Failing, 2, "ready"))
+		b.Dispatch(of(delivery.Failing, 3, "stored"))
+		b.Dispatch(of(delivery.Unchanged, 4, "passing"))
+		b.Dispatch(of(delivery.Change, 5, "web"))
+		b.Dispatch(of(delivery.Failing, 6, "web")) // on disk, behind the one in memory
+		b.Dispatch(of(delivery.Failing, 7, "stored"))
+		b.Dispatch(of(delivery.Failing, 8, "stored")) // shed
+		for entity, want := range map[string][]string{
+			"running": {"0-1-1/a " + runReason}, "ready": {"0-2-1/a " + turnReason}, "passing": nil, "shed": nil,
+			"stored": {"0-3-1/a " + diskReason, "0-7-1/a " + diskReason}, "web": {"0-5-1/a " + turnReason, "0-6-1/a " + diskReason},
+		} {
+			var got []string
+			for _, d := range b.Queued("default", entity, "cpu", 9) {
+				got = append(got, d.ID+" "+d.Reason)
+				if d.Verdict != trace.Waiting || d.Updated > d.Received {
+					t.Errorf("%s: %+v would replace a trace", entity, d)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("of %s it told %q, want %q", entity, got, want)
+			}
+		}
+		if got := len(b.Queued("default", "web", "cpu", 1)); got != 1 {
+			t.Errorf("of one of web it told %d", got)
+		}
+		close(s.goOn)
+		b.finished.wait(8)
+		synctest.Wait()
+		for _, entity := range []string{"running", "ready", "stored", "web"} {
+			if got := b.Queued("default", entity, "cpu", 9); len(got) > 0 {
+				t.Errorf("at the end of %s: %+v", entity, got)
+			}
+		}
+	})
+}
+
 // TestBehindOneThatIsRun: what waits behind a delivery is told while it is run, and while its retry waits for a worker.
 func TestBehindOneThatIsRun(t *testing.T) {
 	fakeTime(t, func(t *testing.T, db *pebble.DB) {
@@ -662,7 +708,14 @@ func TestBehindOneThatIsRun(t *testing.T) {
 		b.start(t)
 		b.Dispatch(incident("slow", 1, "e1"))
 		b.Dispatch(incident("slow", 2, "e1"))
-		behind := func() int { return len(b.Behind("default", "e1", "cpu", 9)) }
+		behind := func() (n int) {
+			for _, d := range b.Queued("default", "e1", "cpu", 9) {
+				if d.Reason == behindReason {
+					n++
+				}
+			}
+			return n
+		}
 		time.Sleep(500 * time.Millisecond) // the bubble's time
 		if n := behind(); n != 1 {
 			t.Errorf("while the first one runs, %d wait behind it, want 1", n)
@@ -688,7 +741,7 @@ func TestBehindAGroup(t *testing.T) {
 		moved.Event = ev.AppendProto(nil)
 		b.Dispatch(moved)
 		synctest.Wait()
-		if all := b.Behind("default", "r1-1", "cpu", 9); len(all) != 1 || all[0].ID != "0-2-1/rack" {
+		if all := b.Queued("default", "r1-1", "cpu", 9); len(all) != 1 || all[0].ID != "0-2-1/rack" {
 			t.Errorf("behind the group are %v", all)
 		}
 	})

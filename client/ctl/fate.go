@@ -131,7 +131,7 @@ func (r *routeFates) fate() (f fate, ok bool) {
 		switch {
 		case w > most:
 			alert = d
-		case w == most && w == weightOpen && len(d.Attempts) > 0: // what came later waits behind it
+		case w == most && w == weightOpen && (len(d.Attempts) > 0 || len(alert.Attempts) == 0): // what came later waits behind it
 			alert = d
 		case w == most && w == weightFiltered && !sameEnd(d, first): // the filter that denied the beginning
 			alert = d

@@ -242,8 +242,12 @@ func (a *account) next(s *invocation) (steps []nextStep) {
 		case client.VerdictDropped, client.VerdictFailed:
 			add("see what would happen now", "pipeline", "simulate", "--event", pair)
 		default:
-			if simulated && d.Handler != "" { // its delivery may be on disk, from before a restart or behind many others
+			switch {
+			case d.Handler == "":
+			case simulated: // its delivery may wait at a backend that did not answer
 				add("see whether it waits for the handler", "handler", "waiting", d.Handler)
+			case d.Verdict == client.VerdictWaiting:
+				add("see what waits for the handler", "handler", "waiting", d.Handler)
 			}
 			add("see whom handlers told", "notification", "list", "--entity", a.entity, "--check", a.check)
 		}

@@ -40,7 +40,7 @@ Incidents and resolutions are always traced, other events by a sample. Successiv
 one. If there is no trace of the present state, the event is simulated with the present definitions, and the answer says
 so. Nothing is sent.
 
-The verdicts: DELIVERED; WAITING (an attempt failed, the next one is due; or it waits behind an earlier delivery), HELD,
+The verdicts: DELIVERED; WAITING (an attempt failed, the next one is due; or it waits for its first turn), HELD,
 GROUPED (it waits for its group), FOLDED (it went out with others in one alert), FILTERED, SILENCED, INHIBITED (a
 dependency fails), NO HANDLER (no defined handler takes it), DEAD (all attempts failed; see 'lapwing deadletter'),
 DROPPED, FAILED (the workflow could not be run).

@@ -227,20 +227,22 @@ func TestWhy(t *testing.T) {
 // TestNextOfUntraced: a failing event without a trace may have a delivery that waits on disk.
 func TestNextOfUntraced(t *testing.T) {
 	delivered := client.Delivery{Handler: "mail", Verdict: client.VerdictDelivered}
-	const waiting = "see whether it waits for the handler"
+	waits := client.Delivery{Handler: "mail", Verdict: client.VerdictWaiting}
+	const whether, what = "see whether it waits for the handler", "see what waits for the handler"
 	for name, tc := range map[string]struct {
 		outcomes  []client.Outcome
 		simulated []client.Delivery
-		want      bool
+		want      string
 	}{
-		"no trace":             {nil, []client.Delivery{delivered}, true},
-		"no trace, no handler": {nil, []client.Delivery{{Verdict: client.VerdictNoHandler}}, false},
-		"a trace":              {[]client.Outcome{outcome("03:10:00", 2, delivered)}, nil, false},
+		"no trace":             {nil, []client.Delivery{delivered}, whether},
+		"no trace, no handler": {nil, []client.Delivery{{Verdict: client.VerdictNoHandler}}, ""},
+		"a trace":              {[]client.Outcome{outcome("03:10:00", 2, delivered)}, nil, ""},
+		"it waits":             {[]client.Outcome{outcome("03:10:00", 2, waits)}, nil, what},
 	} {
 		a := &account{entity: "web1", check: "disk", event: present(t, 2, 1), now: whyNow, outcomes: tc.outcomes, simulated: tc.simulated}
 		steps := a.next(&invocation{settings: &settings{files: &files{}, namespace: "default"}})
-		i := slices.IndexFunc(steps, func(s nextStep) bool { return s.what == waiting })
-		if i >= 0 != tc.want || tc.want && !strings.HasSuffix(steps[i].line, " handler waiting mail") {
+		i := slices.IndexFunc(steps, func(s nextStep) bool { return strings.HasSuffix(s.line, " handler waiting mail") })
+		if i >= 0 != (tc.want != "") || i >= 0 && steps[i].what != tc.want {
 			t.Errorf("%s: %v", name, steps)
 		}
 	}
@@ -266,6 +268,7 @@ func TestWhyBeforeRepeats(t *testing.T) {
 		deadText = "the handler failed in 1 attempt: connection refused (to send it again: lapwing deadletter redrive --handler "
 		waits    = "the last attempt failed: connection refused, the next is at 03:14:30"
 		denies   = "filter fatigue_check denies it"
+		onDisk   = "it waits on disk"
 	)
 	behind := one("hook", client.VerdictWaiting)
 	behind.ID, behind.Reason = "2/hook", "it waits behind an earlier delivery of the check"
@@ -287,6 +290,12 @@ func TestWhyBeforeRepeats(t *testing.T) {
 		"shed": {first: []client.Delivery{because(one("hook", client.VerdictDropped), "too many deliveries of the handler were on disk")},
 			want: "It did not alert: hook: it was dropped: too many deliveries of the handler were on disk. Its newest result: hook: " +
 				denies + "."},
+		"the first waits, the next is shed": {first: []client.Delivery{because(one("hook", client.VerdictWaiting), onDisk)},
+			then: [][]client.Delivery{{because(one("hook", client.VerdictDropped), "too many deliveries of the handler were on disk")}},
+			want: "It has not alerted yet: hook: it waits on disk. " +
+				"Its newest result: hook: it was dropped: too many deliveries of the handler were on disk."},
+		"the first waits, and the next behind it": {first: []client.Delivery{because(one("hook", client.VerdictWaiting), onDisk)},
+			then: [][]client.Delivery{{behind}}, want: "It has not alerted yet: hook: it waits on disk."},
 		"not run": {first: []client.Delivery{because(one("hook", client.VerdictFailed), `there is no filter "x"`)},
 			want: `It did not alert: hook: the workflow could not be run: there is no filter "x". Its newest result: hook: ` + denies + "."},
 		"delivered": {first: []client.Delivery{one("hook", client.VerdictDelivered, client.Attempt{At: at("03:10:01"), Result: "ok"})},
