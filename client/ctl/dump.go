@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -33,7 +34,8 @@ func dumpCommand() *cobra.Command {
 ` + typesHelp + `
 
 Types that the server does not have, or has only with a licence, are left out. Types that you may not list are left out
-too, and named on standard error; then the exit code is 1, and the rest is written. Passwords of users, and redacted labels
+too, and named on standard error, as are types of which your roles show you only some resources, by their labels; then the
+exit code is 1, and the rest is written. Passwords of users, and redacted labels
 and annotations of entities, are not in the dump: the API does not show them.`,
 		Example: `  lapwing dump checks,handlers --file definitions.yaml
   lapwing dump all --all-namespaces --omit events,entities
@@ -86,11 +88,12 @@ and annotations of entities, are not in the dump: the API does not show them.`,
 }
 
 // dump writes the resources of some kinds page by page, because they may not fit in memory. It skips kinds that the
-// server does not have. Kinds that the server refuses are named, and the dump fails at its end.
+// server does not have. Kinds that the server refuses are named, as are those of which the user may see only some resources,
+// and the dump fails at its end.
 func (s *invocation) dump(ctx context.Context, out io.Writer, list []*kind, namespace string, opts client.ListOptions) error {
 	w := bufio.NewWriter(out)
 	first := true
-	refused := 0
+	refused, limited := 0, 0
 	for _, k := range list {
 		err := s.eachResource(ctx, k, namespace, opts, func(raw json.RawMessage) error {
 			if s.format == formatWrappedJSON {
@@ -108,14 +111,24 @@ func (s *invocation) dump(ctx context.Context, out io.Writer, list []*kind, name
 			fmt.Fprintf(s.errOut, "%s: left out: %v\n", k.Plural, bare(err))
 		case err != nil && !errors.Is(err, client.ErrNotFound) && !paymentRequired(err):
 			return err
+		case err == nil:
+			if limits := s.labelLimits(ctx, "list", k.Role, namespace); limits != nil {
+				limited++
+				fmt.Fprintf(s.errOut, "%s: only where labels match %s\n", k.Plural, printable(strings.Join(limits, ", or ")))
+			}
 		}
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("write dump: %w", err)
 	}
-	if refused > 0 {
-		return hint(fmt.Errorf("the dump is incomplete: %d of %d types were refused", refused, len(list)),
-			"Ask an administrator for a role that may list them, or leave them out with --omit.")
+	const ask = "Ask an administrator for a role that may list them, or leave them out with --omit."
+	switch {
+	case limited > 0 && refused > 0:
+		return hint(fmt.Errorf("the dump is incomplete: of %d types, %d refused and %d limited by labels", len(list), refused, limited), ask)
+	case limited > 0:
+		return hint(fmt.Errorf("the dump is incomplete: %d of %d types are limited by labels", limited, len(list)), ask)
+	case refused > 0:
+		return hint(fmt.Errorf("the dump is incomplete: %d of %d types were refused", refused, len(list)), ask)
 	}
 	return nil
 }

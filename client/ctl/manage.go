@@ -126,6 +126,7 @@ func listCommand(k *kind) *cobra.Command {
 			if err := s.knownNamespace(ctx, namespace); err != nil {
 				return err
 			}
+			s.tellLimited(ctx, k, namespace)
 			return watchEvents(ctx, s, labels.of(k), namespace, opts)
 		}
 		if both := opts.Subscription + ":" + opts.Check; opts.Subscription != "" && opts.Check != "" {
@@ -155,6 +156,9 @@ func listCommand(k *kind) *cobra.Command {
 						(check == "" || eventCheck(ev).Metadata.Name == check)
 				})
 			})
+			if s.isTable() {
+				s.tellLimited(ctx, k, namespace)
+			}
 		}
 		if err := s.printList(labels.of(s.withColumn(ctx, k, namespace, opts)), list, all); err != nil || !events.failing {
 			return err

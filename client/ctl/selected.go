@@ -316,16 +316,30 @@ func (s *invocation) nothing(ctx context.Context, k *kind, namespace string, sel
 			return err
 		}
 	}
-	table := s.format == formatTabular || s.format == formatCSV || s.format == formatHTML
-	if !selected && !table {
-		return nil
-	}
 	text := "no " + k.words() + " match"
-	if !selected {
+	switch {
+	case selected:
+	case s.isTable():
 		text = noneThere(k, namespace)
+	default:
+		text = ""
 	}
-	fmt.Fprintln(s.errOut, cmp.Or(s.maybeHidden(ctx, k.words(), k.Role, namespace, selected), text))
+	if text = cmp.Or(s.maybeHidden(ctx, k.words(), k.Role, namespace, selected), text); text != "" {
+		fmt.Fprintln(s.errOut, text)
+	}
 	return nil
+}
+
+// isTable reports whether the output is a table.
+func (s *invocation) isTable() bool {
+	return s.format == formatTabular || s.format == formatCSV || s.format == formatHTML
+}
+
+// tellLimited says that a list that is not empty may lack something, to a user who may see only some objects of a kind.
+func (s *invocation) tellLimited(ctx context.Context, k *kind, namespace string) {
+	if s.labelLimits(ctx, "list", k.Role, namespace) != nil {
+		fmt.Fprintf(s.errOut, "more %s may be there: %s\n", k.words(), byLabels)
+	}
 }
 
 // tellUnknownLabels says which labels of a selector nothing in the namespace has. A silence with the selector would hit
