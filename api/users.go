@@ -39,7 +39,7 @@ func (a *API) serveUsers() {
 
 // userView returns a user without its password.
 func userView(u *resource.User) any {
-	return resource.User{Username: u.Username, Groups: u.Groups, Disabled: u.Disabled}
+	return resource.User{Username: u.Username, Groups: u.Groups, Disabled: u.Disabled, NoPassword: u.PasswordHash == resource.NobodysHash}
 }
 
 // readUser decodes and checks the user in the body of a POST or PUT, and replaces the password by its hash.
@@ -52,6 +52,10 @@ func (u *users) readUser(w *response, r *request) (*resource.User, error) {
 		return nil, invalid("the username (%s) does not match the username on the request (%s)", user.Username, name)
 	}
 	user.SignedOut = 0
+	if user.NoPassword && user.Password == "" && user.PasswordHash == "" {
+		user.PasswordHash = resource.NobodysHash
+	}
+	user.NoPassword = false
 	u.warn(r.act, user)
 	w.warnOf(r.act)
 	if err := u.validate(user); err != nil {

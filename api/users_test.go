@@ -174,6 +174,27 @@ func TestPasswords(t *testing.T) {
 	change(nil, "alice/reset_password", `{`).is(http.StatusBadRequest)
 }
 
+// TestNoPassword makes a user without a password, as an answer shows one, and then sets the password.
+func TestNoPassword(t *testing.T) {
+	s := newServer(t, nil)
+	path, shown := usersPath+"/alice", `{"username":"alice","disabled":false,"no_password":true}`
+	s.do("PUT", path, shown).is(http.StatusCreated)
+	if got := s.do("GET", path, "").is(http.StatusOK).body; got != shown {
+		t.Errorf("got %s, want %s", got, shown)
+	}
+	if u, _ := config.Get(s.store.Snapshot(), config.Users, "", "alice"); u.NoPassword || u.PasswordHash != resource.NobodysHash {
+		t.Errorf("stored %+v", u)
+	}
+	s.signs("alice", password, 401)
+	s.do("PUT", path+"/reset_password", `{"password_hash":"`+hashOf(t, password)+`"}`).is(http.StatusCreated)
+	if got := s.do("GET", path, "").is(http.StatusOK).body; strings.Contains(got, "no_password") {
+		t.Errorf("with a password it is %s", got)
+	}
+	s.signs("alice", password, 200)
+	s.do("PUT", path, strings.Replace(shown, "{", `{"password":"another one",`, 1)).is(http.StatusCreated)
+	s.signs("alice", "another one", 200)
+}
+
 // TestSameUserAgain applies a definition repeatedly: it must not sign the user out.
 func TestSameUserAgain(t *testing.T) {
 	s := newServer(t, nil)

@@ -193,7 +193,7 @@ func TestGuessesElsewhere(t *testing.T) {
 	putUser(t, a, "agent", "second password", nil)
 	compare := a.passwords.compare
 	a.passwords.compare = func(hash, password []byte) error {
-		if string(hash) == nobodysHash { // as slow as a real hash
+		if string(hash) == resource.NobodysHash { // as slow as a real hash
 			return bcrypt.ErrMismatchedHashAndPassword
 		}
 		return compare(hash, password)

@@ -271,10 +271,11 @@ func (a *Auth) password(ctx context.Context, address, user, password string, age
 		return nil, false, ErrCredentials
 	}
 	u, ok := a.user(user)
-	hash := nobodysHash
+	hash := resource.NobodysHash
 	if ok {
 		hash = u.PasswordHash
 	}
+	ok = ok && hash != resource.NobodysHash
 	address = network(address)
 	memory := a.memory(ctx)
 	q := question{user: user, hash: hash, password: password, address: address}

@@ -168,11 +168,11 @@ func TestReconnectingFleetComparesOnce(t *testing.T) {
 }
 
 func TestNobodysHashIsAHash(t *testing.T) {
-	cost, err := bcrypt.Cost([]byte(nobodysHash))
+	cost, err := bcrypt.Cost([]byte(resource.NobodysHash))
 	if err != nil || cost != bcrypt.DefaultCost {
 		t.Errorf("cost %d, %v; an unknown user must cost as much as a known one", cost, err)
 	}
-	if err := bcrypt.CompareHashAndPassword([]byte(nobodysHash), []byte("x")); !errors.Is(err, bcrypt.ErrMismatchedHashAndPassword) {
+	if err := bcrypt.CompareHashAndPassword([]byte(resource.NobodysHash), []byte("x")); !errors.Is(err, bcrypt.ErrMismatchedHashAndPassword) {
 		t.Errorf("compare: %v", err)
 	}
 }

@@ -57,7 +57,7 @@ func withDirectory(t testing.TB, typ string, change func(*resource.Directory), s
 	// The hash for unknown users is as slow as real ones, and most users here are unknown to lapwing.
 	compare := a.passwords.compare
 	a.passwords.compare = func(hash, password []byte) error {
-		if string(hash) == nobodysHash {
+		if string(hash) == resource.NobodysHash {
 			return bcrypt.ErrMismatchedHashAndPassword
 		}
 		return compare(hash, password)

@@ -20,10 +20,6 @@ const (
 // maxUserName bounds a user name, in bytes. A longer name is wrong and is not kept.
 const maxUserName = 256
 
-// nobodysHash is compared for unknown users, so that the response time does not reveal them. It is well-formed and not
-// the hash of any known password.
-const nobodysHash = "$2a$10$lapwinglapwinglapwinguxSoZB3CPOtgKTM3YNrN0AEwPMUpyOnG"
-
 type digest [sha256.Size]byte
 
 // keyedDigest identifies a question so that its answer can be kept without the password.

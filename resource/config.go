@@ -87,6 +87,10 @@ type Namespace struct {
 	Name string `json:"name"`
 }
 
+// NobodysHash is the hash of a user without a password. It is well-formed and not the hash of any known password. It is
+// also compared for unknown users, so that the response time does not reveal them.
+const NobodysHash = "$2a$10$lapwinglapwinglapwinguxSoZB3CPOtgKTM3YNrN0AEwPMUpyOnG"
+
 // User is an account of a person or an agent. PasswordHash is bcrypt.
 type User struct {
 	Username     string   `json:"username"`
@@ -94,6 +98,9 @@ type User struct {
 	PasswordHash string   `json:"password_hash,omitempty"`
 	Groups       []string `json:"groups,omitempty"`
 	Disabled     bool     `json:"disabled"`
+	// NoPassword is lapwing's own: the user has no password, so cannot sign in with one. It is not stored: answers of the
+	// API have it of users whose hash is NobodysHash.
+	NoPassword bool `json:"no_password,omitempty"`
 	// SignedOut is when all sign-ins of the user were ended because another user set the password, in Unix seconds. It
 	// is not shown.
 	SignedOut int64 `json:"signed_out,omitempty"`

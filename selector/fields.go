@@ -160,8 +160,8 @@ func shapeOf(t reflect.Type) *shape {
 	return actual.(*shape)
 }
 
-// hidden are fields that no reader may see, by their names in JSON.
-var hidden = map[string]bool{"password": true, "password_hash": true, "hash": true}
+// hidden are fields that no reader may see, and one that is not stored, by their names in JSON.
+var hidden = map[string]bool{"password": true, "password_hash": true, "hash": true, "no_password": true}
 
 // instants are fields in Unix seconds, by their names in JSON.
 var instants = map[string]bool{

@@ -32,6 +32,8 @@ var userKind = newKind(client.Users, display[user]{
 		{label: "Username", text: func(u *user) string { return u.Username }},
 		{label: "Groups", text: func(u *user) string { return commaSpace(u.Groups) }},
 		{label: "Enabled", text: func(u *user) string { return yesNo(!u.Disabled) }},
+		{label: "Password", unset: func(u *user) bool { return !u.NoPassword },
+			text: func(*user) string { return "none: set one with lapwing user reset-password" }},
 	},
 	can: canList | canInfo,
 	extra: []func(*kind) *cobra.Command{

@@ -39,6 +39,8 @@ type kind struct {
 	ignore func(o *object, field string) bool
 	// find looks for a resource in the target, for kinds whose lists do not show the source's names.
 	find func(ctx context.Context, m *migration, o *object) (*summary, error)
+	// always adds remarks about a resource, also if there is nothing to write.
+	always func(m *migration, o *object, old *summary)
 	// foresee adds remarks about the parts that writing will not bring, also in a dry run.
 	foresee func(m *migration, o *object, old *summary)
 	// write sends a resource; old is nil if the target has none. Default: put. A reason says why nothing was sent.

@@ -67,8 +67,7 @@ type Options struct {
 	Namespaces []string
 	// Skip names kinds that are not copied, by their plural, for example "events".
 	Skip []string
-	// PasswordHashes are bcrypt hashes by user: Sensu's API does not show them. Users without one get a random password
-	// that is not saved.
+	// PasswordHashes are bcrypt hashes by user: Sensu's API does not show them. Users without one get no password.
 	PasswordHashes map[string]string
 
 	// Parallel bounds concurrent requests. Default: Parallel.
@@ -337,6 +336,9 @@ func (m *migration) one(ctx context.Context, k *kind, r *KindReport, o *object, 
 		}
 	}
 	m.remarkUnsupported(k, o)
+	if k.always != nil {
+		k.always(m, o, old)
+	}
 	fields := k.differences(o, old)
 	switch {
 	case old != nil && len(fields) == 0, !m.apply && m.comesWithNamespace(o):

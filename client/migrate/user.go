@@ -2,7 +2,6 @@ package migrate
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"net/http"
 	"net/url"
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 var userKind = of(client.Users.Kind, func(k *kind) {
@@ -35,43 +35,46 @@ var userKind = of(client.Users.Kind, func(k *kind) {
 		}
 		return "", ""
 	}
-	k.foresee = func(m *migration, o *object, old *summary) {
-		if old != nil {
-			return
+	// A user without a password gets one, if there is a hash for it. Nothing takes a password away.
+	k.adapt = func(m *migration, o *object) {
+		delete(o.body, "no_password")
+		if hash, ok := m.PasswordHashes[o.name]; ok {
+			o.body["password_hash"] = hash
 		}
-		switch hash := m.passwordHash(o); {
+	}
+	k.ignore = func(o *object, field string) bool {
+		return field == "no_password" && !isHash(text(o.body, "password_hash"))
+	}
+	k.always = func(m *migration, o *object, old *summary) {
+		const hint = "Set each with lapwing user reset-password NAME, or run this again with --password-hashes FILE."
+		hash := text(o.body, "password_hash")
+		switch {
+		case old != nil && old.tree["no_password"] != true:
+			if hash != "" {
+				m.rec.remark(Noted, o.kind.Type, "their password hash was not used: they have a password in lapwing, and it stays",
+					"To replace it, use lapwing user reset-password NAME.", o.label())
+			}
 		case hash == "":
-			m.rec.remark(Lost, o.kind.Type, "the source does not show passwords; these users cannot sign in yet",
-				"Set each with lapwing user reset-password NAME, or give --password-hashes.", o.label())
+			m.rec.remark(Lost, o.kind.Type, "the source does not show passwords; these users cannot sign in yet", hint, o.label())
 		case !isHash(hash):
-			m.rec.remark(Doubtful, o.kind.Type, "the password_hash is no bcrypt hash; these users cannot sign in",
-				"Set each with lapwing user reset-password NAME, or give --password-hashes.", o.label())
+			m.rec.remark(Doubtful, o.kind.Type, "the password_hash is no bcrypt hash; these users cannot sign in", hint, o.label())
 		}
 	}
 	k.write = writeUser
 })
 
-// writeUser makes a user, whose password the source does not show, or sets a user's groups.
+// writeUser makes a user, whose password the source does not show, or changes one.
 func writeUser(ctx context.Context, m *migration, o *object, old *summary) (reason, hint string, err error) {
 	if old != nil {
 		return "", "", changeUser(ctx, m, o, old)
 	}
 	body := map[string]any{"username": o.name, "groups": texts(o.body, "groups"), "disabled": o.body["disabled"] == true}
-	if hash := m.passwordHash(o); hash != "" {
+	// A user's API key works only while the user is enabled. So a user without a password stays enabled.
+	body["password_hash"] = resource.NobodysHash
+	if hash := text(o.body, "password_hash"); isHash(hash) {
 		body["password_hash"] = hash
-	} else {
-		// A user's API key works only while the user is enabled. So the user stays enabled, with a random password.
-		body["password"] = rand.Text()
 	}
 	return "", "", m.Target.Do(ctx, http.MethodPost, o.kind.Path("", ""), body, nil)
-}
-
-// passwordHash returns the hash of a user's password, if given.
-func (m *migration) passwordHash(o *object) string {
-	if hash, ok := m.PasswordHashes[o.name]; ok {
-		return hash
-	}
-	return text(o.body, "password_hash") // in files written by hand
 }
 
 // isHash reports whether lapwing can compare a password with a hash. It also reads argon2id, for the dump of a lapwing.
@@ -80,8 +83,15 @@ func isHash(hash string) bool {
 	return err == nil || strings.HasPrefix(hash, "$argon2id$")
 }
 
+// changeUser sets a user's groups and whether the user is disabled, and gives a user without a password the hash.
 func changeUser(ctx context.Context, m *migration, o *object, old *summary) error {
 	user := o.path()
+	if hash := text(o.body, "password_hash"); old.tree["no_password"] == true && isHash(hash) {
+		body := map[string]any{"username": o.name, "password_hash": hash}
+		if err := m.Target.Do(ctx, http.MethodPut, user+"/reset_password", body, nil); err != nil {
+			return err
+		}
+	}
 	have, want := texts(old.tree, "groups"), texts(o.body, "groups")
 	for _, g := range want {
 		if !slices.Contains(have, g) {

@@ -68,7 +68,7 @@ handlers that lapwing has by then. From its arrival on a keepalive, or an event 
 leave events out (--skip events) and let lapwing hear of everything anew.
 
 What cannot be carried is in the report, with what to do about it: passwords of users (the API does not tell them; give their bcrypt
-hashes with --password-hashes, else the accounts get a random password), secrets that Sensu redacts, resources that
+hashes with --password-hashes, else the accounts get no password), secrets that Sensu redacts, resources that
 lapwing does not have. lapwing has no secrets providers: definitions with secrets are copied, but these checks do not run, and
 alerts of these handlers become dead letters. The report names each.
 

@@ -5610,6 +5610,8 @@ export interface components {
             password_hash?: string;
             groups?: string[] | null;
             disabled?: boolean;
+            /** @description NoPassword is lapwing's own: the user has no password, so cannot sign in with one. It is not stored: answers of the API have it of users whose hash is NobodysHash. */
+            no_password?: boolean;
             /**
              * Format: int64
              * @description SignedOut is when all sign-ins of the user were ended because another user set the password, in Unix seconds. It is not shown.
