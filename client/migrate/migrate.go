@@ -127,6 +127,7 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 	}
 	if err == nil {
 		m.remarkDeadlines()
+		m.remarkHashes()
 		m.remarkDoubts(ctx)
 		opts.Source.remarks(m)
 	}
@@ -152,7 +153,9 @@ type migration struct {
 	quiet     map[string]bool // handlers and pipelines of the target: plural/namespace/name
 	deadlines deadlines
 	copied    map[definition]bool // definitions that the target has from the source
-	unmet     map[string]bool     // what the target's lint finds, too: there are remarks about it
+	// sourceUsers are the names of the source's users.
+	sourceUsers []string
+	unmet       map[string]bool // what the target's lint finds, too: there are remarks about it
 }
 
 func newMigration(opts Options, rec *recorder, started time.Time) *migration {

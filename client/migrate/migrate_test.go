@@ -384,8 +384,11 @@ spec: {username: `+testbackend.User+`, groups: [cluster-admins, more]}
 `)
 	to.create(t, "type: User\nspec: {username: ann, password: secret-of-ann, groups: [b, c], disabled: true}\n")
 	opts := to.options(source)
-	opts.PasswordHashes = map[string]string{"vera": someHash}
+	opts.PasswordHashes = map[string]string{"vera": someHash, "vrea": someHash, "nobody": someHash}
 	r := copyTo(t, opts)
+	if m := r.remark(Doubtful, "User"); m == nil || !slices.Equal(m.Names, []string{"nobody", "vrea (vera?)"}) {
+		t.Errorf("hashes of unknown users: %+v", m)
+	}
 	sign := func(user, password string) error {
 		c, err := client.New(client.Options{URL: to.url(), Username: user, Password: password})
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -37,6 +38,7 @@ var userKind = of(client.Users.Kind, func(k *kind) {
 	}
 	// A user without a password gets one, if there is a hash for it. Nothing takes a password away.
 	k.adapt = func(m *migration, o *object) {
+		m.sourceUsers = append(m.sourceUsers, o.name)
 		delete(o.body, "no_password")
 		if hash, ok := m.PasswordHashes[o.name]; ok {
 			o.body["password_hash"] = hash
@@ -62,6 +64,23 @@ var userKind = of(client.Users.Kind, func(k *kind) {
 	}
 	k.write = writeUser
 })
+
+// remarkHashes names the users of Options.PasswordHashes that the source does not have.
+func (m *migration) remarkHashes() {
+	if m.skips(userKind.Plural) {
+		return
+	}
+	for name := range m.PasswordHashes {
+		if slices.Contains(m.sourceUsers, name) {
+			continue
+		}
+		if near := optionerr.Nearest(name, m.sourceUsers); near != "" {
+			name += " (" + near + "?)"
+		}
+		m.rec.remark(Doubtful, userKind.Type, "--password-hashes names users that the source does not have",
+			"Correct the file of the hashes and run this again.", name)
+	}
+}
 
 // writeUser makes a user, whose password the source does not show, or changes one.
 func writeUser(ctx context.Context, m *migration, o *object, old *summary) (reason, hint string, err error) {
