@@ -91,6 +91,17 @@ type: Event
 spec:
   entity: {metadata: {name: h, namespace: shop}, entity_class: proxy}
   check: {metadata: {name: good, namespace: shop}, interval: 5}
+---
+type: Handler
+metadata: {namespace: shop}
+spec: {type: pipe, command: cat}
+---
+type: HookConfig
+metadata: {name: hook, namespace: unused}
+---
+type: Silenced
+metadata: {name: "linux:*", namespace: default}
+spec: {subscription: linux, reason: true, expire_on_resolve: 1}
 `
 
 // TestDryRunAsksTheServer: a dry run reports what the server would refuse in the real run, and warns of; both reports agree.
@@ -128,6 +139,10 @@ func TestDryRunAsksTheServer(t *testing.T) {
 			`dump:61: shop/h/c Event: check is invalid: syntax error in expression 0: (anonymous): Line 1:15 Unexpected end of input`,
 			`dump:61: shop/h/c: no timestamp, executed, history, occurrences Event: ` + first,
 			`dump:69: shop/h/good: no timestamp, executed, history, occurrences Event: ` + first,
+			`dump:74 Handler: it has no name`,
+			`dump:78 HookConfig: it has no spec`,
+			`dump:83: default/linux:* Silenced: expire_on_resolve must be true or false, not 1`,
+			`dump:83: default/linux:* Silenced: reason must be text, not true: write it in quotes, "true"`,
 			`dump:8: sso AuthProvider: server must be an absolute URL, not ""`,
 		}
 		if !slices.Equal(got, want) {

@@ -37,6 +37,7 @@ type doubt struct {
 	namespace             string
 	reason, hint, subject string
 	superseded            bool // a definition that is not copied, for a later one
+	refused               bool // it cannot be sent
 }
 
 // group has the resources of a kind in a namespace.
@@ -107,8 +108,13 @@ func ReadFiles(in []File, namespace string) (Source, error) {
 		for _, one := range documents {
 			at := place{file.Name, one.Line()}
 			o, err := out.read(one.JSON)
-			if err != nil {
+			switch {
+			case err != nil && o == nil:
 				return nil, fmt.Errorf("read %s: %w", at, err)
+			case err != nil:
+				out.doubts = append(out.doubts, doubt{kind: o.kind, namespace: o.namespace, refused: true, reason: err.Error(),
+					hint: "Correct the file and run this again.", subject: at.String()})
+				continue
 			}
 			if o == nil {
 				if err := out.stranger(one.JSON, at); err != nil {
@@ -125,7 +131,7 @@ func ReadFiles(in []File, namespace string) (Source, error) {
 			}
 		}
 	}
-	if len(out.objects) == 0 && len(configs) == 0 && len(out.strange) == 0 {
+	if len(out.objects) == 0 && len(configs) == 0 && len(out.strange) == 0 && len(out.doubts) == 0 {
 		return nil, fmt.Errorf("there are no resources in %s", strings.Join(names, ", "))
 	}
 	// If the entity itself is in the files, its configuration adds nothing.
@@ -139,7 +145,8 @@ func ReadFiles(in []File, namespace string) (Source, error) {
 	return out, nil
 }
 
-// read makes an object of a wrapped resource, or returns nil for an unknown kind.
+// read makes an object of a wrapped resource, or returns nil for an unknown kind. With an error, an object is one that
+// lacks something.
 func (s *files) read(document json.RawMessage) (*object, error) {
 	wrapped, err := decode(document)
 	if err != nil {
@@ -159,7 +166,7 @@ func (s *files) read(document json.RawMessage) (*object, error) {
 	o := &object{kind: k, typ: typ, body: wrapped}
 	o.dropUnknown()
 	if err := o.unwrap(); err != nil {
-		return nil, err
+		return o, err
 	}
 	if k.Namespaced {
 		o.fillNamespace(s.namespace)
@@ -396,7 +403,12 @@ func (s *files) remarks(m *migration) {
 		rec.remark(Left, k.String(), "lapwing has no resources of this kind", insteadOf(k.version, k.typ), names...)
 	}
 	for _, d := range s.doubts {
-		if m.skips(d.kind.Plural) || d.kind.Namespaced && !slices.Contains(m.names, d.namespace) {
+		if m.skips(d.kind.Plural) || d.kind.Namespaced && len(m.Namespaces) > 0 && !slices.Contains(m.Namespaces, d.namespace) {
+			continue
+		}
+		if d.refused {
+			rec.remark(Refused, d.kind.Type, d.reason, d.hint, d.subject)
+			rec.count(rec.kind(d.kind), func(k *KindReport) { k.Source, k.Failed = k.Source+1, k.Failed+1 })
 			continue
 		}
 		rec.remark(Doubtful, d.kind.Type, d.reason, d.hint, d.subject)

@@ -120,13 +120,11 @@ spec: {servers: []}
 
 func TestReadFilesRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                       "no resources",
-		"# nothing\n---\n":                       "no resources",
-		"just words":                             "f:1: ",
-		"name: x\n":                              `no "type"`,
-		"type: CheckConfig\nspec: {}\n":          "without a name",
-		"type: CheckConfig\nmetadata: {name: x}": "without a spec",
-		"a: [1\n":                                "read f",
+		"":                 "no resources",
+		"# nothing\n---\n": "no resources",
+		"just words":       "f:1: ",
+		"name: x\n":        `no "type"`,
+		"a: [1\n":          "read f",
 	} {
 		if _, err := ReadFiles([]File{{Name: "f", Data: strings.NewReader(text)}}, "home"); err == nil ||
 			!strings.Contains(err.Error(), want) {

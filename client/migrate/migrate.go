@@ -19,12 +19,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/manifest"
+	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -190,7 +193,11 @@ func (m *migration) findNamespaces(ctx context.Context) error {
 	if len(m.Namespaces) > 0 {
 		for _, name := range m.Namespaces {
 			if !slices.Contains(all, name) {
-				return fmt.Errorf("the source has no namespace %q", name)
+				near := optionerr.Nearest(name, all)
+				if near != "" {
+					near = " (" + near + "?)"
+				}
+				return fmt.Errorf("the source has no namespace %q%s", name, near)
 			}
 		}
 		m.names = m.Namespaces
@@ -482,12 +489,35 @@ func (m *migration) remarkRefused(ctx context.Context, k *kind, o *object, old *
 			refused = all
 		}
 	}
+	if refused.Status == http.StatusBadRequest && m.remarkTypes(k, o) {
+		return // the message is the decoder's, about the first of them
+	}
 	for _, one := range refused.Mistakes {
 		m.rec.remark(Refused, k.Type, one.Message, "", o.placed(one.Field))
 	}
 	if len(refused.Mistakes) == 0 {
 		m.rec.remark(Refused, k.Type, refused.Message, hintOf(refused), o.placed(""))
 	}
+}
+
+// remarkTypes adds a remark for each value of another type than its field, and reports whether there are any.
+func (m *migration) remarkTypes(k *kind, o *object) (found bool) {
+	if k.Wrapped {
+		return false // of the commercial edition: their fields are not known
+	}
+	w := &manifest.Walk{Unknown: func([]any, string, []string) {}, Wrong: func(steps []any, text string) {
+		found = true
+		at := o.label()
+		if o.from != nil {
+			if len(steps) == 0 || steps[0] != "metadata" {
+				steps = append([]any{"spec"}, steps...)
+			}
+			at = fmt.Sprintf("%s:%d: %s", o.from.Source, o.from.At().Find(steps).Line, at)
+		}
+		m.rec.remark(Refused, k.Type, text, "", at)
+	}}
+	w.Value(reflect.TypeOf(k.New()), any(o.body), "", nil)
+	return found
 }
 
 // comesWithNamespace reports whether the target makes a resource itself when its namespace is made.

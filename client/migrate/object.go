@@ -44,10 +44,13 @@ func (k *kind) parse(raw json.RawMessage) (*object, error) {
 	o := &object{kind: k, typ: k.Type, body: body}
 	if k.Wrapped {
 		if err := o.unwrap(); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", k.Type, err)
 		}
 	}
-	return o, o.identify()
+	if err := o.identify(); err != nil {
+		return nil, fmt.Errorf("%s: %w", k.Type, err)
+	}
+	return o, nil
 }
 
 // unwrap replaces the body of a wrapped resource with its unwrapped form. The outer metadata replaces the inner one.
@@ -55,7 +58,7 @@ func (o *object) unwrap() error {
 	wrapped := o.body
 	spec, ok := wrapped["spec"].(map[string]any)
 	if !ok {
-		return fmt.Errorf("%s without a spec", o.kind.Type)
+		return errors.New("it has no spec")
 	}
 	if typ, _ := wrapped["type"].(string); typ != "" {
 		o.typ = typ
@@ -101,9 +104,9 @@ func (o *object) identify() error {
 	}
 	switch {
 	case o.name == "", o.kind == eventKind && (o.name[0] == '/' || o.body["check"] != nil && strings.HasSuffix(o.name, "/")):
-		return fmt.Errorf("%s without a name", o.kind.Type)
+		return errors.New("it has no name")
 	case o.kind.Namespaced && o.namespace == "":
-		return fmt.Errorf("%s %q without a namespace", o.kind.Type, o.name)
+		return fmt.Errorf("%q has no namespace", o.name)
 	}
 	return nil
 }

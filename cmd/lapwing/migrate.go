@@ -153,7 +153,7 @@ func runMigrate(cmd *cobra.Command, o *migrateOptions) (*migrate.Report, error) 
 		}
 	}
 	report, err := migrate.Run(ctx, *m)
-	if report.Kinds != nil {
+	if len(report.Kinds) > 0 { // it began
 		if writeErr := writeReport(cmd.OutOrStdout(), report, o.output); err == nil {
 			err = writeErr
 		}

@@ -102,10 +102,11 @@ func TestMigrateSensu(t *testing.T) {
 		{"needs --from-password-file", []string{"--from", urlOf(from), "--from-username", testbackend.User}},
 		{"nauthorized", []string{"--from", urlOf(from), "--from-username", testbackend.User, "--from-password-file", textFile(t, "wrong-password")}},
 		{"line 2", []string{"-f", "-", "--password-hashes", textFile(t, "# comment\nann:plain\n")}},
+		{`no namespace "shpo" (shop?)`, []string{"-f", "-", "--namespaces", "shpo"}},
 		{"neither text nor json", []string{"-f", "-", "-o", "xml"}},
 	} {
-		if _, errOut, code := command(smallDump, tc.args...); code != 1 || !strings.Contains(errOut, tc.want) {
-			t.Errorf("%q: exit %d, %q; want 1, %q", tc.args, code, errOut, tc.want)
+		if out, errOut, code := command(smallDump, tc.args...); code != 1 || !strings.Contains(errOut, tc.want) || out != "" {
+			t.Errorf("%q: exit %d, %q, %q; want 1, %q", tc.args, code, out, errOut, tc.want)
 		}
 	}
 }
