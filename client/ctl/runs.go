@@ -284,6 +284,11 @@ func targetLines(t *resource.CheckTargets) lines {
 			text += fmt.Sprintf(" and %d more; -o json has the first %d", n, resource.MaxSubscriptionNames)
 		}
 		out = append(out, text)
+	} else if t.NotConnected > 0 {
+		out = append(out, "  not connected: "+plural(t.NotConnected, "entity"))
+	}
+	if t.Agents+t.NotConnected > 0 && len(t.Names)+len(t.NotConnectedNames) == 0 {
+		out = append(out, "  they are not named, since you may not list all entities")
 	}
 	return out
 }
