@@ -49,9 +49,9 @@ func TestTracesOfWhatIsNotDelivered(t *testing.T) {
 	}
 	f(event(0), 0)
 	f(event(2), 0, "no_handler: the event names no handler and no pipeline")
-	f(event(2, "a"), eventlog.FlagHandlers, "no_handler: there are no handlers in its namespace")
+	f(event(2, "a"), eventlog.FlagHandlers, "no_handler: there were no handlers in its namespace")
 	b.handler("quiet", func(h *resource.Handler) { h.Filters = []string{"is_incident", "not_silenced"} })
-	f(event(2, "a", "b"), eventlog.FlagHandlers, "no_handler: no handler is defined of those that the event names: a, b")
+	f(event(2, "a", "b"), eventlog.FlagHandlers, "no_handler: no handler was defined of those that the event names: a, b")
 	silenced := event(2, "quiet")
 	silenced.Check.Silenced = []string{"entity:e:*"}
 	f(silenced, eventlog.FlagHandlers|eventlog.FlagSilenced, "silenced: it is silenced by entity:e:*, and no handler in its namespace takes silenced events")

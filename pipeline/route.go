@@ -66,7 +66,7 @@ func (r *Router) passes(sn *config.Snapshot, a *state.Applied) bool {
 		}
 	default:
 		r.metrics.unhandled.Inc()
-		r.end(a, trace.NoHandler, "there are no handlers in its namespace")
+		r.end(a, trace.NoHandler, "there were no handlers in its namespace")
 	}
 	return false
 }
@@ -87,7 +87,7 @@ func (r *Router) deliveries(list []*delivery.Delivery, sn *config.Snapshot, a *s
 	routes := r.workflows.Routes(sn, a.Namespace, ev)
 	if len(routes) == 0 {
 		r.metrics.unhandled.Inc()
-		r.end(a, trace.NoHandler, workflow.NotDefined(ev))
+		r.end(a, trace.NoHandler, workflow.NotDefined(ev, "was"))
 		return list
 	}
 	var body []byte

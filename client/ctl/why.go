@@ -503,7 +503,11 @@ func (a *account) reason(d *client.Delivery) string {
 	case client.VerdictInhibited:
 		return a.tense(d, "it is inhibited"+after(": ", a.said(d)))
 	case client.VerdictNoHandler:
-		return "no handler takes it" + after(": ", a.said(d))
+		text := "no handler takes it"
+		if d.Updated > 0 { // it is no simulation
+			text = "no handler took it"
+		}
+		return text + after(": ", a.said(d))
 	case client.VerdictDead:
 		text := "the handler failed"
 		if n := len(d.Attempts); n > 0 {

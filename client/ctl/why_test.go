@@ -107,8 +107,8 @@ func TestWhy(t *testing.T) {
 				Reason: "it depends on router/ping, which fails"})},
 			want: failing + "It did not alert: mail: it is inhibited: it depends on router/ping, which fails."},
 		"no handler": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2,
-			client.Delivery{Verdict: client.VerdictNoHandler, Reason: "handler mial is not defined"})},
-			want: failing + "It did not alert: no handler takes it: handler mial is not defined."},
+			client.Delivery{Verdict: client.VerdictNoHandler, Updated: at("03:10:00"), Reason: "handler mial was not defined"})},
+			want: failing + "It did not alert: no handler took it: handler mial was not defined."},
 		"dead": {status: 2, outcomes: []client.Outcome{outcome("03:10:00", 2,
 			client.Delivery{Handler: "mail", Verdict: client.VerdictDead, Attempts: []client.Attempt{
 				{At: at("03:10:01"), Result: "failed", Status: 75},

@@ -206,11 +206,12 @@ func (w *Workflows) resolve(defs definitions, namespace string, ev *resource.Eve
 	return found
 }
 
-// NotDefined says which handlers an event names that are not defined.
-func NotDefined(ev *resource.Event) string {
+// NotDefined says which handlers an event names that are not defined. The verb is "is" or "was": a trace is read later, when
+// they may be defined.
+func NotDefined(ev *resource.Event, verb string) string {
 	names := handlerNames(ev)
 	if len(names) == 0 {
 		return "what the event names leads to no handler"
 	}
-	return "no handler is defined of those that the event names: " + joinNames(names)
+	return "no handler " + verb + " defined of those that the event names: " + joinNames(names)
 }

@@ -60,7 +60,7 @@ func (w *Workflows) Simulate(ctx context.Context, overlay Overlay, ev *resource.
 	named := len(routes)
 	routes = w.draftRoutes(routes, defs, namespace)
 	if len(routes) == 0 {
-		about.ID, about.Verdict, about.Reason = about.EventID, trace.NoHandler, NotDefined(ev)
+		about.ID, about.Verdict, about.Reason = about.EventID, trace.NoHandler, NotDefined(ev, "is")
 		if len(handlerNames(ev)) == 0 {
 			about.Reason = "the event names no handler and no pipeline"
 		}
