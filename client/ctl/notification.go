@@ -77,7 +77,7 @@ the error and the beginning of the receiver's answer.`,
 				if err := s.knownNames(ctx, namespace, []string{opts.Entity}, []string{opts.Check}); err != nil {
 					return err
 				}
-				s.tellRecipients(ctx, namespace, opts)
+				s.tellLeftOut(ctx, namespace, opts)
 			}
 			if s.format == formatCSV {
 				return writeNotifications(s.out, list)
@@ -125,32 +125,41 @@ func (s *invocation) unknownInNotifications(ctx context.Context, namespace, hand
 	return s.unknownNames(ctx, namespace, []string{handler}, has, nil)
 }
 
-// tellRecipients says whom the newest notifications went to that --recipient left out.
-func (s *invocation) tellRecipients(ctx context.Context, namespace string, opts client.NotificationOptions) {
+// tellLeftOut says what the newest notifications have where --recipient or --result left out all of them: whom they went to, and
+// their results.
+func (s *invocation) tellLeftOut(ctx context.Context, namespace string, opts client.NotificationOptions) {
 	const (
 		looked = 200
 		named  = 10
 	)
-	if opts.Recipient == "" {
-		return
-	}
-	opts.Recipient = ""
-	var all []string
-	for n, err := range s.client.Notifications(ctx, namespace, opts, looked) {
-		if err != nil {
-			break
+	tell := func(opts client.NotificationOptions, text string, words func(n *client.Notification) []string) {
+		var all []string
+		for n, err := range s.client.Notifications(ctx, namespace, opts, looked) {
+			if err != nil {
+				break
+			}
+			all = append(all, words(n)...)
 		}
-		all = append(all, n.Recipients...)
+		slices.Sort(all)
+		if all = slices.Compact(all); len(all) == 0 {
+			return
+		}
+		more := ""
+		if n := len(all) - named; n > 0 {
+			all, more = all[:named], fmt.Sprintf(" and %d more", n)
+		}
+		fmt.Fprintln(s.errOut, printable(text+" "+commaSpace(all)+more))
 	}
-	slices.Sort(all)
-	if all = slices.Compact(all); len(all) == 0 {
-		return
+	if opts.Recipient != "" {
+		any := opts
+		any.Recipient = ""
+		tell(any, "without --recipient, notifications went to", func(n *client.Notification) []string { return n.Recipients })
 	}
-	more := ""
-	if n := len(all) - named; n > 0 {
-		all, more = all[:named], fmt.Sprintf(" and %d more", n)
+	if opts.Result != "" {
+		any := opts
+		any.Result = ""
+		tell(any, "without --result, notifications have the results", func(n *client.Notification) []string { return []string{n.Result} })
 	}
-	fmt.Fprintln(s.errOut, printable("without --recipient, notifications went to "+commaSpace(all)+more))
 }
 
 func notificationTable(list []*client.Notification, namespaces bool) *table {
