@@ -294,6 +294,11 @@ func deleteDeadLettersCommand() *cobra.Command {
 				return s.tellDeletable(ctx, &which, args)
 			}
 			if !skipConfirm {
+				for _, id := range orAll(args) { // a refusal is told before the question
+					if err := s.mayDelete(ctx, "deadletters", which.namespace(s), id); err != nil {
+						return err
+					}
+				}
 				for _, id := range args { // an unknown one is told before the question
 					if _, err := s.client.DeadLetter(ctx, s.namespace, id); errors.Is(err, client.ErrNotFound) {
 						return hint(fmt.Errorf("there is no dead letter %s", id), "See 'lapwing deadletter list' for the dead letters.")

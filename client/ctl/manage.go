@@ -312,16 +312,14 @@ func removalCommand(k *kind, name, short string) *cobra.Command {
 	return cmd
 }
 
-// mayDelete returns an error if the server says that the user may not delete a resource of a kind without a dry run.
-func (s *invocation) mayDelete(ctx context.Context, k *kind, name string) error {
+// mayDelete returns an error if the server says that the user may not delete something of a resource. It is asked where no dry
+// run tells. The namespace is "" for all at once, and for what belongs to none.
+func (s *invocation) mayDelete(ctx context.Context, role, namespace, name string) error {
 	var answer client.CanIAnswer
-	q := url.Values{"verb": {"delete"}, "resource": {k.Role}, "name": {name}, "namespace": {cmp.Or(s.namespace, "default")}}
-	if !k.Namespaced {
-		q.Set("namespace", "-")
-	}
+	q := url.Values{"verb": {"delete"}, "resource": {role}, "name": {name}, "namespace": {cmp.Or(namespace, "-")}}
 	err := s.client.Do(ctx, http.MethodGet, "/api/lapwing/v1/auth/can-i?"+q.Encode(), nil, &answer)
 	if err == nil && !answer.Allowed && !answer.Unknown {
-		return hint(fmt.Errorf("you lack the right to delete %s", k.Role), "See your rights with 'lapwing auth can-i --list'.")
+		return hint(fmt.Errorf("you lack the right to delete %s", role), "See your rights with 'lapwing auth can-i --list'.")
 	}
 	return nil // the deletion itself will tell
 }
@@ -374,7 +372,11 @@ func (s *invocation) remove(ctx context.Context, k *kind, name string, skipConfi
 		err := client.DeleteWith(client.WithDryRun(ctx), s.client, k.Kind, s.namespace, name, along.query())
 		if client.NoDryRun(err) || client.NoDryRunOf(err) {
 			if _, err = s.get(ctx, k, name); err == nil {
-				err = s.mayDelete(ctx, k, name)
+				namespace := ""
+				if k.Namespaced {
+					namespace = cmp.Or(s.namespace, "default")
+				}
+				err = s.mayDelete(ctx, k.Role, namespace, name)
 			}
 		}
 		if err != nil {
