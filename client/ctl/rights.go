@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -33,12 +34,16 @@ func (s *invocation) showRights(ctx context.Context, query url.Values, everywher
 			return err
 		}
 	}
-	rights, unlabelled := effective(got.Rights)
+	unknown := s.unknownResources(ctx, got.Rights)
+	rights, unlabelled := effective(got.Rights, unknown)
 	if len(rights) == 0 {
 		fmt.Fprintf(s.errOut, "%s may do nothing here\n", printable(cmp.Or(got.User, "such a user")))
 	}
 	if len(unlabelled) > 0 {
 		fmt.Fprintln(s.errOut, printable("rules limited by labels do not count for resources without labels: "+commaSpace(unlabelled)))
+	}
+	for _, name := range slices.Sorted(maps.Keys(unknown)) {
+		fmt.Fprintln(s.errOut, printable(unknown[name]))
 	}
 	return s.printPlain(raw, func(json.RawMessage) (shown, error) {
 		t := &table{columns: []column{{title: "Verbs"}, {title: "Resources"}, {title: "Names"}, {title: "Labels"}, {title: "Granted By"}}}
@@ -56,11 +61,39 @@ func (s *invocation) showRights(ctx context.Context, query url.Values, everywher
 	})
 }
 
-// effective returns the rights without the resources for which they do not count, and those resources.
-func effective(all []client.Right) (rights []client.Right, unlabelled []string) {
+// mostAskedResources is how many names of resources in rules are looked up one by one.
+const mostAskedResources = 50
+
+// unknownResources returns the names in rules that are no resource's, each with what the server says of it: they allow nothing.
+func (s *invocation) unknownResources(ctx context.Context, rights []client.Right) map[string]string {
+	asked, unknown := map[string]bool{"*": true}, map[string]string{}
+	for _, k := range resource.Kinds {
+		asked[k.Role] = true
+	}
+	for _, r := range rights {
+		for _, name := range r.Resources {
+			if asked[name] || len(asked) >= len(resource.Kinds)+mostAskedResources {
+				continue
+			}
+			asked[name] = true
+			var answer client.CanIAnswer
+			q := url.Values{"verb": {"get"}, "resource": {name}, "namespace": {"-"}}
+			err := s.client.Do(ctx, http.MethodGet, "/api/lapwing/v1/auth/can-i?"+q.Encode(), nil, &answer)
+			if err == nil && answer.Unknown {
+				unknown[name] = answer.Note
+			}
+		}
+	}
+	return unknown
+}
+
+// effective returns the rights without the resources for which they do not count, and those resources that have no labels.
+func effective(all []client.Right, unknown map[string]string) (rights []client.Right, unlabelled []string) {
 	for _, r := range all {
 		unlabelled = append(unlabelled, r.Unlabelled...)
-		r.Resources = slices.DeleteFunc(slices.Clone(r.Resources), func(name string) bool { return slices.Contains(r.Unlabelled, name) })
+		r.Resources = slices.DeleteFunc(slices.Clone(r.Resources), func(name string) bool {
+			return slices.Contains(r.Unlabelled, name) || unknown[name] != ""
+		})
 		if len(r.Resources) > 0 {
 			rights = append(rights, r)
 		}
