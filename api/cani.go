@@ -316,6 +316,10 @@ func (a *API) askedFor(r *request, user string, groups []string) (*auth.Identity
 		return &auth.Identity{User: user, Groups: groups}, nil
 	}
 	id, ok := a.opts.Auth.Login(user)
+	if u, known := config.Get(a.opts.Config.Snapshot(), config.Users, "", user); !ok && known && u.Disabled {
+		return nil, &apiError{status: http.StatusNotFound, code: codeNotFound,
+			message: "the user " + user + " is disabled, and may do nothing"}
+	}
 	if !ok {
 		return nil, errNotFound
 	}
