@@ -17,7 +17,7 @@ type Verdict string
 // The verdicts. Delivered alone means that the receiver got the event.
 const (
 	Delivered Verdict = "delivered"  // the handler took it
-	Waiting   Verdict = "waiting"    // an attempt failed, another one will follow
+	Waiting   Verdict = "waiting"    // it has had no turn yet, or an attempt failed and another one will follow
 	Held      Verdict = "held"       // waits, like a resolution that may be taken back
 	Grouped   Verdict = "grouped"    // waits for its group to go out
 	Merged    Verdict = "folded"     // went out as part of another delivery; the API has always said "folded"
