@@ -8,6 +8,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/handler/send"
 	"github.com/lapwing-monitoring/lapwing/internal/optionerr"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
@@ -43,8 +44,11 @@ func wordsOf(obj any) (all []filter.Words) {
 
 // Doubts says what in a definition mostly never does what its author meant: members of the event that the expressions of a
 // filter read and no event has, functions they call that do not exist (assets may define functions), assignments in place of
-// comparisons, and scheduled checks that check nothing.
+// comparisons, fields that the templates of a handler read and that do not exist, and scheduled checks that check nothing.
 func Doubts(obj any) (texts []string) {
+	if h, ok := obj.(*resource.Handler); ok {
+		return send.UnknownFields(h)
+	}
 	if c, ok := obj.(*resource.CheckConfig); ok && scheduled(c) {
 		if len(c.Subscriptions) == 0 {
 			texts = append(texts, noSubscription)

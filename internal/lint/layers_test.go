@@ -51,7 +51,7 @@ var layers = []layer{
 	{"config", "broker broker/blocks", "the snapshot of definitions"},
 	{"selector", "", "a condition on labels and fields; asked by api, auth and state"},
 	{"calendar", "config", "named times; asked by schedule, silence, intake, lateness, filters and api, knows none of them"},
-	{"references", "config filter", "which names in definitions name nothing; asked by api"},
+	{"references", "config filter handler/send", "which names in definitions name nothing; asked by api"},
 	{"oncall", "calendar config", "who is on call, and whom a step notifies; sends and stores nothing"},
 	{"silence", "calendar config selector", "which events are silenced, and the end of silences"},
 	{"inhibit", "config selector state", "which incidents are only consequences; asked by pipeline and api"},
