@@ -26,6 +26,9 @@ func TestTemplates(t *testing.T) {
 		if got, err := render(t, text, false); got != want || err != nil {
 			t.Errorf("%s: got %q, %v; want %q", text, got, err, want)
 		}
+		if u := UnknownFields(&resource.Handler{Type: "webhook", Webhook: &resource.HandlerWebhook{Body: text}}); u != nil {
+			t.Errorf("%s: %q, but it can be rendered", text, u)
+		}
 	}
 	f("no template", "no template")
 	f("{{.State}} {{.Severity}} {{.Name}} {{.Namespace}}", "CRITICAL critical web1/disk default")
