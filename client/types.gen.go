@@ -209,7 +209,7 @@ type DeadLetterChoice struct {
 	IDs     []string `json:"ids,omitempty"`
 	Handler string   `json:"handler,omitempty"`
 	All     bool     `json:"all,omitempty"`
-	// FailingOnly, of a redrive, leaves out the incidents of checks that do not fail any more.
+	// FailingOnly, of a redrive, leaves out what passed counts.
 	FailingOnly bool `json:"failing_only,omitempty"`
 	// Newest, of a redrive, leaves out older letters of the same entity, check and handler.
 	Newest bool `json:"newest,omitempty"`
@@ -629,11 +629,12 @@ type PurgedSilence struct {
 type Redriven struct {
 	// Count is how many were queued for their handlers, or would be in a dry run.
 	Count int `json:"count"`
-	// Resolutions is how many of them are resolutions. failing_only leaves none of these out: the receiver may have got
-	// another alert of the incident, and would keep it open.
+	// Resolutions is how many of them are resolutions. failing_only leaves them out only if the check fails again: else
+	// a receiver that got another alert of the incident would keep it open.
 	Resolutions int `json:"resolutions"`
-	// Passed is how many are of incidents whose check passes by now, or has no event any more. A receiver would take
-	// these incidents for open. They are in Count, too, unless failing_only left them out.
+	// Passed is how many say what is no longer so, which a receiver would believe: those of incidents whose check has
+	// passed since or has no event any more, and resolutions of checks that fail again. They are in Count, too, unless
+	// failing_only left them out.
 	Passed int `json:"passed"`
 	// Older is how many newest left out: they stay dead letters.
 	Older int `json:"older,omitempty"`

@@ -3474,7 +3474,7 @@ export interface components {
             ids?: string[] | null;
             handler?: string;
             all?: boolean;
-            /** @description FailingOnly, of a redrive, leaves out the incidents of checks that do not fail any more. */
+            /** @description FailingOnly, of a redrive, leaves out what passed counts. */
             failing_only?: boolean;
             /** @description Newest, of a redrive, leaves out older letters of the same entity, check and handler. */
             newest?: boolean;
@@ -4884,9 +4884,9 @@ export interface components {
         Redriven: {
             /** @description Count is how many were queued for their handlers, or would be in a dry run. */
             count: number;
-            /** @description Resolutions is how many of them are resolutions. failing_only leaves none of these out: the receiver may have got another alert of the incident, and would keep it open. */
+            /** @description Resolutions is how many of them are resolutions. failing_only leaves them out only if the check fails again: else a receiver that got another alert of the incident would keep it open. */
             resolutions: number;
-            /** @description Passed is how many are of incidents whose check passes by now, or has no event any more. A receiver would take these incidents for open. They are in Count, too, unless failing_only left them out. */
+            /** @description Passed is how many say what is no longer so, which a receiver would believe: those of incidents whose check has passed since or has no event any more, and resolutions of checks that fail again. They are in Count, too, unless failing_only left them out. */
             passed: number;
             /** @description Older is how many newest left out: they stay dead letters. */
             older?: number;
