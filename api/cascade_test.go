@@ -137,7 +137,8 @@ func TestCascadeWithConnectedAgents(t *testing.T) {
 		agents.agents["linux"] = append(agents.agents["linux"], name)
 	}
 	const end = " are connected and would register their entities again: stop them first; nothing was deleted"
-	s.do("DELETE", path+"?cascade=true", "").refuses(400, codeInvalid, "resource is invalid: the agents web0, web1, web2, web3, web4 and 2 more"+end)
+	s.do("DELETE", path+"?cascade=true", "").refuses(400, codeInvalid,
+		"resource is invalid: the agents web0, web1, web2, web3, web4 and 2 more"+end)
 	if n := s.count(path + "/entities"); n != 7 {
 		t.Errorf("%d entities are left, want 7", n)
 	}

@@ -124,7 +124,8 @@ func TestTraceOfCalendars(t *testing.T) {
 		"readers":  `{"name":"in_calendar(\"work\")","value":"false"},{"name":"event.check.status","value":"2 (two)"}`,
 		"planners": `{"name":"in_calendar(\"work\")","value":"false (excepted: Merger)"},{"name":"event.check.status","value":"2 (two)"}`,
 	} {
-		a := s.do(http.MethodGet, "/api/lapwing/v1/namespaces/default/events/web1/disk/trace", "", "Authorization", "Bearer "+s.user(group+"1", group))
+		a := s.do(http.MethodGet, "/api/lapwing/v1/namespaces/default/events/web1/disk/trace", "",
+			"Authorization", "Bearer "+s.user(group+"1", group))
 		if !strings.Contains(a.body, want) {
 			t.Errorf("%s: %d %s", group, a.status, a.body)
 		}

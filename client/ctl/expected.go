@@ -25,7 +25,7 @@ type expectedWarning struct {
 	of                *object // nil if no file has it
 }
 
-// aboutNeeding matches the calendars by way of which a missing one matters.
+// aboutNeeding matches the calendars that need a missing one.
 var aboutNeeding = regexp.MustCompile(`the calendar (\S+) needs another`)
 
 // aboutMissing matches the server's warnings about names that name nothing. Its first group is what is missing.
@@ -120,8 +120,8 @@ func (s *settings) tellExpected(w io.Writer) {
 	s.expected = nil
 }
 
-// mended reports whether the files define a calendar by way of which something is missing, and there is no warning about that
-// calendar: the server judged by the one that it had.
+// mended reports whether the warning is about a calendar that needs a missing one, and the files define that calendar without
+// such a warning: the server judged by the one that it had.
 func (e *expected) mended(namespace string, w *expectedWarning) bool {
 	for _, m := range aboutNeeding.FindAllStringSubmatch(w.text, -1) {
 		path := client.Calendars.Path(namespace, m[1])
