@@ -173,15 +173,24 @@ func (q *question) wide() []resource.CheckHistory {
 
 // silencedField returns whether the pair is silenced now.
 func silencedField(q *question) selector.Value {
-	switch {
-	case q.p.state.opts.Silences == nil:
-		return selector.Bool(q.pair.flags&pairSilenced != 0)
-	case q.silences == nil:
-		return selector.Bool(false)
-	case !q.describe():
+	silenced, known := q.silenced()
+	if !known {
 		return selector.Value{} // not missing: see answer
 	}
-	return selector.Bool(len(q.silences(&q.subject)) > 0)
+	return selector.Bool(silenced)
+}
+
+// silenced reports whether the pair is silenced now, and whether that is known without its event.
+func (q *question) silenced() (silenced, known bool) {
+	switch {
+	case q.p.state.opts.Silences == nil:
+		return q.pair.flags&pairSilenced != 0, true
+	case q.silences == nil:
+		return false, true
+	case !q.describe():
+		return false, false
+	}
+	return len(q.silences(&q.subject)) > 0, true
 }
 
 // describe sets subject to the pair's, and returns false if only the event itself has it.
@@ -324,14 +333,20 @@ func (q *question) entity(i uint32) *resource.EntityConfig {
 	return (*known)[i]
 }
 
-// entityChanged drops an entity's configuration. A search reads and remembers configurations with mu held, so it
-// cannot keep one that was replaced before this call.
+// entityChanged drops an entity's configuration, and notifies the live feeds of its events. A search reads and remembers
+// configurations with mu held, so it cannot keep one that was replaced before this call.
 func (s *State) entityChanged(namespace, name string) {
 	p := s.parts[s.opts.Log.Partition(namespace, name)]
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if i, ok := p.findEntity(namespace, name, false); ok {
 		p.forgetConfig(i)
+	}
+	p.mu.Unlock()
+	if !s.Watched() {
+		return
+	}
+	for _, pair := range s.PairsOf(namespace, name) {
+		s.tails.notify(Update{Namespace: namespace, Entity: name, Check: pair.Check})
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 type Update struct {
 	Namespace, Entity, Check string
 	Deleted                  bool
+	// Repeats says that the event is as the one before in status, flapping and silencing.
+	Repeats bool
 }
 
 // Tail is a live feed of updates.
@@ -51,7 +53,7 @@ func (t *Tails) Name() string { return "tails" }
 // Follow notifies the live feeds of a change. A feed that is full is closed, so that the fold never waits.
 func (t *Tails) Follow(a *Applied) {
 	if !a.Stateless {
-		t.set.notify(Update{Namespace: a.Namespace, Entity: a.Entity, Check: a.Check, Deleted: a.Deleted})
+		t.set.notify(Update{Namespace: a.Namespace, Entity: a.Entity, Check: a.Check, Deleted: a.Deleted, Repeats: !a.Deleted && a.Repeats()})
 	}
 }
 
