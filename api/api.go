@@ -109,6 +109,8 @@ type Options struct {
 	// RetryWaiting makes the deliveries of a handler due that wait for their next attempt, on all backends. It returns
 	// their number, and the backends that did not answer. Default: nothing waits.
 	RetryWaiting func(ctx context.Context, namespace, handler string) (n int, missing []string, err error)
+	// Views keeps the live lists of events. Default: the API has no path for them.
+	Views EventViews
 	// Reports has the changes of checks' states. Default: there are no reports.
 	Reports report.Source
 	// LongHistory is a copy of these changes that may reach back further. Default: none.
@@ -347,6 +349,7 @@ func New(opts Options) (*API, error) {
 	a.serveEntityConfigs()
 	a.serveEvents()
 	a.serveStream()
+	a.serveEventView()
 	a.serveHistory()
 	a.serveReports()
 	a.serveEventLateness()

@@ -34,6 +34,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/silence"
 	"github.com/lapwing-monitoring/lapwing/state"
+	"github.com/lapwing-monitoring/lapwing/view"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -160,6 +161,9 @@ func newServer(t testing.TB, change func(*Options)) *server {
 		t.Fatal(err)
 	}
 
+	lists, err := view.New(view.Options{State: events, Delay: 5 * time.Millisecond})
+	start(t, lists, err)
+
 	s := &server{t: t, store: store, fold: events, intake: &faultyIntake{Intake: in}}
 	s.users, err = auth.New(auth.Options{Config: store, Now: s.clock, HashCost: bcrypt.MinCost})
 	if err != nil {
@@ -169,7 +173,7 @@ func newServer(t testing.TB, change func(*Options)) *server {
 		t.Fatal(err)
 	}
 	opts := Options{Config: store, State: events, Intake: s.intake, Auth: s.users, Version: "1.2.3", Now: s.clock, Audit: trail,
-		Reports:  events.Histories(),
+		Reports: events.Histories(), Views: lists,
 		Schedule: idle{}, Agents: idle{},
 		LogLevel: func(context.Context, string, LogLevelAction) (resource.LogLevels, error) {
 			return resource.LogLevels{Level: "info", Changed: []resource.LogLevel{}, Components: []string{}}, nil

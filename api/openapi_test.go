@@ -36,6 +36,8 @@ var update = flag.Bool("update", false, "write openapi/openapi.json anew")
 // object is JSON.
 type object = map[string]any
 
+var viewQuery = []string{"labelSelector", "fieldSelector", "sort", "groupBy", "offset", "limit", "also", "find"}
+
 // kinds are the types of the resources, by their plural names.
 var kinds = map[string]any{
 	"aggregates":          resource.Aggregate{},
@@ -160,6 +162,11 @@ var described = map[string]operation{
 	"GET " + ours + "namespaces/{namespace}/events/stream": {
 		summary: "Current events, then each change, as server-sent events",
 		query:   []string{"last_event_id", "labelSelector", "fieldSelector"}, status: 200, answer: text(streamType)},
+	"GET " + ours + "namespaces/{namespace}/events/view": {
+		summary: "A window of a list of events, which the server orders, counts and groups", query: viewQuery, status: 200, answer: eventWindow{}},
+	"GET " + ours + "namespaces/{namespace}/events/view/stream": {
+		summary: "A window of a list of events, then what changes in it, as server-sent events", query: viewQuery, status: 200,
+		answer: text(streamType)},
 	"GET " + ours + "namespaces/{namespace}/config/stream": {
 		summary: "Each change of a definition, as server-sent events", query: []string{"kind", "last_event_id"},
 		status: 200, answer: text(streamType)},
@@ -408,6 +415,14 @@ var parameters = map[string]object{
 		"The answer is one page", "schema": object{"type": "string"}, "example": "1h"},
 	"order": {"description": "name (the default), or changed: the newest change of state first. With it, the answer is one page",
 		"schema": object{"type": "string", "enum": []string{"name", "changed"}}},
+	"sort": {"description": "severity (the default: incidents first, the worst and then the newest of them), since (the newest change between OK " +
+		"and not OK first), entity or check; with a - before it, the other way round", "schema": object{"type": "string"}, "example": "-since"},
+	"groupBy": {"description": "Count by entity, check, namespace or label:KEY instead", "schema": object{"type": "string"}, "example": "check"},
+	"offset":  {"description": "Place of the first row, or group, from 0", "schema": object{"type": "integer"}},
+	"also": {"description": "Event whose changes are wanted although it may be outside of the window: namespace/entity/check; repeatable",
+		"schema": object{"type": "string"}, "example": "default/web1/disk"},
+	"find": {"description": "Event whose place in the order is wanted: namespace/entity/check", "schema": object{"type": "string"},
+		"example": "default/web1/disk"},
 	"acknowledged": {"description": "Only events that a user has acknowledged, or only the others. The answer is one page",
 		"schema": object{"type": "boolean"}},
 	"challenge": {"description": "SHA-256 of a random verifier, in base64url without padding", "schema": object{"type": "string"}},

@@ -35,6 +35,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/silence"
 	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/trace"
+	"github.com/lapwing-monitoring/lapwing/view"
 	"github.com/lapwing-monitoring/lapwing/web"
 )
 
@@ -66,6 +67,7 @@ type parts struct {
 	eventFile   *eventfile.Writer   // nil for none
 	platform    *eventfile.Platform // nil for none
 	fold        *fold.Fold
+	lists       *view.Views
 
 	postgres       *postgres.Projection
 	postgresReader *postgres.Reader
@@ -267,6 +269,10 @@ func (b *Backend) buildFold(p *parts) (err error) {
 		Silences: p.silences, Quiet: p.id.Quiet, Followers: followers,
 		Logger: b.log, Failed: func(err error) { b.fail("fold", err) }, Registerer: b.opts.Registry,
 	})
+	if err != nil {
+		return err
+	}
+	p.lists, err = view.New(view.Options{State: p.state, Logger: b.log, Registerer: b.opts.Registry})
 	return err
 }
 
@@ -363,7 +369,7 @@ func (b *Backend) sessionOptions(p *parts, health *healthOnly) session.Options {
 func (b *Backend) apiOptions(p *parts) api.Options {
 	o := b.opts.API
 	o.Config, o.State, o.Intake, o.Auth, o.Audit, o.Trace = p.config, p.state, p.intake, p.auth, p.audit, p.view
-	o.Notifications = p.view
+	o.Notifications, o.Views = p.view, p.lists
 	o.DeadLetters, o.Simulate, o.Evaluate = p.handlers, simulator(p.workflows), p.aggregates.Evaluate
 	o.Dependencies, o.HandlerAllowed, o.MutatorAllowed = p.inhibitor.Explain, p.sender.Allowed, p.sender.MutatorAllowed
 	o.Replay = (&replayer{p.postgres, p.state, p.workflows, p.sender, p.sent.Record}).run
@@ -463,6 +469,7 @@ func (b *Backend) startEvents(ctx context.Context, p *parts) error {
 		named{"metric checks", p.metricChecks},
 		named{"PostgreSQL", p.postgres},
 		named{"reports on expressions", p.reports},
+		named{"live lists", p.lists},
 	)
 }
 

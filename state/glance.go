@@ -27,24 +27,40 @@ type Glance struct {
 	Labels []string
 }
 
-// since returns Glance.Since.
-func (p *pair) since(wide []resource.CheckHistory) int64 {
+// SinceOf returns Glance.Since of an event's check.
+func SinceOf(c *resource.Check) int64 {
 	at := int64(0)
-	for i := int(p.n) - 1; i >= 0; i-- {
-		if (p.statusAt(i, wide) == 0) != (p.status(wide) == 0) {
+	for _, h := range slices.Backward(c.History) {
+		if (h.Status == 0) != (c.Status == 0) {
 			return at
 		}
-		if at = int64(p.executed[i]); p.flags&pairWide != 0 {
-			at = wide[i].Executed
-		}
+		at = h.Executed
 	}
 	switch {
-	case p.n < historyLen:
+	case len(c.History) < historyLen:
 		return at
-	case p.status(wide) == 0:
+	case c.Status == 0:
 		return 0
 	}
-	return p.lastOK
+	return c.LastOK
+}
+
+// since returns Glance.Since of a pair, as SinceOf does, but without a copy of its history.
+func since(pr *pair, wide []resource.CheckHistory) int64 {
+	at, ok := int64(0), pr.status(wide) == 0
+	for i := int(pr.n) - 1; i >= 0; i-- {
+		if (pr.statusAt(i, wide) == 0) != ok {
+			return at
+		}
+		at = pr.executedAt(i, wide)
+	}
+	switch {
+	case pr.n < historyLen:
+		return at
+	case ok:
+		return 0
+	}
+	return pr.lastOK
 }
 
 // Viewer looks at the events that a selector selects. It reads events only for terms that memory cannot answer. It keeps
@@ -195,7 +211,7 @@ func (v *Viewer) glance(q *question) Glance {
 	pr, wide, e := q.pair, q.wide(), &q.p.entities[q.pair.entity]
 	g := Glance{
 		Key:    Key{e.namespace, e.name, q.p.checks.name(pr.check)},
-		Status: pr.status(wide), Flapping: pr.flags&pairFlapping != 0, Since: pr.since(wide),
+		Status: pr.status(wide), Flapping: pr.flags&pairFlapping != 0, Since: since(pr, wide),
 		Timestamp: int64(pr.timestamp), Occurrences: pr.occurrences,
 	}
 	if g.Status != 0 {

@@ -180,13 +180,18 @@ func (p *pair) status(wide []resource.CheckHistory) uint32 {
 
 // lastExecuted returns when the newest result was executed, in Unix seconds; 0 without one.
 func (p *pair) lastExecuted(wide []resource.CheckHistory) int64 {
-	switch {
-	case p.n == 0:
+	if p.n == 0 {
 		return 0
-	case p.flags&pairWide != 0:
-		return wide[p.n-1].Executed
 	}
-	return int64(p.executed[p.n-1])
+	return p.executedAt(int(p.n)-1, wide)
+}
+
+// executedAt returns when a result in the history was executed, in Unix seconds.
+func (p *pair) executedAt(i int, wide []resource.CheckHistory) int64 {
+	if p.flags&pairWide != 0 {
+		return wide[i].Executed
+	}
+	return int64(p.executed[i])
 }
 
 // incident reports whether the check is not OK, resolution whether it is OK right after not OK, as Sensu defines them.

@@ -41,7 +41,7 @@ func newContent(query Query, size int) *content {
 		query: query, items: make(map[state.Key]*item, size),
 		tree: btree.NewBTreeGOptions(query.Order.less, btree.Options{NoLocks: true}),
 	}
-	if query.Group.by != byNone {
+	if query.Group.Grouped() {
 		c.groups = map[string]*group{}
 	}
 	return c
@@ -58,7 +58,7 @@ func survey(ctx context.Context, of *state.State, query Query, version uint64) (
 		working.Go(func() {
 			errs[i] = viewer.All(ctx, i, func(g state.Glance) {
 				found[i] = append(found[i], newItem(&g, version))
-				if query.Group.by != byNone {
+				if query.Group.Grouped() {
 					values[i] = append(values[i], query.Group.of(&g))
 				}
 			})

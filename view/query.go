@@ -126,6 +126,9 @@ func (g Group) String() string {
 	return groups[g.by]
 }
 
+// Grouped reports whether there are groups.
+func (g Group) Grouped() bool { return g.by != byNone }
+
 // labels returns the keys of the labels that are needed.
 func (g Group) labels() []string {
 	if g.by != groupLabel {

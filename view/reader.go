@@ -81,6 +81,12 @@ func (r *Reader) Err() error {
 	return err
 }
 
+// Made reports whether the view is made.
+func (r *Reader) Made() bool {
+	_, made, _ := r.view.standing()
+	return made
+}
+
 func (one *View) standing() (changed <-chan struct{}, made bool, err error) {
 	one.mu.RLock()
 	defer one.mu.RUnlock()

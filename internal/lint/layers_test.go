@@ -68,6 +68,7 @@ var layers = []layer{
 		"what round-robin checks owe, and who gets it; told by schedule, session and fold, and knows only the log's results"},
 	{"schedule/timetable", "", "due times, the same in backend and agent"},
 	{"substitute", "", "tokens in definitions, the same in backend and agent"},
+	{"view", "state selector", "live lists of events, ordered, counted and grouped; asked by api"},
 	{"ownevent", "config state", "events of the backend about itself; lateness, session and backend say what is wrong"},
 	{"lateness", "calendar config ownevent schedule/timetable state", "which checks are late; asks about agents, and makes events, through functions"},
 	{"computed", "selector state", "definitions in their intervals, and the events that they make; knows no kind of them"},
