@@ -327,6 +327,7 @@ func New(opts Options) (*API, error) {
 	a.serveStatus()
 	a.serveAuth()
 	a.serveSignIn()
+	a.servePageSession()
 	a.servePostgresConfigs()
 	a.servePostgresStatus()
 	a.serveNamespaces()

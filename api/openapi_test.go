@@ -162,6 +162,10 @@ var described = map[string]operation{
 	"GET " + ours + "namespaces/{namespace}/events/stream": {
 		summary: "Current events, then each change, as server-sent events",
 		query:   []string{"last_event_id", "labelSelector", "fieldSelector"}, status: 200, answer: text(streamType)},
+	"POST " + ours + "session":   {summary: "Sign the page in: tokens are kept in cookies", body: sessionStart{}, status: 200, answer: pageSession{}},
+	"GET " + ours + "session":    {summary: "Who is signed in to the page", status: 200, answer: pageSession{}},
+	"PUT " + ours + "session":    {summary: "Renew the sign-in of the page", status: 200, answer: pageSession{}},
+	"DELETE " + ours + "session": {summary: "Sign the page out", status: 204},
 	"GET " + ours + "namespaces/{namespace}/events/view": {
 		summary: "A window of a list of events, which the server orders, counts and groups", query: viewQuery, status: 200, answer: eventWindow{}},
 	"GET " + ours + "namespaces/{namespace}/events/view/stream": {

@@ -187,6 +187,8 @@ func (a *API) identify(r *request) (err error) {
 		r.user, err = a.opts.Auth.APIKey(key)
 	} else if token, ok := strings.CutPrefix(header, "Bearer "); ok {
 		r.user, err = a.opts.Auth.Bearer(r.Context(), token)
+	} else if token := pageToken(r); token != "" && header == "" {
+		r.user, err = a.opts.Auth.Bearer(r.Context(), token)
 	} else {
 		return errBadCredentials
 	}

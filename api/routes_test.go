@@ -15,7 +15,8 @@ import (
 
 // publicPaths need no sign-in. A new one needs a reason.
 var publicPaths = map[string]bool{
-	"/auth": true, "/auth/test": true, "/auth/token": true, "/auth/logout": true, // to sign in
+	"/api/lapwing/v1/session": true,                                                                // to sign the page in
+	"/auth":                   true, "/auth/test": true, "/auth/token": true, "/auth/logout": true, // to sign in
 	"/health": true, "/ready": true, "/version": true, "/metrics": true, // for load balancers and monitoring
 	"/api/lapwing/v1/acknowledge/{token}": true, // the token is the right
 	// For a browser without a token.

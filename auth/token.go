@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 )
@@ -135,6 +136,19 @@ func (a *Auth) Bearer(ctx context.Context, access string) (*Identity, error) {
 		return nil, ErrToken
 	}
 	return &Identity{User: c.Subject, Groups: c.Groups, Origin: o}, nil
+}
+
+// Expiry returns when an access token expires. It fails with ErrToken.
+func (a *Auth) Expiry(ctx context.Context, access string) (time.Time, error) {
+	k, err := a.signingKeys(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	c, err := a.parseAccess(access, k)
+	if err != nil {
+		return time.Time{}, ErrToken
+	}
+	return c.ExpiresAt.Time, nil
 }
 
 // pair reads the tokens of one sign-in. The access token may have expired; the refresh token is not accepted without

@@ -298,11 +298,67 @@ type DuplicateTurn struct {
 	At     int64  `json:"at"` // Unix seconds
 }
 
+// EventCounts has the number of events of each class. An incident that is silenced or acknowledged counts as
+// silenced only.
+type EventCounts struct {
+	Critical int `json:"critical"`
+	Warning  int `json:"warning"`
+	Unknown  int `json:"unknown"`
+	Silenced int `json:"silenced"`
+	Ok       int `json:"ok"`
+	Total    int `json:"total"`
+}
+
+// EventGroup has the number of events in a group.
+type EventGroup struct {
+	Value  string      `json:"value"`
+	Counts EventCounts `json:"counts"`
+}
+
+// EventRow is an event as a list shows it.
+type EventRow struct {
+	Namespace string `json:"namespace"`
+	Entity    string `json:"entity"`
+	Check     string `json:"check"`
+	Status    uint32 `json:"status"`
+	State     string `json:"state"` // passing, failing or flapping
+	// Since is when the check became OK or stopped being OK, in Unix seconds; 0 if that is longer ago than its history.
+	Since       int64  `json:"since"`
+	Occurrences int64  `json:"occurrences"`
+	LastOk      int64  `json:"last_ok"`   // Unix seconds; 0 if never
+	Timestamp   int64  `json:"timestamp"` // of the newest result, Unix seconds
+	Interval    uint32 `json:"interval"`  // seconds; 0 without one
+	Output      string `json:"output"`    // its first line, shortened
+	// the statuses of the last results, the oldest first
+	History  []uint32 `json:"history"`
+	Silenced []string `json:"silenced"` // the silences that apply
+	// AcknowledgedBy is the user who acknowledged the incident; "" if nobody did, or if you may not list silences.
+	AcknowledgedBy string `json:"acknowledged_by,omitempty"`
+}
+
 // EventSeries is a series of a check's points.
 type EventSeries struct {
 	Name   string            `json:"name"`
 	Tags   map[string]string `json:"tags"`
 	Target string            `json:"target"` // for Graphite's render
+}
+
+// EventWindow is a part of a list of events. In a stream, each message has what differs from the one before.
+type EventWindow struct {
+	Counts EventCounts `json:"counts"` // of all events of the list
+	Offset int         `json:"offset"`
+	// Order has the keys of the rows from the offset on: namespace/entity/check. In a stream it is there if it has
+	// changed.
+	Order []string `json:"order,omitempty"`
+	// Rows has the events of the window, in a stream those that have changed, and the changed ones of those in also.
+	Rows []EventRow `json:"rows,omitempty"`
+	// Gone has the keys of those events in also that the list no longer has.
+	Gone []string `json:"gone,omitempty"`
+	// Groups and Group are there for a list with groups: how many there are, and those of the window, the worst first.
+	Groups int          `json:"groups,omitempty"`
+	Group  []EventGroup `json:"group,omitempty"`
+	// Place is the place of the event in find in the order, from 0; -1 if the list does not have it.
+	Place *int `json:"place,omitempty"`
 }
 
 // Fairness says how many turns the agents of a subscription had, each since it was connected.
@@ -534,6 +590,14 @@ type Outcome struct {
 	// Received is when the backend received it, Unix milliseconds.
 	Received   int64      `json:"received"`
 	Deliveries []Delivery `json:"deliveries"`
+}
+
+// PageSession is a sign-in of the page.
+type PageSession struct {
+	User   string   `json:"user"`
+	Groups []string `json:"groups"`
+	// Expires is in how many seconds the sign-in ends unless it is renewed.
+	Expires int64 `json:"expires"`
 }
 
 // Parked is a delivery that waits for a time, or has done so and waits for a worker.
@@ -805,6 +869,15 @@ type ServerVersion struct {
 	// empty versions: clients read them, and there is no etcd
 	Etcd         map[string]string `json:"etcd"`
 	SensuBackend string            `json:"sensu_backend"`
+}
+
+// SessionStart is the body of a sign-in of the page: a name and password, or the code of a provider.
+type SessionStart struct {
+	Username string `json:"username,omitempty"`
+	Password string `json:"password,omitempty"`
+	Code     string `json:"code,omitempty"`
+	// the sign-in at the provider was begun with its hash
+	Verifier string `json:"verifier,omitempty"`
 }
 
 // SignInCode is the body of a request that trades the code of a browser's sign-in for tokens.

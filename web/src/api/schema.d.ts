@@ -2027,6 +2027,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/events/view": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A window of a list of events, which the server orders, counts and groups */
+        get: operations["getLapwingV1NamespacesNamespaceEventsView"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/events/view/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A window of a list of events, then what changes in it, as server-sent events */
+        get: operations["getLapwingV1NamespacesNamespaceEventsViewStream"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/ack": {
         parameters: {
             query?: never;
@@ -2662,6 +2696,26 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Who is signed in to the page */
+        get: operations["getLapwingV1Session"];
+        /** Renew the sign-in of the page */
+        put: operations["putLapwingV1Session"];
+        /** Sign the page in: tokens are kept in cookies */
+        post: operations["postLapwingV1Session"];
+        /** Sign the page out */
+        delete: operations["deleteLapwingV1Session"];
         options?: never;
         head?: never;
         patch?: never;
@@ -3763,6 +3817,15 @@ export interface components {
             sequence?: number;
             pipelines?: components["schemas"]["ResourceReference"][] | null;
         };
+        /** @description EventCounts has the number of events of each class. An incident that is silenced or acknowledged counts as silenced only. */
+        EventCounts: {
+            critical: number;
+            warning: number;
+            unknown: number;
+            silenced: number;
+            ok: number;
+            total: number;
+        };
         /** @description EventFilter lets an event pass to a handler, or keeps it back, if all its expressions are true for the event. */
         EventFilter: {
             metadata?: components["schemas"]["ObjectMeta"];
@@ -3774,6 +3837,11 @@ export interface components {
             runtime_assets?: string[] | null;
             /** @description Author is set by the server and not shown. The expressions read only events that the author may read. */
             author?: components["schemas"]["Author"] | null;
+        };
+        /** @description EventGroup has the number of events in a group. */
+        EventGroup: {
+            value: string;
+            counts: components["schemas"]["EventCounts"];
         };
         /** @description EventLateness is an event whose check should have had another result since. */
         EventLateness: {
@@ -3795,6 +3863,46 @@ export interface components {
             /** @description the same in words */
             summary: string;
         };
+        /** @description EventRow is an event as a list shows it. */
+        EventRow: {
+            namespace: string;
+            entity: string;
+            check: string;
+            /** Format: uint32 */
+            status: number;
+            /** @description passing, failing or flapping */
+            state: string;
+            /**
+             * Format: int64
+             * @description Since is when the check became OK or stopped being OK, in Unix seconds; 0 if that is longer ago than its history.
+             */
+            since: number;
+            /** Format: int64 */
+            occurrences: number;
+            /**
+             * Format: int64
+             * @description Unix seconds; 0 if never
+             */
+            last_ok: number;
+            /**
+             * Format: int64
+             * @description of the newest result, Unix seconds
+             */
+            timestamp: number;
+            /**
+             * Format: uint32
+             * @description seconds; 0 without one
+             */
+            interval: number;
+            /** @description its first line, shortened */
+            output: string;
+            /** @description the statuses of the last results, the oldest first */
+            history: number[] | null;
+            /** @description the silences that apply */
+            silenced: string[] | null;
+            /** @description AcknowledgedBy is the user who acknowledged the incident; "" if nobody did, or if you may not list silences. */
+            acknowledged_by?: string;
+        };
         /** @description EventSeries is a series of a check's points. */
         EventSeries: {
             name: string;
@@ -3803,6 +3911,23 @@ export interface components {
             } | null;
             /** @description for Graphite's render */
             target: string;
+        };
+        /** @description EventWindow is a part of a list of events. In a stream, each message has what differs from the one before. */
+        EventWindow: {
+            /** @description of all events of the list */
+            counts: components["schemas"]["EventCounts"];
+            offset: number;
+            /** @description Order has the keys of the rows from the offset on: namespace/entity/check. In a stream it is there if it has changed. */
+            order?: string[] | null;
+            /** @description Rows has the events of the window, in a stream those that have changed, and the changed ones of those in also. */
+            rows?: components["schemas"]["EventRow"][] | null;
+            /** @description Gone has the keys of those events in also that the list no longer has. */
+            gone?: string[] | null;
+            /** @description Groups and Group are there for a list with groups: how many there are, and those of the window, the worst first. */
+            groups?: number;
+            group?: components["schemas"]["EventGroup"][] | null;
+            /** @description Place is the place of the event in find in the order, from 0; -1 if the list does not have it. */
+            place?: number | null;
         };
         /** @description Fairness says how many turns the agents of a subscription had, each since it was connected. */
         Fairness: {
@@ -4711,6 +4836,16 @@ export interface components {
             received: number;
             deliveries: components["schemas"]["Delivery"][] | null;
         };
+        /** @description PageSession is a sign-in of the page. */
+        PageSession: {
+            user: string;
+            groups: string[] | null;
+            /**
+             * Format: int64
+             * @description Expires is in how many seconds the sign-in ends unless it is renewed.
+             */
+            expires: number;
+        };
         /** @description Parked is a delivery that waits for a time, or has done so and waits for a worker. */
         Parked: {
             id: string;
@@ -5174,6 +5309,14 @@ export interface components {
                 [key: string]: string;
             } | null;
             sensu_backend: string;
+        };
+        /** @description SessionStart is the body of a sign-in of the page: a name and password, or the code of a provider. */
+        SessionStart: {
+            username?: string;
+            password?: string;
+            code?: string;
+            /** @description the sign-in at the provider was begun with its hash */
+            verifier?: string;
         };
         /** @description SignInCode is the body of a request that trades the code of a browser's sign-in for tokens. */
         SignInCode: {
@@ -14706,6 +14849,134 @@ export interface operations {
             };
         };
     };
+    getLapwingV1NamespacesNamespaceEventsView: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+                /**
+                 * @description severity (the default: incidents first, the worst and then the newest of them), since (the newest change between OK and not OK first), entity or check; with a - before it, the other way round
+                 * @example -since
+                 */
+                sort?: string;
+                /**
+                 * @description Count by entity, check, namespace or label:KEY instead
+                 * @example check
+                 */
+                groupBy?: string;
+                /** @description Place of the first row, or group, from 0 */
+                offset?: number;
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /**
+                 * @description Event whose changes are wanted although it may be outside of the window: namespace/entity/check; repeatable
+                 * @example default/web1/disk
+                 */
+                also?: string;
+                /**
+                 * @description Event whose place in the order is wanted: namespace/entity/check
+                 * @example default/web1/disk
+                 */
+                find?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventWindow"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceEventsViewStream: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+                /**
+                 * @description severity (the default: incidents first, the worst and then the newest of them), since (the newest change between OK and not OK first), entity or check; with a - before it, the other way round
+                 * @example -since
+                 */
+                sort?: string;
+                /**
+                 * @description Count by entity, check, namespace or label:KEY instead
+                 * @example check
+                 */
+                groupBy?: string;
+                /** @description Place of the first row, or group, from 0 */
+                offset?: number;
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /**
+                 * @description Event whose changes are wanted although it may be outside of the window: namespace/entity/check; repeatable
+                 * @example default/web1/disk
+                 */
+                also?: string;
+                /**
+                 * @description Event whose place in the order is wanted: namespace/entity/check
+                 * @example default/web1/disk
+                 */
+                find?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     postLapwingV1NamespacesNamespaceEventsEntityCheckAck: {
         parameters: {
             query?: never;
@@ -16867,6 +17138,124 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Rota"][] | null;
                 };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1Session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PageSession"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    putLapwingV1Session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PageSession"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    postLapwingV1Session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SessionStart"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PageSession"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    deleteLapwingV1Session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Why not */
             default: {

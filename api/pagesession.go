@@ -1,0 +1,183 @@
+package api
+
+import (
+	"errors"
+	"net"
+	"net/http"
+
+	"github.com/lapwing-monitoring/lapwing/auth"
+)
+
+// The page of the backend keeps its sign-in in cookies that scripts cannot read: an access token for all requests, and a
+// refresh token for the session's own path. A browser adds cookies also to requests that other sites make. So a request is
+// that of the cookie's user only if it has pageHeader, which other sites cannot set.
+const (
+	sessionPath   = "/api/lapwing/v1/session"
+	pageHeader    = "X-Lapwing-Page"
+	accessCookie  = "lapwing-access"
+	refreshCookie = "lapwing-refresh"
+)
+
+func (a *API) servePageSession() {
+	a.route(sessionPath, access{public: true}, methods{
+		http.MethodPost: unstored(a.beginSession), http.MethodGet: unstored(a.showSession), http.MethodPut: unstored(a.renewSession),
+		http.MethodDelete: unstored(a.endSession),
+	})
+}
+
+// sessionStart is the body of a sign-in of the page: a name and password, or the code of a provider.
+type sessionStart struct {
+	Username string `json:"username,omitempty"`
+	Password string `json:"password,omitempty"`
+	Code     string `json:"code,omitempty"`
+	Verifier string `json:"verifier,omitempty"` // the sign-in at the provider was begun with its hash
+}
+
+// pageSession is a sign-in of the page.
+type pageSession struct {
+	User   string   `json:"user"`
+	Groups []string `json:"groups"`
+	// Expires is in how many seconds the sign-in ends unless it is renewed.
+	Expires int64 `json:"expires"`
+}
+
+// fromPage reports whether a request is made by the page of a backend, and by no other site.
+func fromPage(r *http.Request) bool { return r.Header.Get(pageHeader) != "" }
+
+// cookieName adds the port to a cookie's name: browsers send cookies to all ports of a host.
+func cookieName(name string, r *request) string {
+	if _, port, err := net.SplitHostPort(r.Host); err == nil {
+		return name + "-" + port
+	}
+	return name
+}
+
+// pageToken returns the access token in the cookie of a request of the page; "" if there is none.
+func pageToken(r *request) string {
+	if !fromPage(r.Request) {
+		return ""
+	}
+	kept, err := r.Cookie(cookieName(accessCookie, r))
+	if err != nil {
+		return ""
+	}
+	return kept.Value
+}
+
+func setCookie(w *response, r *request, name, path, value string, life int) {
+	http.SetCookie(w, &http.Cookie{
+		Name: cookieName(name, r), Value: value, Path: path, MaxAge: life,
+		HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode,
+	})
+}
+
+// keep puts tokens into cookies that last as long as the browser is open.
+func keep(w *response, r *request, t *auth.Tokens) {
+	setCookie(w, r, accessCookie, "/", t.Access, 0)
+	setCookie(w, r, refreshCookie, sessionPath, t.Refresh, 0)
+}
+
+func forget(w *response, r *request) {
+	setCookie(w, r, accessCookie, "/", "", -1)
+	setCookie(w, r, refreshCookie, sessionPath, "", -1)
+}
+
+// beginSession signs the page in.
+func (a *API) beginSession(w *response, r *request) error {
+	if !fromPage(r.Request) {
+		return notFromPage
+	}
+	var start sessionStart
+	if err := a.decode(w, r, &start); err != nil {
+		return err
+	}
+	var id *auth.Identity
+	var err error
+	if start.Code != "" {
+		id, err = a.opts.Auth.Redeem(r.Context(), start.Code, start.Verifier)
+	} else {
+		id, err = a.signIn(r, start.Username, start.Password)
+	}
+	if err != nil {
+		return a.refuse(w, err, textUnauthorized)
+	}
+	tokens, err := a.opts.Auth.Issue(r.Context(), id, issuer(r))
+	if err != nil {
+		return err
+	}
+	keep(w, r, tokens)
+	return w.object(a.sessionOf(id, tokens.ExpiresAt))
+}
+
+func (a *API) sessionOf(id *auth.Identity, expires int64) *pageSession {
+	groups := id.Groups
+	if groups == nil {
+		groups = []string{}
+	}
+	return &pageSession{User: id.User, Groups: groups, Expires: expires - a.opts.Now().Unix()}
+}
+
+var notFromPage = invalid("the header %s is missing: this path is for the page of the backend", pageHeader)
+
+// showSession says who is signed in.
+func (a *API) showSession(w *response, r *request) error {
+	token := pageToken(r)
+	if token == "" {
+		return a.refuse(w, auth.ErrToken, textUnauthorized)
+	}
+	id, err := a.opts.Auth.Bearer(r.Context(), token)
+	if err != nil {
+		return a.refuse(w, err, textUnauthorized)
+	}
+	expires, err := a.opts.Auth.Expiry(r.Context(), token)
+	if err != nil {
+		return err
+	}
+	return w.object(a.sessionOf(id, expires.Unix()))
+}
+
+// sessionPair returns the tokens in the cookies of a request of the page.
+func sessionPair(r *request) (access, refresh string, ok bool) {
+	access = pageToken(r)
+	kept, err := r.Cookie(cookieName(refreshCookie, r))
+	if access == "" || err != nil {
+		return "", "", false
+	}
+	return access, kept.Value, true
+}
+
+// renewSession trades the tokens of the page for new ones.
+func (a *API) renewSession(w *response, r *request) error {
+	access, refresh, ok := sessionPair(r)
+	if !ok {
+		return a.refuse(w, auth.ErrToken, textUnauthorized)
+	}
+	tokens, err := a.opts.Auth.Refresh(r.Context(), access, refresh, issuer(r))
+	if err != nil {
+		if !errors.Is(err, auth.ErrBusy) && !errors.Is(err, auth.ErrUnavailable) {
+			forget(w, r)
+		}
+		return a.refuse(w, err, textUnauthorized)
+	}
+	id, err := a.opts.Auth.Bearer(r.Context(), tokens.Access)
+	if err != nil {
+		return err
+	}
+	keep(w, r, tokens)
+	return w.object(a.sessionOf(id, tokens.ExpiresAt))
+}
+
+// endSession signs the page out.
+func (a *API) endSession(w *response, r *request) error {
+	access, refresh, ok := sessionPair(r)
+	if !fromPage(r.Request) {
+		return notFromPage
+	}
+	forget(w, r)
+	if ok {
+		if err := a.opts.Auth.Logout(r.Context(), access, refresh); err != nil && !errors.Is(err, auth.ErrToken) {
+			return err
+		}
+	}
+	return w.empty(http.StatusNoContent)
+}

@@ -1,0 +1,87 @@
+package api
+
+import (
+	"net/http"
+	"net/http/cookiejar"
+	"strings"
+	"testing"
+)
+
+// browser is a client that keeps cookies.
+func (s *server) browser() *http.Client {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return &http.Client{Jar: jar, Transport: s.http.Transport}
+}
+
+// with makes requests with another client, for the time of f.
+func (s *server) with(c *http.Client, f func()) {
+	before := s.http
+	s.http = c
+	defer func() { s.http = before }()
+	f()
+}
+
+func TestPageSession(t *testing.T) {
+	s := newServer(t, nil)
+	page := []string{pageHeader, "1", "Authorization", ""}
+	s.with(s.browser(), func() {
+		s.do("GET", sessionPath, "", page...).is(401)
+		s.do("POST", sessionPath, `{"username":"admin","password":"wrong"}`, page...).is(401)
+		signedIn := s.do("POST", sessionPath, `{"username":"admin","password":"`+password+`"}`, page...).is(200)
+		var who pageSession
+		signedIn.has(&who)
+		if who.User != admin || who.Expires != 300 || len(who.Groups) == 0 {
+			t.Errorf("signed in as %+v", who)
+		}
+		for _, cookie := range signedIn.header.Values("Set-Cookie") {
+			if !strings.Contains(cookie, "; HttpOnly") || !strings.Contains(cookie, "; SameSite=Strict") {
+				t.Errorf("cookie %s", cookie)
+			}
+		}
+		if strings.Contains(signedIn.body, "ey") {
+			t.Errorf("the answer has a token: %s", signedIn.body)
+		}
+		s.do("GET", sessionPath, "", page...).is(200).has(&who)
+		s.do("GET", eventsPath, "", page...).is(200)
+
+		// Another site cannot set the header, and its requests are nobody's.
+		s.do("GET", eventsPath, "", "Authorization", "").is(401)
+		s.do("DELETE", eventsPath+"/a/b", "", "Authorization", "").is(401)
+		s.do("PUT", sessionPath, "", "Authorization", "").is(401)
+		s.do("POST", sessionPath, `{"username":"admin","password":"`+password+`"}`, "Authorization", "").is(400)
+		s.do("DELETE", sessionPath, "", "Authorization", "").is(400)
+
+		// The access token ends, and the sign-in is renewed.
+		s.now.Add(6 * 60)
+		s.do("GET", eventsPath, "", page...).is(401)
+		s.do("GET", sessionPath, "", page...).is(401)
+		s.do("PUT", sessionPath, "", page...).is(200).has(&who)
+		if who.User != admin || who.Expires != 300 {
+			t.Errorf("renewed: %+v", who)
+		}
+		s.do("GET", eventsPath, "", page...).is(200)
+		// Headers with a token go before cookies.
+		s.do("GET", eventsPath, "", pageHeader, "1", "Authorization", "Bearer x").is(401)
+
+		s.do("DELETE", sessionPath, "", page...).is(204)
+		s.do("GET", eventsPath, "", page...).is(401)
+		s.do("PUT", sessionPath, "", page...).is(401)
+	})
+}
+
+// TestPageSessionOver: a sign-in that was not renewed for long is over, and its cookies are removed.
+func TestPageSessionOver(t *testing.T) {
+	s := newServer(t, nil)
+	page := []string{pageHeader, "1", "Authorization", ""}
+	s.with(s.browser(), func() {
+		s.do("POST", sessionPath, `{"username":"admin","password":"`+password+`"}`, page...).is(200)
+		s.now.Add(13 * 60 * 60)
+		over := s.do("PUT", sessionPath, "", page...).is(401)
+		if n := strings.Count(strings.Join(over.header.Values("Set-Cookie"), "\n"), "Max-Age=0"); n != 2 {
+			t.Errorf("%d cookies are removed, want 2", n)
+		}
+	})
+}
