@@ -77,9 +77,9 @@ type eventWindow struct {
 	Offset int         `json:"offset"`
 	// Order has the keys of the rows from the offset on: namespace/entity/check. In a stream it is there if it has changed.
 	Order []string `json:"order,omitzero"`
-	// Rows has the events of the window, in a stream those that have changed, and the changed ones of those in also.
+	// Rows has the events of the window and of also; in a stream those that have changed, also if they have left the window.
 	Rows []eventRow `json:"rows,omitempty"`
-	// Gone has the keys of those events in also that the list no longer has.
+	// Gone has the keys of those events that the list no longer has, of also and of those that have left the window.
 	Gone []string `json:"gone,omitempty"`
 	// Groups and Group are there for a list with groups: how many there are, and those of the window, the worst first.
 	Groups int          `json:"groups,omitempty"`
@@ -298,21 +298,23 @@ func (s *eventStream) window(shown *shownWindow, reader *view.Reader) error {
 	return s.flush()
 }
 
-// shownWindow knows what a client has of a window.
+// shownWindow knows what a client has of a window. A client may hold the rows where they are while the list changes, so it
+// gets further changes of the rows that have left the window lately, too.
 type shownWindow struct {
 	api      *API
 	request  *viewRequest
 	begun    bool
 	counts   view.Counts
-	order    []string
-	versions map[string]uint64 // of the rows, by key
-	gone     map[string]bool
+	order    []state.Key
+	left     []state.Key          // rows that have left the window, the newest last
+	versions map[state.Key]uint64 // of the rows
+	gone     map[state.Key]bool   // those of also that the list does not have
 	groups   []view.GroupCounts
 	place    int
 }
 
 func newShownWindow(a *API, v *viewRequest) *shownWindow {
-	return &shownWindow{api: a, request: v, versions: map[string]uint64{}, gone: map[string]bool{}, place: -2}
+	return &shownWindow{api: a, request: v, versions: map[state.Key]uint64{}, gone: map[state.Key]bool{}, place: -2}
 }
 
 // next returns what the client does not have yet; nil if that is nothing.
@@ -331,7 +333,7 @@ func (s *shownWindow) next(reader *view.Reader) (*eventWindow, error) {
 		}
 		s.counts, s.groups = w.Counts, w.Group
 	} else {
-		w := reader.Window(v.rows, v.also)
+		w := reader.Window(v.rows, slices.Concat(v.also, s.left, s.order))
 		out.Counts = countsOf(w.Counts)
 		changed = changed || w.Counts != s.counts
 		s.counts = w.Counts
@@ -358,42 +360,77 @@ func (s *shownWindow) next(reader *view.Reader) (*eventWindow, error) {
 
 // rows adds the order if it has changed, the rows that have changed, and the keys that are gone.
 func (s *shownWindow) rows(out *eventWindow, w *view.Window) error {
-	order := make([]string, 0, len(w.Rows))
-	known := make(map[string]uint64, len(w.Rows)+len(w.Also))
-	there := map[string]bool{}
+	order := make([]state.Key, 0, len(w.Rows))
+	known := make(map[state.Key]uint64, len(w.Rows)+len(w.Also))
 	for i, row := range slices.Concat(w.Rows, w.Also) {
-		key := keyText(row.Key)
-		there[key] = true
 		if i < len(w.Rows) {
-			order = append(order, key)
+			order = append(order, row.Key)
 		}
-		if _, double := known[key]; double {
+		if _, double := known[row.Key]; double {
 			continue
 		}
-		known[key] = row.Version
-		if s.versions[key] == row.Version {
-			continue
+		known[row.Key] = row.Version
+		if s.versions[row.Key] != row.Version {
+			if err := s.add(out, row.Key); err != nil {
+				return err
+			}
 		}
-		shown, err := s.row(row.Key)
-		if errors.Is(err, state.ErrNotFound) {
-			continue // deleted since: the next message says so
-		}
-		if err != nil {
-			return err
-		}
-		out.Rows = append(out.Rows, *shown)
 	}
 	if !s.begun || !slices.Equal(order, s.order) {
-		out.Order = order
-	}
-	for _, at := range s.request.also {
-		key := keyText(at)
-		if !there[key] && !s.gone[key] {
-			out.Gone = append(out.Gone, key)
+		out.Order = make([]string, len(order))
+		for i, at := range order {
+			out.Order[i] = keyText(at)
 		}
-		s.gone[key] = !there[key]
+	}
+	if err := s.leave(out, order, known); err != nil {
+		return err
 	}
 	s.order, s.versions = order, known
+	return nil
+}
+
+// leave notes which rows have left the window, and adds the keys of those that the list no longer has, with their rows as they
+// are now.
+func (s *shownWindow) leave(out *eventWindow, order []state.Key, known map[state.Key]uint64) error {
+	inside := make(map[state.Key]bool, len(order))
+	for _, at := range order {
+		inside[at] = true
+	}
+	var left []state.Key
+	for _, at := range slices.Concat(s.left, s.order) {
+		if inside[at] || slices.Contains(s.request.also, at) {
+			continue
+		}
+		if _, there := known[at]; there {
+			left = append(left, at)
+			continue
+		}
+		out.Gone = append(out.Gone, keyText(at))
+		if err := s.add(out, at); err != nil {
+			return err
+		}
+	}
+	s.left = left[max(0, len(left)-maxViewRows):]
+	for _, at := range s.request.also {
+		_, there := known[at]
+		if !there && !s.gone[at] {
+			out.Gone = append(out.Gone, keyText(at))
+		}
+		s.gone[at] = !there
+	}
+	return nil
+}
+
+// add adds an event's row, unless the event was deleted.
+func (s *shownWindow) add(out *eventWindow, at state.Key) error {
+	row, err := s.row(at)
+	if errors.Is(err, state.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	out.Rows = append(out.Rows, *row)
 	return nil
 }
 

@@ -133,9 +133,36 @@ func TestEventViewStream(t *testing.T) {
 	s.event("default", "b", "x", 1)
 	wants("1/1/0/0/0 b/x=1")
 	s.event("default", "a", "x", 0)
-	wants("0/1/0/0/1 default/b/x at 0")
+	wants("0/1/0/0/1 default/b/x a/x=0 at 0") // a/x has left the window
 	s.do("DELETE", eventsPath+"/b/x", "").is(204)
-	wants("0/0/0/0/1 default/a/x a/x=0 -default/b/x at -1")
+	wants("0/0/0/0/1 default/a/x -default/b/x at -1")
+}
+
+// TestRowsThatLeave: a client that holds its rows hears what became of those that have left the window.
+func TestRowsThatLeave(t *testing.T) {
+	s := newServer(t, nil)
+	s.event("default", "a", "x", 1)
+	s.event("default", "b", "x", 1)
+	l := s.follow(viewPath+"/stream?limit=1&sort=entity&fieldSelector=event.is_incident%20==%20true", s.token, "")
+	wants := func(want string) {
+		t.Helper()
+		_, data, _ := strings.Cut(l.next(), " ")
+		var w eventWindow
+		if err := json.Unmarshal([]byte(data), &w); err != nil || w.String() != want {
+			t.Fatalf("the stream says %s, want %s", w.String(), want)
+		}
+	}
+	wants("0/2/0/0/0 default/a/x a/x=1")
+	s.event("default", "_", "x", 2) // it takes the place
+	wants("1/2/0/0/0 default/_/x _/x=2")
+	s.event("default", "a", "x", 2) // outside of the window
+	wants("2/1/0/0/0 a/x=2")
+	s.event("default", "a", "x", 0) // the list has it no longer
+	wants("1/1/0/0/0 a/x=0 -default/a/x")
+	s.event("default", "a", "x", 3)
+	wants("1/1/1/0/0")
+	s.do("DELETE", eventsPath+"/_/x", "").is(204)
+	wants("0/1/1/0/0 default/a/x a/x=3 -default/_/x")
 }
 
 // TestEventViewLimited: a role that is limited by labels has a list of its own.

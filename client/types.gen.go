@@ -350,9 +350,10 @@ type EventWindow struct {
 	// Order has the keys of the rows from the offset on: namespace/entity/check. In a stream it is there if it has
 	// changed.
 	Order []string `json:"order,omitempty"`
-	// Rows has the events of the window, in a stream those that have changed, and the changed ones of those in also.
+	// Rows has the events of the window and of also; in a stream those that have changed, also if they have left the
+	// window.
 	Rows []EventRow `json:"rows,omitempty"`
-	// Gone has the keys of those events in also that the list no longer has.
+	// Gone has the keys of those events that the list no longer has, of also and of those that have left the window.
 	Gone []string `json:"gone,omitempty"`
 	// Groups and Group are there for a list with groups: how many there are, and those of the window, the worst first.
 	Groups int          `json:"groups,omitempty"`

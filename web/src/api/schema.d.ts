@@ -3919,9 +3919,9 @@ export interface components {
             offset: number;
             /** @description Order has the keys of the rows from the offset on: namespace/entity/check. In a stream it is there if it has changed. */
             order?: string[] | null;
-            /** @description Rows has the events of the window, in a stream those that have changed, and the changed ones of those in also. */
+            /** @description Rows has the events of the window and of also; in a stream those that have changed, also if they have left the window. */
             rows?: components["schemas"]["EventRow"][] | null;
-            /** @description Gone has the keys of those events in also that the list no longer has. */
+            /** @description Gone has the keys of those events that the list no longer has, of also and of those that have left the window. */
             gone?: string[] | null;
             /** @description Groups and Group are there for a list with groups: how many there are, and those of the window, the worst first. */
             groups?: number;

@@ -1,13 +1,6 @@
-import type { Tokens } from '../api/types'
+import type { PageSession } from '../api/types'
 
-interface Stored {
-  user: string
-  access: string
-  refresh: string
-  /** When the access token expires by this machine's clock, in Unix milliseconds. */
-  expires: number
-}
-
+/** Why a sign-in failed. */
 export class SignInError extends Error {
   readonly reason: 'credentials' | 'network' | 'server'
   constructor(reason: SignInError['reason'], message: string) {
@@ -16,52 +9,55 @@ export class SignInError extends Error {
   }
 }
 
-const storageKey = 'lapwing.session'
-const renewBefore = 45_000
-
-/** Storage such as sessionStorage. */
-export type Storage = Pick<globalThis.Storage, 'getItem' | 'setItem' | 'removeItem'>
+export type SignInState =
+  | { phase: 'unknown' }
+  | { phase: 'out'; /** The last sign-in ended without the user. */ ended: boolean }
+  | { phase: 'in'; user: string; groups: readonly string[] }
 
 export interface SessionOptions {
-  storage: Storage
   fetch?: typeof fetch
+  /** Tells the other tabs, which share the cookies. */
   channel?: Pick<BroadcastChannel, 'postMessage' | 'addEventListener'>
   now?: () => number
+  random?: () => number
 }
 
+const path = '/api/lapwing/v1/session'
+/** A sign-in is renewed so long before its end, in ms. */
+const renewBefore = 45_000
+/** Tabs renew at different moments, so that one does it for all. */
+const spread = 30_000
+
 /**
- * The user's sign-in, and a valid access token for it.
- *
- * The backend rotates both tokens at a refresh and ends the sign-in if an old refresh token is used again. A
- * duplicated tab starts with a copy of this tab's tokens, so tabs send each other every rotation.
+ * The sign-in of the page. Its tokens are in cookies that scripts cannot read; the page knows who is signed in and for
+ * how long. All requests go through fetch, which adds the header that makes the backend look at the cookies.
  */
 export class Session {
-  private stored: Stored | undefined
-  private refreshing: Promise<string | undefined> | undefined
+  private current: SignInState = { phase: 'unknown' }
+  private renewing: Promise<boolean> | undefined
   private timer: ReturnType<typeof setTimeout> | undefined
   private readonly listeners = new Set<() => void>()
-  private readonly storage: Storage
-  private readonly fetch: typeof fetch
+  private readonly send: typeof fetch
   private readonly channel: SessionOptions['channel']
   private readonly now: () => number
-  /** The last sign-in ended without a sign-out by the user. */
-  expired = false
+  private readonly random: () => number
+  /** When the sign-in ends, by this machine's clock. */
+  private until = 0
 
-  constructor(options: SessionOptions) {
-    this.storage = options.storage
-    this.fetch = options.fetch ?? ((...args) => fetch(...args))
+  constructor(options: SessionOptions = {}) {
+    this.send = options.fetch ?? ((...args) => fetch(...args))
     this.channel = options.channel
     this.now = options.now ?? Date.now
-    this.stored = read(this.storage)
+    this.random = options.random ?? Math.random
     this.channel?.addEventListener('message', (message) => {
-      const { replaces, stored } = message.data as { replaces: string; stored: Stored }
-      if (this.stored?.refresh === replaces) this.keep(stored)
+      const said = message.data as PageSession | null
+      if (said === null) this.out(false)
+      else this.keep(said)
     })
-    this.renewInTime()
   }
 
-  get user(): string | undefined {
-    return this.stored?.user
+  get state(): SignInState {
+    return this.current
   }
 
   subscribe = (listener: () => void): (() => void) => {
@@ -69,154 +65,105 @@ export class Session {
     return () => this.listeners.delete(listener)
   }
 
-  async signIn(user: string, password: string): Promise<void> {
-    const response = await this.ask('/auth', { headers: { Authorization: `Basic ${base64(`${user}:${password}`)}` } })
-    this.keep(this.toStored(user, response, (await response.json()) as Tokens))
+  /** Asks the backend who is signed in, for a page that has just been loaded. */
+  async load(): Promise<void> {
+    const response = await this.ask('GET')
+    if (response.ok) this.keep((await response.json()) as PageSession)
+    else if (response.status !== 401) throw new SignInError('server', `the server answered ${response.status}`)
+    else if (!(await this.renew())) this.out(false)
   }
 
-  /** Signs in without a password; the tokens name the user. */
-  async signInWith(path: string, body: unknown): Promise<void> {
-    const response = await this.ask(path, {
-      method: 'POST',
-      headers: { 'Content-Type': 'application/json' },
-      body: JSON.stringify(body),
-    })
-    const tokens = (await response.json()) as Tokens
-    this.keep(this.toStored(subject(tokens.access_token), response, tokens))
-  }
-
-  private async ask(path: string, init: RequestInit): Promise<Response> {
+  async signIn(start: { username: string; password: string } | { code: string; verifier: string }): Promise<void> {
     let response: Response
     try {
-      response = await this.fetch(path, { ...init, cache: 'no-store' })
+      response = await this.ask('POST', start)
     } catch (err) {
       throw new SignInError('network', String(err))
     }
     if (response.status === 401) throw new SignInError('credentials', 'unauthorized')
-    if (!response.ok) throw new SignInError('server', `the server answered ${response.status}`)
-    return response
+    if (!response.ok) throw new SignInError('server', (await response.text()).trim() || `the server answered ${response.status}`)
+    this.announce((await response.json()) as PageSession)
   }
 
   async signOut(): Promise<void> {
-    const stored = this.stored
-    this.end(false)
-    if (!stored) return
+    this.out(false)
+    this.channel?.postMessage(null)
     try {
-      await this.post('/auth/logout', stored)
+      await this.ask('DELETE')
     } catch {
-      // The tokens are forgotten here; at the backend the sign-in expires.
+      // The cookies stay until the browser is closed; at the backend the sign-in expires.
     }
   }
 
-  /**
-   * An access token that stays valid for a while and is not `stale`. Resolves to undefined without a sign-in; rejects
-   * when the backend cannot be reached.
-   */
-  async token(stale?: string): Promise<string | undefined> {
-    const stored = this.stored
-    if (!stored) return undefined
-    if (stored.access !== stale && stored.expires - this.now() > 10_000) return stored.access
-    return this.refresh()
+  /** fetch with the sign-in. An answer that it has ended renews it once. */
+  fetch = async (input: RequestInfo | URL, init?: RequestInit): Promise<Response> => {
+    const request = new Request(input, init)
+    request.headers.set('X-Lapwing-Page', '1')
+    const again = request.clone()
+    const response = await this.send(request)
+    if (response.status !== 401 || this.current.phase !== 'in') return response
+    return (await this.renew()) ? this.send(again) : response
   }
 
-  private refresh(): Promise<string | undefined> {
-    this.refreshing ??= this.rotate().finally(() => {
-      this.refreshing = undefined
+  /** Renews the sign-in, and reports whether there is one. */
+  private renew(): Promise<boolean> {
+    this.renewing ??= this.rotate().finally(() => {
+      this.renewing = undefined
     })
-    return this.refreshing
+    return this.renewing
   }
 
-  private async rotate(): Promise<string | undefined> {
-    const before = this.stored
-    if (!before) return undefined
-    const response = await this.post('/auth/token', before)
-    if (this.stored?.refresh !== before.refresh) return this.stored?.access // signed out, or another tab was faster
-    if (response.status === 400 || response.status === 401) {
-      this.end(true)
-      return undefined
+  private async rotate(): Promise<boolean> {
+    const response = await this.ask('PUT')
+    if (response.ok) {
+      this.announce((await response.json()) as PageSession)
+      return true
     }
-    if (!response.ok) throw new Error(`refresh the session: the server answered ${response.status}`)
-    const stored = this.toStored(before.user, response, (await response.json()) as Tokens)
-    this.keep(stored)
-    this.channel?.postMessage({ replaces: before.refresh, stored })
-    return stored.access
+    if (response.status !== 400 && response.status !== 401) throw new Error(`renew the sign-in: the server answered ${response.status}`)
+    if (this.current.phase === 'in') this.out(true)
+    return false
   }
 
-  private post(path: string, stored: Stored): Promise<Response> {
-    return this.fetch(path, {
-      method: 'POST',
-      headers: { Authorization: `Bearer ${stored.access}`, 'Content-Type': 'application/json' },
-      body: JSON.stringify({ refresh_token: stored.refresh }),
+  private ask(method: string, body?: unknown): Promise<Response> {
+    return this.send(path, {
+      method,
+      headers: { 'X-Lapwing-Page': '1', ...(body === undefined ? {} : { 'Content-Type': 'application/json' }) },
       cache: 'no-store',
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     })
   }
 
-  private toStored(user: string, response: Response, tokens: Tokens): Stored {
-    // Lifetimes are measured on the server's own clock: this machine's may be minutes off.
-    const served = Date.parse(response.headers.get('Date') ?? '')
-    const now = this.now()
-    const lifetime = tokens.expires_at * 1000 - (Number.isNaN(served) ? now : served)
-    return { user, access: tokens.access_token, refresh: tokens.refresh_token, expires: now + lifetime }
+  private announce(session: PageSession): void {
+    this.keep(session)
+    this.channel?.postMessage(session)
   }
 
-  private keep(stored: Stored): void {
-    const changed = this.stored?.user !== stored.user
-    this.stored = stored
-    this.expired = false
-    this.storage.setItem(storageKey, JSON.stringify(stored))
+  private keep(session: PageSession): void {
+    const before = this.current
+    this.until = this.now() + session.expires * 1000
+    if (before.phase !== 'in' || before.user !== session.user || before.groups.join() !== session.groups.join()) {
+      this.set({ phase: 'in', user: session.user, groups: session.groups })
+    }
     this.renewInTime()
-    if (changed) this.notify()
   }
 
-  private end(expired: boolean): void {
+  private out(ended: boolean): void {
     clearTimeout(this.timer)
-    this.stored = undefined
-    this.expired = expired
-    this.storage.removeItem(storageKey)
-    this.notify()
+    this.set({ phase: 'out', ended })
   }
 
-  /** Renews early, because the backend forgets a sign-in soon after its access token. */
   private renewInTime(): void {
     clearTimeout(this.timer)
-    const { stored } = this
-    if (!stored) return
-    // Spread, so that copies of a tab do not renew in the same instant.
-    const early = renewBefore + Math.random() * 30_000
-    const wait = Math.max(stored.expires - this.now() - early, 1000)
+    const wait = Math.max(1000, this.until - this.now() - renewBefore - this.random() * spread)
     this.timer = setTimeout(() => {
-      this.refresh().catch(() => {
+      this.renew().catch(() => {
         this.timer = setTimeout(() => this.renewInTime(), 5000)
       })
     }, wait)
   }
 
-  private notify(): void {
+  private set(state: SignInState): void {
+    this.current = state
     for (const listener of this.listeners) listener()
   }
-}
-
-function read(storage: Storage): Stored | undefined {
-  try {
-    const value = JSON.parse(storage.getItem(storageKey) ?? 'null') as Stored | null
-    return value && typeof value.refresh === 'string' ? value : undefined
-  } catch {
-    return undefined
-  }
-}
-
-/** The user that a token is for. */
-function subject(token: string): string {
-  try {
-    const text = atob((token.split('.')[1] ?? '').replaceAll('-', '+').replaceAll('_', '/'))
-    const claims = JSON.parse(new TextDecoder().decode(Uint8Array.from(text, (c) => c.charCodeAt(0)))) as { sub?: string }
-    return claims.sub ?? ''
-  } catch {
-    return ''
-  }
-}
-
-/** btoa takes Latin-1 only; passwords are UTF-8. */
-function base64(s: string): string {
-  return btoa(String.fromCharCode(...new TextEncoder().encode(s)))
 }
