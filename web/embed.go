@@ -7,13 +7,16 @@ package web
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/rand"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"fmt"
 	"io/fs"
 	"mime"
 	"net/http"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,10 +27,13 @@ import (
 //go:embed all:dist
 var dist embed.FS
 
-// contentSecurityPolicy lets the page run its own scripts and talk to its own server. Inline scripts and styles,
-// frames, plugins and other hosts are refused. Vite inlines nothing (see vite.config.ts), so nothing needs a nonce.
-const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
+// contentSecurityPolicy lets the page run its own scripts and talk to its own server. Inline scripts, frames, plugins and
+// other hosts are refused. The library of components adds style elements, with the nonce that each answer has anew.
+const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'%s; img-src 'self' data:; " +
 	"connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+
+// noncePlaceholder is in the built page where the nonce is to be.
+const noncePlaceholder = "LAPWING_NONCE"
 
 // Vite puts files whose names hold a hash of their content here.
 const hashedDir = "assets/"
@@ -75,7 +81,11 @@ func built(fsys fs.FS) bool {
 
 type handler struct {
 	files map[string]*file // by path without the leading slash
+	page  *document
 }
+
+// document is the page, in the two parts around its nonce. before is all of it if it needs none.
+type document struct{ before, after []byte }
 
 // file is one file of the build, ready to be sent.
 type file struct {
@@ -90,7 +100,7 @@ type file struct {
 func newHandler(fsys fs.FS) *handler {
 	h := &handler{files: make(map[string]*file)}
 	if !built(fsys) {
-		h.files["index.html"] = newFile("index.html", []byte(notBuilt))
+		h.page = &document{before: []byte(notBuilt)}
 		return h
 	}
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
@@ -100,6 +110,11 @@ func newHandler(fsys fs.FS) *handler {
 		content, err := fs.ReadFile(fsys, name)
 		if err != nil {
 			return err
+		}
+		if name == "index.html" {
+			before, after, _ := bytes.Cut(content, []byte(noncePlaceholder))
+			h.page = &document{before, after}
+			return nil
 		}
 		h.files[name] = newFile(name, content)
 		return nil
@@ -136,11 +151,9 @@ func newFile(name string, content []byte) *file {
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, "/")
-	if name == "" {
-		name = "index.html"
-	}
 	f, ok := h.files[name]
-	if !ok {
+	page := name == "" || name == "index.html" || !ok && isView(r)
+	if !ok && !page {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = w.Write([]byte(`{"code":2,"message":"not found"}` + "\n"))
@@ -151,20 +164,57 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
 	}
+	if page {
+		h.page.serve(w, r)
+		return
+	}
 	f.serve(w, r)
+}
+
+// isView reports whether a browser asks for a view of the page, such as /events: the page itself knows which there are.
+func isView(r *http.Request) bool {
+	for _, prefix := range []string{"/api", "/auth", "/assets"} {
+		if r.URL.Path == prefix || strings.HasPrefix(r.URL.Path, prefix+"/") {
+			return false
+		}
+	}
+	return !strings.Contains(path.Base(r.URL.Path), ".") && strings.Contains(r.Header.Get("Accept"), "text/html")
+}
+
+func secure(header http.Header, nonce string) {
+	if nonce != "" {
+		nonce = " 'nonce-" + nonce + "'"
+	}
+	header.Set("Content-Security-Policy", fmt.Sprintf(contentSecurityPolicy, nonce))
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+}
+
+func (d *document) serve(w http.ResponseWriter, r *http.Request) {
+	nonce := ""
+	if d.after != nil {
+		nonce = rand.Text()
+	}
+	header := w.Header()
+	secure(header, nonce)
+	header.Set("Content-Type", "text/html; charset=utf-8")
+	// The page names the hashed files of its own build, and has a nonce that is good once.
+	header.Set("Cache-Control", "no-store")
+	header.Set("Content-Length", strconv.Itoa(len(d.before)+len(nonce)+len(d.after)))
+	if r.Method == http.MethodHead {
+		return
+	}
+	_, _ = w.Write(slices.Concat(d.before, []byte(nonce), d.after)) // the client may have gone
 }
 
 func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
-	header.Set("Content-Security-Policy", contentSecurityPolicy)
-	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("Referrer-Policy", "no-referrer")
+	secure(header, "")
 	header.Set("Content-Type", f.contentType)
 	if f.immutable {
 		header.Set("Cache-Control", "public, max-age=31536000, immutable")
 	} else {
-		// The page names the hashed files of its own build, so a browser must check whether it is current.
-		header.Set("Cache-Control", "no-cache")
+		header.Set("Cache-Control", "no-cache") // a browser must check whether it is current
 	}
 
 	content, etag := f.content, `"`+f.etag+`"`

@@ -2,6 +2,7 @@ package web
 
 import (
 	"compress/gzip"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,7 +11,7 @@ import (
 	"testing/fstest"
 )
 
-const page = `<!doctype html><title>built</title>` // short: gzip would only make it longer
+const page = `<!doctype html><meta name="nonce" content="LAPWING_NONCE"><title>built</title>`
 
 var script = strings.Repeat("console.log('lapwing')\n", 100)
 
@@ -51,37 +52,49 @@ func TestBuiltPage(t *testing.T) {
 	h := newHandler(builtFS())
 	const forever = "public, max-age=31536000, immutable"
 	tests := []struct {
-		target, contentType, cache, body string
+		target, contentType, cache, body string // the body is "" for the page
 	}{
-		{"/", "text/html; charset=utf-8", "no-cache", page},
-		{"/index.html", "text/html; charset=utf-8", "no-cache", page},
-		{"/?ns=default&q=web", "text/html; charset=utf-8", "no-cache", page},
+		{"/", "text/html; charset=utf-8", "no-store", ""},
+		{"/index.html", "text/html; charset=utf-8", "no-store", ""},
+		{"/?ns=default&q=web", "text/html; charset=utf-8", "no-store", ""},
+		{"/events/default/web1/disk", "text/html; charset=utf-8", "no-store", ""},
 		{"/assets/index-a1b2.js", "text/javascript; charset=utf-8", forever, script},
 		{"/assets/logo-c3d4.svg", "image/svg+xml", forever, "<svg/>"},
 		{"/assets/face-e5.woff2", "font/woff2", forever, "font"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.target, func(t *testing.T) {
-			res := get(t, h, http.MethodGet, tt.target)
+			res := get(t, h, http.MethodGet, tt.target, "Accept", "text/html,*/*;q=0.8")
 			if res.StatusCode != http.StatusOK {
 				t.Fatalf("status %d", res.StatusCode)
 			}
 			for name, want := range map[string]string{
-				"Content-Type":            tt.contentType,
-				"Cache-Control":           tt.cache,
-				"Content-Security-Policy": contentSecurityPolicy,
-				"X-Content-Type-Options":  "nosniff",
-				"Referrer-Policy":         "no-referrer",
+				"Content-Type":           tt.contentType,
+				"Cache-Control":          tt.cache,
+				"X-Content-Type-Options": "nosniff",
+				"Referrer-Policy":        "no-referrer",
 			} {
 				if got := res.Header.Get(name); got != want {
 					t.Errorf("%s is %q, want %q", name, got, want)
 				}
 			}
-			if got := body(t, res); got != tt.body {
+			got, nonce := body(t, res), ""
+			if tt.body == "" {
+				nonce = nonceOf(t, got)
+				if another := nonceOf(t, body(t, get(t, h, http.MethodGet, "/"))); another == nonce || len(nonce) < 20 {
+					t.Errorf("two answers have the nonces %q and %q", nonce, another)
+				}
+				got, nonce = strings.Replace(got, nonce, noncePlaceholder, 1), " 'nonce-"+nonce+"'"
+				tt.body = page
+			}
+			if policy := res.Header.Get("Content-Security-Policy"); policy != fmt.Sprintf(contentSecurityPolicy, nonce) {
+				t.Errorf("the policy is %q", policy)
+			}
+			if got != tt.body {
 				t.Errorf("body is %q", got)
 			}
 
-			head := get(t, h, http.MethodHead, tt.target)
+			head := get(t, h, http.MethodHead, tt.target, "Accept", "text/html")
 			if head.StatusCode != http.StatusOK || head.Header.Get("Content-Length") != res.Header.Get("Content-Length") {
 				t.Errorf("HEAD answers %d with length %s", head.StatusCode, head.Header.Get("Content-Length"))
 			}
@@ -89,12 +102,25 @@ func TestBuiltPage(t *testing.T) {
 				t.Errorf("HEAD has body %q", got)
 			}
 
-			again := get(t, h, http.MethodGet, tt.target, "If-None-Match", res.Header.Get("ETag"))
-			if again.StatusCode != http.StatusNotModified || body(t, again) != "" {
-				t.Errorf("a known ETag answers %d", again.StatusCode)
+			if tag := res.Header.Get("ETag"); tag != "" {
+				again := get(t, h, http.MethodGet, tt.target, "If-None-Match", tag)
+				if again.StatusCode != http.StatusNotModified || body(t, again) != "" {
+					t.Errorf("a known ETag answers %d", again.StatusCode)
+				}
 			}
 		})
 	}
+}
+
+// nonceOf returns the nonce in the page.
+func nonceOf(t *testing.T, html string) string {
+	t.Helper()
+	_, after, ok := strings.Cut(html, `content="`)
+	nonce, _, ended := strings.Cut(after, `"`)
+	if !ok || !ended {
+		t.Fatalf("the page has no nonce: %s", html)
+	}
+	return nonce
 }
 
 func TestUnknownPathsAndMethods(t *testing.T) {
@@ -102,6 +128,9 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	for _, target := range []string{"/nope", "/assets", "/assets/", "/assets/index-0000.js", "/.gitkeep", "/../index.html", "/api/core/v2/nope"} {
 		r := httptest.NewRequest(http.MethodGet, "http://host/", nil)
 		r.URL.Path = target
+		if strings.Contains(target, "/a") || strings.Contains(target, ".") {
+			r.Header.Set("Accept", "text/html") // also for a browser
+		}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		res := w.Result()
@@ -130,7 +159,7 @@ func TestCompression(t *testing.T) {
 		{"/assets/index-a1b2.js", "gzip;q=0.0, *", false},
 		{"/assets/index-a1b2.js", "br", false},
 		{"/assets/index-a1b2.js", "", false},
-		{"/index.html", "gzip", false},           // no gain
+		{"/assets/logo-c3d4.svg", "gzip", false}, // no gain
 		{"/assets/face-e5.woff2", "gzip", false}, // compressed already
 	}
 	for _, tt := range tests {
@@ -178,7 +207,7 @@ func TestNotBuilt(t *testing.T) {
 			if got := res.Header.Get("Content-Type"); got != "text/html; charset=utf-8" {
 				t.Errorf("Content-Type is %q", got)
 			}
-			if got := res.Header.Get("Cache-Control"); got != "no-cache" {
+			if got := res.Header.Get("Cache-Control"); got != "no-store" {
 				t.Errorf("Cache-Control is %q", got)
 			}
 			if res := get(t, h, http.MethodGet, "/assets/index-a1b2.js"); res.StatusCode != http.StatusNotFound {
