@@ -64,6 +64,10 @@ export class EventList {
   private latestTotal = 0
   private shownTotal = 0
   private held = false
+  /** The next window is drawn although rows are held: the user has scrolled to it. */
+  private redraw = true
+  /** Rows that the list no longer has, and that are drawn only because rows are held. */
+  private readonly gone = new Set<Key>()
   private stop: AbortController | undefined
   private scheduled = false
 
@@ -97,6 +101,11 @@ export class EventList {
     return this.rows.get(key)
   }
 
+  /** The list no longer has the row; it is there only because rows are held. */
+  isGone(key: Key): boolean {
+    return this.gone.has(key)
+  }
+
   /** performance.now() of the last change of a row's status. */
   changed(key: Key): number | undefined {
     return this.changedAt.get(key)
@@ -118,6 +127,7 @@ export class EventList {
     const limit = Math.min(500, Math.max(1, range.limit))
     if (range.offset === this.range.offset && limit === this.range.limit) return
     this.range = { offset: range.offset, limit }
+    this.redraw = true
     if (this.stop) this.connect()
   }
 
@@ -171,18 +181,22 @@ export class EventList {
       const before = this.rows.get(key)
       if (before && before.status !== row.status) this.changedAt.set(key, performance.now())
       this.rows.set(key, row)
+      this.gone.delete(key)
     }
+    for (const key of window.gone ?? []) this.gone.add(key)
     if (window.group) this.groups = window.group
     this.groupCount = window.groups ?? 0
     if (window.order) this.latest = { offset: window.offset ?? 0, order: window.order }
     this.latestTotal = this.counts.total ?? 0
-    if (!this.ready || !this.held) this.draw()
+    if (this.redraw || !this.held) this.draw()
     this.ready = true
   }
 
   /** Draws the newest order. Rows that are no longer near are forgotten. */
   private draw(): void {
     const { offset, order } = this.latest
+    this.redraw = false
+    this.gone.clear()
     const shown = new Map<number, Key>()
     order.forEach((key, i) => shown.set(offset + i, key))
     this.shown = shown
