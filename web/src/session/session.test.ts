@@ -1,154 +1,120 @@
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { Session, SignInError, type Storage } from './session'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { Session, SignInError } from './session'
 
-function memory(): Storage & { value: string | null } {
-  return {
-    value: null,
-    getItem() {
-      return this.value
-    },
-    setItem(_, value) {
-      this.value = value
-    },
-    removeItem() {
-      this.value = null
-    },
-  }
-}
+beforeEach(() => void vi.useFakeTimers())
+afterEach(() => void vi.useRealTimers())
 
-/** A backend that rotates tokens as the API says. Its clock is `skew` ahead of ours. */
-function backend(skew = 0) {
-  let n = 0
-  const calls: { path: string; authorization: string | null; body: unknown }[] = []
-  const state = { status: 200, down: false }
-  const fake = async (path: unknown, init?: RequestInit) => {
-    const authorization = new Headers(init?.headers).get('Authorization')
-    calls.push({ path: String(path), authorization, body: init?.body ? JSON.parse(String(init.body)) : undefined })
-    if (state.down) throw new TypeError('unreachable')
-    if (state.status !== 200) return new Response('no', { status: state.status })
-    if (path === '/auth/logout') return new Response(null, { status: 200 })
-    n++
-    const served = Date.now() + skew
-    const tokens = { access_token: `a${n}`, refresh_token: `r${n}`, expires_at: Math.floor(served / 1000) + 300 }
-    return Response.json(tokens, { headers: { Date: new Date(served).toUTCString() } })
-  }
-  return { fetch: fake as typeof fetch, calls, state }
-}
-
-describe('Session', () => {
-  beforeEach(() => {
-    vi.useFakeTimers()
-    vi.setSystemTime(1_700_000_000_000)
-  })
-  afterEach(() => void vi.useRealTimers())
-
-  test('signs in with Basic credentials in UTF-8 and survives a reload', async () => {
-    const b = backend()
-    const storage = memory()
-    const session = new Session({ storage, fetch: b.fetch })
-    const listener = vi.fn()
-    session.subscribe(listener)
-    await session.signIn('admin', 'pä:ss')
-    expect(b.calls[0]).toMatchObject({ path: '/auth', authorization: 'Basic YWRtaW46cMOkOnNz' })
-    expect(session.user).toBe('admin')
-    expect(listener).toHaveBeenCalledTimes(1)
-    const again = new Session({ storage, fetch: b.fetch })
-    expect(again.user).toBe('admin')
-    expect(await again.token()).toBe('a1')
-  })
-
-  test.each([
-    [401, 'credentials'],
-    [503, 'server'],
-  ])('status %i is a problem of %s', async (status, reason) => {
-    const b = backend()
-    b.state.status = status
-    const session = new Session({ storage: memory(), fetch: b.fetch })
-    await expect(session.signIn('a', 'b')).rejects.toMatchObject({ reason })
-    b.state.down = true
-    await expect(session.signIn('a', 'b')).rejects.toBeInstanceOf(SignInError)
-    expect(session.user).toBeUndefined()
-  })
-
-  test('renews before the end, with the old access token and the refresh token', async () => {
-    const b = backend()
-    const session = new Session({ storage: memory(), fetch: b.fetch })
-    await session.signIn('admin', 'x')
-    await vi.advanceTimersByTimeAsync(300_000)
-    expect(b.calls[1]).toEqual({ path: '/auth/token', authorization: 'Bearer a1', body: { refresh_token: 'r1' } })
-    expect(await session.token()).toBe('a2')
-    expect(b.calls).toHaveLength(2)
-  })
-
-  test.each([-3_600_000, 3_600_000])('a clock that is %i ms off does not matter', async (skew) => {
-    const b = backend(skew)
-    const session = new Session({ storage: memory(), fetch: b.fetch })
-    await session.signIn('admin', 'x')
-    await vi.advanceTimersByTimeAsync(200_000)
-    expect(await session.token()).toBe('a1')
-    await vi.advanceTimersByTimeAsync(100_000)
-    expect(await session.token()).toBe('a2')
-  })
-
-  test('a stale token is renewed once for many askers', async () => {
-    const b = backend()
-    const session = new Session({ storage: memory(), fetch: b.fetch })
-    await session.signIn('admin', 'x')
-    expect(await Promise.all([session.token('a1'), session.token('a1'), session.token('a1')])).toEqual(['a2', 'a2', 'a2'])
-    expect(await session.token('a1')).toBe('a2')
-    expect(b.calls).toHaveLength(2)
-  })
-
-  test('a refused renewal ends the session; an unreachable backend does not', async () => {
-    const b = backend()
-    const storage = memory()
-    const session = new Session({ storage, fetch: b.fetch })
-    await session.signIn('admin', 'x')
-    b.state.down = true
-    await expect(session.token('a1')).rejects.toThrow('unreachable')
-    expect(session.user).toBe('admin')
-    b.state.down = false
-    b.state.status = 401
-    expect(await session.token('a1')).toBeUndefined()
-    expect(session.user).toBeUndefined()
-    expect(session.expired).toBe(true)
-    expect(storage.value).toBeNull()
-  })
-
-  test('signing out tells the backend and forgets at once', async () => {
-    const b = backend()
-    const storage = memory()
-    const session = new Session({ storage, fetch: b.fetch })
-    await session.signIn('admin', 'x')
-    const done = session.signOut()
-    expect(session.user).toBeUndefined()
-    expect(storage.value).toBeNull()
-    await done
-    expect(b.calls.at(-1)).toEqual({ path: '/auth/logout', authorization: 'Bearer a1', body: { refresh_token: 'r1' } })
-    expect(session.expired).toBe(false)
-  })
-
-  test('a copied tab takes over the tokens that the other has renewed', async () => {
-    const b = backend()
-    const listeners: ((message: MessageEvent) => void)[] = []
-    const channel = {
-      postMessage: (data: unknown) => listeners.forEach((listener) => listener({ data } as MessageEvent)),
-      addEventListener: (_: string, listener: unknown) => void listeners.push(listener as (message: MessageEvent) => void),
+/** A backend with one sign-in, whose access lasts for 300 s. */
+function backend() {
+  const asked: string[] = []
+  let signedIn = false
+  let access = false
+  const answer = (status: number, body?: object) => new Response(body && JSON.stringify(body), { status })
+  const who = { user: 'ann', groups: ['ops'], expires: 300 }
+  const fetch = (async (input: RequestInfo | URL, init?: RequestInit) => {
+    const request = new Request(new URL(input instanceof Request ? input.url : input, 'http://host'), input instanceof Request ? input : init)
+    const path = new URL(request.url).pathname
+    asked.push(`${request.method} ${path}`)
+    if (request.headers.get('X-Lapwing-Page') !== '1') return answer(400)
+    if (path !== '/api/lapwing/v1/session') return answer(access ? 200 : 401, {})
+    switch (request.method) {
+      case 'POST': {
+        const body = (await request.json()) as { password?: string; code?: string }
+        if (body.password !== 'right' && body.code !== 'c') return answer(401)
+        signedIn = access = true
+        return answer(200, who)
+      }
+      case 'GET':
+        return access ? answer(200, who) : answer(401)
+      case 'PUT':
+        access = signedIn
+        return signedIn ? answer(200, who) : answer(401)
+      default:
+        signedIn = access = false
+        return new Response(null, { status: 204 })
     }
-    const storage = memory()
-    const one = new Session({ storage, fetch: b.fetch, channel })
-    await one.signIn('admin', 'x')
-    const copied = memory()
-    copied.value = storage.value
-    const two = new Session({ storage: copied, fetch: b.fetch, channel })
-    expect(await one.token('a1')).toBe('a2')
-    expect(await two.token('a1')).toBe('a2')
-    expect(b.calls).toHaveLength(2)
-  })
+  }) as typeof globalThis.fetch
+  return {
+    asked,
+    fetch,
+    expire: () => (access = false),
+    end: () => (signedIn = access = false),
+  }
+}
 
-  test('rubbish in the storage is no sign-in', () => {
-    const storage = memory()
-    storage.value = '{not json'
-    expect(new Session({ storage }).user).toBeUndefined()
-  })
+function channels() {
+  const listeners: ((message: MessageEvent) => void)[] = []
+  return () => {
+    let own: ((message: MessageEvent) => void) | undefined
+    return {
+      postMessage: (data: unknown) => listeners.filter((l) => l !== own).forEach((l) => l(new MessageEvent('message', { data }))),
+      addEventListener: (_: string, listener: unknown) => {
+        own = listener as typeof own
+        listeners.push(listener as (message: MessageEvent) => void)
+      },
+    } as Pick<BroadcastChannel, 'postMessage' | 'addEventListener'>
+  }
+}
+
+test('a page that is loaded asks who is signed in', async () => {
+  const b = backend()
+  const session = new Session({ fetch: b.fetch })
+  expect(session.state.phase).toBe('unknown')
+  await session.load()
+  expect(session.state).toEqual({ phase: 'out', ended: false })
+  await session.signIn({ username: 'ann', password: 'right' })
+  expect(session.state).toEqual({ phase: 'in', user: 'ann', groups: ['ops'] })
+
+  b.expire() // the refresh token is still good
+  const again = new Session({ fetch: b.fetch })
+  await again.load()
+  expect(again.state.phase).toBe('in')
+})
+
+test('a wrong password, and a backend that does not answer', async () => {
+  const session = new Session({ fetch: backend().fetch })
+  await expect(session.signIn({ username: 'ann', password: 'wrong' })).rejects.toMatchObject({ reason: 'credentials' })
+  const dead = new Session({ fetch: () => Promise.reject(new TypeError('refused')) })
+  await expect(dead.signIn({ username: 'ann', password: 'right' })).rejects.toBeInstanceOf(SignInError)
+})
+
+test('a provider signs in with a code', async () => {
+  const session = new Session({ fetch: backend().fetch })
+  await session.signIn({ code: 'c', verifier: 'v' })
+  expect(session.state.phase).toBe('in')
+})
+
+test('a sign-in is renewed before its end', async () => {
+  const b = backend()
+  const session = new Session({ fetch: b.fetch, random: () => 0 })
+  await session.signIn({ username: 'ann', password: 'right' })
+  await vi.advanceTimersByTimeAsync(254_000)
+  expect(b.asked).not.toContain('PUT /api/lapwing/v1/session')
+  await vi.advanceTimersByTimeAsync(2_000)
+  expect(b.asked).toContain('PUT /api/lapwing/v1/session')
+})
+
+test('a request that is refused renews the sign-in once', async () => {
+  const b = backend()
+  const session = new Session({ fetch: b.fetch })
+  await session.signIn({ username: 'ann', password: 'right' })
+  b.expire()
+  const answers = await Promise.all([session.fetch('http://host/a'), session.fetch('http://host/b', { method: 'POST', body: 'x' })])
+  expect(answers.map((a) => a.status)).toEqual([200, 200])
+  expect(b.asked.filter((a) => a.startsWith('PUT'))).toHaveLength(1)
+
+  b.end()
+  expect((await session.fetch('http://host/a')).status).toBe(401)
+  expect(session.state).toEqual({ phase: 'out', ended: true })
+})
+
+test('tabs share a sign-in', async () => {
+  const b = backend()
+  const channel = channels()
+  const [one, two] = [new Session({ fetch: b.fetch, channel: channel() }), new Session({ fetch: b.fetch, channel: channel() })]
+  await one.signIn({ username: 'ann', password: 'right' })
+  expect(two.state.phase).toBe('in')
+  await two.signOut()
+  expect(one.state).toEqual({ phase: 'out', ended: false })
+  expect(b.asked).toContain('DELETE /api/lapwing/v1/session')
 })
