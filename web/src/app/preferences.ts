@@ -1,0 +1,43 @@
+import { useSyncExternalStore } from 'react'
+
+/** What a user chose for this browser. */
+export interface Preferences {
+  /** Times in the browser's zone or in UTC. */
+  time: 'local' | 'utc'
+  /** The height of rows. */
+  density: 'comfortable' | 'compact'
+  contrast: 'normal' | 'high'
+  /** The navigation shows icons only. */
+  narrowNav: boolean
+}
+
+const key = 'lapwing.preferences'
+const defaults: Preferences = { time: 'local', density: 'comfortable', contrast: 'normal', narrowNav: false }
+
+function read(): Preferences {
+  try {
+    return { ...defaults, ...(JSON.parse(localStorage.getItem(key) ?? '{}') as Partial<Preferences>) }
+  } catch {
+    return defaults
+  }
+}
+
+let current = read()
+const listeners = new Set<() => void>()
+
+export function setPreferences(change: Partial<Preferences>): void {
+  current = { ...current, ...change }
+  localStorage.setItem(key, JSON.stringify(current))
+  document.documentElement.dataset.contrast = current.contrast
+  for (const listener of listeners) listener()
+}
+
+export function usePreferences(): Preferences {
+  return useSyncExternalStore(
+    (listener) => {
+      listeners.add(listener)
+      return () => listeners.delete(listener)
+    },
+    () => current,
+  )
+}
