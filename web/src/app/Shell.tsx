@@ -1,0 +1,181 @@
+import { ActionIcon, Menu, Select, UnstyledButton, useMantineColorScheme } from '@mantine/core'
+import { spotlight } from '@mantine/spotlight'
+import { useQuery } from '@tanstack/react-query'
+import { Link, Outlet, useNavigate, useSearch } from '@tanstack/react-router'
+import { useSyncExternalStore, type ReactNode } from 'react'
+import { unwrap } from '../api/client'
+import { text } from '../text'
+import { Icon, Logo, type IconName } from '../widgets/icons'
+import { useApp } from './context'
+import { setPreferences, usePreferences } from './preferences'
+import { everywhere } from './search'
+import css from './Shell.module.css'
+
+interface Place {
+  to: string
+  label: string
+  icon: IconName
+  /** It has no room on a phone. */
+  secondary?: boolean
+}
+
+const groups: { title: string; places: Place[] }[] = [
+  {
+    title: text.nav.watch,
+    places: [
+      { to: '/', label: text.nav.now, icon: 'now' },
+      { to: '/events', label: text.nav.events, icon: 'events' },
+      { to: '/entities', label: text.nav.entities, icon: 'entities' },
+      { to: '/silences', label: text.nav.silences, icon: 'muted' },
+      { to: '/oncall', label: text.nav.oncall, icon: 'oncall', secondary: true },
+      { to: '/services', label: text.nav.services, icon: 'services', secondary: true },
+      { to: '/metrics', label: text.nav.metrics, icon: 'metrics', secondary: true },
+    ],
+  },
+  {
+    title: text.nav.define,
+    places: [
+      { to: '/checks', label: text.nav.checks, icon: 'checks', secondary: true },
+      { to: '/pipelines', label: text.nav.pipelines, icon: 'pipeline', secondary: true },
+      { to: '/queues', label: text.nav.queues, icon: 'queue', secondary: true },
+      { to: '/config', label: text.nav.config, icon: 'config', secondary: true },
+    ],
+  },
+  {
+    title: text.nav.run,
+    places: [
+      { to: '/reports', label: text.nav.reports, icon: 'metrics', secondary: true },
+      { to: '/cluster', label: text.nav.cluster, icon: 'cluster', secondary: true },
+      { to: '/audit', label: text.nav.audit, icon: 'audit', secondary: true },
+      { to: '/access', label: text.nav.access, icon: 'access', secondary: true },
+    ],
+  },
+]
+
+export function Shell() {
+  const { narrowNav } = usePreferences()
+  return (
+    <div className={css.shell}>
+      <Header />
+      <nav className={css.nav} data-narrow={narrowNav} aria-label={text.nav.title}>
+        {groups.map((group) => (
+          <div key={group.title} className={css.section}>
+            <p className={css.group}>{group.title}</p>
+            {group.places.map((place) => (
+              <Link
+                key={place.to}
+                to={place.to}
+                search={(all: { ns?: string }) => (all.ns === undefined ? {} : { ns: all.ns })}
+                className={`${css.link} ${place.secondary ? css.secondary : ''}`}
+                activeOptions={{ exact: place.to === '/', includeSearch: false }}
+                title={place.label}
+              >
+                <Icon name={place.icon} size={18} />
+                <span className={css.label}>{place.label}</span>
+              </Link>
+            ))}
+          </div>
+        ))}
+      </nav>
+      <main className={css.main} id="main">
+        <Outlet />
+      </main>
+    </div>
+  )
+}
+
+function Header() {
+  const { session } = useApp()
+  const { time, contrast, density, narrowNav } = usePreferences()
+  const { colorScheme, setColorScheme } = useMantineColorScheme()
+  const state = useSyncExternalStore(session.subscribe, () => session.state)
+  return (
+    <header className={css.header}>
+      <ActionIcon
+        variant="subtle"
+        color="gray"
+        visibleFrom="sm"
+        aria-label={text.nav.toggle}
+        onClick={() => setPreferences({ narrowNav: !narrowNav })}
+      >
+        <Icon name="menu" />
+      </ActionIcon>
+      <Link to="/" className={css.brand}>
+        <Logo />
+        <span className={css.label}>{text.name}</span>
+      </Link>
+      <NamespaceSelect />
+      <span className={css.space} />
+      <UnstyledButton className={css.find} onClick={spotlight.open}>
+        <Icon name="search" />
+        <span>{text.palette.button}</span>
+        <kbd>Ctrl K</kbd>
+      </UnstyledButton>
+      <Menu position="bottom-end" withinPortal>
+        <Menu.Target>
+          <ActionIcon variant="subtle" color="gray" size="lg" aria-label={text.user.menu}>
+            <Icon name="access" size={18} />
+          </ActionIcon>
+        </Menu.Target>
+        <Menu.Dropdown>
+          {state.phase === 'in' && <Menu.Label>{text.signedInAs(state.user)}</Menu.Label>}
+          <Choice label={text.user.theme} value={colorScheme} options={text.user.themes} onChange={(v) => setColorScheme(v as 'light')} />
+          <Choice label={text.user.contrast} value={contrast} options={text.user.contrasts} onChange={(v) => setPreferences({ contrast: v as 'high' })} />
+          <Choice label={text.user.density} value={density} options={text.user.densities} onChange={(v) => setPreferences({ density: v as 'compact' })} />
+          <Choice label={text.user.time} value={time} options={text.user.times} onChange={(v) => setPreferences({ time: v as 'utc' })} />
+          <Menu.Divider />
+          <Menu.Item leftSection={<Icon name="out" />} onClick={() => void session.signOut()}>
+            {text.signOut}
+          </Menu.Item>
+        </Menu.Dropdown>
+      </Menu>
+    </header>
+  )
+}
+
+function Choice(props: { label: ReactNode; value: string; options: Record<string, string>; onChange: (value: string) => void }) {
+  return (
+    <>
+      <Menu.Label>{props.label}</Menu.Label>
+      {Object.entries(props.options).map(([value, label]) => (
+        <Menu.Item
+          key={value}
+          role="menuitemradio"
+          aria-checked={value === props.value}
+          closeMenuOnClick={false}
+          leftSection={value === props.value ? <Icon name="check" /> : <span className={css.noIcon} />}
+          onClick={() => props.onChange(value)}
+        >
+          {label}
+        </Menu.Item>
+      ))}
+    </>
+  )
+}
+
+function NamespaceSelect() {
+  const { api } = useApp()
+  const navigate = useNavigate()
+  const { ns = everywhere } = useSearch({ strict: false }) as { ns?: string }
+  const namespaces = useQuery({
+    queryKey: ['namespaces'],
+    queryFn: () => unwrap(api.GET('/api/core/v2/namespaces')),
+    staleTime: 60_000,
+  })
+  const names = (namespaces.data ?? []).map((one) => one.name ?? '').filter((name) => name !== '')
+  if (ns !== everywhere && !names.includes(ns)) names.push(ns)
+  return (
+    <Select
+      aria-label={text.namespace}
+      size="sm"
+      w={180}
+      searchable
+      allowDeselect={false}
+      value={ns}
+      data={[{ value: everywhere, label: text.allNamespaces }, ...names.sort().map((name) => ({ value: name, label: name }))]}
+      onChange={(value) => {
+        void navigate({ to: '.', search: (all: Record<string, unknown>) => ({ ...all, ns: value === everywhere ? undefined : (value ?? undefined) }) })
+      }}
+    />
+  )
+}
