@@ -1,0 +1,32 @@
+import { sharedSearch, textIn, type SharedSearch } from '../../app/search'
+
+/** The state of the list of events, all of it in the address. */
+export interface EventsSearch extends SharedSearch {
+  q?: string
+  /** all, failing, open (failing and neither silenced nor acknowledged) or silenced. */
+  status?: string
+  sort?: string
+  group?: string
+  /** Key of the event whose detail is open. */
+  event?: string
+}
+
+export function eventsSearch(search: Record<string, unknown>): EventsSearch {
+  const out: EventsSearch = { ...sharedSearch(search) }
+  for (const key of ['q', 'status', 'sort', 'group', 'event'] as const) {
+    const value = textIn(search, key)
+    if (value !== undefined) out[key] = value
+  }
+  return out
+}
+
+const selectors: Record<string, string> = {
+  failing: 'event.is_incident == true',
+  open: 'event.is_incident == true && event.is_silenced == false',
+  silenced: 'event.is_incident == true && event.is_silenced == true',
+  passing: 'event.is_incident == false',
+}
+
+export function statusSelector(status: string | undefined): string {
+  return status === undefined ? '' : (selectors[status] ?? '')
+}
