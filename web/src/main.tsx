@@ -1,21 +1,33 @@
+import '@mantine/core/styles.layer.css'
+import '@mantine/spotlight/styles.layer.css'
+import { MantineProvider } from '@mantine/core'
+import { QueryClient, QueryClientProvider } from '@tanstack/react-query'
 import { StrictMode } from 'react'
 import { createRoot } from 'react-dom/client'
+import { newApi } from './api/client'
+import { App } from './app/App'
+import { AppContext } from './app/context'
+import { theme, variables } from './app/theme'
 import { BrowserSignIn } from './session/browser'
-import { Client } from './session/client'
 import { Session } from './session/session'
 import './style/base.css'
-import { App } from './ui/App'
 
-const session = new Session({
-  storage: sessionStorage,
-  ...(typeof BroadcastChannel === 'function' ? { channel: new BroadcastChannel('lapwing.session') } : {}),
-})
-
+const session = new Session(typeof BroadcastChannel === 'function' ? { channel: new BroadcastChannel('lapwing.session') } : {})
 const browser = new BrowserSignIn({ session, storage: sessionStorage })
 if (await browser.finish(new URLSearchParams(location.search))) history.replaceState(null, '', location.pathname)
+if (session.state.phase === 'unknown') await session.load()
+
+const nonce = document.querySelector<HTMLMetaElement>('meta[name="csp-nonce"]')?.content ?? ''
+const queries = new QueryClient({ defaultOptions: { queries: { refetchOnWindowFocus: false, staleTime: 5000 } } })
 
 createRoot(document.getElementById('root') as HTMLElement).render(
   <StrictMode>
-    <App session={session} browser={browser} client={new Client(session)} />
+    <MantineProvider theme={theme} cssVariablesResolver={variables} defaultColorScheme="auto" getStyleNonce={() => nonce}>
+      <QueryClientProvider client={queries}>
+        <AppContext value={{ session, browser, api: newApi(session.fetch) }}>
+          <App />
+        </AppContext>
+      </QueryClientProvider>
+    </MantineProvider>
   </StrictMode>,
 )

@@ -39,11 +39,48 @@ export const text = {
   unreachable: 'The backend cannot be reached. Is it running?',
   serverFailed: (what: string) => `Sign-in failed: ${what}.`,
 
-  // Header
+  // Frame
   namespace: 'Namespace',
   allNamespaces: 'All namespaces',
   keys: 'Keyboard shortcuts',
   signedInAs: (user: string) => `Signed in as ${user}`,
+  skip: 'Skip to the content',
+  noScreen: 'There is no such screen',
+  noScreenHelp: 'The address may be misspelt. Choose a screen from the navigation.',
+  nav: {
+    title: 'Screens',
+    toggle: 'Show or hide the names of the screens',
+    watch: 'Watch',
+    define: 'Define',
+    run: 'Run',
+    now: 'Now',
+    events: 'Events',
+    entities: 'Entities',
+    silences: 'Silences',
+    oncall: 'On call',
+    services: 'Services',
+    metrics: 'Metrics',
+    checks: 'Checks',
+    pipelines: 'Pipelines',
+    queues: 'Queues',
+    config: 'Config',
+    reports: 'Reports',
+    cluster: 'Cluster',
+    audit: 'Audit',
+    access: 'Access',
+  },
+  palette: { button: 'Go to…', placeholder: 'Screen, entity or check', nothing: 'Nothing found' },
+  user: {
+    menu: 'Settings and sign-out',
+    theme: 'Theme',
+    themes: { light: 'Light', dark: 'Dark', auto: 'As the system' },
+    contrast: 'Contrast',
+    contrasts: { normal: 'Normal', high: 'High' },
+    density: 'Rows',
+    densities: { comfortable: 'Comfortable', compact: 'Compact' },
+    time: 'Times',
+    times: { local: 'Local time', utc: 'UTC' },
+  },
 
   // Badge
   live: 'Live',
@@ -55,6 +92,7 @@ export const text = {
   cannotConnect: 'Cannot connect',
   retrying: (reason: string) => `${sentence(reason)}. It will be tried again.`,
   nextTry: (reason: string, seconds: number) => `${sentence(reason)}. Next try in ${Math.max(1, seconds)} s.`,
+  nothingHeard: (time: string) => `nothing heard for ${time}`,
   noAccess: 'No access',
   denied: (verb: string, namespace: string) =>
     `You may not ${verb} events in ${namespace === '-' ? 'all namespaces' : `namespace ${namespace}`}. ` +
@@ -99,6 +137,38 @@ export const text = {
   copy: 'Copy',
   copied: 'Copied',
   copyFailed: 'Not copied',
+
+  list: {
+    which: 'Which events',
+    statuses: [
+      { value: 'all', label: 'All' },
+      { value: 'failing', label: 'Failing' },
+      { value: 'open', label: 'Open' },
+      { value: 'silenced', label: 'Silenced' },
+    ],
+    sort: 'Order',
+    sorts: [
+      { value: 'severity', label: 'Worst first' },
+      { value: '-since', label: 'Newest change first' },
+      { value: 'since', label: 'Oldest change first' },
+      { value: 'entity', label: 'By entity' },
+      { value: 'check', label: 'By check' },
+    ],
+    group: 'Group by',
+    groups: [
+      { value: '', label: 'No groups' },
+      { value: 'entity', label: 'By entity' },
+      { value: 'check', label: 'By check' },
+      { value: 'namespace', label: 'By namespace' },
+    ],
+    failed: 'The list ended',
+    value: 'Group',
+    without: '(without)',
+    nothingHelp: 'No event here matches the search. Remove a part of it, or show all events.',
+    removePart: (part: string) => `Remove ${part} from the search`,
+    acknowledgedBy: (user: string) => `Acknowledged by ${user}`,
+    columns: { status: 'Status', entity: 'Entity', check: 'Check', output: 'Output', history: 'History', since: 'For', owner: 'Owner' },
+  },
 
   // Detail
   detail: 'Event',

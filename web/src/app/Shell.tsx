@@ -65,7 +65,7 @@ export function Shell() {
               <Link
                 key={place.to}
                 to={place.to}
-                search={(all: { ns?: string }) => (all.ns === undefined ? {} : { ns: all.ns })}
+                search={(all) => (all.ns === undefined ? {} : { ns: all.ns })}
                 className={`${css.link} ${place.secondary ? css.secondary : ''}`}
                 activeOptions={{ exact: place.to === '/', includeSearch: false }}
                 title={place.label}

@@ -1,6 +1,6 @@
 /** What all screens keep in the address: the namespace, "-" for all. */
 export interface SharedSearch {
-  ns?: string
+  ns?: string | undefined
 }
 
 export const everywhere = '-'

@@ -97,6 +97,12 @@ export class EventList {
     return key === undefined ? undefined : this.rows.get(key)
   }
 
+  /** The place of a row among those that are loaded; undefined if it is not. */
+  placeOf(key: Key): number | undefined {
+    for (const [place, at] of this.shown) if (at === key) return place
+    return undefined
+  }
+
   get(key: Key): EventRow | undefined {
     return this.rows.get(key)
   }

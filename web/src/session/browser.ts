@@ -1,8 +1,11 @@
 import type { SignInOption } from '../api/types'
-import { SignInError, type Session, type Storage } from './session'
+import { SignInError, type Session } from './session'
 
 const oidc = '/api/enterprise/authentication/v2/oidc/'
 const storageKey = 'lapwing.signin'
+
+/** The tab's storage: the verifier must outlive the way to the provider and back. */
+export type Storage = Pick<globalThis.Storage, 'getItem' | 'setItem' | 'removeItem'>
 
 /**
  * Signing in at an OpenID Connect provider: the page goes there and comes back with a code in its address. The code is
@@ -49,7 +52,7 @@ export class BrowserSignIn {
     const wrong = query.get('error')
     try {
       if (wrong !== null) throw new SignInError('server', wrong)
-      await this.session.signInWith(`${oidc}token`, { code: query.get('code'), verifier: begun.verifier })
+      await this.session.signIn({ code: query.get('code') ?? '', verifier: begun.verifier })
     } catch (err) {
       this.error = err instanceof SignInError ? err : new SignInError('server', String(err))
     }

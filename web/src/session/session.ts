@@ -141,8 +141,9 @@ export class Session {
   private keep(session: PageSession): void {
     const before = this.current
     this.until = this.now() + session.expires * 1000
-    if (before.phase !== 'in' || before.user !== session.user || before.groups.join() !== session.groups.join()) {
-      this.set({ phase: 'in', user: session.user, groups: session.groups })
+    const groups = session.groups ?? []
+    if (before.phase !== 'in' || before.user !== session.user || before.groups.join() !== groups.join()) {
+      this.set({ phase: 'in', user: session.user, groups })
     }
     this.renewInTime()
   }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import css from './tokens.css?raw'
 
-const [light = '', dark = ''] = css.split('@media (prefers-color-scheme: dark)')
+const [light = '', dark = ''] = css.split("[data-mantine-color-scheme='dark']")
 
 function colours(block: string): Record<string, string> {
   return Object.fromEntries([...block.matchAll(/--([\w-]+): (#[0-9a-f]{6});/g)].map((m) => [m[1], m[2]]))

@@ -1,18 +1,21 @@
-import { Button, Group, SegmentedControl, Select } from '@mantine/core'
+import { Anchor, Button, Group, SegmentedControl, Select, Table } from '@mantine/core'
+import { useElementSize, useHotkeys } from '@mantine/hooks'
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { getRouteApi } from '@tanstack/react-router'
 import { useEffect, useRef, useState } from 'react'
 import { everywhere } from '../../app/search'
 import { usePreferences } from '../../app/preferences'
 import { keyOf, type EventList } from '../../live/event-list'
-import { allOf, parseQuery } from '../../search/query'
+import { allOf, parseQuery, withTerm } from '../../search/query'
 import { text } from '../../text'
 import { EmptyState } from '../../widgets/EmptyState'
 import { LiveBadge } from '../../widgets/LiveBadge'
 import { SearchBox } from '../../widgets/SearchBox'
+import { EventDetail } from './EventDetail'
 import { EventRowView } from './EventRowView'
 import css from './EventsScreen.module.css'
-import { statusSelector, type EventsSearch } from './search'
+import { FirstEvents } from './FirstEvents'
+import { groupTerm, statusSelector, type EventsSearch } from './search'
 import { useEventList, useHold } from './use-event-list'
 
 const route = getRouteApi('/events')
@@ -21,7 +24,10 @@ const route = getRouteApi('/events')
 export function EventsScreen() {
   const search = route.useSearch()
   const navigate = route.useNavigate()
-  const change = (part: Partial<EventsSearch>) => void navigate({ search: (all) => ({ ...all, ...part }), replace: true })
+  const change = (part: { [K in keyof EventsSearch]?: string | undefined }) => {
+    const { event, ...rest } = part
+    void navigate({ search: (all) => ({ ...all, ...rest, ...('event' in part ? { event } : {}) }), replace: true })
+  }
   const query = parseQuery(search.q ?? '')
   const list = useEventList({
     namespace: search.ns ?? everywhere,
@@ -30,7 +36,7 @@ export function EventsScreen() {
     groupBy: search.group ?? '',
   })
   return (
-    <section className={css.screen} aria-label={text.events}>
+    <section className={css.screen} aria-label={text.events} data-detail={search.event !== undefined && search.group === undefined}>
       <header className={css.bar}>
         <SearchBox value={search.q ?? ''} onChange={(q) => change({ q: q === '' ? undefined : q })} />
         <Group gap="sm" wrap="nowrap">
@@ -60,25 +66,47 @@ export function EventsScreen() {
             onChange={(group) => change({ group: group || undefined })}
           />
           <LiveBadge state={list.state} ready={list.ready} />
+          <span className={css.count}>{text.shown(list.counts.total, list.counts.total)}</span>
         </Group>
       </header>
-      <Rows list={list} selected={search.event} onOpen={(event) => change({ event })} filtered={query.selector !== '' || search.status !== undefined} />
+      {search.group === undefined ? (
+        <Rows list={list} selected={search.event} onOpen={(event) => change({ event })} filtered={query.selector !== '' || search.status !== undefined} />
+      ) : (
+        <Groups list={list} onOpen={(value) => change({ group: undefined, q: withTerm(search.q ?? '', groupTerm(search.group ?? '', value)) })} />
+      )}
+      {search.event !== undefined && search.group === undefined && (
+        <EventDetail
+          target={search.event}
+          revision={list.get(search.event)?.timestamp}
+          onClose={() => change({ event: undefined })}
+          onStep={(by) => step(list, search.event, by, (event) => change({ event }))}
+        />
+      )}
     </section>
   )
+}
+
+/** Opens the row that is so many places from the open one. */
+function step(list: EventList, from: string | undefined, by: number, open: (key: string) => void): void {
+  const place = from === undefined ? -1 : list.placeOf(from)
+  const row = list.at(place === undefined ? 0 : place + by)
+  if (row) open(keyOf(row))
 }
 
 interface RowsProps {
   list: EventList
   selected: string | undefined
-  onOpen: (key: string) => void
+  onOpen: (key: string | undefined) => void
   filtered: boolean
 }
 
 function Rows({ list, selected, onOpen, filtered }: RowsProps) {
   const { density } = usePreferences()
   const [element, setElement] = useState<HTMLDivElement | null>(null)
+  const { ref: frame, width } = useElementSize()
+  const [cursor, setCursor] = useState(0)
   useHold(list, element)
-  const height = density === 'compact' ? 30 : 40
+  const height = width > 0 && width <= 520 ? 62 : density === 'compact' ? 30 : 40
   const rows = useVirtualizer({ count: list.length, getScrollElement: () => element, estimateSize: () => height, overscan: 20 })
   const drawn = rows.getVirtualItems()
   const first = drawn[0]?.index ?? 0
@@ -93,20 +121,59 @@ function Rows({ list, selected, onOpen, filtered }: RowsProps) {
   }, [list, first, last])
   useEffect(() => rows.measure(), [rows, height])
 
+  const open = (place: number) => {
+    const row = list.at(place)
+    if (row) onOpen(keyOf(row))
+  }
+  const move = (by: number) => {
+    const place = Math.max(0, Math.min(list.length - 1, cursor + by))
+    setCursor(place)
+    rows.scrollToIndex(place)
+    if (selected !== undefined) open(place)
+  }
+  useHotkeys([
+    ['j', () => move(1)],
+    ['k', () => move(-1)],
+    ['ArrowDown', () => move(1)],
+    ['ArrowUp', () => move(-1)],
+    ['Home', () => move(-list.length)],
+    ['End', () => move(list.length)],
+    ['Enter', () => open(cursor), { preventDefault: false }],
+    ['Escape', () => onOpen(undefined)],
+    ['.', () => list.hold(false)],
+  ])
+
   if (list.failed !== undefined) return <EmptyState title={text.list.failed} help={list.failed} />
   if (list.state.phase === 'denied') return <EmptyState title={text.noAccess} help={list.state.reason} />
   if (list.ready && list.length === 0) {
-    return filtered ? <EmptyState title={text.nothingMatches} help={text.list.nothingHelp} /> : <EmptyState title={text.empty} help={text.emptyHelp} />
+    return filtered ? <EmptyState title={text.nothingMatches} help={text.list.nothingHelp} /> : <FirstEvents namespace={list.query.namespace} />
   }
+  const columns = text.list.columns
   return (
-    <>
+    <div ref={frame} className={css.frame}>
       {list.waiting > 0 && (
-        <Button className={css.pill} size="xs" radius="xl" onClick={() => list.hold(false)}>
+        <Button className={css.pill} size="xs" radius="xl" title={text.pendingHelp} onClick={() => list.hold(false)}>
           {text.pending(list.waiting)}
         </Button>
       )}
-      <div ref={setElement} className={css.rows} role="grid" aria-rowcount={list.length} tabIndex={0} aria-busy={!list.ready}>
-        <div style={{ height: rows.getTotalSize() }} className={css.canvas}>
+      <div
+        ref={setElement}
+        className={css.rows}
+        role="grid"
+        aria-label={text.events}
+        aria-rowcount={list.length + 1}
+        aria-activedescendant={`row-${cursor}`}
+        tabIndex={0}
+        aria-busy={!list.ready}
+      >
+        <div className={css.head} role="row" aria-rowindex={1}>
+          {(['status', 'entity', 'check', 'output', 'history', 'owner', 'since'] as const).map((column) => (
+            <span key={column} role="columnheader" className={css[column]}>
+              {columns[column]}
+            </span>
+          ))}
+        </div>
+        <div style={{ height: rows.getTotalSize() }} className={css.canvas} role="rowgroup">
           {drawn.map((item) => {
             const row = list.at(item.index)
             const key = row ? keyOf(row) : undefined
@@ -120,13 +187,57 @@ function Rows({ list, selected, onOpen, filtered }: RowsProps) {
                 gone={key !== undefined && list.isGone(key)}
                 changed={key === undefined ? undefined : list.changed(key)}
                 selected={key !== undefined && key === selected}
+                cursor={item.index === cursor}
                 namespace={list.query.namespace === everywhere}
-                onOpen={onOpen}
+                onOpen={(opened, place) => {
+                  setCursor(place)
+                  onOpen(opened)
+                }}
               />
             )
           })}
         </div>
       </div>
-    </>
+    </div>
   )
 }
+
+function Groups({ list, onOpen }: { list: EventList; onOpen: (value: string) => void }) {
+  if (list.failed !== undefined) return <EmptyState title={text.list.failed} help={list.failed} />
+  if (list.state.phase === 'denied') return <EmptyState title={text.noAccess} help={list.state.reason} />
+  if (list.ready && list.groups.length === 0) return <EmptyState title={text.nothingMatches} help={text.list.nothingHelp} />
+  return (
+    <div className={css.groups}>
+      <Table stickyHeader verticalSpacing={6} highlightOnHover>
+        <Table.Thead>
+          <Table.Tr>
+            <Table.Th>{text.list.value}</Table.Th>
+            {marks.map((mark) => (
+              <Table.Th key={mark} ta="right">
+                {text.group[mark]}
+              </Table.Th>
+            ))}
+          </Table.Tr>
+        </Table.Thead>
+        <Table.Tbody>
+          {list.groups.map(({ value, counts }) => (
+            <Table.Tr key={value}>
+              <Table.Td>
+                <Anchor component="button" onClick={() => onOpen(value)}>
+                  {value === '' ? text.list.without : value}
+                </Anchor>
+              </Table.Td>
+              {marks.map((mark) => (
+                <Table.Td key={mark} ta="right" className={css.number} data-mark={mark} data-none={counts[mark] === 0}>
+                  {text.number(counts[mark])}
+                </Table.Td>
+              ))}
+            </Table.Tr>
+          ))}
+        </Table.Tbody>
+      </Table>
+    </div>
+  )
+}
+
+const marks = ['critical', 'warning', 'unknown', 'silenced', 'ok'] as const

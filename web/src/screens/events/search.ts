@@ -1,14 +1,15 @@
+import { quoted } from '../../search/query'
 import { sharedSearch, textIn, type SharedSearch } from '../../app/search'
 
 /** The state of the list of events, all of it in the address. */
 export interface EventsSearch extends SharedSearch {
-  q?: string
+  q?: string | undefined
   /** all, failing, open (failing and neither silenced nor acknowledged) or silenced. */
-  status?: string
-  sort?: string
-  group?: string
+  status?: string | undefined
+  sort?: string | undefined
+  group?: string | undefined
   /** Key of the event whose detail is open. */
-  event?: string
+  event?: string | undefined
 }
 
 export function eventsSearch(search: Record<string, unknown>): EventsSearch {
@@ -29,4 +30,11 @@ const selectors: Record<string, string> = {
 
 export function statusSelector(status: string | undefined): string {
   return status === undefined ? '' : (selectors[status] ?? '')
+}
+
+const fields: Record<string, string> = { entity: 'event.entity.name', check: 'event.check.name', namespace: 'event.entity.namespace' }
+
+/** The condition for the events of a group. */
+export function groupTerm(by: string, value: string): string {
+  return `${fields[by] ?? `event.labels.${by.replace(/^label:/, '')}`} == ${quoted(value)}`
 }

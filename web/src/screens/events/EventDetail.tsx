@@ -1,68 +1,46 @@
-import { useCallback, useEffect, useImperativeHandle, useRef, useState, type ReactNode, type Ref } from 'react'
-import type { SensuEvent } from '../api/types'
-import { isSilenced, refOf } from '../live/event'
-import type { Feed } from '../live/feed'
-import { APIError, type Client } from '../session/client'
-import { text } from '../text'
-import { copyText } from './copy'
-import { CopyButton } from './CopyButton'
-import css from './Detail.module.css'
-import { HistoryBand } from './HistoryBand'
-import { Icon, markOf, StatusMark } from './icons'
+import { ActionIcon, Alert, Button, Group } from '@mantine/core'
+import { useQuery } from '@tanstack/react-query'
+import type { ReactNode } from 'react'
+import { ApiError, unwrap } from '../../api/client'
+import type { SensuEvent } from '../../api/types'
+import { useApp } from '../../app/context'
+import { Moment, useNow } from '../../app/time'
+import { text } from '../../text'
+import { CopyButton } from '../../widgets/CopyButton'
+import { HistoryBand } from '../../widgets/HistoryBand'
+import { Icon, markOf, StatusMark } from '../../widgets/icons'
+import css from './EventDetail.module.css'
 import { pastResults, plainOutput, statusSince } from './present'
-import { useNow } from './use-feed'
-
-export interface DetailHandle {
-  focus: () => void
-  copy: () => void
-}
 
 interface Props {
-  ref: Ref<DetailHandle>
-  feed: Feed
-  client: Client
-  /** Key of the event. */
+  /** namespace/entity/check. */
   target: string
-  /** Covers the list, on a small screen. */
-  modal: boolean
+  /** Changes with each result of the event, so that it is read anew; undefined if the list does not have it. */
+  revision: number | undefined
   onClose: () => void
   onStep: (by: number) => void
 }
 
-export function Detail({ ref, feed, client, target, modal, onClose, onStep }: Props) {
-  const { event, error, retry } = useEvent(feed, client, target)
-  const panel = useRef<HTMLElement>(null)
-  const scroll = useRef<HTMLDivElement>(null)
-  const row = feed.store.get(target)
-  const { namespace, entity, check } = refOf(target)
-  const status = event?.check?.status ?? row?.status
+/** The newest result of an event with all that the agent sent. */
+export function EventDetail({ target, revision, onClose, onStep }: Props) {
+  const { api } = useApp()
+  const [namespace = '', entity = '', check = ''] = target.split('/')
+  const query = useQuery({
+    queryKey: ['event', target, revision],
+    queryFn: () =>
+      unwrap(api.GET('/api/core/v2/namespaces/{namespace}/events/{entity}/{check}', { params: { path: { namespace, entity, check } } })),
+    placeholderData: (old, oldQuery) => (oldQuery?.queryKey[1] === target ? old : undefined),
+    retry: (failures, err) => failures < 3 && !(err instanceof ApiError),
+  })
+  const event = query.data
+  const status = event?.check?.status
+  const mark = status === undefined ? undefined : markOf(status)
   const json = () => JSON.stringify(event, null, 2)
-
-  useImperativeHandle(ref, () => ({
-    focus: () => panel.current?.focus(),
-    copy: () => {
-      if (event) void copyText(json())
-    },
-  }))
-  useEffect(() => {
-    if (modal) panel.current?.focus()
-  }, [modal])
-  useEffect(() => {
-    if (scroll.current) scroll.current.scrollTop = 0
-  }, [target])
-
   return (
-    <aside
-      ref={panel}
-      className={css.panel}
-      tabIndex={-1}
-      role={modal ? 'dialog' : undefined}
-      aria-modal={modal || undefined}
-      aria-label={`${text.detail}: ${check}, ${entity}`}
-    >
-      <div className={css.head} data-mark={status === undefined ? undefined : markOf(status)}>
+    <aside className={css.panel} aria-label={`${text.detail}: ${check}, ${entity}`}>
+      <div className={css.head} data-mark={mark}>
         <div className={css.title}>
-          {status !== undefined && <StatusMark mark={markOf(status)} size={22} />}
+          {mark !== undefined && <StatusMark mark={mark} size={22} />}
           <h2>
             {check}
             <span>
@@ -70,63 +48,34 @@ export function Detail({ ref, feed, client, target, modal, onClose, onStep }: Pr
             </span>
           </h2>
         </div>
-        <div className={css.tools}>
+        <Group gap={2} wrap="nowrap">
           {event && <CopyButton value={json} label={text.copyJSON} />}
-          <button onClick={() => onStep(-1)} title={text.previous} aria-label={text.previous}>
-            <Icon name="up" />
-          </button>
-          <button onClick={() => onStep(1)} title={text.next} aria-label={text.next}>
-            <Icon name="down" />
-          </button>
-        </div>
-        <button className={css.close} onClick={onClose} title={text.close} aria-label={text.close}>
-          <Icon name="close" />
-        </button>
+          <Tool icon="up" label={text.previous} onClick={() => onStep(-1)} />
+          <Tool icon="down" label={text.next} onClick={() => onStep(1)} />
+          <Tool icon="close" label={text.close} onClick={onClose} />
+        </Group>
       </div>
-      <div className={css.scroll} ref={scroll}>
-        {error && (
-          <p className={css.error} role="alert">
-            {error} <button onClick={retry}>{text.tryAgain}</button>
-          </p>
+      <div className={css.scroll} key={target}>
+        {query.error && (
+          <Alert color="red" role="alert">
+            {query.error instanceof ApiError && query.error.missing ? text.eventMissing : text.eventFailed(query.error.message)}{' '}
+            <Button variant="subtle" size="compact-sm" onClick={() => void query.refetch()}>
+              {text.tryAgain}
+            </Button>
+          </Alert>
         )}
-        {event && !row && feed.store.synced && <p className={css.error}>{text.eventGone}</p>}
         {event && <EventBody event={event} json={json} />}
       </div>
     </aside>
   )
 }
 
-/** Loads an event and follows its changes. */
-function useEvent(feed: Feed, client: Client, key: string) {
-  const [loaded, setLoaded] = useState<{ key: string; event?: SensuEvent; error?: string }>({ key })
-  const [attempt, setAttempt] = useState(0)
-
-  useEffect(() => {
-    feed.watch(key)
-    const abort = new AbortController()
-    // Stepping through the list quickly must not ask for every event on the way.
-    const timer = setTimeout(() => {
-      client.event(refOf(key), abort.signal).then(
-        (event) => setLoaded({ key, event }),
-        (err: unknown) => {
-          if (abort.signal.aborted) return
-          const missing = err instanceof APIError && err.status === 404
-          const error = missing ? text.eventMissing : text.eventFailed(err instanceof Error ? err.message : String(err))
-          setLoaded({ key, error })
-        },
-      )
-    }, 60)
-    return () => {
-      clearTimeout(timer)
-      abort.abort()
-      feed.watch(undefined)
-    }
-  }, [feed, client, key, attempt])
-
-  const retry = useCallback(() => setAttempt((n) => n + 1), [])
-  const live = feed.watched?.key === key ? feed.watched.event : undefined
-  const current = loaded.key === key ? loaded : { key }
-  return { event: live ?? current.event, error: live ? undefined : current.error, retry }
+function Tool({ icon, label, onClick }: { icon: 'up' | 'down' | 'close'; label: string; onClick: () => void }) {
+  return (
+    <ActionIcon variant="subtle" color="gray" size="lg" aria-label={label} title={label} onClick={onClick}>
+      <Icon name={icon} />
+    </ActionIcon>
+  )
 }
 
 function EventBody({ event, json }: { event: SensuEvent; json: () => string }) {
@@ -146,7 +95,7 @@ function EventBody({ event, json }: { event: SensuEvent; json: () => string }) {
         <b>{since ? text.since(status, now - since.at, since.atLeast) : text.status(status)}</b>
         {(check.occurrences ?? 0) > 0 && <span>{text.occurrence(check.occurrences ?? 0)}</span>}
         {check.state === 'flapping' && <span>{text.flapping}</span>}
-        {isSilenced(check) && (
+        {(check.silenced ?? []).length > 0 && (
           <span>
             <Icon name="muted" size={14} /> {text.silencedBy(check.silenced ?? [])}
           </span>
@@ -166,10 +115,10 @@ function EventBody({ event, json }: { event: SensuEvent; json: () => string }) {
       <Section title={text.times}>
         <Facts
           facts={[
-            [f.seen, time(event.timestamp, now)],
-            [f.executed, time(check.executed, now)],
-            [f.issued, time(check.issued, now)],
-            [f.lastOK, time(check.last_ok, now) ?? text.never],
+            [f.seen, moment(event.timestamp)],
+            [f.executed, moment(check.executed)],
+            [f.issued, moment(check.issued)],
+            [f.lastOK, moment(check.last_ok) ?? text.never],
             [f.duration, check.duration ? `${check.duration.toFixed(3)} s` : undefined],
           ]}
         />
@@ -198,7 +147,7 @@ function EventBody({ event, json }: { event: SensuEvent; json: () => string }) {
             [f.host, system?.hostname],
             [f.system, [system?.platform ?? system?.os, system?.platform_version, system?.arch].filter(Boolean).join(' ')],
             [f.agent, entity.sensu_agent_version],
-            [f.seen, time(entity.last_seen, now)],
+            [f.seen, moment(entity.last_seen)],
             [f.subscriptions, list(entity.subscriptions)],
           ]}
         />
@@ -264,13 +213,8 @@ function Pairs({ title, sources }: { title: string; sources: (Record<string, str
   )
 }
 
-function time(unix: number | undefined, now: number): ReactNode {
-  if (!unix) return undefined
-  return (
-    <time dateTime={new Date(unix * 1000).toISOString()}>
-      {text.ago(now - unix)} <small>{text.dateTime(unix)}</small>
-    </time>
-  )
+function moment(unix: number | undefined): ReactNode {
+  return unix ? <Moment at={unix} /> : undefined
 }
 
 function list(names: readonly string[] | null | undefined): string | undefined {

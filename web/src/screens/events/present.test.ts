@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import type { CheckHistory } from '../api/types'
+import type { CheckHistory } from '../../api/types'
 import { plainOutput, statusSince } from './present'
 
 const metadata = { name: 'c' }

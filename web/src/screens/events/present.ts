@@ -1,4 +1,4 @@
-import type { Check, CheckHistory } from '../api/types'
+import type { Check, CheckHistory } from '../../api/types'
 
 export type PastResult = Required<CheckHistory>
 

@@ -1,7 +1,7 @@
 import { text } from '../text'
 import css from './HistoryBand.module.css'
 import { markOf } from './icons'
-import type { PastResult } from './present'
+import type { PastResult } from '../screens/events/present'
 
 /** A check's past results, oldest first: colour and height show the status, the title the time. */
 export function HistoryBand({ history, now }: { history: readonly PastResult[]; now: number }) {

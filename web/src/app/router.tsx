@@ -1,0 +1,31 @@
+import { createRootRoute, createRoute, createRouter, redirect } from '@tanstack/react-router'
+import { EventsScreen } from '../screens/events/EventsScreen'
+import { eventsSearch } from '../screens/events/search'
+import { text } from '../text'
+import { EmptyState } from '../widgets/EmptyState'
+import { sharedSearch } from './search'
+import { Shell } from './Shell'
+
+const root = createRootRoute({
+  component: Shell,
+  validateSearch: sharedSearch,
+  notFoundComponent: () => <EmptyState title={text.noScreen} help={text.noScreenHelp} />,
+})
+
+const events = createRoute({ getParentRoute: () => root, path: '/events', validateSearch: eventsSearch, component: EventsScreen })
+
+const home = createRoute({
+  getParentRoute: () => root,
+  path: '/',
+  beforeLoad: ({ search }) => {
+    throw redirect({ to: '/events', search, replace: true })
+  },
+})
+
+export const router = createRouter({ routeTree: root.addChildren([home, events]), defaultPreload: 'intent' })
+
+declare module '@tanstack/react-router' {
+  interface Register {
+    router: typeof router
+  }
+}
