@@ -69,7 +69,7 @@ export const text = {
     audit: 'Audit',
     access: 'Access',
   },
-  palette: { button: 'Go to…', placeholder: 'Screen, entity or check', nothing: 'Nothing found' },
+  palette: { button: 'Go to…', screens: 'Screens', placeholder: 'Screen, entity or check', nothing: 'Nothing found' },
   user: {
     menu: 'Settings and sign-out',
     theme: 'Theme',

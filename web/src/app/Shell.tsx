@@ -5,52 +5,15 @@ import { Link, Outlet, useNavigate, useSearch } from '@tanstack/react-router'
 import { useSyncExternalStore, type ReactNode } from 'react'
 import { unwrap } from '../api/client'
 import { text } from '../text'
-import { Icon, Logo, type IconName } from '../widgets/icons'
+import { Icon, Logo } from '../widgets/icons'
 import { useApp } from './context'
+import { Palette } from './Palette'
+import { places } from './places'
 import { setPreferences, usePreferences } from './preferences'
 import { everywhere } from './search'
 import css from './Shell.module.css'
 
-interface Place {
-  to: string
-  label: string
-  icon: IconName
-  /** It has no room on a phone. */
-  secondary?: boolean
-}
-
-const groups: { title: string; places: Place[] }[] = [
-  {
-    title: text.nav.watch,
-    places: [
-      { to: '/', label: text.nav.now, icon: 'now' },
-      { to: '/events', label: text.nav.events, icon: 'events' },
-      { to: '/entities', label: text.nav.entities, icon: 'entities' },
-      { to: '/silences', label: text.nav.silences, icon: 'muted' },
-      { to: '/oncall', label: text.nav.oncall, icon: 'oncall', secondary: true },
-      { to: '/services', label: text.nav.services, icon: 'services', secondary: true },
-      { to: '/metrics', label: text.nav.metrics, icon: 'metrics', secondary: true },
-    ],
-  },
-  {
-    title: text.nav.define,
-    places: [
-      { to: '/checks', label: text.nav.checks, icon: 'checks', secondary: true },
-      { to: '/pipelines', label: text.nav.pipelines, icon: 'pipeline', secondary: true },
-      { to: '/queues', label: text.nav.queues, icon: 'queue', secondary: true },
-      { to: '/config', label: text.nav.config, icon: 'config', secondary: true },
-    ],
-  },
-  {
-    title: text.nav.run,
-    places: [
-      { to: '/reports', label: text.nav.reports, icon: 'metrics', secondary: true },
-      { to: '/cluster', label: text.nav.cluster, icon: 'cluster', secondary: true },
-      { to: '/audit', label: text.nav.audit, icon: 'audit', secondary: true },
-      { to: '/access', label: text.nav.access, icon: 'access', secondary: true },
-    ],
-  },
-]
+const groups = [...new Set(places.map((place) => place.group))]
 
 export function Shell() {
   const { narrowNav } = usePreferences()
@@ -59,9 +22,9 @@ export function Shell() {
       <Header />
       <nav className={css.nav} data-narrow={narrowNav} aria-label={text.nav.title}>
         {groups.map((group) => (
-          <div key={group.title} className={css.section}>
-            <p className={css.group}>{group.title}</p>
-            {group.places.map((place) => (
+          <div key={group} className={css.section}>
+            <p className={css.group}>{group}</p>
+            {places.filter((place) => place.group === group).map((place) => (
               <Link
                 key={place.to}
                 to={place.to}
@@ -80,6 +43,7 @@ export function Shell() {
       <main className={css.main} id="main">
         <Outlet />
       </main>
+      <Palette />
     </div>
   )
 }

@@ -1,0 +1,67 @@
+import { Spotlight, type SpotlightActionData, type SpotlightActionGroupData } from '@mantine/spotlight'
+import { useDebouncedValue } from '@mantine/hooks'
+import { useQuery } from '@tanstack/react-query'
+import { useNavigate, useSearch } from '@tanstack/react-router'
+import { useState } from 'react'
+import { unwrap } from '../api/client'
+import { keyOf } from '../live/event-list'
+import { isSelector, parseQuery } from '../search/query'
+import { text } from '../text'
+import { Icon, markOf, StatusMark } from '../widgets/icons'
+import { useApp } from './context'
+import { places } from './places'
+import { everywhere } from './search'
+
+/** Events that the palette offers at most. */
+const offered = 8
+
+/** Goes to a screen, or to an event whose entity or check has the typed words in its name. */
+export function Palette() {
+  const { api } = useApp()
+  const navigate = useNavigate()
+  const { ns = everywhere } = useSearch({ strict: false }) as { ns?: string }
+  const [typed, setTyped] = useState('')
+  const [words] = useDebouncedValue(typed.trim(), 200)
+  const wanted = words.length > 1 && !isSelector(words)
+  const events = useQuery({
+    queryKey: ['palette', ns, words],
+    enabled: wanted,
+    queryFn: () =>
+      unwrap(
+        api.GET('/api/lapwing/v1/namespaces/{namespace}/events/view', {
+          params: { path: { namespace: ns }, query: { fieldSelector: parseQuery(words).selector, limit: offered } },
+        }),
+      ),
+  })
+  const screens: SpotlightActionData[] = places.map((place) => ({
+    id: place.to,
+    label: place.label,
+    leftSection: <Icon name={place.icon} size={18} />,
+    onClick: () => void navigate({ to: place.to, search: (all) => (all.ns === undefined ? {} : { ns: all.ns }) }),
+  }))
+  const found: SpotlightActionData[] = (wanted ? (events.data?.rows ?? []) : []).map((row) => ({
+    id: keyOf(row),
+    label: `${row.entity} · ${row.check}`,
+    description: row.output,
+    keywords: words, // the server has searched already
+    leftSection: <StatusMark mark={markOf(row.status)} />,
+    onClick: () => void navigate({ to: '/events', search: (all) => ({ ...(all.ns === undefined ? {} : { ns: all.ns }), event: keyOf(row) }) }),
+  }))
+  const groups: SpotlightActionGroupData[] = [
+    { group: text.palette.screens, actions: screens },
+    ...(found.length > 0 ? [{ group: text.events, actions: found }] : []),
+  ]
+  return (
+    <Spotlight
+      actions={groups}
+      query={typed}
+      onQueryChange={setTyped}
+      nothingFound={text.palette.nothing}
+      highlightQuery
+      scrollable
+      maxHeight={420}
+      shortcut={['mod + K']}
+      searchProps={{ leftSection: <Icon name="search" size={18} />, placeholder: text.palette.placeholder, 'aria-label': text.palette.placeholder }}
+    />
+  )
+}

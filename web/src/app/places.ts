@@ -1,0 +1,17 @@
+import { text } from '../text'
+import type { IconName } from '../widgets/icons'
+
+/** A screen of the navigation. */
+export interface Place {
+  to: '/' | '/events'
+  label: string
+  icon: IconName
+  group: string
+  /** It has no room on a phone. */
+  secondary?: boolean
+}
+
+/** All screens, in the order of the navigation. */
+export const places: Place[] = [
+  { to: '/events', label: text.nav.events, icon: 'events', group: text.nav.watch },
+]
