@@ -170,6 +170,22 @@ export const text = {
     columns: { status: 'Status', entity: 'Entity', check: 'Check', output: 'Output', history: 'History', since: 'For', owner: 'Owner' },
   },
 
+  timeline: {
+    title: 'Timeline',
+    range: 'Time of the timeline',
+    ranges: [
+      { value: 'hour', label: '1 h' },
+      { value: 'day', label: '1 d' },
+      { value: 'week', label: '7 d' },
+      { value: 'month', label: '30 d' },
+    ],
+    summary: (n: number) => (n === 0 ? 'OK all the time' : count(n, 'time', 'times') + ' not OK'),
+    told: (n: number) => (n === 0 ? 'nobody was told' : count(n, 'notification', 'notifications')),
+    nothing: 'Not known',
+    missing: 'Missing',
+    now: 'now',
+  },
+
   // Detail
   detail: 'Event',
   close: 'Close',

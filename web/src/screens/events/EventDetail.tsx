@@ -11,6 +11,7 @@ import { HistoryBand } from '../../widgets/HistoryBand'
 import { Icon, markOf, StatusMark } from '../../widgets/icons'
 import css from './EventDetail.module.css'
 import { pastResults, plainOutput, statusSince } from './present'
+import { Timeline } from './Timeline'
 
 interface Props {
   /** namespace/entity/check. */
@@ -64,6 +65,7 @@ export function EventDetail({ target, revision, onClose, onStep }: Props) {
             </Button>
           </Alert>
         )}
+        <Timeline namespace={namespace} entity={entity} check={check} revision={status} />
         {event && <EventBody event={event} json={json} />}
       </div>
     </aside>
