@@ -1,6 +1,8 @@
 import '@mantine/core/styles.layer.css'
+import '@mantine/notifications/styles.layer.css'
 import '@mantine/spotlight/styles.layer.css'
 import { MantineProvider } from '@mantine/core'
+import { Notifications } from '@mantine/notifications'
 import { QueryClient, QueryClientProvider } from '@tanstack/react-query'
 import { StrictMode } from 'react'
 import { createRoot } from 'react-dom/client'
@@ -23,6 +25,7 @@ const queries = new QueryClient({ defaultOptions: { queries: { refetchOnWindowFo
 createRoot(document.getElementById('root') as HTMLElement).render(
   <StrictMode>
     <MantineProvider theme={theme} cssVariablesResolver={variables} defaultColorScheme="auto" getStyleNonce={() => nonce}>
+      <Notifications />
       <QueryClientProvider client={queries}>
         <AppContext value={{ session, browser, api: newApi(session.fetch) }}>
           <App />

@@ -9,6 +9,7 @@ import { text } from '../../text'
 import { CopyButton } from '../../widgets/CopyButton'
 import { HistoryBand } from '../../widgets/HistoryBand'
 import { Icon, markOf, StatusMark } from '../../widgets/icons'
+import { EventActions } from './EventActions'
 import css from './EventDetail.module.css'
 import { pastResults, plainOutput, statusSince } from './present'
 import { Timeline } from './Timeline'
@@ -18,12 +19,13 @@ interface Props {
   target: string
   /** Changes with each result of the event, so that it is read anew; undefined if the list does not have it. */
   revision: number | undefined
+  acknowledged: boolean
   onClose: () => void
   onStep: (by: number) => void
 }
 
 /** The newest result of an event with all that the agent sent. */
-export function EventDetail({ target, revision, onClose, onStep }: Props) {
+export function EventDetail({ target, revision, acknowledged, onClose, onStep }: Props) {
   const { api } = useApp()
   const [namespace = '', entity = '', check = ''] = target.split('/')
   const query = useQuery({
@@ -65,6 +67,7 @@ export function EventDetail({ target, revision, onClose, onStep }: Props) {
             </Button>
           </Alert>
         )}
+        {event?.check && <EventActions namespace={namespace} entity={entity} check={event.check} acknowledged={acknowledged} />}
         <Timeline namespace={namespace} entity={entity} check={check} revision={status} />
         {event && <EventBody event={event} json={json} />}
       </div>

@@ -78,6 +78,7 @@ export function EventsScreen() {
         <EventDetail
           target={search.event}
           revision={list.get(search.event)?.timestamp}
+          acknowledged={list.get(search.event)?.acknowledged_by !== undefined}
           onClose={() => change({ event: undefined })}
           onStep={(by) => step(list, search.event, by, (event) => change({ event }))}
         />
