@@ -170,6 +170,20 @@ export const text = {
     columns: { status: 'Status', entity: 'Entity', check: 'Check', output: 'Output', history: 'History', since: 'For', owner: 'Owner' },
   },
 
+  now: {
+    title: 'Now',
+    open: (n: number) => (n === 1 ? 'open incident' : 'open incidents'),
+    newest: 'Newest incidents',
+    all: (n: number) => `All ${count(n, 'open incident', 'open incidents')}`,
+    byCheck: 'By check',
+    byEntity: 'By entity',
+    clearHelp: 'No check fails that is neither silenced nor acknowledged.',
+    agents: (connected: number, late: number) =>
+      count(connected, 'agent', 'agents') + ' connected' + (late > 0 ? `, ${number.format(late)} late or gone` : ''),
+    storm: (n: number, of: number, by: 'check' | 'entity', name: string) =>
+      `${number.format(n)} of ${count(of, 'open incident', 'open incidents')} are of the ${by} ${name}.`,
+    show: 'Show them',
+  },
   act: {
     undo: 'Undo',
     undone: 'Undone.',

@@ -13,5 +13,6 @@ export interface Place {
 
 /** All screens, in the order of the navigation. */
 export const places: Place[] = [
+  { to: '/', label: text.nav.now, icon: 'now', group: text.nav.watch },
   { to: '/events', label: text.nav.events, icon: 'events', group: text.nav.watch },
 ]

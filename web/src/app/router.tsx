@@ -1,4 +1,5 @@
-import { createRootRoute, createRoute, createRouter, redirect } from '@tanstack/react-router'
+import { createRootRoute, createRoute, createRouter } from '@tanstack/react-router'
+import { NowScreen } from '../screens/now/NowScreen'
 import { EventsScreen } from '../screens/events/EventsScreen'
 import { eventsSearch } from '../screens/events/search'
 import { text } from '../text'
@@ -14,15 +15,9 @@ const root = createRootRoute({
 
 const events = createRoute({ getParentRoute: () => root, path: '/events', validateSearch: eventsSearch, component: EventsScreen })
 
-const home = createRoute({
-  getParentRoute: () => root,
-  path: '/',
-  beforeLoad: ({ search }) => {
-    throw redirect({ to: '/events', search, replace: true })
-  },
-})
+const now = createRoute({ getParentRoute: () => root, path: '/', component: NowScreen })
 
-export const router = createRouter({ routeTree: root.addChildren([home, events]), defaultPreload: 'intent' })
+export const router = createRouter({ routeTree: root.addChildren([now, events]), defaultPreload: 'intent' })
 
 declare module '@tanstack/react-router' {
   interface Register {
