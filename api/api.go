@@ -351,6 +351,7 @@ func New(opts Options) (*API, error) {
 	a.serveEvents()
 	a.serveStream()
 	a.serveEventView()
+	a.serveLive()
 	a.serveHistory()
 	a.serveReports()
 	a.serveEventLateness()

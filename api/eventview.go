@@ -61,7 +61,7 @@ type eventRow struct {
 	Output      string   `json:"output"`    // its first line, shortened
 	History     []uint32 `json:"history"`   // the statuses of the last results, the oldest first
 	Silenced    []string `json:"silenced"`  // the silences that apply
-	// AcknowledgedBy is the user who acknowledged the incident; "" if nobody did, or if you may not list silences.
+	// AcknowledgedBy is the user who acknowledged the incident; "" if there is none, or if you may not list silences.
 	AcknowledgedBy string `json:"acknowledged_by,omitempty"`
 }
 

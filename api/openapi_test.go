@@ -290,6 +290,8 @@ var described = map[string]operation{
 	"GET " + ours + "namespaces/{namespace}/audit": {
 		summary: "Who changed what in a namespace, newest first", status: 200, answer: []audit.Entry{},
 		query: []string{"user", "action", "resource", "name", "since", "until", "fieldSelector", "limit", "continue"}},
+	"GET " + ours + "live": {
+		summary: "Many live streams over one websocket: see docs/api.md", status: 101, answer: text("application/json")},
 	"GET " + ours + "auth/can-i": {
 		summary: "Whether a user may do something, and by which binding",
 		query:   []string{"verb", "resource", "name", "namespace", "as", "group"}, status: 200, answer: canIAnswer{}},

@@ -41,8 +41,11 @@ type pageSession struct {
 	Expires int64 `json:"expires"`
 }
 
-// fromPage reports whether a request is made by the page of a backend, and by no other site.
-func fromPage(r *http.Request) bool { return r.Header.Get(pageHeader) != "" }
+// fromPage reports whether a request is made by the page of a backend, and by no other site. A page cannot set headers of a
+// websocket.
+func fromPage(r *http.Request) bool {
+	return r.Header.Get(pageHeader) != "" || r.URL.Path == livePath && sameOrigin(r)
+}
 
 // cookieName adds the port to a cookie's name: browsers send cookies to all ports of a host.
 func cookieName(name string, r *request) string {

@@ -47,7 +47,7 @@ func TestPageSession(t *testing.T) {
 		s.do("GET", sessionPath, "", page...).is(200).has(&who)
 		s.do("GET", eventsPath, "", page...).is(200)
 
-		// Another site cannot set the header, and its requests are nobody's.
+		// Another site cannot set the header, and its requests have no user.
 		s.do("GET", eventsPath, "", "Authorization", "").is(401)
 		s.do("DELETE", eventsPath+"/a/b", "", "Authorization", "").is(401)
 		s.do("PUT", sessionPath, "", "Authorization", "").is(401)

@@ -105,7 +105,7 @@ var layers = []layer{
 
 	// What people use.
 	{"api", "aggregate api/openapi audit auth backup calendar config delivery filter inhibit metric/series notification oncall postgres queue references report " +
-		"report/page selector silence state substitute trace",
+		"report/page selector silence state substitute trace view wire",
 		"HTTP in front of snapshot and state; events go in through an interface"},
 	{"postgres", "config notification postgres/journal report resource state",
 		"a copy in SQL; follows the fold through its journal, and is asked by none on the path"},
