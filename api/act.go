@@ -111,6 +111,9 @@ func (a *API) allow(t *act, who *access, at auth.Attributes) error {
 	if t.permit.Whole() || who.labels && !t.permit.Denied() {
 		return nil
 	}
+	if t.header.Get(pageHeader) != "" {
+		return lacks(at.Verb, at.Resource) // the page says which right is missing
+	}
 	return errDenied
 }
 

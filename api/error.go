@@ -87,7 +87,7 @@ func forbidden(format string, args ...any) error {
 	return &apiError{status: http.StatusForbidden, code: codeDenied, message: fmt.Sprintf(format, args...)}
 }
 
-// lacks is errDenied for a request that needs several rights. It tells which one the user lacks.
+// lacks is errDenied that tells which right the user lacks, for a request that needs several, and for the page.
 func lacks(verb, resource string) error {
 	e := *errDenied
 	e.verb, e.resource = verb, resource

@@ -7,7 +7,6 @@ const backend = process.env.LAPWING_URL ?? 'http://127.0.0.1:8080'
 
 export default defineConfig({
   plugins: [react()],
-  worker: { format: 'es' },
   build: {
     target: 'es2022',
     // The content security policy allows no inline scripts and no data: URLs but images, so nothing is inlined.
@@ -16,7 +15,7 @@ export default defineConfig({
   },
   server: {
     proxy: {
-      '/api': backend,
+      '/api': { target: backend, ws: true },
       '/auth': backend,
       '/version': backend,
     },

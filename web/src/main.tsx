@@ -7,9 +7,11 @@ import { QueryClient, QueryClientProvider } from '@tanstack/react-query'
 import { StrictMode } from 'react'
 import { createRoot } from 'react-dom/client'
 import { newApi } from './api/client'
+import { Definitions } from './api/definitions'
 import { App } from './app/App'
 import { AppContext } from './app/context'
 import { theme, variables } from './app/theme'
+import { LiveConnection } from './live/connection'
 import { BrowserSignIn } from './session/browser'
 import { Session } from './session/session'
 import './style/base.css'
@@ -19,6 +21,10 @@ const browser = new BrowserSignIn({ session, storage: sessionStorage })
 if (await browser.finish(new URLSearchParams(location.search))) history.replaceState(null, '', location.pathname)
 if (session.state.phase === 'unknown') await session.load()
 
+const live = new LiveConnection({
+  connect: () => new WebSocket(`${location.protocol === 'https:' ? 'wss:' : 'ws:'}//${location.host}/api/lapwing/v1/live`),
+  renew: () => session.fetch('/api/lapwing/v1/session', { cache: 'no-store' }),
+})
 const nonce = document.querySelector<HTMLMetaElement>('meta[name="csp-nonce"]')?.content ?? ''
 const queries = new QueryClient({ defaultOptions: { queries: { refetchOnWindowFocus: false, staleTime: 5000 } } })
 
@@ -27,7 +33,7 @@ createRoot(document.getElementById('root') as HTMLElement).render(
     <MantineProvider theme={theme} cssVariablesResolver={variables} defaultColorScheme="auto" getStyleNonce={() => nonce}>
       <Notifications />
       <QueryClientProvider client={queries}>
-        <AppContext value={{ session, browser, api: newApi(session.fetch) }}>
+        <AppContext value={{ session, browser, api: newApi(session.fetch), definitions: new Definitions(session.fetch), live }}>
           <App />
         </AppContext>
       </QueryClientProvider>

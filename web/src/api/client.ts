@@ -1,5 +1,7 @@
 import createClient, { type Client } from 'openapi-fetch'
+import { text } from '../text'
 import type { paths } from './schema'
+import type { Refusal } from './types'
 
 export type Api = Client<paths>
 
@@ -10,9 +12,13 @@ export function newApi(fetch: typeof globalThis.fetch): Api {
 /** An answer that is no success, in the server's own words. */
 export class ApiError extends Error {
   readonly status: number
-  constructor(status: number, message: string) {
+  /** The broken rules of a definition, after a dry run. */
+  readonly mistakes: Refusal['mistakes']
+
+  constructor(status: number, message: string, mistakes?: Refusal['mistakes']) {
     super(message)
     this.status = status
+    this.mistakes = mistakes
   }
 
   get denied(): boolean {
@@ -28,11 +34,13 @@ export class ApiError extends Error {
 export async function unwrap<T>(call: Promise<{ data?: T; error?: unknown; response: Response }>): Promise<T> {
   const { data, error, response } = await call
   if (response.ok) return data as T
-  const message =
-    typeof error === 'object' && error !== null && 'message' in error && typeof error.message === 'string'
-      ? error.message
-      : typeof error === 'string' && error !== ''
-        ? error
-        : `the server answered ${response.status}`
-  throw new ApiError(response.status, message)
+  throw refusal(response.status, error)
+}
+
+/** The error of an answer that is no success, from its body: text, or an object. Sensu writes keys in two ways. */
+export function refusal(status: number, body: unknown): ApiError {
+  if (typeof body === 'string' && body !== '') return new ApiError(status, body)
+  const { message, Message, Verb, Resource, mistakes } = (body ?? {}) as Refusal
+  if (Verb && Resource) return new ApiError(status, text.needs(Verb, Resource))
+  return new ApiError(status, message || Message || `the server answered ${status}`, mistakes)
 }

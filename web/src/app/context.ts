@@ -1,5 +1,7 @@
 import { createContext, use } from 'react'
 import type { Api } from '../api/client'
+import type { Definitions } from '../api/definitions'
+import type { LiveConnection } from '../live/connection'
 import type { BrowserSignIn } from '../session/browser'
 import type { Session } from '../session/session'
 
@@ -8,6 +10,8 @@ export interface App {
   session: Session
   browser: BrowserSignIn
   api: Api
+  definitions: Definitions
+  live: LiveConnection
 }
 
 export const AppContext = createContext<App | null>(null)

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import type { EventRow } from '../api/types'
+import type { Stream } from './connection'
 import { EventList, keyOf } from './event-list'
 
 const row = (entity: string, status: number): EventRow => ({
@@ -10,57 +11,50 @@ const row = (entity: string, status: number): EventRow => ({
 /** A server that is told what to send, and tells what was asked. */
 function server() {
   const asked: string[] = []
-  const streams: ReadableStreamDefaultController<Uint8Array>[] = []
-  const fetch = ((url: string, init: RequestInit) => {
-    asked.push(new URL(url, 'http://host').search)
-    const body = new ReadableStream<Uint8Array>({
-      start(controller) {
-        streams.push(controller)
-        init.signal?.addEventListener('abort', () => controller.error(new Error('aborted')))
-      },
-    })
-    return Promise.resolve(new Response(body))
-  }) as typeof globalThis.fetch
-  const send = async (data: object, type = 'window') => {
-    streams.at(-1)?.enqueue(new TextEncoder().encode(`event: ${type}\ndata: ${JSON.stringify(data)}\n\n`))
-    await new Promise((done) => setTimeout(done))
+  const streams: Stream[] = []
+  const connection = {
+    follow(stream: Stream) {
+      asked.push(new URL(stream.path, 'http://host').search)
+      streams.push(stream)
+      return () => {}
+    },
   }
-  return { asked, fetch, send }
+  const send = (data: object, type = 'window') => streams.at(-1)?.onMessage({ type, data: JSON.stringify(data) })
+  return { asked, connection, send }
 }
 
-async function open() {
+function open() {
   const s = server()
   const list = new EventList({
     query: { namespace: 'default', selector: 'event.is_incident == true', sort: 'severity', groupBy: '' },
-    fetch: s.fetch,
+    connection: s.connection,
     schedule: (f) => f(),
   })
   const close = list.subscribe(() => {})
-  await new Promise((done) => setTimeout(done))
   return { ...s, list, close }
 }
 
 const counts = (total: number) => ({ critical: total, warning: 0, unknown: 0, silenced: 0, ok: 0, total })
 const names = (list: EventList) => Array.from({ length: list.length }, (_, i) => list.at(i)?.entity)
 
-test('rows come in the order of the server', async () => {
-  const { list, send, asked, close } = await open()
+test('rows come in the order of the server', () => {
+  const { list, send, asked, close } = open()
   expect(asked).toEqual(['?sort=severity&offset=0&limit=100&fieldSelector=event.is_incident+%3D%3D+true'])
   expect(list.ready).toBe(false)
-  await send({ counts: counts(2), offset: 0, order: ['default/b/cpu', 'default/a/cpu'], rows: [row('a', 1), row('b', 2)] })
+  send({ counts: counts(2), offset: 0, order: ['default/b/cpu', 'default/a/cpu'], rows: [row('a', 1), row('b', 2)] })
   expect(list.ready).toBe(true)
   expect(names(list)).toEqual(['b', 'a'])
-  await send({ counts: counts(2), offset: 0, rows: [row('a', 2)] })
+  send({ counts: counts(2), offset: 0, rows: [row('a', 2)] })
   expect(list.at(1)?.status).toBe(2)
   expect(list.changed('default/a/cpu')).toBeGreaterThan(0)
   close()
 })
 
-test('held rows keep their places, and change in them', async () => {
-  const { list, send, close } = await open()
-  await send({ counts: counts(2), offset: 0, order: ['default/a/cpu', 'default/b/cpu'], rows: [row('a', 1), row('b', 1)] })
+test('held rows keep their places, and change in them', () => {
+  const { list, send, close } = open()
+  send({ counts: counts(2), offset: 0, order: ['default/a/cpu', 'default/b/cpu'], rows: [row('a', 1), row('b', 1)] })
   list.hold(true)
-  await send({ counts: counts(2), offset: 0, order: ['default/c/cpu', 'default/b/cpu'], rows: [row('c', 2), row('a', 0)], gone: ['default/a/cpu'] })
+  send({ counts: counts(2), offset: 0, order: ['default/c/cpu', 'default/b/cpu'], rows: [row('c', 2), row('a', 0)], gone: ['default/a/cpu'] })
   expect(names(list)).toEqual(['a', 'b'])
   expect(list.at(0)?.status).toBe(0)
   expect(list.isGone('default/a/cpu')).toBe(true)
@@ -71,30 +65,29 @@ test('held rows keep their places, and change in them', async () => {
   close()
 })
 
-test('scrolling asks for other rows, which are drawn although rows are held', async () => {
-  const { list, send, asked, close } = await open()
-  await send({ counts: counts(300), offset: 0, order: ['default/a/cpu'], rows: [row('a', 1)] })
+test('scrolling asks for other rows, which are drawn although rows are held', () => {
+  const { list, send, asked, close } = open()
+  send({ counts: counts(300), offset: 0, order: ['default/a/cpu'], rows: [row('a', 1)] })
   list.hold(true)
   list.show({ offset: 200, limit: 50 })
-  await new Promise((done) => setTimeout(done))
   expect(asked[1]).toContain('offset=200&limit=50')
   expect(list.at(0)?.entity).toBe('a') // until the answer
-  await send({ counts: counts(300), offset: 200, order: ['default/x/cpu'], rows: [row('x', 1)] })
+  send({ counts: counts(300), offset: 200, order: ['default/x/cpu'], rows: [row('x', 1)] })
   expect(list.at(200)?.entity).toBe('x')
   expect(list.length).toBe(300)
   close()
 })
 
-test('a list that the server ends says why', async () => {
-  const { list, send, close } = await open()
-  await send({ message: 'too many lists' }, 'failed')
+test('a list that the server ends says why', () => {
+  const { list, send, close } = open()
+  send({ message: 'too many lists' }, 'failed')
   expect(list.failed).toBe('too many lists')
   close()
 })
 
-test('groups', async () => {
-  const { list, send, close } = await open()
-  await send({ counts: counts(3), offset: 0, groups: 1, group: [{ value: 'r1', counts: counts(3) }] })
+test('groups', () => {
+  const { list, send, close } = open()
+  send({ counts: counts(3), offset: 0, groups: 1, group: [{ value: 'r1', counts: counts(3) }] })
   expect(list.groupCount).toBe(1)
   expect(list.groups[0]?.value).toBe('r1')
   close()

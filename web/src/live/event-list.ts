@@ -1,5 +1,5 @@
 import type { EventCounts, EventGroup, EventRow, EventWindow } from '../api/types'
-import { follow, type LiveState } from './follow'
+import type { LiveConnection, LiveState } from './connection'
 import type { ServerEvent } from './sse'
 
 /** What a list of events shows. All of it is done by the server. */
@@ -21,7 +21,7 @@ export interface Range {
 
 export interface ListOptions {
   query: ListQuery
-  fetch: typeof fetch
+  connection: Pick<LiveConnection, 'follow'>
   /** Runs changes together before the next frame. Default requestAnimationFrame. */
   schedule?: (f: () => void) => void
 }
@@ -51,7 +51,7 @@ export class EventList {
   /** Counts all changes. */
   version = 0
 
-  private readonly fetch: typeof fetch
+  private readonly connection: ListOptions['connection']
   private readonly schedule: (f: () => void) => void
   private readonly rows = new Map<Key, EventRow>()
   private readonly changedAt = new Map<Key, number>()
@@ -68,12 +68,12 @@ export class EventList {
   private redraw = true
   /** Rows that the list no longer has, and that are drawn only because rows are held. */
   private readonly gone = new Set<Key>()
-  private stop: AbortController | undefined
+  private stop: (() => void) | undefined
   private scheduled = false
 
   constructor(options: ListOptions) {
     this.query = options.query
-    this.fetch = options.fetch
+    this.connection = options.connection
     this.schedule = options.schedule ?? ((f) => requestAnimationFrame(f))
   }
 
@@ -146,27 +146,22 @@ export class EventList {
 
   private connect(): void {
     this.disconnect()
-    this.stop = new AbortController()
     const { query, range } = this
     const params = new URLSearchParams({ sort: query.sort, offset: `${range.offset}`, limit: `${range.limit}` })
     if (query.selector !== '') params.set('fieldSelector', query.selector)
     if (query.groupBy !== '') params.set('groupBy', query.groupBy)
-    void follow(
-      {
-        url: `/api/lapwing/v1/namespaces/${encodeURIComponent(query.namespace)}/events/view/stream?${params}`,
-        fetch: this.fetch,
-        onMessage: (message) => this.take(message),
-        onState: (state) => {
-          this.state = state
-          this.notify()
-        },
+    this.stop = this.connection.follow({
+      path: `/api/lapwing/v1/namespaces/${encodeURIComponent(query.namespace)}/events/view/stream?${params}`,
+      onMessage: (message) => this.take(message),
+      onState: (state) => {
+        this.state = state
+        this.notify()
       },
-      this.stop.signal,
-    )
+    })
   }
 
   private disconnect(): void {
-    this.stop?.abort()
+    this.stop?.()
     this.stop = undefined
   }
 

@@ -5,7 +5,7 @@ export interface ServerEvent {
 }
 
 /**
- * Parses a text/event-stream that arrives in pieces cut anywhere. EventSource cannot send an Authorization header,
+ * Parses a text/event-stream that arrives in pieces cut anywhere. EventSource would take a connection for each stream,
  * hence a parser of our own. The field `retry` is ignored.
  */
 export class SSEParser {
@@ -23,6 +23,15 @@ export class SSEParser {
   constructor(onEvent: (event: ServerEvent) => void, id = '') {
     this.onEvent = onEvent
     this.id = this.nextID = id
+  }
+
+  /** Forgets what has come of a message: the stream begins anew on another connection. The id stays. */
+  begin(): void {
+    this.nextID = this.id
+    this.parts = []
+    this.afterCR = this.started = false
+    this.type = ''
+    this.data = undefined
   }
 
   feed(chunk: string): void {

@@ -1,6 +1,6 @@
 import { Tooltip } from '@mantine/core'
 import { span, useNow } from '../app/time'
-import type { LiveState } from '../live/follow'
+import type { LiveState } from '../live/connection'
 import { text } from '../text'
 import css from './LiveBadge.module.css'
 

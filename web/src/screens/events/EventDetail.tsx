@@ -1,14 +1,15 @@
-import { ActionIcon, Alert, Button, Group } from '@mantine/core'
+import { Alert, Button } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
-import type { ReactNode } from 'react'
 import { ApiError, unwrap } from '../../api/client'
 import type { SensuEvent } from '../../api/types'
 import { useApp } from '../../app/context'
-import { Moment, useNow } from '../../app/time'
+import { useNow } from '../../app/time'
 import { text } from '../../text'
 import { CopyButton } from '../../widgets/CopyButton'
+import { DetailPane } from '../../widgets/DetailPane'
+import { Facts, list, moment, Output, Pairs, Section } from '../../widgets/Facts'
 import { HistoryBand } from '../../widgets/HistoryBand'
-import { Icon, markOf, StatusMark } from '../../widgets/icons'
+import { Icon, markOf } from '../../widgets/icons'
 import { EventActions } from './EventActions'
 import css from './EventDetail.module.css'
 import { pastResults, plainOutput, statusSince } from './present'
@@ -40,46 +41,28 @@ export function EventDetail({ target, revision, acknowledged, onClose, onStep }:
   const mark = status === undefined ? undefined : markOf(status)
   const json = () => JSON.stringify(event, null, 2)
   return (
-    <aside className={css.panel} aria-label={`${text.detail}: ${check}, ${entity}`}>
-      <div className={css.head} data-mark={mark}>
-        <div className={css.title}>
-          {mark !== undefined && <StatusMark mark={mark} size={22} />}
-          <h2>
-            {check}
-            <span>
-              {entity} · {namespace}
-            </span>
-          </h2>
-        </div>
-        <Group gap={2} wrap="nowrap">
-          {event && <CopyButton value={json} label={text.copyJSON} />}
-          <Tool icon="up" label={text.previous} onClick={() => onStep(-1)} />
-          <Tool icon="down" label={text.next} onClick={() => onStep(1)} />
-          <Tool icon="close" label={text.close} onClick={onClose} />
-        </Group>
-      </div>
-      <div className={css.scroll} key={target}>
-        {query.error && (
-          <Alert color="red" role="alert">
-            {query.error instanceof ApiError && query.error.missing ? text.eventMissing : text.eventFailed(query.error.message)}{' '}
-            <Button variant="subtle" size="compact-sm" onClick={() => void query.refetch()}>
-              {text.tryAgain}
-            </Button>
-          </Alert>
-        )}
-        {event?.check && <EventActions namespace={namespace} entity={entity} check={event.check} acknowledged={acknowledged} />}
-        <Timeline namespace={namespace} entity={entity} check={check} revision={status} />
-        {event && <EventBody event={event} json={json} />}
-      </div>
-    </aside>
-  )
-}
-
-function Tool({ icon, label, onClick }: { icon: 'up' | 'down' | 'close'; label: string; onClick: () => void }) {
-  return (
-    <ActionIcon variant="subtle" color="gray" size="lg" aria-label={label} title={label} onClick={onClick}>
-      <Icon name={icon} />
-    </ActionIcon>
+    <DetailPane
+      id={target}
+      label={`${text.detail}: ${check}, ${entity}`}
+      title={check}
+      subtitle={`${entity} · ${namespace}`}
+      mark={mark}
+      tools={event && <CopyButton value={json} label={text.copyJSON} />}
+      onClose={onClose}
+      onStep={onStep}
+    >
+      {query.error && (
+        <Alert color="red" role="alert">
+          {query.error instanceof ApiError && query.error.missing ? text.eventMissing : text.eventFailed(query.error.message)}{' '}
+          <Button variant="subtle" size="compact-sm" onClick={() => void query.refetch()}>
+            {text.tryAgain}
+          </Button>
+        </Alert>
+      )}
+      {event?.check && <EventActions namespace={namespace} entity={entity} check={event.check} acknowledged={acknowledged} />}
+      <Timeline namespace={namespace} entity={entity} check={check} revision={status} />
+      {event && <EventBody event={event} json={json} />}
+    </DetailPane>
   )
 }
 
@@ -108,7 +91,7 @@ function EventBody({ event, json }: { event: SensuEvent; json: () => string }) {
       </p>
 
       <Section title={text.output}>
-        {output === '' ? <p className={css.none}>{text.noOutput}</p> : <pre className={css.output}>{output}</pre>}
+        {output === '' ? <p className={css.none}>{text.noOutput}</p> : <Output>{output}</Output>}
       </Section>
 
       {history.length > 0 && (
@@ -166,62 +149,14 @@ function EventBody({ event, json }: { event: SensuEvent; json: () => string }) {
 
       {(check.hooks ?? []).map((hook, i) => (
         <Section key={i} title={`${text.hooks}: ${hook.metadata?.name ?? ''}`}>
-          <pre className={css.output}>{plainOutput(hook.output ?? '') || text.noOutput}</pre>
+          <Output>{plainOutput(hook.output ?? '') || text.noOutput}</Output>
         </Section>
       ))}
 
       <details className={css.json}>
         <summary>{text.json}</summary>
-        <pre className={css.output}>{json()}</pre>
+        <Output>{json()}</Output>
       </details>
     </>
   )
-}
-
-function Section({ title, children }: { title: string; children: ReactNode }) {
-  return (
-    <section className={css.section}>
-      <h3>{title}</h3>
-      {children}
-    </section>
-  )
-}
-
-function Facts({ facts }: { facts: [string, ReactNode][] }) {
-  return (
-    <dl className={css.facts}>
-      {facts
-        .filter(([, value]) => value !== undefined && value !== '')
-        .map(([name, value]) => (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd>{value}</dd>
-          </div>
-        ))}
-    </dl>
-  )
-}
-
-function Pairs({ title, sources }: { title: string; sources: (Record<string, string> | null | undefined)[] }) {
-  const pairs = Object.entries(Object.assign({}, ...sources) as Record<string, string>).sort()
-  if (pairs.length === 0) return null
-  return (
-    <Section title={title}>
-      <ul className={css.pairs}>
-        {pairs.map(([name, value]) => (
-          <li key={name}>
-            <span>{name}</span> {value}
-          </li>
-        ))}
-      </ul>
-    </Section>
-  )
-}
-
-function moment(unix: number | undefined): ReactNode {
-  return unix ? <Moment at={unix} /> : undefined
-}
-
-function list(names: readonly string[] | null | undefined): string | undefined {
-  return names && names.length > 0 ? names.join(', ') : undefined
 }

@@ -4,11 +4,11 @@ import { EventList, type ListQuery } from '../../live/event-list'
 
 /** A live list of events, drawn anew with each change. */
 export function useEventList(query: ListQuery): EventList {
-  const { session } = useApp()
+  const { live } = useApp()
   const { namespace, selector, sort, groupBy } = query
   const list = useMemo(
-    () => new EventList({ query: { namespace, selector, sort, groupBy }, fetch: session.fetch }),
-    [session, namespace, selector, sort, groupBy],
+    () => new EventList({ query: { namespace, selector, sort, groupBy }, connection: live }),
+    [live, namespace, selector, sort, groupBy],
   )
   useSyncExternalStore(list.subscribe, () => list.version)
   return list

@@ -1,0 +1,186 @@
+import { Checkbox } from '@mantine/core'
+import { useHotkeys } from '@mantine/hooks'
+import { useVirtualizer } from '@tanstack/react-virtual'
+import { useEffect, useMemo, useState, type ReactNode } from 'react'
+import { usePreferences } from '../app/preferences'
+import { text } from '../text'
+import css from './DataTable.module.css'
+import { Icon } from './icons'
+
+export interface Column<Row> {
+  id: string
+  title: string
+  /** Of a grid: "120px", "2fr". Default 1fr. */
+  width?: string
+  cell: (row: Row) => ReactNode
+  /** Orders two rows; without it the column cannot be sorted by. */
+  order?: (a: Row, b: Row) => number
+  /** Numbers stand at the right. */
+  end?: boolean
+  mono?: boolean
+  /** Left out on a window narrower than 700 px. */
+  wide?: boolean
+}
+
+interface Props<Row> {
+  label: string
+  columns: Column<Row>[]
+  rows: readonly Row[]
+  keyOf: (row: Row) => string
+  /** Key of the row whose detail is open. */
+  selected?: string | undefined
+  /** Opens a row; undefined closes what is open. */
+  onOpen?: (key: string | undefined) => void
+  /** Id of the column to sort by, with a - before it for the reverse; undefined for the given order. */
+  sort?: string | undefined
+  onSort?: (sort: string | undefined) => void
+  /** Keys of the rows that are ticked. */
+  picked?: ReadonlySet<string>
+  onPick?: (picked: ReadonlySet<string>) => void
+  /** Shown in place of no rows. */
+  empty: ReactNode
+}
+
+/** A table of any number of rows, which draws those that are visible. j and k move, Enter opens, x ticks, Escape closes. */
+export function DataTable<Row>(props: Props<Row>) {
+  const { label, columns, rows, keyOf, selected, onOpen, sort, onSort, picked, onPick, empty } = props
+  const { density } = usePreferences()
+  const [element, setElement] = useState<HTMLDivElement | null>(null)
+  const [cursor, setCursor] = useState(0)
+  const sorted = useMemo(() => order(rows, columns, sort), [rows, columns, sort])
+  const height = density === 'compact' ? 30 : 40
+  const virtual = useVirtualizer({ count: sorted.length, getScrollElement: () => element, estimateSize: () => height, overscan: 12 })
+  useEffect(() => virtual.measure(), [virtual, height])
+
+  const at = Math.min(cursor, sorted.length - 1)
+  const open = (place: number) => {
+    const row = sorted[place]
+    if (row !== undefined) onOpen?.(keyOf(row))
+  }
+  const move = (by: number) => {
+    const place = Math.max(0, Math.min(sorted.length - 1, at + by))
+    setCursor(place)
+    virtual.scrollToIndex(place)
+    if (selected !== undefined) open(place)
+  }
+  const pick = (row: Row | undefined) => {
+    if (!onPick || row === undefined) return
+    const next = new Set(picked)
+    const key = keyOf(row)
+    if (!next.delete(key)) next.add(key)
+    onPick(next)
+  }
+  useHotkeys([
+    ['j', () => move(1)],
+    ['k', () => move(-1)],
+    ['ArrowDown', () => move(1)],
+    ['ArrowUp', () => move(-1)],
+    ['Home', () => move(-sorted.length)],
+    ['End', () => move(sorted.length)],
+    ['Enter', () => open(at), { preventDefault: false }],
+    ['x', () => pick(sorted[at])],
+    ['Escape', () => onOpen?.(undefined), { preventDefault: false }],
+  ])
+
+  if (rows.length === 0) return <>{empty}</>
+  const template = { gridTemplateColumns: [...(onPick ? ['28px'] : []), ...columns.map(({ width = 'minmax(0, 1fr)' }) => width)].join(' ') }
+  const all = picked !== undefined && picked.size > 0 && picked.size >= rows.length
+  return (
+    <div className={css.frame}>
+      <div
+        ref={setElement}
+        className={css.table}
+        role="grid"
+        aria-label={label}
+        aria-rowcount={sorted.length + 1}
+        aria-colcount={columns.length + (onPick ? 1 : 0)}
+        tabIndex={0}
+      >
+        <div className={css.head} role="row" aria-rowindex={1} style={template}>
+          {onPick && (
+            <span role="columnheader">
+              <Checkbox
+                size="xs"
+                aria-label={text.table.pickAll}
+                checked={all}
+                indeterminate={!all && (picked?.size ?? 0) > 0}
+                onChange={() => onPick(all ? new Set() : new Set(rows.map(keyOf)))}
+              />
+            </span>
+          )}
+          {columns.map((column) => (
+            <Header key={column.id} column={column} sort={sort} onSort={onSort} />
+          ))}
+        </div>
+        <div role="rowgroup" className={css.canvas} style={{ height: virtual.getTotalSize() }}>
+          {virtual.getVirtualItems().map((item) => {
+            const row = sorted[item.index]
+            if (row === undefined) return null
+            const key = keyOf(row)
+            return (
+              <div
+                key={key}
+                role="row"
+                aria-rowindex={item.index + 2}
+                aria-selected={key === selected}
+                className={css.row}
+                data-cursor={item.index === at}
+                data-opens={onOpen !== undefined}
+                style={{ ...template, height, transform: `translateY(${item.start}px)` }}
+                onClick={() => {
+                  setCursor(item.index)
+                  open(item.index)
+                }}
+              >
+                {onPick && (
+                  <span role="gridcell" onClick={(event) => event.stopPropagation()}>
+                    <Checkbox size="xs" aria-label={text.table.pick(key)} checked={picked?.has(key) ?? false} onChange={() => pick(row)} />
+                  </span>
+                )}
+                {columns.map((column) => (
+                  <span key={column.id} role="gridcell" data-end={column.end} data-mono={column.mono} data-wide={column.wide}>
+                    {column.cell(row)}
+                  </span>
+                ))}
+              </div>
+            )
+          })}
+        </div>
+      </div>
+    </div>
+  )
+}
+
+function Header<Row>({ column, sort, onSort }: { column: Column<Row>; sort: string | undefined; onSort: Props<Row>['onSort'] }) {
+  const { id, title, order, end, wide } = column
+  const up = sort === id
+  const down = sort === `-${id}`
+  const by = up ? 'ascending' : down ? 'descending' : 'none'
+  return (
+    <span role="columnheader" data-end={end} data-wide={wide} {...(order && onSort ? { 'aria-sort': by } : {})}>
+      {order && onSort ? (
+        <button type="button" onClick={() => onSort(up ? `-${id}` : down ? undefined : id)}>
+          {title}
+          {(up || down) && <Icon name={up ? 'up' : 'down'} size={12} />}
+        </button>
+      ) : (
+        title
+      )}
+    </span>
+  )
+}
+
+function order<Row>(rows: readonly Row[], columns: Column<Row>[], sort: string | undefined): readonly Row[] {
+  if (sort === undefined) return rows
+  const down = sort.startsWith('-')
+  const compare = columns.find(({ id }) => id === (down ? sort.slice(1) : sort))?.order
+  if (!compare) return rows
+  return [...rows].sort((a, b) => (down ? -compare(a, b) : compare(a, b)))
+}
+
+const collator = new Intl.Collator('en', { numeric: true })
+
+/** Orders by a text of the row, with numbers inside it as numbers. */
+export const byText = <Row,>(of: (row: Row) => string) => (a: Row, b: Row) => collator.compare(of(a), of(b))
+
+export const byNumber = <Row,>(of: (row: Row) => number) => (a: Row, b: Row) => of(a) - of(b)
