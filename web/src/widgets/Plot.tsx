@@ -1,5 +1,5 @@
 import { useMantineColorScheme } from '@mantine/core'
-import { useElementSize } from '@mantine/hooks'
+import { useElementSize, useMergedRef } from '@mantine/hooks'
 import { useEffect, useRef } from 'react'
 import uPlot from 'uplot'
 import 'uplot/dist/uPlot.min.css'
@@ -34,7 +34,9 @@ const dashes: (number[] | undefined)[] = [undefined, [6, 3], [2, 3]]
 
 /** Lines over time. */
 export function Plot({ label, times, series, height = 180, sync, from, to, onZoom, format }: Props) {
-  const { ref, width } = useElementSize<HTMLDivElement>()
+  const { ref: measured, width } = useElementSize<HTMLDivElement>()
+  const element = useRef<HTMLDivElement>(null)
+  const ref = useMergedRef(measured, element)
   const { colorScheme } = useMantineColorScheme()
   const { contrast, time } = usePreferences()
   const zoom = useRef(onZoom)
@@ -46,7 +48,7 @@ export function Plot({ label, times, series, height = 180, sync, from, to, onZoo
   newest.current = data
 
   useEffect(() => {
-    const place = ref.current
+    const place = element.current
     if (!place || width === 0) return
     const style = getComputedStyle(document.documentElement)
     const colour = (name: string) => style.getPropertyValue(name).trim()
@@ -88,7 +90,7 @@ export function Plot({ label, times, series, height = 180, sync, from, to, onZoo
       plot.current = undefined
       made.destroy()
     }
-  }, [ref, width, height, labels, sync, from, to, time, colorScheme, contrast, format])
+  }, [width, height, labels, sync, from, to, time, colorScheme, contrast, format])
 
   useEffect(() => {
     plot.current?.setData(newest.current, from === undefined)
