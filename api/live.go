@@ -114,7 +114,7 @@ func (l *liveConn) serve(ctx context.Context) {
 		for {
 			select {
 			case <-beat.C:
-				if l.conn.Write([]byte("{}")) != nil { // shows the client that the backend lives
+				if l.conn.WriteText([]byte("{}")) != nil { // shows the client that the backend lives
 					l.conn.Close(wire.CloseGoingAway, "bye")
 					return
 				}
@@ -199,7 +199,7 @@ func (l *liveConn) open(ctx context.Context, ask *liveAsk) {
 func (l *liveConn) end(end *liveEnd) {
 	data, err := json.Marshal(end)
 	if err == nil {
-		err = l.conn.Write(data)
+		err = l.conn.WriteText(data)
 	}
 	if err != nil {
 		l.conn.Close(wire.CloseGoingAway, "bye")
@@ -232,7 +232,7 @@ func (w *liveWriter) Write(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
-	if err := w.conn.Write(append(w.prefix[:len(w.prefix):len(w.prefix)], b...)); err != nil {
+	if err := w.conn.WriteText(append(w.prefix[:len(w.prefix):len(w.prefix)], b...)); err != nil {
 		return 0, err
 	}
 	return len(b), nil

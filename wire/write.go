@@ -19,6 +19,11 @@ func (c *Conn) Write(msg []byte) error {
 	return c.write(ws.OpBinary, msg)
 }
 
+// WriteText writes one message of text, which must be UTF-8: scripts of a browser get it as a string.
+func (c *Conn) WriteText(msg []byte) error {
+	return c.write(ws.OpText, msg)
+}
+
 // WriteBatch sends each of msgs as one binary frame, all with one system call.
 func (c *Conn) WriteBatch(msgs [][]byte) error {
 	if len(msgs) == 0 {

@@ -4,6 +4,7 @@ import { useQuery } from '@tanstack/react-query'
 import { Link, Outlet, useNavigate, useSearch } from '@tanstack/react-router'
 import { useSyncExternalStore, type ReactNode } from 'react'
 import { unwrap } from '../api/client'
+import { definitionsKey, useDefinitionChanges } from '../live/definitions'
 import { text } from '../text'
 import { Icon, Logo } from '../widgets/icons'
 import { useApp } from './context'
@@ -17,6 +18,7 @@ const groups = [...new Set(places.map((place) => place.group))]
 
 export function Shell() {
   const { narrowNav } = usePreferences()
+  useDefinitionChanges(everywhere)
   return (
     <div className={css.shell}>
       <Header />
@@ -122,7 +124,7 @@ function NamespaceSelect() {
   const navigate = useNavigate()
   const { ns = everywhere } = useSearch({ strict: false }) as { ns?: string }
   const namespaces = useQuery({
-    queryKey: ['namespaces'],
+    queryKey: definitionsKey('namespaces'),
     queryFn: () => unwrap(api.GET('/api/core/v2/namespaces')),
     staleTime: 60_000,
   })
