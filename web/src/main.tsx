@@ -4,12 +4,14 @@ import '@mantine/spotlight/styles.layer.css'
 import { MantineProvider } from '@mantine/core'
 import { Notifications } from '@mantine/notifications'
 import { QueryClient, QueryClientProvider } from '@tanstack/react-query'
+import { setNonce } from 'get-nonce'
 import { StrictMode } from 'react'
 import { createRoot } from 'react-dom/client'
 import { newApi } from './api/client'
 import { Definitions } from './api/definitions'
 import { App } from './app/App'
 import { AppContext } from './app/context'
+import { applyContrast } from './app/preferences'
 import { theme, variables } from './app/theme'
 import { LiveConnection } from './live/connection'
 import { BrowserSignIn } from './session/browser'
@@ -25,7 +27,9 @@ const live = new LiveConnection({
   connect: () => new WebSocket(`${location.protocol === 'https:' ? 'wss:' : 'ws:'}//${location.host}/api/lapwing/v1/live`),
   renew: () => session.fetch('/api/lapwing/v1/session', { cache: 'no-store' }),
 })
+applyContrast()
 const nonce = document.querySelector<HTMLMetaElement>('meta[name="csp-nonce"]')?.content ?? ''
+setNonce(nonce) // for the library with which dialogs stop the page behind them from scrolling
 const queries = new QueryClient({ defaultOptions: { queries: { refetchOnWindowFocus: false, staleTime: 5000 } } })
 
 createRoot(document.getElementById('root') as HTMLElement).render(

@@ -4,8 +4,11 @@ import type { components } from './schema'
 // the same.
 type Schemas = components['schemas']
 
+export type BulkReport = Schemas['BulkReport']
+export type BulkRequest = Schemas['BulkRequest']
 export type Check = Schemas['Check']
 export type CheckHistory = Schemas['CheckHistory']
+export type Entity = Schemas['Entity']
 export type EventCounts = Schemas['EventCounts']
 export type EventGroup = Schemas['EventGroup']
 export type EventRow = Schemas['EventRow']

@@ -1,4 +1,5 @@
 import { useSyncExternalStore } from 'react'
+import type { EventsSearch } from '../screens/events/search'
 
 /** What a user chose for this browser. */
 export interface Preferences {
@@ -9,10 +10,12 @@ export interface Preferences {
   contrast: 'normal' | 'high'
   /** The navigation shows icons only. */
   narrowNav: boolean
+  /** Searches for events by name. */
+  searches: readonly { name: string; search: EventsSearch }[]
 }
 
 const key = 'lapwing.preferences'
-const defaults: Preferences = { time: 'local', density: 'comfortable', contrast: 'normal', narrowNav: false }
+const defaults: Preferences = { time: 'local', density: 'comfortable', contrast: 'normal', narrowNav: false, searches: [] }
 
 function read(): Preferences {
   try {
@@ -25,10 +28,15 @@ function read(): Preferences {
 let current = read()
 const listeners = new Set<() => void>()
 
+/** Shows the contrast that the user chose. */
+export function applyContrast(): void {
+  document.documentElement.dataset.contrast = current.contrast
+}
+
 export function setPreferences(change: Partial<Preferences>): void {
   current = { ...current, ...change }
   localStorage.setItem(key, JSON.stringify(current))
-  document.documentElement.dataset.contrast = current.contrast
+  applyContrast()
   for (const listener of listeners) listener()
 }
 

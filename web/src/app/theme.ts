@@ -1,17 +1,25 @@
-import { createTheme, type CSSVariablesResolver, type MantineColorsTuple } from '@mantine/core'
+import { Checkbox, createTheme, defaultVariantColorsResolver, type CSSVariablesResolver, type MantineColorsTuple, type VariantColorsResolver } from '@mantine/core'
 
 /** The accent of the page, from light to dark. The eighth is --accent of the light theme, the third that of the dark one. */
 const lapwing: MantineColorsTuple = [
   '#e6f6f2', '#c9ebe2', '#5fd0b5', '#4bbda2', '#34a58b', '#218e76', '#147c66', '#0b6e5d', '#07574a', '#043f36',
 ]
 
+/** Text on a filled button by the tokens: they keep their contrast in both schemes. */
+const variants: VariantColorsResolver = (input) => {
+  const colors = defaultVariantColorsResolver(input)
+  if (input.variant !== 'filled') return colors
+  const [background, color] = input.color === 'red' ? ['var(--critical)', 'var(--on-mark)'] : ['var(--accent)', 'var(--on-accent)']
+  return { ...colors, background, color, hover: `color-mix(in srgb, ${background} 88%, ${color})` }
+}
+
 /** One scale of type and one of space for all screens; colours come from style/tokens.css. */
 export const theme = createTheme({
   primaryColor: 'lapwing',
   colors: { lapwing },
   primaryShade: { light: 7, dark: 2 },
-  autoContrast: true,
-  luminanceThreshold: 0.35,
+  variantColorResolver: variants,
+  components: { Checkbox: Checkbox.extend({ defaultProps: { radius: 'xs' } }) },
   fontFamily: 'var(--font)',
   fontFamilyMonospace: 'var(--mono)',
   headings: {
@@ -29,7 +37,7 @@ export const theme = createTheme({
 })
 
 const shared = {
-  '--mantine-color-body': 'var(--bg)',
+  '--mantine-color-body': 'var(--surface)',
   '--mantine-color-text': 'var(--text)',
   '--mantine-color-dimmed': 'var(--muted)',
   '--mantine-color-placeholder': 'var(--muted)',

@@ -138,7 +138,7 @@ test('a refused stream says why, and one that ends is opened again', async () =>
   last().opens()
   last().says('{"id":1,"status":403,"message":"you may not"}')
   last().says('{"id":2,"status":200}')
-  expect(a.states.at(-1)).toEqual({ phase: 'denied', reason: 'you may not' })
+  expect(a.states.at(-1)).toEqual({ phase: 'denied', reason: 'you may not', status: 403 })
   expect(b.phase()).toBe('waiting')
   await vi.advanceTimersByTimeAsync(1000)
   expect(last().sent.slice(2)).toEqual(['{"open":3,"path":"/b"}'])

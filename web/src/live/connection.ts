@@ -7,7 +7,7 @@ export type LiveState =
   | { phase: 'live'; /** Date.now() of the last sign of life. */ heard: number }
   | { phase: 'waiting'; until: number; reason: string }
   /** A retry is useless until the user acts. */
-  | { phase: 'denied'; reason: string }
+  | { phase: 'denied'; reason: string; /** Of the answer: 400 for a request that cannot be read, 403 without the right. */ status: number }
 
 export interface Stream {
   /** Path and query of a stream of the API. */
@@ -182,7 +182,7 @@ export class LiveConnection {
     }
     const reason = message || (status === 200 || status === 0 ? 'the server ended the stream' : `the server answered ${status}`)
     if (status === 400 || status === 403 || status === 404) {
-      running.stream.onState({ phase: 'denied', reason })
+      running.stream.onState({ phase: 'denied', reason, status })
       return
     }
     const wait = running.backoff.next()

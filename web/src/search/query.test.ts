@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { allOf, parseQuery, withTerm, withoutChip } from './query'
+import { allOf, isUnfinished, parseQuery, withTerm, withoutChip } from './query'
 
 const word = (w: string) => `(event.entity.name =~ "(?i)${w}" || event.check.name =~ "(?i)${w}")`
 
@@ -35,4 +35,12 @@ test('selectors are joined', () => {
   expect(allOf('', '')).toBe('')
   expect(allOf('a == 1', '')).toBe('a == 1')
   expect(allOf('a == 1 || b == 2', 'c == 3')).toBe('(a == 1 || b == 2) && c == 3')
+})
+
+test.each(['status ==', 'status > 0 &&', 'status > 0 && che', 'check in [a,', '!(', 'web in'])('%s is unfinished', (text) => {
+  expect(isUnfinished(text)).toBe(true)
+})
+
+test.each(['', 'web disk', 'status == 2', 'status > 0 && check == disk', 'check in [a, b]'])('"%s" is finished', (text) => {
+  expect(isUnfinished(text)).toBe(false)
 })

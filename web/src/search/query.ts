@@ -1,6 +1,8 @@
+import { expand } from './fields'
+
 /**
- * What the user types to find events: words that are in the names of the entity or the check, or a selector as the API
- * takes it. A chip is a part of the text, so that chips and text are always the same.
+ * What the user types to find events: words that are in the names of the entity or the check, or a selector, with short
+ * names of fields. A chip is a part of the text, so that chips and text are always the same.
  */
 export interface Query {
   /** The field selector for the API; "" for all events. */
@@ -14,6 +16,12 @@ const operator = /(==|!=|=~|!~|<=|>=|<|>|&&|\|\||!\()|\b(in|notin|matches)\b/
 /** Reports whether a text is a selector and not words. */
 export function isSelector(text: string): boolean {
   return operator.test(text)
+}
+
+/** Reports whether a selector lacks its end: it is being typed, and would be refused. */
+export function isUnfinished(text: string): boolean {
+  const trimmed = text.trim()
+  return isSelector(trimmed) && (/(==|!=|=~|!~|<=|>=|<|>|&&|\|\||[(!,[]|\b(in|notin|matches))$/.test(trimmed) || /(&&|\|\|)\s*[\w.]+$/.test(trimmed))
 }
 
 /** Quotes a text for a selector. */
@@ -36,7 +44,7 @@ export function parseQuery(text: string): Query {
   if (trimmed === '') return { selector: '', chips: [] }
   if (isSelector(trimmed)) {
     const chips = conjuncts(trimmed)
-    return { selector: chips.map((chip) => (hasOr(chip) ? `(${chip})` : chip)).join(' && '), chips }
+    return { selector: chips.map((chip) => (hasOr(chip) ? `(${expand(chip)})` : expand(chip))).join(' && '), chips }
   }
   const chips = trimmed.split(/\s+/)
   return { selector: chips.map(wordTerm).join(' && '), chips }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import css from './tokens.css?raw'
 
-const [light = '', dark = ''] = css.split("[data-mantine-color-scheme='dark']")
+const [light = '', dark = '', high = '', highDark = ''] = css.split(/\n(?=\[data-)/)
 
 function colours(block: string): Record<string, string> {
   return Object.fromEntries([...block.matchAll(/--([\w-]+): (#[0-9a-f]{6});/g)].map((m) => [m[1], m[2]]))
@@ -38,6 +38,8 @@ const pairs: [string, string, number][] = [
 describe.each([
   ['light', colours(light)],
   ['dark', colours(dark)],
+  ['high contrast, light', { ...colours(light), ...colours(high) }],
+  ['high contrast, dark', { ...colours(dark), ...colours(highDark) }],
 ])('%s', (_, palette) => {
   test.each(pairs)('%s on %s is at least %d', (ink, ground, least) => {
     const [a, b] = [palette[ink], palette[ground]]

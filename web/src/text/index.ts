@@ -94,6 +94,7 @@ export const text = {
   nextTry: (reason: string, seconds: number) => `${sentence(reason)}. Next try in ${Math.max(1, seconds)} s.`,
   nothingHeard: (time: string) => `nothing heard for ${time}`,
   noAccess: 'No access',
+  unreadable: 'This search cannot be read',
   missing: 'Not found',
   loadFailed: (what: string) => `This could not be loaded: ${what}.`,
   cancel: 'Cancel',
@@ -182,6 +183,7 @@ export const text = {
       { value: 'check', label: 'By check' },
       { value: 'namespace', label: 'By namespace' },
     ],
+    byLabel: (key: string) => `By label ${key}`,
     failed: 'The list ended',
     value: 'Group',
     without: '(without)',
@@ -230,6 +232,42 @@ export const text = {
     run: 'Run again',
     asked: (entity: string, check: string) => `Asked ${entity} to run ${check}.`,
     lengths: { hour: 'in 1 hour', fourHours: 'in 4 hours', morning: 'tomorrow morning, 08:00', day: 'in 1 day' },
+  },
+  bulk: {
+    title: 'Selected events',
+    selected: (n: number) => count(n, 'event', 'events'),
+    all: (n: number) => `Select all ${number.format(n)} matching`,
+    clear: 'Select none',
+    actions: { silence: 'Silence', acknowledge: 'Acknowledge', resolve: 'Resolve', run: 'Run again', delete: 'Delete' },
+    help: {
+      resolve: 'Sets the status to OK by hand; handlers get the resolutions. The next results of the checks count again. This cannot be undone.',
+      delete: 'Deletes the events with their history. A check that still runs makes its event anew. This cannot be undone.',
+      run: 'Asks the agents to run these checks now, once. Agents that are not connected do not get it.',
+    },
+    needsSearch: 'Search first: a silence needs a condition, or it would silence everything.',
+    fewRuns: (most: number) => `Select up to ${most} events one by one for this.`,
+    do: (action: 'acknowledge' | 'resolve' | 'delete', n: number) =>
+      `${{ acknowledge: 'Acknowledge', resolve: 'Resolve', delete: 'Delete' }[action]} ${count(n, 'event', 'events')}`,
+    did: (action: 'acknowledge' | 'resolve' | 'delete' | 'run', n: number) =>
+      action === 'run'
+        ? `Asked for ${count(n, 'result', 'results')}.`
+        : `${{ acknowledge: 'Acknowledged', resolve: 'Resolved', delete: 'Deleted' }[action]} ${count(n, 'event', 'events')}.`,
+    would: (n: number, denied: number) =>
+      `This would change ${count(n, 'event', 'events')}${denied > 0 ? `; for ${number.format(denied)} you lack the right` : ''}.`,
+    progress: 'Progress',
+    report: (n: number, denied: number, broken: number) =>
+      [`${number.format(n)} done`, denied > 0 && `${number.format(denied)} denied`, broken > 0 && `${number.format(broken)} failed`].filter(Boolean).join(', '),
+    notAll: 'Not all could be done',
+    silenced: (n: number) => `Silenced ${count(n, 'event', 'events')}.`,
+    silenceHelp: 'One silence for all events that match now or later:',
+  },
+  saved: {
+    title: 'Saved searches',
+    none: 'No saved searches yet.',
+    save: 'Save this search',
+    name: 'Name',
+    remove: (name: string) => `Delete ${name}`,
+    help: 'Kept in this browser. To share a search, copy the address.',
   },
   timeline: {
     title: 'Timeline',

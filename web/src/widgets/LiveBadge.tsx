@@ -38,6 +38,6 @@ function describe(state: LiveState, ready: boolean, now: number): { kind: string
         help: text.nextTry(state.reason, Math.ceil((state.until - now) / 1000)),
       }
     case 'denied':
-      return { kind: 'denied', words: text.noAccess, help: state.reason }
+      return { kind: 'denied', words: state.status === 400 ? text.unreadable : text.noAccess, help: state.reason }
   }
 }

@@ -1,7 +1,8 @@
-import { CloseButton, Pill, TextInput } from '@mantine/core'
+import { Autocomplete, CloseButton, Pill, Text, type ComboboxItem } from '@mantine/core'
 import { useHotkeys } from '@mantine/hooks'
 import { useEffect, useRef, useState } from 'react'
-import { isSelector, parseQuery, withoutChip } from '../search/query'
+import type { Suggestion } from '../search/fields'
+import { isSelector, isUnfinished, parseQuery, withoutChip } from '../search/query'
 import { text } from '../text'
 import { Icon } from './icons'
 import css from './SearchBox.module.css'
@@ -9,13 +10,18 @@ import css from './SearchBox.module.css'
 interface Props {
   value: string
   onChange: (value: string) => void
+  placeholder?: string
+  /** What may come at the end of the text that is being typed. */
+  suggestions?: (typed: string) => readonly Suggestion[]
+  /** Called with each key, before the text counts. */
+  onType?: (typed: string) => void
 }
 
-/** Time without a key after which what was typed is searched for, in ms. */
+/** ms after the last key until a text counts. */
 const settled = 250
 
-/** A text to search for; the conditions of a selector are chips as well, so that each can be removed. */
-export function SearchBox({ value, onChange }: Props) {
+/** Searches by words or by a selector, whose conditions are shown as chips below: both are the same text. "/" moves here. */
+export function SearchBox({ value, onChange, placeholder = text.searchHint, suggestions, onType }: Props) {
   const input = useRef<HTMLInputElement>(null)
   const [typed, setTyped] = useState(value)
   const [before, setBefore] = useState(value)
@@ -24,7 +30,7 @@ export function SearchBox({ value, onChange }: Props) {
     setTyped(value)
   }
   useEffect(() => {
-    if (typed === value) return
+    if (typed === value || isUnfinished(typed)) return
     const timer = setTimeout(() => onChange(typed), settled)
     return () => clearTimeout(timer)
   })
@@ -34,22 +40,37 @@ export function SearchBox({ value, onChange }: Props) {
   const set = (next: string) => {
     setTyped(next)
     onChange(next)
+    onType?.(next)
   }
+  const offered = suggestions?.(typed) ?? []
   const { chips } = parseQuery(value)
   return (
     <div className={css.box}>
-      <TextInput
+      <Autocomplete
         ref={input}
         type="search"
         size="sm"
         aria-label={text.search}
-        placeholder={text.searchHint}
+        placeholder={placeholder}
         leftSection={<Icon name="search" />}
         rightSection={typed !== '' && <CloseButton size="sm" aria-label={text.clearSearch} onClick={() => set('')} />}
         value={typed}
-        onChange={(event) => setTyped(event.currentTarget.value)}
+        data={offered.map(({ text: whole }) => whole)}
+        filter={({ options }) => options}
+        renderOption={({ option }) => <Offer {...offered.find(({ text: whole }) => whole === (option as ComboboxItem).value)} />}
+        onChange={(next) => {
+          setTyped(next)
+          onType?.(next)
+        }}
+        onOptionSubmit={(next) => {
+          setTyped(next)
+          onType?.(next)
+          requestAnimationFrame(() => input.current?.setSelectionRange(next.length, next.length))
+        }}
+        maxDropdownHeight={320}
+        comboboxProps={{ shadow: 'md' }}
         onKeyDown={(event) => {
-          if (event.key === 'Enter') set(typed)
+          if (event.key === 'Enter' && !event.defaultPrevented) onChange(typed)
           if (event.key !== 'Escape') return
           if (typed === '') input.current?.blur()
           else set('')
@@ -73,5 +94,14 @@ export function SearchBox({ value, onChange }: Props) {
         </div>
       )}
     </div>
+  )
+}
+
+function Offer({ label, help }: Partial<Suggestion>) {
+  return (
+    <span className={css.offer}>
+      <code>{label}</code>
+      {help !== undefined && <Text size="xs" c="dimmed">{help}</Text>}
+    </span>
   )
 }

@@ -1,4 +1,4 @@
-import { Button, Group, Modal, Popover, SegmentedControl, Select, Stack, Text, TextInput } from '@mantine/core'
+import { Button, Group, Modal, Popover, SegmentedControl, Stack, Text, TextInput } from '@mantine/core'
 import { useDebouncedValue, useDisclosure } from '@mantine/hooks'
 import { useMutation, useQuery } from '@tanstack/react-query'
 import { useState, type ReactNode } from 'react'
@@ -8,6 +8,7 @@ import { useApp } from '../../app/context'
 import { quoted } from '../../search/query'
 import { text } from '../../text'
 import { done, failed } from '../../widgets/toast'
+import { Length, secondsOf } from './Length'
 
 interface Props {
   namespace: string
@@ -210,34 +211,4 @@ function Form(props: { busy: boolean; label: string; onSubmit: () => void; child
       </Stack>
     </form>
   )
-}
-
-const morning = 'morning'
-
-function Length(props: { label: string; value: string; none: string; onChange: (value: string) => void }) {
-  return (
-    <Select
-      label={props.label}
-      value={props.value}
-      allowDeselect={false}
-      comboboxProps={{ withinPortal: false }}
-      data={[
-        { value: '3600', label: text.act.lengths.hour },
-        { value: '14400', label: text.act.lengths.fourHours },
-        { value: morning, label: text.act.lengths.morning },
-        { value: '86400', label: text.act.lengths.day },
-        { value: '0', label: props.none },
-      ]}
-      onChange={(value) => props.onChange(value ?? '0')}
-    />
-  )
-}
-
-/** Seconds of a choice, 0 for none. The next morning is at 08:00 of the browser's zone. */
-function secondsOf(choice: string, now = new Date()): number {
-  if (choice !== morning) return Number(choice)
-  const at = new Date(now)
-  at.setHours(8, 0, 0, 0)
-  if (at <= now) at.setDate(at.getDate() + 1)
-  return Math.ceil((at.getTime() - now.getTime()) / 1000)
 }

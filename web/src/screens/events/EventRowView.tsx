@@ -1,3 +1,4 @@
+import { Checkbox } from '@mantine/core'
 import { memo } from 'react'
 import { Age, useNow } from '../../app/time'
 import type { EventRow } from '../../api/types'
@@ -21,12 +22,15 @@ interface Props {
   /** Show the namespace, too. */
   namespace: boolean
   onOpen: (key: string, index: number) => void
+  /** Rows can be ticked. */
+  picked?: boolean
+  onPick?: (key: string) => void
 }
 
 const flashFor = 1600
 
 export const EventRowView = memo(function EventRowView(props: Props) {
-  const { row, index, top, height, gone, changed, selected, cursor, namespace, onOpen } = props
+  const { row, index, top, height, gone, changed, selected, cursor, namespace, onOpen, picked, onPick } = props
   const place = { transform: `translateY(${top}px)`, height }
   if (!row) {
     return (
@@ -54,6 +58,11 @@ export const EventRowView = memo(function EventRowView(props: Props) {
       style={place}
       onClick={() => onOpen(keyOf(row), index)}
     >
+      {onPick && (
+        <span role="gridcell" className={css.pick} onClick={(event) => event.stopPropagation()}>
+          <Checkbox size="xs" aria-label={text.table.pick(`${row.entity} ${row.check}`)} checked={picked ?? false} onChange={() => onPick(keyOf(row))} />
+        </span>
+      )}
       <span role="gridcell" className={css.status}>
         <StatusMark mark={mark} />
         <span className={css.word}>{gone ? text.gone : text.status(row.status)}</span>

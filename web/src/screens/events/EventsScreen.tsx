@@ -1,8 +1,8 @@
-import { Anchor, Button, Group, SegmentedControl, Select, Table } from '@mantine/core'
+import { Anchor, Button, Checkbox, Group, SegmentedControl, Select, Table } from '@mantine/core'
 import { useElementSize, useHotkeys } from '@mantine/hooks'
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { getRouteApi } from '@tanstack/react-router'
-import { useEffect, useRef, useState } from 'react'
+import { useEffect, useRef, useState, type ReactNode } from 'react'
 import { everywhere } from '../../app/search'
 import { usePreferences } from '../../app/preferences'
 import { keyOf, type EventList } from '../../live/event-list'
@@ -11,12 +11,16 @@ import { text } from '../../text'
 import { EmptyState } from '../../widgets/EmptyState'
 import { LiveBadge } from '../../widgets/LiveBadge'
 import { SearchBox } from '../../widgets/SearchBox'
+import { BulkBar } from './BulkBar'
 import { EventDetail } from './EventDetail'
 import { EventRowView } from './EventRowView'
 import css from './EventsScreen.module.css'
 import { FirstEvents } from './FirstEvents'
+import { SavedSearches } from './SavedSearches'
 import { groupTerm, statusSelector, type EventsSearch } from './search'
 import { useEventList, useHold } from './use-event-list'
+import { useLabels } from './use-labels'
+import { useSuggestions } from './use-suggestions'
 
 const route = getRouteApi('/events')
 
@@ -28,17 +32,28 @@ export function EventsScreen() {
     const { event, ...rest } = part
     void navigate({ search: (all) => ({ ...all, ...rest, ...('event' in part ? { event } : {}) }), replace: true })
   }
+  const namespace = search.ns ?? everywhere
   const query = parseQuery(search.q ?? '')
+  const selector = allOf(query.selector, statusSelector(search.status))
+  const suggest = useSuggestions(namespace)
+  const labels = useLabels(namespace)
+  const [picked, setPicked] = useState<ReadonlySet<string> | 'all'>(new Set())
+  const [asked, setAsked] = useState(`${namespace} ${selector}`)
+  if (asked !== `${namespace} ${selector}`) { // what was selected is of another list
+    setAsked(`${namespace} ${selector}`)
+    setPicked(new Set())
+  }
   const list = useEventList({
-    namespace: search.ns ?? everywhere,
-    selector: allOf(query.selector, statusSelector(search.status)),
+    namespace,
+    selector,
     sort: search.sort ?? 'severity',
     groupBy: search.group ?? '',
   })
   return (
     <section className={css.screen} aria-label={text.events} data-detail={search.event !== undefined && search.group === undefined}>
       <header className={css.bar}>
-        <SearchBox value={search.q ?? ''} onChange={(q) => change({ q: q === '' ? undefined : q })} />
+        <SearchBox value={search.q ?? ''} onChange={(q) => change({ q: q === '' ? undefined : q })} {...suggest} />
+        <SavedSearches current={search} onOpen={(saved) => void navigate({ search: saved })} />
         <Group gap="sm" wrap="nowrap">
           <SegmentedControl
             size="xs"
@@ -61,7 +76,7 @@ export function EventsScreen() {
             w={150}
             aria-label={text.list.group}
             value={search.group ?? ''}
-            data={text.list.groups}
+            data={[...text.list.groups, ...labelGroups(labels, search.group)]}
             allowDeselect={false}
             onChange={(group) => change({ group: group || undefined })}
           />
@@ -70,7 +85,28 @@ export function EventsScreen() {
         </Group>
       </header>
       {search.group === undefined ? (
-        <Rows list={list} selected={search.event} onOpen={(event) => change({ event })} filtered={query.selector !== '' || search.status !== undefined} />
+        <Rows
+          list={list}
+          selected={search.event}
+          onOpen={(event) => change({ event })}
+          filtered={query.selector !== '' || search.status !== undefined}
+          picked={picked}
+          onPick={setPicked}
+          bar={
+            (picked === 'all' || picked.size > 0) && (
+              <BulkBar
+                target={
+                  picked === 'all'
+                    ? { kind: 'matching', namespace, selector, search: query.selector, total: list.counts.total }
+                    : { kind: 'picked', keys: [...picked] }
+                }
+                matching={list.counts.total}
+                onAll={() => setPicked('all')}
+                onClear={() => setPicked(new Set())}
+              />
+            )
+          }
+        />
       ) : (
         <Groups list={list} onOpen={(value) => change({ group: undefined, q: withTerm(search.q ?? '', groupTerm(search.group ?? '', value)) })} />
       )}
@@ -99,9 +135,14 @@ interface RowsProps {
   selected: string | undefined
   onOpen: (key: string | undefined) => void
   filtered: boolean
+  /** Keys of the rows that are ticked, or all that the list has. */
+  picked: ReadonlySet<string> | 'all'
+  onPick: (picked: ReadonlySet<string>) => void
+  /** What can be done with them. */
+  bar: ReactNode
 }
 
-function Rows({ list, selected, onOpen, filtered }: RowsProps) {
+function Rows({ list, selected, onOpen, filtered, picked, onPick, bar }: RowsProps) {
   const { density } = usePreferences()
   const [element, setElement] = useState<HTMLDivElement | null>(null)
   const { ref: frame, width } = useElementSize()
@@ -132,7 +173,20 @@ function Rows({ list, selected, onOpen, filtered }: RowsProps) {
     rows.scrollToIndex(place)
     if (selected !== undefined) open(place)
   }
+  const pick = (key: string | undefined) => {
+    if (key === undefined) return
+    const next = new Set(picked === 'all' ? [] : picked)
+    if (!next.delete(key)) next.add(key)
+    onPick(next)
+  }
+  const pickPage = () => {
+    const keys = drawn.map(({ index }) => list.at(index)).filter((row) => row !== undefined).map(keyOf)
+    onPick(picked === 'all' || keys.every((key) => picked.has(key)) ? new Set() : new Set([...picked, ...keys]))
+  }
+  const cursorRow = list.at(cursor)
   useHotkeys([
+    ['x', () => pick(cursorRow && keyOf(cursorRow))],
+    ['mod + a', pickPage],
     ['j', () => move(1)],
     ['k', () => move(-1)],
     ['ArrowDown', () => move(1)],
@@ -145,13 +199,13 @@ function Rows({ list, selected, onOpen, filtered }: RowsProps) {
   ])
 
   if (list.failed !== undefined) return <EmptyState title={text.list.failed} help={list.failed} />
-  if (list.state.phase === 'denied') return <EmptyState title={text.noAccess} help={list.state.reason} />
+  if (list.state.phase === 'denied') return <Refused {...list.state} />
   if (list.ready && list.length === 0) {
     return filtered ? <EmptyState title={text.nothingMatches} help={text.list.nothingHelp} /> : <FirstEvents namespace={list.query.namespace} />
   }
   const columns = text.list.columns
   return (
-    <div ref={frame} className={css.frame}>
+    <div ref={frame} className={css.frame} data-picks="true">
       {list.waiting > 0 && (
         <Button className={css.pill} size="xs" radius="xl" title={text.pendingHelp} onClick={() => list.hold(false)}>
           {text.pending(list.waiting)}
@@ -168,6 +222,15 @@ function Rows({ list, selected, onOpen, filtered }: RowsProps) {
         aria-busy={!list.ready}
       >
         <div className={css.head} role="row" aria-rowindex={1}>
+          <span role="columnheader" className={css.pick}>
+            <Checkbox
+              size="xs"
+              aria-label={text.table.pickAll}
+              checked={picked === 'all'}
+              indeterminate={picked !== 'all' && picked.size > 0}
+              onChange={pickPage}
+            />
+          </span>
           {(['status', 'entity', 'check', 'output', 'history', 'owner', 'since'] as const).map((column) => (
             <span key={column} role="columnheader" className={css[column]}>
               {columns[column]}
@@ -189,6 +252,8 @@ function Rows({ list, selected, onOpen, filtered }: RowsProps) {
                 changed={key === undefined ? undefined : list.changed(key)}
                 selected={key !== undefined && key === selected}
                 cursor={item.index === cursor}
+                picked={key !== undefined && (picked === 'all' || picked.has(key))}
+                onPick={pick}
                 namespace={list.query.namespace === everywhere}
                 onOpen={(opened, place) => {
                   setCursor(place)
@@ -199,13 +264,26 @@ function Rows({ list, selected, onOpen, filtered }: RowsProps) {
           })}
         </div>
       </div>
+      {bar}
     </div>
   )
 }
 
+/** Why there is no list. */
+function Refused({ status, reason }: { status: number; reason: string }) {
+  return <EmptyState title={status === 400 ? text.unreadable : text.noAccess} help={reason} />
+}
+
+/** Groups by the labels that the namespace's entities have, and by the one that is chosen. */
+function labelGroups(labels: readonly string[], chosen: string | undefined): { value: string; label: string }[] {
+  const keys = new Set(labels)
+  if (chosen?.startsWith('label:')) keys.add(chosen.slice('label:'.length))
+  return [...keys].sort().map((key) => ({ value: `label:${key}`, label: text.list.byLabel(key) }))
+}
+
 function Groups({ list, onOpen }: { list: EventList; onOpen: (value: string) => void }) {
   if (list.failed !== undefined) return <EmptyState title={text.list.failed} help={list.failed} />
-  if (list.state.phase === 'denied') return <EmptyState title={text.noAccess} help={list.state.reason} />
+  if (list.state.phase === 'denied') return <Refused {...list.state} />
   if (list.ready && list.groups.length === 0) return <EmptyState title={text.nothingMatches} help={text.list.nothingHelp} />
   return (
     <div className={css.groups}>
