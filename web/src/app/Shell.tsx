@@ -7,7 +7,9 @@ import { unwrap } from '../api/client'
 import { definitionsKey, useDefinitionChanges } from '../live/definitions'
 import { text } from '../text'
 import { Icon, Logo } from '../widgets/icons'
+import { Announcer } from './announce'
 import { useApp } from './context'
+import { KeyHelp } from './KeyHelp'
 import { Palette } from './Palette'
 import { places } from './places'
 import { setPreferences, usePreferences } from './preferences'
@@ -21,6 +23,9 @@ export function Shell() {
   useDefinitionChanges(everywhere)
   return (
     <div className={css.shell}>
+      <a href="#main" className={css.skip}>
+        {text.skip}
+      </a>
       <Header />
       <nav className={css.nav} data-narrow={narrowNav} aria-label={text.nav.title}>
         {groups.map((group) => (
@@ -42,10 +47,12 @@ export function Shell() {
           </div>
         ))}
       </nav>
-      <main className={css.main} id="main">
+      <main className={css.main} id="main" tabIndex={-1}>
         <Outlet />
       </main>
       <Palette />
+      <KeyHelp />
+      <Announcer />
     </div>
   )
 }

@@ -1,3 +1,4 @@
+import { Button } from '@mantine/core'
 import { createRootRoute, createRoute, createRouter } from '@tanstack/react-router'
 import { NowScreen } from '../screens/now/NowScreen'
 import { EventsScreen } from '../screens/events/EventsScreen'
@@ -17,7 +18,15 @@ const events = createRoute({ getParentRoute: () => root, path: '/events', valida
 
 const now = createRoute({ getParentRoute: () => root, path: '/', component: NowScreen })
 
-export const router = createRouter({ routeTree: root.addChildren([now, events]), defaultPreload: 'intent' })
+export const router = createRouter({
+  routeTree: root.addChildren([now, events]),
+  defaultPreload: 'intent',
+  defaultErrorComponent: ({ error }) => (
+    <EmptyState title={text.failedScreen} help={error instanceof Error ? error.message : String(error)}>
+      <Button onClick={() => location.reload()}>{text.reload}</Button>
+    </EmptyState>
+  ),
+})
 
 declare module '@tanstack/react-router' {
   interface Register {

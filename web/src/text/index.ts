@@ -31,7 +31,6 @@ export const text = {
   username: 'Username',
   password: 'Password',
   signIn: 'Sign in',
-  signingIn: 'Signing in…',
   signInAt: (title: string) => `Sign in with ${title}`,
   signOut: 'Sign out',
   sessionEnded: 'You have been signed out. Sign in again to continue where you were.',
@@ -88,7 +87,6 @@ export const text = {
   connecting: 'Connecting…',
   loading: (n: number) => (n === 0 ? 'Loading…' : `Loading ${number.format(n)}…`),
   behind: (seconds: number) => `${duration(seconds)} behind`,
-  reconnecting: (seconds: number) => `Reconnecting · ${duration(seconds)} behind`,
   cannotConnect: 'Cannot connect',
   retrying: (reason: string) => `${sentence(reason)}. It will be tried again.`,
   nextTry: (reason: string, seconds: number) => `${sentence(reason)}. Next try in ${Math.max(1, seconds)} s.`,
@@ -116,19 +114,12 @@ export const text = {
     renamed: (name: string) => `This makes another one with the new name. ${name} stays as it is.`,
   },
   table: { pick: (name: string) => `Select ${name}`, pickAll: 'Select all' },
-  denied: (verb: string, namespace: string) =>
-    `You may not ${verb} events in ${namespace === '-' ? 'all namespaces' : `namespace ${namespace}`}. ` +
-    `Ask for a role with the verb “${verb}” on “events”, or choose another namespace.`,
 
   // Summary and toolbar
-  summary: 'Events by status',
-  incidents: (n: number) => (n === 1 ? 'incident' : 'incidents'),
   allClear: 'All clear',
-  total: (n: number) => `of ${count(n, 'event', 'events')}`,
   search: 'Search',
   searchHint: 'Entity, check or output',
   clearSearch: 'Clear the search',
-  incidentsFirst: 'Incidents first',
   shown: (shown: number, total: number) =>
     shown === total ? count(total, 'event', 'events') : `${number.format(shown)} of ${count(total, 'event', 'events')}`,
   pending: (n: number) => `${count(n, 'row', 'rows')} to update`,
@@ -136,22 +127,9 @@ export const text = {
 
   // List
   events: 'Events',
-  columns: {
-    status: 'Status',
-    entity: 'Entity',
-    check: 'Check',
-    output: 'Output',
-    history: 'History',
-    occurrences: 'Count',
-    silenced: 'Silenced',
-    seen: 'Last seen',
-  },
-  occurrencesHelp: 'Results in a row with this status',
   silenced: 'Silenced',
   gone: 'Deleted',
   nothingMatches: 'Nothing matches',
-  nothingMatchesHelp: 'No event here has all of these words and one of these statuses.',
-  showAll: 'Show all events',
   empty: 'Nothing is watched here yet',
   emptyHelp: 'Start an agent on any host. Its keepalive appears here by itself within seconds.',
   emptyCheck: 'Then give it something to watch:',
@@ -336,35 +314,34 @@ export const text = {
     id: 'Event ID',
   },
   never: 'never',
-  eventGone: 'This event was deleted. What you see is its last state.',
   eventMissing: 'This event does not exist (any more).',
   eventFailed: (what: string) => `The event could not be loaded: ${what}.`,
   tryAgain: 'Try again',
 
   // Keys
   keyHelp: [
-    [['j', '↓'], 'Next event'],
-    [['k', '↑'], 'Previous event'],
-    [['Enter'], 'Open the event; again to move into it'],
+    [['j', 'k'], 'Next and previous row; with an open detail, the next and previous one'],
+    [['Enter'], 'Open the row'],
     [['Esc'], 'Close, or clear the search'],
+    [['x'], 'Select the row'],
+    [['Ctrl A'], 'Select all rows on the screen'],
+    [['s'], 'Silence'],
+    [['a'], 'Acknowledge'],
+    [['r'], 'Resolve'],
+    [['e'], 'Run again'],
     [['/'], 'Search'],
     [['.'], 'Update the order of the list now'],
-    [['i'], 'Incidents first, on or off'],
-    [['c'], 'Copy the open event as JSON'],
+    [['Ctrl K'], 'Go to a screen, an entity or a check'],
     [['?'], 'This list'],
   ] as const,
 
   // Announcements
-  announceLost: 'The connection was lost. Reconnecting.',
-  announceBack: 'Connected again.',
-  announceOne: (entity: string, check: string, status: number) => `${check} on ${entity} is ${statusWord(status)}.`,
-  announceMany: (incidents: number, resolved: number) =>
-    [incidents > 0 && count(incidents, 'new incident', 'new incidents'), resolved > 0 && `${number.format(resolved)} resolved`]
-      .filter(Boolean)
-      .join(', ') + '.',
+  announceLost: 'The connection was lost. What you see is old.',
+  announceOpen: (n: number) => count(n, 'open incident', 'open incidents') + '.',
+  failedScreen: 'This screen failed',
+  reload: 'Load again',
 
   duration,
-  age: (seconds: number) => (seconds < 1 ? 'now' : duration(seconds)),
   ago: (seconds: number) => (seconds < 1 ? 'now' : `${duration(seconds)} ago`),
   dateTime: (unix: number) => dateTime.format(unix * 1000),
 }

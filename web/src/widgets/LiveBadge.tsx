@@ -1,4 +1,5 @@
 import { Tooltip } from '@mantine/core'
+import { useAnnounce } from '../app/announce'
 import { span, useNow } from '../app/time'
 import type { LiveState } from '../live/connection'
 import { text } from '../text'
@@ -8,9 +9,10 @@ import css from './LiveBadge.module.css'
 export function LiveBadge({ state, ready }: { state: LiveState; ready: boolean }) {
   const now = useNow()
   const { kind, words, help } = describe(state, ready, now)
+  useAnnounce(state.phase === 'waiting' ? text.announceLost : ready ? text.live : undefined)
   return (
     <Tooltip label={help} multiline maw={320}>
-      <span className={css.badge} data-kind={kind} data-testid="badge" role="status">
+      <span className={css.badge} data-kind={kind} data-testid="badge">
         <span className={css.dot} aria-hidden="true" />
         {words}
       </span>

@@ -16,7 +16,7 @@ import { Length, secondsOf } from './Length'
 
 const t = text.bulk
 
-type Action = 'silence' | 'acknowledge' | 'resolve' | 'run' | 'delete'
+export type Action = 'silence' | 'acknowledge' | 'resolve' | 'run' | 'delete'
 
 interface Props {
   target: Target
@@ -24,11 +24,13 @@ interface Props {
   matching: number
   onAll: () => void
   onClear: () => void
+  /** The act whose dialog is open. */
+  open: Action | undefined
+  onOpen: (action: Action | undefined) => void
 }
 
 /** What can be done with the selected events. */
-export function BulkBar({ target, matching, onAll, onClear }: Props) {
-  const [open, setOpen] = useState<Action>()
+export function BulkBar({ target, matching, onAll, onClear, open: asked, onOpen }: Props) {
   const rights = useRights(target.kind === 'matching' ? target.namespace : everywhere)
   const n = sizeOf(target)
   const blind = target.kind === 'matching' && target.search === ''
@@ -39,8 +41,9 @@ export function BulkBar({ target, matching, onAll, onClear }: Props) {
     { action: 'run', why: target.kind === 'matching' || n > mostRuns ? t.fewRuns(mostRuns) : undefined },
     { action: 'delete', why: rights.why('delete', 'events') },
   ]
+  const open = buttons.some(({ action, why }) => action === asked && why === undefined) ? asked : undefined
   const close = (finished: boolean) => {
-    setOpen(undefined)
+    onOpen(undefined)
     if (finished) onClear()
   }
   return (
@@ -59,7 +62,7 @@ export function BulkBar({ target, matching, onAll, onClear }: Props) {
             variant="default"
             disabled={why !== undefined}
             title={why}
-            onClick={() => setOpen(action)}
+            onClick={() => onOpen(action)}
           >
             {t.actions[action]}
           </Button>

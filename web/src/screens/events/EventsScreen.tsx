@@ -3,6 +3,7 @@ import { useElementSize, useHotkeys } from '@mantine/hooks'
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { getRouteApi } from '@tanstack/react-router'
 import { useEffect, useRef, useState, type ReactNode } from 'react'
+import { useAnnounce } from '../../app/announce'
 import { everywhere } from '../../app/search'
 import { usePreferences } from '../../app/preferences'
 import { keyOf, type EventList } from '../../live/event-list'
@@ -11,7 +12,7 @@ import { text } from '../../text'
 import { EmptyState } from '../../widgets/EmptyState'
 import { LiveBadge } from '../../widgets/LiveBadge'
 import { SearchBox } from '../../widgets/SearchBox'
-import { BulkBar } from './BulkBar'
+import { BulkBar, type Action } from './BulkBar'
 import { EventDetail } from './EventDetail'
 import { EventRowView } from './EventRowView'
 import css from './EventsScreen.module.css'
@@ -38,6 +39,7 @@ export function EventsScreen() {
   const suggest = useSuggestions(namespace)
   const labels = useLabels(namespace)
   const [picked, setPicked] = useState<ReadonlySet<string> | 'all'>(new Set())
+  const [acting, setActing] = useState<Action>()
   const [asked, setAsked] = useState(`${namespace} ${selector}`)
   if (asked !== `${namespace} ${selector}`) { // what was selected is of another list
     setAsked(`${namespace} ${selector}`)
@@ -49,6 +51,7 @@ export function EventsScreen() {
     sort: search.sort ?? 'severity',
     groupBy: search.group ?? '',
   })
+  useAnnounce(list.ready ? text.announceOpen(list.counts.critical + list.counts.warning + list.counts.unknown) : undefined)
   return (
     <section className={css.screen} aria-label={text.events} data-detail={search.event !== undefined && search.group === undefined}>
       <header className={css.bar}>
@@ -103,9 +106,12 @@ export function EventsScreen() {
                 matching={list.counts.total}
                 onAll={() => setPicked('all')}
                 onClear={() => setPicked(new Set())}
+                open={acting}
+                onOpen={setActing}
               />
             )
           }
+          onAct={setActing}
         />
       ) : (
         <Groups list={list} onOpen={(value) => change({ group: undefined, q: withTerm(search.q ?? '', groupTerm(search.group ?? '', value)) })} />
@@ -140,9 +146,11 @@ interface RowsProps {
   onPick: (picked: ReadonlySet<string>) => void
   /** What can be done with them. */
   bar: ReactNode
+  /** Opens the dialog of an act on them. */
+  onAct: (action: Action) => void
 }
 
-function Rows({ list, selected, onOpen, filtered, picked, onPick, bar }: RowsProps) {
+function Rows({ list, selected, onOpen, filtered, picked, onPick, bar, onAct }: RowsProps) {
   const { density } = usePreferences()
   const [element, setElement] = useState<HTMLDivElement | null>(null)
   const { ref: frame, width } = useElementSize()
@@ -184,7 +192,16 @@ function Rows({ list, selected, onOpen, filtered, picked, onPick, bar }: RowsPro
     onPick(picked === 'all' || keys.every((key) => picked.has(key)) ? new Set() : new Set([...picked, ...keys]))
   }
   const cursorRow = list.at(cursor)
+  /** Acts on what is selected, or else on the row of the cursor. */
+  const actOn = (action: Action) => {
+    if (picked !== 'all' && picked.size === 0) pick(cursorRow && keyOf(cursorRow))
+    onAct(action)
+  }
   useHotkeys([
+    ['s', () => actOn('silence')],
+    ['a', () => actOn('acknowledge')],
+    ['r', () => actOn('resolve')],
+    ['e', () => actOn('run')],
     ['x', () => pick(cursorRow && keyOf(cursorRow))],
     ['mod + a', pickPage],
     ['j', () => move(1)],

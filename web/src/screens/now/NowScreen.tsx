@@ -1,5 +1,6 @@
 import { getRouteApi, Link, useNavigate } from '@tanstack/react-router'
 import type { EventCounts, EventGroup } from '../../api/types'
+import { useAnnounce } from '../../app/announce'
 import { everywhere } from '../../app/search'
 import { usePreferences } from '../../app/preferences'
 import { keyOf, type EventList } from '../../live/event-list'
@@ -31,10 +32,11 @@ export function NowScreen() {
   const byCheck = useEventList(list(open, 'severity', 'check'))
   const byEntity = useEventList(list(open, 'severity', 'entity'))
   const agents = useEventList(list('event.check.name == "keepalive"', 'severity'))
-  if (all.state.phase === 'denied') return <EmptyState title={text.noAccess} help={all.state.reason} />
-  if (all.ready && all.counts.total === 0) return <FirstEvents namespace={ns} />
   const { critical, warning, unknown } = all.counts
   const incidents = critical + warning + unknown
+  useAnnounce(all.ready ? text.announceOpen(incidents) : undefined)
+  if (all.state.phase === 'denied') return <EmptyState title={text.noAccess} help={all.state.reason} />
+  if (all.ready && all.counts.total === 0) return <FirstEvents namespace={ns} />
   return (
     <div className={css.screen}>
       <section className={css.head} aria-label={text.now.title}>
