@@ -1,11 +1,14 @@
 import { Modal, Table } from '@mantine/core'
-import { useDisclosure, useHotkeys } from '@mantine/hooks'
+import { useDisclosure, useWindowEvent } from '@mantine/hooks'
 import { text } from '../text'
 
 /** The list of keys, opened by "?". */
 export function KeyHelp() {
   const [opened, { open, close }] = useDisclosure()
-  useHotkeys([['shift + ?', open]])
+  useWindowEvent('keydown', (event) => {
+    const { tagName = '', isContentEditable = false } = (event.target as HTMLElement | null) ?? {}
+    if (event.key === '?' && !event.ctrlKey && !event.metaKey && !isContentEditable && !['INPUT', 'TEXTAREA', 'SELECT'].includes(tagName)) open()
+  })
   return (
     <Modal opened={opened} onClose={close} title={text.keys} closeButtonProps={{ 'aria-label': text.close }}>
       <Table verticalSpacing={6}>

@@ -1,7 +1,7 @@
 import { ActionIcon, Menu, Select, UnstyledButton, useMantineColorScheme } from '@mantine/core'
 import { spotlight } from '@mantine/spotlight'
 import { useQuery } from '@tanstack/react-query'
-import { Link, Outlet, useNavigate, useSearch } from '@tanstack/react-router'
+import { Link, Outlet, useLocation, useNavigate, useSearch } from '@tanstack/react-router'
 import { useSyncExternalStore, type ReactNode } from 'react'
 import { unwrap } from '../api/client'
 import { definitionsKey, useDefinitionChanges } from '../live/definitions'
@@ -21,6 +21,8 @@ const groups = [...new Set(places.map((place) => place.group))]
 export function Shell() {
   const { narrowNav } = usePreferences()
   useDefinitionChanges(everywhere)
+  const bare = useLocation({ select: ({ pathname }) => pathname === '/wall' })
+  if (bare) return <Outlet />
   return (
     <div className={css.shell}>
       <a href="#main" className={css.skip}>

@@ -3,7 +3,10 @@ import type { IconName } from '../widgets/icons'
 
 /** A screen of the navigation. */
 export interface Place {
-  to: '/' | '/events'
+  to:
+    | '/'
+    | '/events'
+    | '/wall'
   label: string
   icon: IconName
   group: string
@@ -15,4 +18,5 @@ export interface Place {
 export const places: Place[] = [
   { to: '/', label: text.nav.now, icon: 'now', group: text.nav.watch },
   { to: '/events', label: text.nav.events, icon: 'events', group: text.nav.watch },
+  { to: '/wall', label: text.nav.wall, icon: 'full', group: text.nav.watch, secondary: true },
 ]

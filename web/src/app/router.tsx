@@ -1,5 +1,5 @@
 import { Button } from '@mantine/core'
-import { createRootRoute, createRoute, createRouter } from '@tanstack/react-router'
+import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from '@tanstack/react-router'
 import { NowScreen } from '../screens/now/NowScreen'
 import { EventsScreen } from '../screens/events/EventsScreen'
 import { eventsSearch } from '../screens/events/search'
@@ -18,8 +18,18 @@ const events = createRoute({ getParentRoute: () => root, path: '/events', valida
 
 const now = createRoute({ getParentRoute: () => root, path: '/', component: NowScreen })
 
+const wall = createRoute({
+  getParentRoute: () => root,
+  path: '/wall',
+  component: lazyRouteComponent(() => import('../screens/wall/WallScreen'), 'WallScreen'),
+})
+
 export const router = createRouter({
-  routeTree: root.addChildren([now, events]),
+  routeTree: root.addChildren([
+    now,
+    events,
+    wall,
+  ]),
   defaultPreload: 'intent',
   defaultErrorComponent: ({ error }) => (
     <EmptyState title={text.failedScreen} help={error instanceof Error ? error.message : String(error)}>

@@ -5,6 +5,11 @@ const lapwing: MantineColorsTuple = [
   '#e6f6f2', '#c9ebe2', '#5fd0b5', '#4bbda2', '#34a58b', '#218e76', '#147c66', '#0b6e5d', '#07574a', '#043f36',
 ]
 
+/** Greys of the dark scheme, from text to the ground. */
+const dark: MantineColorsTuple = [
+  '#e4eeea', '#b9c8c2', '#9aada5', '#6d7f78', '#2f3d38', '#1f2a26', '#17211d', '#111916', '#0b110f', '#070b0a',
+]
+
 /** Text on a filled button by the tokens: they keep their contrast in both schemes. */
 const variants: VariantColorsResolver = (input) => {
   const colors = defaultVariantColorsResolver(input)
@@ -16,7 +21,7 @@ const variants: VariantColorsResolver = (input) => {
 /** One scale of type and one of space for all screens; colours come from style/tokens.css. */
 export const theme = createTheme({
   primaryColor: 'lapwing',
-  colors: { lapwing },
+  colors: { lapwing, dark },
   primaryShade: { light: 7, dark: 2 },
   variantColorResolver: variants,
   components: { Checkbox: Checkbox.extend({ defaultProps: { radius: 'xs' } }) },

@@ -56,6 +56,7 @@ export const text = {
     events: 'Events',
     entities: 'Entities',
     silences: 'Silences',
+    wall: 'Wall',
     oncall: 'On call',
     services: 'Services',
     metrics: 'Metrics',
