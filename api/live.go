@@ -1,20 +1,15 @@
 package api
 
 import (
-	"bufio"
 	"context"
-	"crypto/fips140"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/gobwas/ws"
 
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
@@ -74,18 +69,13 @@ func (a *API) live(w *response, r *request) error {
 		return &apiError{status: http.StatusServiceUnavailable, code: codeInternal, message: "the backend is stopping"}
 	}
 	defer a.streams.Done()
-	var conn net.Conn
-	var buf *bufio.ReadWriter
-	var err error
-	// The protocol puts a SHA-1 of the client's key into the answer, which protects nothing.
-	fips140.WithoutEnforcement(func() { conn, buf, _, err = ws.UpgradeHTTP(r.Request, w.ResponseWriter) })
+	conn, ahead, err := wire.Accept(w.ResponseWriter, r.Request, nil)
 	w.status = http.StatusSwitchingProtocols // a refused handshake has been answered, too
 	if err != nil {
 		return nil
 	}
-	_ = conn.SetDeadline(time.Time{})
 	l := &liveConn{api: a, request: r.Request, streams: map[uint64]context.CancelFunc{}}
-	l.conn = wire.NewServerConn(conn, buf.Reader, maxLiveAsk)
+	l.conn = wire.NewServerConn(conn, ahead, maxLiveAsk)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	l.serve(ctx)
 	cancel()

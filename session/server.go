@@ -12,10 +12,8 @@
 package session
 
 import (
-	"bufio"
 	"cmp"
 	"context"
-	"crypto/fips140"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -33,7 +31,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gobwas/ws"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
@@ -469,22 +466,17 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 		"Accept":             {wire.ContentType(wire.Protobuf), wire.ContentType(wire.JSON)},
 		"Content-Type":       {wire.ContentType(enc)},
 	}
-	epoch, err := strconv.ParseUint(r.Header.Get(wire.HeaderEpoch), 16, 64)
-	lapwing := r.Header.Get(wire.HeaderProtocol) == wire.ProtocolVersion && err == nil && epoch != 0
+	epoch, broken := strconv.ParseUint(r.Header.Get(wire.HeaderEpoch), 16, 64)
+	lapwing := r.Header.Get(wire.HeaderProtocol) == wire.ProtocolVersion && broken == nil && epoch != 0
 	if lapwing {
 		answer.Set(wire.HeaderProtocol, wire.ProtocolVersion)
 	}
-	var conn net.Conn
-	var buf *bufio.ReadWriter
-	// The protocol puts a SHA-1 of the agent's key into the answer. It protects nothing, but GODEBUG=fips140=only
-	// would refuse it.
-	fips140.WithoutEnforcement(func() { conn, buf, _, err = ws.HTTPUpgrader{Header: answer}.Upgrade(r, w) })
+	conn, ahead, err := wire.Accept(w, r, answer)
 	if err != nil {
 		s.rare.Warn("agent could not be connected", clientaddr.Host(r.RemoteAddr), "agent", name, "address", r.RemoteAddr, "err", err)
 		return
 	}
 	s.metrics.handshakes.WithLabelValues("101").Inc()
-	_ = conn.SetDeadline(time.Time{})
 	conn, slot := connlimit.Detach(conn)
 	if !s.registry.enter(&s.running) {
 		conn.Close()
@@ -509,11 +501,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, namespace, name
 		}
 		conn = adopted
 	}
-	var br *bufio.Reader
-	if buf != nil {
-		br = buf.Reader
-	}
-	one.conn = wire.NewServerConn(conn, br, s.opts.MaxMessage)
+	one.conn = wire.NewServerConn(conn, ahead, s.opts.MaxMessage)
 	one.encoding, one.lapwing, one.epoch, one.slot = enc, lapwing, epoch, slot
 	one.follows = lapwing && r.Header.Get(wire.HeaderMembers) == wire.MembersFollow
 	one.stays = lapwing && r.Header.Get(wire.HeaderMembers) == wire.MembersStay

@@ -154,7 +154,7 @@ var importsBackend = []string{"cmd/...", "test/...", "bench/...", "internal/test
 var foreign = []layer{
 	{"github.com/nats-io/nats-server/...", "broker", "the broker's engine can be replaced, or run elsewhere"},
 	{"github.com/nats-io/...", "audit broker eventlog config", "nothing above these names the broker's types"},
-	{"github.com/gobwas/ws/...", "wire session", "wire has one type for both ends; session answers the upgrade"},
+	{"github.com/gobwas/ws/...", "wire", "wire has one type for both ends, and answers the upgrade"},
 	{"github.com/dop251/goja/...", "filter", "scripts of users run in the processes of filter.Pool, and nowhere else"},
 	{"github.com/anishathalye/porcupine/...", "test/chaos", "a checker of histories, for tests only"},
 	{"github.com/spf13/...", "cmd/... client/ctl internal/flaggroup internal/manpage", "flags are mapped onto Options once; nothing deeper reads one"},
