@@ -383,7 +383,7 @@ func (b *Backend) apiOptions(p *parts) api.Options {
 	o.OnCall, o.Links, o.Escalations = p.onCall, p.links, p.handlers.Escalations
 	o.Calendars, o.Lateness, o.Backup = p.calendars, p.lateness, newBackups(b, p).Write
 	o.Metrics, o.ParseMetricCheck, o.PreviewMetricCheck = storedMetrics{p.metrics.Server}, parseMetricCheck, p.metricChecks.Preview
-	o.Impaired, o.Web, o.Version = p.expressions.Err, web.Handler(), b.opts.Version
+	o.Impaired, o.Web, o.Version = p.expressions.Err, web.Handler(b.url("ws", "", b.ports.agents)), b.opts.Version
 	o.Logger, o.Gatherer, o.Registerer = b.log, b.opts.Registry, b.opts.Registry
 	return o
 }

@@ -35,6 +35,9 @@ const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 
 // noncePlaceholder is in the built page where the nonce is to be.
 const noncePlaceholder = "LAPWING_NONCE"
 
+// agentsPlaceholder is in the built page where the URL for agents is to be.
+const agentsPlaceholder = "LAPWING_AGENTS"
+
 // Vite puts files whose names hold a hash of their content here.
 const hashedDir = "assets/"
 
@@ -61,9 +64,10 @@ func Built() bool {
 }
 
 // Handler serves the embedded page at / and its files below it. It answers every other path as the API answers an
-// unknown one, so it can be the fallback of the API's router.
-func Handler() http.Handler {
-	return newHandler(embedded())
+// unknown one, so it can be the fallback of the API's router. agents is the URL at which agents connect, without the host, which
+// the page knows: it shows it in its first commands. An example is ws://:8081.
+func Handler(agents string) http.Handler {
+	return newHandler(embedded(), agents)
 }
 
 func embedded() fs.FS {
@@ -97,7 +101,7 @@ type file struct {
 	gzipped func() []byte
 }
 
-func newHandler(fsys fs.FS) *handler {
+func newHandler(fsys fs.FS, agents string) *handler {
 	h := &handler{files: make(map[string]*file)}
 	if !built(fsys) {
 		h.page = &document{before: []byte(notBuilt)}
@@ -112,6 +116,7 @@ func newHandler(fsys fs.FS) *handler {
 			return err
 		}
 		if name == "index.html" {
+			content = bytes.ReplaceAll(content, []byte(agentsPlaceholder), []byte(agents))
 			before, after, _ := bytes.Cut(content, []byte(noncePlaceholder))
 			h.page = &document{before, after}
 			return nil

@@ -11,14 +11,17 @@ import (
 	"testing/fstest"
 )
 
-const page = `<!doctype html><meta name="nonce" content="LAPWING_NONCE"><title>built</title>`
+const page = `<!doctype html><meta name="nonce" content="LAPWING_NONCE"><meta name="agents" content="wss://:8081"><title>built</title>`
 
 var script = strings.Repeat("console.log('lapwing')\n", 100)
+
+// source is page as it is built.
+var source = strings.Replace(page, "wss://:8081", agentsPlaceholder, 1)
 
 func builtFS() fstest.MapFS {
 	return fstest.MapFS{
 		".gitkeep":             {},
-		"index.html":           {Data: []byte(page)},
+		"index.html":           {Data: []byte(source)},
 		"assets/index-a1b2.js": {Data: []byte(script)},
 		"assets/logo-c3d4.svg": {Data: []byte("<svg/>")},
 		"assets/face-e5.woff2": {Data: []byte("font")},
@@ -49,7 +52,7 @@ func TestBuiltPage(t *testing.T) {
 	if !built(builtFS()) {
 		t.Error("not built")
 	}
-	h := newHandler(builtFS())
+	h := newHandler(builtFS(), "wss://:8081")
 	const forever = "public, max-age=31536000, immutable"
 	tests := []struct {
 		target, contentType, cache, body string // the body is "" for the page
@@ -124,7 +127,7 @@ func nonceOf(t *testing.T, html string) string {
 }
 
 func TestUnknownPathsAndMethods(t *testing.T) {
-	h := newHandler(builtFS())
+	h := newHandler(builtFS(), "wss://:8081")
 	for _, target := range []string{"/nope", "/assets", "/assets/", "/assets/index-0000.js", "/.gitkeep", "/../index.html", "/api/core/v2/nope"} {
 		r := httptest.NewRequest(http.MethodGet, "http://host/", nil)
 		r.URL.Path = target
@@ -147,7 +150,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 }
 
 func TestCompression(t *testing.T) {
-	h := newHandler(builtFS())
+	h := newHandler(builtFS(), "wss://:8081")
 	tests := []struct {
 		target, accept string
 		zipped         bool
@@ -198,7 +201,7 @@ func TestNotBuilt(t *testing.T) {
 			if built(fsys) {
 				t.Error("built")
 			}
-			h := newHandler(fsys)
+			h := newHandler(fsys, "wss://:8081")
 			res := get(t, h, http.MethodGet, "/")
 			got := body(t, res)
 			if res.StatusCode != http.StatusOK || !strings.Contains(got, "<code>make web</code>") {
@@ -219,7 +222,7 @@ func TestNotBuilt(t *testing.T) {
 
 // The embedded files of this test's build are served, and follow the policy that is sent with them.
 func TestEmbedded(t *testing.T) {
-	res := get(t, Handler(), http.MethodGet, "/")
+	res := get(t, Handler(""), http.MethodGet, "/")
 	html := body(t, res)
 	if res.StatusCode != http.StatusOK {
 		t.Fatalf("status %d", res.StatusCode)

@@ -6,10 +6,10 @@ import css from '../../widgets/EmptyState.module.css'
 
 /** There are no events yet: show how to start an agent and a check. */
 export function FirstEvents({ namespace }: { namespace: string }) {
-  const scheme = location.protocol === 'https:' ? 'wss' : 'ws'
+  const agents = document.querySelector<HTMLMetaElement>('meta[name="agents"]')?.content ?? ''
   const ns = namespace === everywhere ? 'default' : namespace
   const inNamespace = ns === 'default' ? [] : [`--namespace ${ns}`]
-  const agent = lines('lapwing agent', `--backend-url ${scheme}://${location.hostname}:8081`, '--name web1', '--subscriptions linux', ...inNamespace)
+  const agent = lines('lapwing agent', `--backend-url ${agents.replace('//:', `//${location.hostname}:`)}`, '--name web1', '--subscriptions linux', ...inNamespace)
   const check = lines('lapwing check create disk', `--command 'df -h /'`, '--interval 10', '--subscriptions linux', ...inNamespace)
   return (
     <EmptyState title={text.empty} help={text.emptyHelp}>
