@@ -185,6 +185,9 @@ export const text = {
     storm: (n: number, of: number, by: 'check' | 'entity', name: string) =>
       `${number.format(n)} of ${count(of, 'open incident', 'open incidents')} are of the ${by} ${name}.`,
     show: 'Show them',
+    onCall: 'On call now',
+    noOne: 'No one',
+    until: (time: string) => `until ${time}`,
   },
   act: {
     undo: 'Undo',

@@ -12,6 +12,7 @@ import { EventRowView } from '../events/EventRowView'
 import { FirstEvents } from '../events/FirstEvents'
 import { groupTerm, statusSelector } from '../events/search'
 import { useEventList } from '../events/use-event-list'
+import { OnCallNow } from './OnCallNow'
 import rowCss from '../events/EventsScreen.module.css'
 import css from './NowScreen.module.css'
 
@@ -45,14 +46,17 @@ export function NowScreen() {
           <span>{text.now.open(incidents)}</span>
         </div>
         <Tiles counts={all.counts} ns={ns} />
-        <Fleet counts={agents.counts} ns={ns} />
-        <LiveBadge state={all.state} ready={all.ready} />
+        <div className={css.side}>
+          <LiveBadge state={all.state} ready={all.ready} />
+          <Fleet counts={agents.counts} ns={ns} />
+        </div>
       </section>
       <Storm groups={byCheck.groups} by="check" open={incidents} ns={ns} />
       <Storm groups={byEntity.groups} by="entity" open={incidents} ns={ns} />
       <div className={css.body}>
         <Newest list={newest} ns={ns} />
         <div className={css.aside}>
+          <OnCallNow namespace={ns} />
           <Groups title={text.now.byCheck} by="check" list={byCheck} ns={ns} />
           <Groups title={text.now.byEntity} by="entity" list={byEntity} ns={ns} />
         </div>
