@@ -1,3 +1,4 @@
+import './style/base.css'
 import '@mantine/core/styles.layer.css'
 import '@mantine/notifications/styles.layer.css'
 import '@mantine/spotlight/styles.layer.css'
@@ -16,7 +17,6 @@ import { theme, variables } from './app/theme'
 import { LiveConnection } from './live/connection'
 import { BrowserSignIn } from './session/browser'
 import { Session } from './session/session'
-import './style/base.css'
 
 const session = new Session(typeof BroadcastChannel === 'function' ? { channel: new BroadcastChannel('lapwing.session') } : {})
 const browser = new BrowserSignIn({ session, storage: sessionStorage })

@@ -7,6 +7,8 @@ export interface Place {
     | '/'
     | '/events'
     | '/wall'
+    | '/pipelines'
+    | '/queues'
   label: string
   icon: IconName
   group: string
@@ -19,4 +21,6 @@ export const places: Place[] = [
   { to: '/', label: text.nav.now, icon: 'now', group: text.nav.watch },
   { to: '/events', label: text.nav.events, icon: 'events', group: text.nav.watch },
   { to: '/wall', label: text.nav.wall, icon: 'full', group: text.nav.watch, secondary: true },
+  { to: '/pipelines', label: text.nav.pipelines, icon: 'pipeline', group: text.nav.define, secondary: true },
+  { to: '/queues', label: text.nav.queues, icon: 'queue', group: text.nav.run, secondary: true },
 ]

@@ -3,6 +3,9 @@ import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from '
 import { NowScreen } from '../screens/now/NowScreen'
 import { EventsScreen } from '../screens/events/EventsScreen'
 import { eventsSearch } from '../screens/events/search'
+import { pipelinesSearch } from '../screens/pipelines/search'
+import { queuesSearch } from '../screens/queues/search'
+import { traceSearch } from '../screens/trace/search'
 import { text } from '../text'
 import { EmptyState } from '../widgets/EmptyState'
 import { sharedSearch } from './search'
@@ -24,11 +27,29 @@ const wall = createRoute({
   component: lazyRouteComponent(() => import('../screens/wall/WallScreen'), 'WallScreen'),
 })
 
+const trace = createRoute({
+  getParentRoute: () => root, path: '/trace', validateSearch: traceSearch,
+  component: lazyRouteComponent(() => import('../screens/trace/TraceScreen'), 'TraceScreen'),
+})
+
+const queues = createRoute({
+  getParentRoute: () => root, path: '/queues', validateSearch: queuesSearch,
+  component: lazyRouteComponent(() => import('../screens/queues/QueuesScreen'), 'QueuesScreen'),
+})
+
+const pipelines = createRoute({
+  getParentRoute: () => root, path: '/pipelines', validateSearch: pipelinesSearch,
+  component: lazyRouteComponent(() => import('../screens/pipelines/PipelinesScreen'), 'PipelinesScreen'),
+})
+
 export const router = createRouter({
   routeTree: root.addChildren([
     now,
     events,
     wall,
+    trace,
+    queues,
+    pipelines,
   ]),
   defaultPreload: 'intent',
   defaultErrorComponent: ({ error }) => (

@@ -73,3 +73,15 @@ export function Moment({ at, seconds }: { at: number; seconds?: boolean }) {
   if (at === 0) return <span>–</span>
   return <time dateTime={new Date(at * 1000).toISOString()}>{clock(at, time, seconds)}</time>
 }
+
+/** A moment as a field of the browser for dates and times has it. */
+export function fieldOf(at: number, zone: 'local' | 'utc'): string {
+  const offset = zone === 'utc' ? 0 : new Date(at * 1000).getTimezoneOffset() * 60
+  return new Date((at - offset) * 1000).toISOString().slice(0, 16)
+}
+
+/** The Unix seconds of such a field; undefined if it is empty. */
+export function unixOf(field: string, zone: 'local' | 'utc'): number | undefined {
+  const at = Date.parse(zone === 'utc' ? `${field}Z` : field)
+  return Number.isNaN(at) ? undefined : at / 1000
+}

@@ -3,7 +3,7 @@
 const number = new Intl.NumberFormat('en')
 const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 })
 
-function count(n: number, one: string, many: string): string {
+export function count(n: number, one: string, many: string): string {
   return `${number.format(n)} ${n === 1 ? one : many}`
 }
 
@@ -212,6 +212,8 @@ export const text = {
     resolved: (entity: string, check: string) => `Resolved ${check} on ${entity}.`,
     resolveHelp: 'Sets the status to OK by hand; handlers get the resolution. The next result of the check counts again.',
     run: 'Run again',
+    why: 'Why?',
+    whyHelp: 'What became of this event: who was told, or why not',
     asked: (entity: string, check: string) => `Asked ${entity} to run ${check}.`,
     lengths: { hour: 'in 1 hour', fourHours: 'in 4 hours', morning: 'tomorrow morning, 08:00', day: 'in 1 day' },
   },

@@ -1,5 +1,6 @@
-import { Alert, Button } from '@mantine/core'
+import { Alert, Button, Group } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
 import { ApiError, unwrap } from '../../api/client'
 import type { SensuEvent } from '../../api/types'
 import { useApp } from '../../app/context'
@@ -59,7 +60,14 @@ export function EventDetail({ target, revision, acknowledged, onClose, onStep }:
           </Button>
         </Alert>
       )}
-      {event?.check && <EventActions namespace={namespace} entity={entity} check={event.check} acknowledged={acknowledged} />}
+      {event?.check && (
+        <Group gap="sm">
+          <EventActions namespace={namespace} entity={entity} check={event.check} acknowledged={acknowledged} />
+          <Button size="xs" variant="default" title={text.act.whyHelp} renderRoot={(props) => <Link to="/trace" search={(all) => ({ ns: all.ns, event: target })} {...props} />}>
+            {text.act.why}
+          </Button>
+        </Group>
+      )}
       <Timeline namespace={namespace} entity={entity} check={check} revision={status} />
       {event && <EventBody event={event} json={json} />}
     </DetailPane>
