@@ -3,6 +3,8 @@ package render
 import (
 	"slices"
 	"strings"
+
+	"github.com/lapwing-monitoring/lapwing/internal/natural"
 )
 
 func sortFunctions() []function {
@@ -45,7 +47,7 @@ func sortByName(c *call) ([]*Series, error) {
 	for i, s := range list {
 		keys[i] = keyed{s, s.Name}
 		if c.truth(1) {
-			keys[i].key = naturalKey(s.Name)
+			keys[i].key = natural.Key(s.Name)
 		}
 	}
 	slices.SortStableFunc(keys, func(a, b keyed) int {
@@ -58,27 +60,4 @@ func sortByName(c *call) ([]*Series, error) {
 		list[i] = k.s
 	}
 	return list, nil
-}
-
-// naturalKey pads the numbers in a name to ten digits.
-func naturalKey(name string) string {
-	const width = 10
-	var b strings.Builder
-	for i := 0; i < len(name); {
-		j := i
-		for j < len(name) && name[j] >= '0' && name[j] <= '9' {
-			j++
-		}
-		if j == i {
-			b.WriteByte(name[i])
-			i++
-			continue
-		}
-		for range width - (j - i) {
-			b.WriteByte('0')
-		}
-		b.WriteString(name[i:j])
-		i = j
-	}
-	return b.String()
 }
