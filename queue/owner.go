@@ -136,7 +136,7 @@ func (q *Queue) expire(o *owed) {
 func (q *Queue) giveBack(now time.Time) {
 	for o := range q.lost {
 		c := o.group.check
-		member := q.presence.memberOf(resource.Name{Namespace: c.name.Namespace, Name: o.agent})
+		member := q.presence.MemberOf(resource.Name{Namespace: c.name.Namespace, Name: o.agent})
 		if member == "" || o.back || !c.acting || now.Before(c.begin) || o.request == nil {
 			continue
 		}

@@ -425,8 +425,8 @@ func (p *Presence) takeLeft() map[connection]struct{} {
 	return left
 }
 
-// memberOf returns the member that an agent is connected to; "" for none.
-func (p *Presence) memberOf(agent resource.Name) string {
+// MemberOf returns the member that an agent is connected to; "" for none.
+func (p *Presence) MemberOf(agent resource.Name) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if a := p.agent(agent); a != nil {

@@ -99,13 +99,7 @@ func (v *Viewer) All(ctx context.Context, partition int, yield func(Glance)) err
 			if pr.flags&pairUsed == 0 || v.namespace != "" && p.entities[pr.entity].namespace != v.namespace {
 				continue
 			}
-			switch v.decide(q, slot) {
-			case selector.Yes:
-				found = append(found, v.glance(q))
-			case selector.Unknown:
-				e := &p.entities[pr.entity]
-				doubtful = append(doubtful, eventKey{p, e.namespace, e.name, p.checks.name(pr.check)})
-			}
+			found, doubtful = v.look(q, slot, found, doubtful)
 		}
 		p.mu.Unlock()
 		for i := range found {
@@ -116,6 +110,40 @@ func (v *Viewer) All(ctx context.Context, partition int, yield func(Glance)) err
 		}
 	}
 	return nil
+}
+
+// look adds a pair to found if it is selected, or to doubtful if memory cannot tell. The caller holds mu.
+func (v *Viewer) look(q *question, slot uint32, found []Glance, doubtful []eventKey) ([]Glance, []eventKey) {
+	switch v.decide(q, slot) {
+	case selector.Yes:
+		found = append(found, v.glance(q))
+	case selector.Unknown:
+		e := &q.p.entities[q.pair.entity]
+		doubtful = append(doubtful, eventKey{q.p, e.namespace, e.name, q.p.checks.name(q.pair.check)})
+	}
+	return found, doubtful
+}
+
+// Entity passes each selected event of an entity to yield, in no order.
+func (v *Viewer) Entity(ctx context.Context, namespace, name string, yield func(Glance)) error {
+	if v.namespace != "" && v.namespace != namespace {
+		return ctx.Err()
+	}
+	p := v.state.parts[v.state.opts.Log.Partition(namespace, name)]
+	var found []Glance
+	var doubtful []eventKey
+	p.mu.Lock()
+	if i, ok := p.findEntity(namespace, name, false); ok {
+		q := v.question(p)
+		for slot := p.entities[i].first; slot != 0; slot = p.at(slot - 1).next {
+			found, doubtful = v.look(q, slot-1, found, doubtful)
+		}
+	}
+	p.mu.Unlock()
+	for i := range found {
+		yield(found[i])
+	}
+	return v.read(ctx, p, doubtful, yield)
 }
 
 // Of passes each of the named events to yield. selected is false if the selector does not select the event, or it was

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -57,6 +58,22 @@ func TestViewer(t *testing.T) {
 				slices.Sort(of)
 				if err != nil || !slices.Equal(of, want) {
 					t.Fatalf("%q in %q: one by one %s, %v, want %s", question, namespace, of, err, want)
+				}
+				of = nil
+				viewer = b.state.Viewer(namespace, sel, labels)
+				asked := map[[2]string]bool{}
+				for _, k := range keys {
+					if entity := [2]string{k.Namespace, k.Entity}; !asked[entity] {
+						asked[entity] = true
+						err = errors.Join(err, viewer.Entity(t.Context(), k.Namespace, k.Entity, func(g Glance) {
+							of = append(of, name(g.Key))
+							b.compare(g, labels)
+						}))
+					}
+				}
+				slices.Sort(of)
+				if err != nil || !slices.Equal(of, want) {
+					t.Fatalf("%q in %q: by entity %s, %v, want %s", question, namespace, of, err, want)
 				}
 			}
 		}

@@ -147,15 +147,7 @@ func (s *State) EntityFacts(namespace, name string) (*resource.EntityState, bool
 }
 
 func (p *partition) entityState(namespace, name string, processes bool) (*resource.EntityState, bool) {
-	p.mu.Lock()
-	i, ok := p.findEntity(namespace, name, false)
-	var body []byte
-	var seen int64
-	if ok {
-		body = p.entities[i].body // replaced, never changed in place
-		seen = p.lastSeen(i)
-	}
-	p.mu.Unlock()
+	body, _, seen := p.entityReport(namespace, name)
 	if body == nil {
 		return nil, false
 	}
@@ -169,6 +161,23 @@ func (p *partition) entityState(namespace, name string, processes bool) (*resour
 	}
 	st.LastSeen = max(st.LastSeen, seen)
 	return st, true
+}
+
+// EntityReport returns what there is of an entity without decoding it: the facts that its agent reported last, as AppendFacts
+// encodes them, the position of that report, and when the agent was heard of last, in Unix seconds. facts is nil if there
+// are none, and must not be changed.
+func (s *State) EntityReport(namespace, name string) (facts []byte, position uint64, seen int64) {
+	return s.parts[s.opts.Log.Partition(namespace, name)].entityReport(namespace, name)
+}
+
+func (p *partition) entityReport(namespace, name string) (facts []byte, position uint64, seen int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i, ok := p.findEntity(namespace, name, false)
+	if !ok {
+		return nil, 0, 0
+	}
+	return p.entities[i].body, p.entities[i].pos, p.lastSeen(i) // the body is replaced, never changed in place
 }
 
 // lastSeen returns when an entity's agent was last heard of. Keepalives are folded as results of the keepalive check,

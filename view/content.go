@@ -119,7 +119,7 @@ func (c *content) inherit(before *content) {
 }
 
 func newItem(g *state.Glance, version uint64) *item {
-	return &item{key: g.Key, since: g.Since, status: g.Status, class: classOf(g), version: version}
+	return &item{key: g.Key, since: g.Since, status: g.Status, class: ClassOf(g), version: version}
 }
 
 // set takes an event in, or its change.

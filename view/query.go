@@ -165,7 +165,8 @@ const (
 	classes
 )
 
-func classOf(at *state.Glance) Class {
+// ClassOf returns the class of an event.
+func ClassOf(at *state.Glance) Class {
 	switch {
 	case at.Status == 0:
 		return OK

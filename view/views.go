@@ -372,7 +372,7 @@ func (v *Views) drop(one *View, err error) {
 	one.end(err)
 }
 
-// tidy drops views that have no readers any more, and makes old ones anew. It reports whether there are any.
+// tidy drops views that have had no reader for a while, and makes old ones anew. It reports whether there are any.
 func (v *Views) tidy(now time.Time) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
