@@ -125,20 +125,7 @@ func selected[T any](s *selector.Selector, items iter.Seq[T], view func(T) any) 
 // fieldsOf returns the fields of an item that a selector matches.
 func fieldsOf[T any](item T, view func(T) any) selector.Fields {
 	if c, ok := any(item).(*resource.EntityConfig); ok {
-		return &entityFields{Fields: selector.Resource(c), whole: func() any { return view(item) }}
+		return selector.Entity(c, func() any { return view(item) })
 	}
 	return selector.Resource(view(item))
-}
-
-// entityFields has an entity's fields. It joins them with the agent's report only if a selector needs that.
-type entityFields struct {
-	selector.Fields // of its definition
-	whole           func() any
-}
-
-func (f *entityFields) Field(name string) selector.Value {
-	if v := f.Fields.Field(name); !v.Missing() || !selector.Knows("entity", (*resource.Entity)(nil), name) {
-		return v
-	}
-	return selector.Resource(f.whole()).Field(name)
 }

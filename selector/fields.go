@@ -21,6 +21,24 @@ func Resource(r any) Fields {
 	return &object{prefix: prefixOf(v.Type()), value: v, shape: shapeOf(v.Type())}
 }
 
+// Entity returns the fields of an entity with this definition. whole joins it with what its agent reports; it is called only
+// for fields that need that.
+func Entity(definition *resource.EntityConfig, whole func() any) Fields {
+	return &entity{Resource(definition), whole}
+}
+
+type entity struct {
+	Fields // of the definition
+	whole  func() any
+}
+
+func (e *entity) Field(name string) Value {
+	if v := e.Fields.Field(name); !v.Missing() || !Knows("entity", (*resource.Entity)(nil), name) {
+		return v
+	}
+	return Resource(e.whole()).Field(name)
+}
+
 // Of is Resource with another prefix for the fields.
 func Of(prefix string, r any) Fields {
 	v := reflect.Indirect(reflect.ValueOf(r))

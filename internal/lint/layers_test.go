@@ -69,6 +69,7 @@ var layers = []layer{
 	{"schedule/timetable", "", "due times, the same in backend and agent"},
 	{"substitute", "", "tokens in definitions, the same in backend and agent"},
 	{"view", "state selector", "live lists of events, ordered, counted and grouped; asked by api"},
+	{"fleet", "config selector state view", "live lists of entities, ordered, counted and grouped; asked by api"},
 	{"ownevent", "config state", "events of the backend about itself; lateness, session and backend say what is wrong"},
 	{"lateness", "calendar config ownevent schedule/timetable state", "which checks are late; asks about agents, and makes events, through functions"},
 	{"computed", "selector state", "definitions in their intervals, and the events that they make; knows no kind of them"},
@@ -104,7 +105,7 @@ var layers = []layer{
 	{"metric/alert", "computed config selector state metric/rulefile", "checks on metrics; events go in through an interface"},
 
 	// What people use.
-	{"api", "aggregate api/openapi audit auth backup calendar config delivery filter inhibit metric/series notification oncall postgres queue references report " +
+	{"api", "aggregate api/openapi audit auth backup calendar config delivery filter fleet inhibit metric/series notification oncall postgres queue references report " +
 		"report/page selector silence state substitute trace view wire",
 		"HTTP in front of snapshot and state; events go in through an interface"},
 	{"postgres", "config notification postgres/journal report resource state",
