@@ -111,6 +111,8 @@ type Options struct {
 	RetryWaiting func(ctx context.Context, namespace, handler string) (n int, missing []string, err error)
 	// Views keeps the live lists of events. Default: the API has no path for them.
 	Views EventViews
+	// EntityViews keeps the live lists of entities. Default: the API has no path for them.
+	EntityViews EntityViews
 	// Reports has the changes of checks' states. Default: there are no reports.
 	Reports report.Source
 	// LongHistory is a copy of these changes that may reach back further. Default: none.
@@ -352,6 +354,7 @@ func New(opts Options) (*API, error) {
 	a.serveStream()
 	a.serveEventView()
 	a.serveLive()
+	a.serveEntityView()
 	a.serveHistory()
 	a.serveReports()
 	a.serveEventLateness()

@@ -28,6 +28,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/broker"
 	"github.com/lapwing-monitoring/lapwing/config"
 	"github.com/lapwing-monitoring/lapwing/eventlog"
+	"github.com/lapwing-monitoring/lapwing/fleet"
 	"github.com/lapwing-monitoring/lapwing/fold"
 	"github.com/lapwing-monitoring/lapwing/intake"
 	"github.com/lapwing-monitoring/lapwing/oncall"
@@ -163,6 +164,8 @@ func newServer(t testing.TB, change func(*Options)) *server {
 
 	lists, err := view.New(view.Options{State: events, Delay: 5 * time.Millisecond})
 	start(t, lists, err)
+	entities, err := fleet.New(fleet.Options{Config: store, State: events, Delay: 5 * time.Millisecond})
+	start(t, entities, err)
 
 	s := &server{t: t, store: store, fold: events, intake: &faultyIntake{Intake: in}}
 	s.users, err = auth.New(auth.Options{Config: store, Now: s.clock, HashCost: bcrypt.MinCost})
@@ -173,7 +176,7 @@ func newServer(t testing.TB, change func(*Options)) *server {
 		t.Fatal(err)
 	}
 	opts := Options{Config: store, State: events, Intake: s.intake, Auth: s.users, Version: "1.2.3", Now: s.clock, Audit: trail,
-		Reports: events.Histories(), Views: lists,
+		Reports: events.Histories(), Views: lists, EntityViews: entities,
 		Schedule: idle{}, Agents: idle{},
 		LogLevel: func(context.Context, string, LogLevelAction) (resource.LogLevels, error) {
 			return resource.LogLevels{Level: "info", Changed: []resource.LogLevel{}, Components: []string{}}, nil

@@ -55,7 +55,7 @@ func TestCalendars(t *testing.T) {
 
 // TestCalendarsThatAreNotForTheUser: what counts as missing, and why, is for users who may list calendars.
 func TestCalendarsThatAreNotForTheUser(t *testing.T) {
-	s := newServer(t, func(o *Options) { f := new(fleet); o.Schedule, o.Agents = f, f })
+	s := newServer(t, func(o *Options) { f := new(someAgents); o.Schedule, o.Agents = f, f })
 	s.do("POST", calendarsPath, `{"metadata":{"name":"sekret"},"include":["merger"]}`).is(201)
 	full := resource.Rule{Verbs: []string{"*"}, Resources: []string{"checks", "silenced", "entities", "events"}}
 	s.grant("authors", "default", full)

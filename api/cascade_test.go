@@ -127,7 +127,7 @@ func TestDeleteNamespaceCascade(t *testing.T) {
 
 // TestCascadeWithConnectedAgents: a connected agent would register its entity again, so nothing is deleted.
 func TestCascadeWithConnectedAgents(t *testing.T) {
-	agents := &fleet{agents: map[string][]string{}}
+	agents := &someAgents{agents: map[string][]string{}}
 	s := newServer(t, func(o *Options) { o.Agents = agents })
 	s.do("POST", "/api/core/v2/namespaces", `{"name":"old"}`).is(201)
 	path := "/api/core/v2/namespaces/old"

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
+	"github.com/lapwing-monitoring/lapwing/fleet"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/state"
 	"github.com/lapwing-monitoring/lapwing/view"
@@ -113,12 +116,12 @@ func (a *API) viewRequestOf(r *request) (*viewRequest, error) {
 	}
 	q := r.URL.Query()
 	namespace := streamAccess.attributes(r).Namespace
-	text, err := json.Marshal([][]string{q["labelSelector"], q["fieldSelector"], r.permit.Labels()})
+	text, err := selectorText(r)
 	if err != nil {
-		return nil, fmt.Errorf("encode selectors: %w", err)
+		return nil, err
 	}
 	v := &viewRequest{
-		query: view.Query{Namespace: namespace, Selector: p.selector, Text: string(text)},
+		query: view.Query{Namespace: namespace, Selector: p.selector, Text: text},
 		acks:  a.mayList(r.user, config.Silences.String(), namespace),
 	}
 	if v.query.Order, err = view.ParseOrder(cmp.Or(q.Get("sort"), "severity")); err != nil {
@@ -127,11 +130,8 @@ func (a *API) viewRequestOf(r *request) (*viewRequest, error) {
 	if v.query.Group, err = view.ParseGroup(q.Get("groupBy")); err != nil {
 		return nil, invalid("groupBy: %v", err)
 	}
-	if v.rows.Offset, err = countIn(q.Get("offset"), 0, 1<<31-1); err != nil {
-		return nil, invalid("offset %v", err)
-	}
-	if v.rows.Limit, err = countIn(q.Get("limit"), viewRows, maxViewRows); err != nil {
-		return nil, invalid("limit %v", err)
+	if v.rows, err = rangeIn(q); err != nil {
+		return nil, err
 	}
 	for _, text := range q["also"] {
 		at, ok := keyOfText(text)
@@ -150,6 +150,27 @@ func (a *API) viewRequestOf(r *request) (*viewRequest, error) {
 		v.find = &at
 	}
 	return v, nil
+}
+
+// selectorText tells apart the selectors of requests, with what the user's role adds.
+func selectorText(r *request) (string, error) {
+	q := r.URL.Query()
+	text, err := json.Marshal([][]string{q["labelSelector"], q["fieldSelector"], r.permit.Labels()})
+	if err != nil {
+		return "", fmt.Errorf("encode selectors: %w", err)
+	}
+	return string(text), nil
+}
+
+// rangeIn reads which rows a request asks for.
+func rangeIn(q url.Values) (rows view.Range, err error) {
+	if rows.Offset, err = countIn(q.Get("offset"), 0, 1<<31-1); err != nil {
+		return rows, invalid("offset %v", err)
+	}
+	if rows.Limit, err = countIn(q.Get("limit"), viewRows, maxViewRows); err != nil {
+		return rows, invalid("limit %v", err)
+	}
+	return rows, nil
 }
 
 // countIn reads a number of things; "" is without.
@@ -185,7 +206,7 @@ func (a *API) openView(v *viewRequest) (*view.Reader, error) {
 
 // viewError is the answer for an error of a list.
 func viewError(err error) error {
-	if errors.Is(err, view.ErrTooMany) || errors.Is(err, view.ErrStopped) {
+	if errors.Is(err, view.ErrTooMany) || errors.Is(err, view.ErrStopped) || errors.Is(err, fleet.ErrTooMany) || errors.Is(err, fleet.ErrStopped) {
 		return &apiError{status: http.StatusServiceUnavailable, code: codeInternal, message: err.Error()}
 	}
 	return err
@@ -225,6 +246,31 @@ func (a *API) streamView(w *response, r *request) error {
 		return err
 	}
 	defer reader.Close()
+	shown := newShownWindow(a, v)
+	return a.streamWindows(w, r, streamAccess, liveWindow{
+		changed: reader.Changed, err: reader.Err, every: viewEvery,
+		next: func() (any, error) {
+			if !reader.Made() {
+				return nil, nil
+			}
+			if out, err := shown.next(reader); out != nil || err != nil {
+				return out, err
+			}
+			return nil, nil
+		},
+	})
+}
+
+// liveWindow is a window that a stream sends whenever it has changed.
+type liveWindow struct {
+	changed func() <-chan struct{} // closed when the list changes after the call, or ends
+	err     func() error           // why the list has ended
+	next    func() (any, error)    // what the client does not have yet; nil if that is nothing
+	every   time.Duration          // the shortest time between two messages
+}
+
+// streamWindows sends a window until the client or the list is gone.
+func (a *API) streamWindows(w *response, r *request, may access, live liveWindow) error {
 	if !a.openStream() {
 		return viewError(view.ErrStopped)
 	}
@@ -235,13 +281,11 @@ func (a *API) streamView(w *response, r *request) error {
 	if err := s.flush(); err != nil {
 		return over(err)
 	}
-	return over(a.followView(r, v, reader, s))
+	return over(a.followWindow(r, may.attributes(r), live, s))
 }
 
-// followView sends the changes of a window until the client or the list is gone.
-func (a *API) followView(r *request, v *viewRequest, reader *view.Reader, s *eventStream) error {
-	attributes := streamAccess.attributes(r)
-	shown := newShownWindow(a, v)
+// followWindow sends the changes of a window until the client or the list is gone.
+func (a *API) followWindow(r *request, attributes auth.Attributes, live liveWindow, s *eventStream) error {
 	beat := time.NewTicker(a.heartbeat)
 	defer beat.Stop()
 	pause := time.NewTimer(0) // until the next message may be sent
@@ -250,13 +294,13 @@ func (a *API) followView(r *request, v *viewRequest, reader *view.Reader, s *eve
 	for {
 		select {
 		case <-pause.C:
-			changed = reader.Changed()
-			if err := s.window(shown, reader); err != nil {
+			changed = live.changed()
+			if err := s.window(live); err != nil {
 				return err
 			}
 		case <-changed:
 			changed = nil
-			pause.Reset(viewEvery)
+			pause.Reset(live.every)
 		case <-beat.C:
 			if !a.stillMay(r, attributes) {
 				return errStreamOver // the client opens it again, and is told why not
@@ -273,9 +317,9 @@ func (a *API) followView(r *request, v *viewRequest, reader *view.Reader, s *eve
 	}
 }
 
-// window sends what has changed in a window, once its list is made.
-func (s *eventStream) window(shown *shownWindow, reader *view.Reader) error {
-	if err := reader.Err(); err != nil {
+// window sends what has changed in a window.
+func (s *eventStream) window(live liveWindow) error {
+	if err := live.err(); err != nil {
 		data, encodeErr := encode(map[string]string{"message": err.Error()})
 		if encodeErr != nil {
 			return encodeErr
@@ -283,10 +327,7 @@ func (s *eventStream) window(shown *shownWindow, reader *view.Reader) error {
 		s.message("failed", data)
 		return errors.Join(s.flush(), errStreamOver)
 	}
-	if !reader.Made() {
-		return nil
-	}
-	out, err := shown.next(reader)
+	out, err := live.next()
 	if err != nil || out == nil {
 		return err
 	}
@@ -467,9 +508,13 @@ func (s *shownWindow) row(at state.Key) (*eventRow, error) {
 // firstLine returns the first line of an output that is not empty, shortened.
 func firstLine(output string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(output), "\n")
-	line = strings.TrimSpace(line)
-	if len(line) > viewOutput {
-		line = strings.ToValidUTF8(line[:viewOutput], "") + "…"
+	return shortened(strings.TrimSpace(line), viewOutput)
+}
+
+// shortened returns a text, cut after so many bytes.
+func shortened(text string, most int) string {
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
 	}
-	return line
+	return text
 }

@@ -36,6 +36,8 @@ var update = flag.Bool("update", false, "write openapi/openapi.json anew")
 // object is JSON.
 type object = map[string]any
 
+var entityViewQuery = []string{"labelSelector", "fieldSelector", "sort", "groupBy", "facets", "offset", "limit", "find"}
+
 var viewQuery = []string{"labelSelector", "fieldSelector", "sort", "groupBy", "offset", "limit", "also", "find"}
 
 // kinds are the types of the resources, by their plural names.
@@ -171,6 +173,13 @@ var described = map[string]operation{
 	"GET " + ours + "namespaces/{namespace}/events/view/stream": {
 		summary: "A window of a list of events, then what changes in it, as server-sent events", query: viewQuery, status: 200,
 		answer: text(streamType)},
+	"GET " + ours + "namespaces/{namespace}/entities/view": {
+		summary: "A window of a list of entities, which the server orders, counts and groups", query: entityViewQuery, status: 200, answer: entityWindow{}},
+	"GET " + ours + "namespaces/{namespace}/entities/view/stream": {
+		summary: "A window of a list of entities, then what changes in it, as server-sent events", query: entityViewQuery, status: 200,
+		answer: text(streamType)},
+	"GET " + ours + "namespaces/{namespace}/entities/map": {
+		summary: "All entities of a list with their worst events, in columns", query: []string{"labelSelector", "fieldSelector", "groupBy"}, status: 200, answer: entityMap{}},
 	"GET " + ours + "namespaces/{namespace}/config/stream": {
 		summary: "Each change of a definition, as server-sent events", query: []string{"kind", "last_event_id"},
 		status: 200, answer: text(streamType)},
@@ -421,14 +430,18 @@ var parameters = map[string]object{
 		"The answer is one page", "schema": object{"type": "string"}, "example": "1h"},
 	"order": {"description": "name (the default), or changed: the newest change of state first. With it, the answer is one page",
 		"schema": object{"type": "string", "enum": []string{"name", "changed"}}},
-	"sort": {"description": "severity (the default: incidents first, the worst and then the newest of them), since (the newest change between OK " +
-		"and not OK first), entity or check; with a - before it, the other way round", "schema": object{"type": "string"}, "example": "-since"},
-	"groupBy": {"description": "Count by entity, check, namespace or label:KEY instead", "schema": object{"type": "string"}, "example": "check"},
-	"offset":  {"description": "Place of the first row, or group, from 0", "schema": object{"type": "integer"}},
+	"sort": {"description": "Events: severity (the default: incidents first, the worst and then the newest of them), since (the newest change " +
+		"between OK and not OK first), entity or check. Entities: state (the default: the worst events first), name, last_seen (seen last first) " +
+		"or version (of the agent). With a - before it, the other way round", "schema": object{"type": "string"}, "example": "-since"},
+	"groupBy": {"description": "Count by this instead. Events: entity, check, namespace or label:KEY. Entities: namespace, class, os, platform, " +
+		"version, subscription, backend or label:KEY", "schema": object{"type": "string"}, "example": "label:region"},
+	"facets": {"description": "Keys whose 50 most frequent values are wanted, with counts: those of groupBy, separated by commas, 10 at most",
+		"schema": object{"type": "string"}, "example": "os,version"},
+	"offset": {"description": "Place of the first row, or group, from 0", "schema": object{"type": "integer"}},
 	"also": {"description": "Event whose changes are wanted although it may be outside of the window: namespace/entity/check; repeatable",
 		"schema": object{"type": "string"}, "example": "default/web1/disk"},
-	"find": {"description": "Event whose place in the order is wanted: namespace/entity/check", "schema": object{"type": "string"},
-		"example": "default/web1/disk"},
+	"find": {"description": "Name of the row whose place in the order is wanted. An event is namespace/entity/check, an entity is namespace/name",
+		"schema": object{"type": "string"}, "example": "default/web1/disk"},
 	"acknowledged": {"description": "Only events that a user has acknowledged, or only the others. The answer is one page",
 		"schema": object{"type": "boolean"}},
 	"challenge": {"description": "SHA-256 of a random verifier, in base64url without padding", "schema": object{"type": "string"}},

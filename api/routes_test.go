@@ -60,6 +60,9 @@ var visible = map[string]bool{"GET /api/core/v2/namespaces/{name}": true}
 var asked = map[string]struct{ verb, resource string }{
 	"GET /api/core/v2/namespaces/{namespace}/events/{entity}":                       {"list", "events"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/events/stream":                      {"list", "events"},
+	"GET /api/lapwing/v1/namespaces/{namespace}/entities/view":                      {"list", "entities"},
+	"GET /api/lapwing/v1/namespaces/{namespace}/entities/view/stream":               {"list", "entities"},
+	"GET /api/lapwing/v1/namespaces/{namespace}/entities/map":                       {"list", "entities"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/events/view":                        {"list", "events"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/events/view/stream":                 {"list", "events"},
 	"GET /api/core/v2/silenced/checks/{check}":                                      {"list", "silenced"},

@@ -11,14 +11,14 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// fleet is the agents of a test, by subscription, and a schedule that is closed for a reason.
-type fleet struct {
+// someAgents is the agents of a test, by subscription, and a schedule that is closed for a reason.
+type someAgents struct {
 	agents  map[string][]string
 	closed  string
 	proxies []string
 }
 
-func (f *fleet) AgentsOf(_ string, subscriptions []string) (names []string) {
+func (f *someAgents) AgentsOf(_ string, subscriptions []string) (names []string) {
 	for _, s := range subscriptions {
 		names = append(names, f.agents[s]...)
 	}
@@ -26,25 +26,25 @@ func (f *fleet) AgentsOf(_ string, subscriptions []string) (names []string) {
 	return slices.Compact(names)
 }
 
-func (f *fleet) IsConnected(agent resource.Name) bool {
+func (f *someAgents) IsConnected(agent resource.Name) bool {
 	return slices.Contains(slices.Concat(f.agents["linux"], f.agents["windows"]), agent.Name)
 }
 
-func (f *fleet) Counts(string) map[string]int {
+func (f *someAgents) Counts(string) map[string]int {
 	return map[string]int{"linux": len(f.agents["linux"]), "windows": len(f.agents["windows"])}
 }
-func (f *fleet) ClosedNow(*resource.CheckConfig, time.Time) string { return f.closed }
-func (f *fleet) ProxyNames(context.Context, *resource.CheckConfig) (names []string, k bool) {
+func (f *someAgents) ClosedNow(*resource.CheckConfig, time.Time) string { return f.closed }
+func (f *someAgents) ProxyNames(context.Context, *resource.CheckConfig) (names []string, k bool) {
 	return f.proxies, true
 }
 
-func (f *fleet) Upcoming(c *resource.CheckConfig, agent string, from time.Time, _ int) resource.CheckRuns {
+func (f *someAgents) Upcoming(c *resource.CheckConfig, agent string, from time.Time, _ int) resource.CheckRuns {
 	return resource.CheckRuns{Check: c.Metadata.Name, Agent: agent, Runs: []int64{from.Unix() + 1}}
 }
 
 // TestNextAtAnEntity: the next runs are a lapwing agent's own if one is asked for or runs the check alone.
 func TestNextAtAnEntity(t *testing.T) {
-	f := &fleet{agents: map[string][]string{"linux": {"own", "stock"}, "windows": {"pc1"}}}
+	f := &someAgents{agents: map[string][]string{"linux": {"own", "stock"}, "windows": {"pc1"}}}
 	silent := false
 	s := newServer(t, func(o *Options) {
 		o.Schedule, o.Agents = f, f
@@ -100,7 +100,7 @@ func TestNextAtAnEntity(t *testing.T) {
 }
 
 func TestTargets(t *testing.T) {
-	f := &fleet{agents: map[string][]string{"linux": {"srv1", "srv2"}, "windows": {"pc1"}}, proxies: []string{"router1"}}
+	f := &someAgents{agents: map[string][]string{"linux": {"srv1", "srv2"}, "windows": {"pc1"}}, proxies: []string{"router1"}}
 	s := newServer(t, func(o *Options) { o.Schedule, o.Agents = f, f })
 	const core, base = "/api/core/v2/namespaces/default/", "/api/lapwing/v1/namespaces/default/"
 	for name, subscriptions := range map[string]string{"srv1": `"linux"`, "srv3": `"linux"`, "pc1": `"windows"`} {

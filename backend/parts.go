@@ -15,6 +15,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/delivery"
 	"github.com/lapwing-monitoring/lapwing/eventfile"
 	"github.com/lapwing-monitoring/lapwing/filter"
+	"github.com/lapwing-monitoring/lapwing/fleet"
 	"github.com/lapwing-monitoring/lapwing/fold"
 	"github.com/lapwing-monitoring/lapwing/handler"
 	"github.com/lapwing-monitoring/lapwing/handler/send"
@@ -68,6 +69,7 @@ type parts struct {
 	platform    *eventfile.Platform // nil for none
 	fold        *fold.Fold
 	lists       *view.Views
+	fleet       *fleet.Fleet
 
 	postgres       *postgres.Projection
 	postgresReader *postgres.Reader
@@ -272,8 +274,26 @@ func (b *Backend) buildFold(p *parts) (err error) {
 	if err != nil {
 		return err
 	}
-	p.lists, err = view.New(view.Options{State: p.state, Logger: b.log, Registerer: b.opts.Registry})
+	if p.lists, err = view.New(view.Options{State: p.state, Logger: b.log, Registerer: b.opts.Registry}); err != nil {
+		return err
+	}
+	p.fleet, err = fleet.New(fleet.Options{
+		Config: p.config, State: p.state, Backend: p.backendOf(), Logger: b.log, Registerer: b.opts.Registry,
+	})
 	return err
+}
+
+// backendOf returns the function that names the member that an agent is connected to; nil for a backend that is alone.
+func (p *parts) backendOf() func(resource.Name) string {
+	if p.members.Alone() {
+		return nil
+	}
+	return func(agent resource.Name) string {
+		if id := p.queue.Presence().MemberOf(agent); id != "" {
+			return p.members.NameOf(id)
+		}
+		return ""
+	}
 }
 
 // buildIntake makes the way into the log, and the parts that make events of their own.
@@ -369,7 +389,7 @@ func (b *Backend) sessionOptions(p *parts, health *healthOnly) session.Options {
 func (b *Backend) apiOptions(p *parts) api.Options {
 	o := b.opts.API
 	o.Config, o.State, o.Intake, o.Auth, o.Audit, o.Trace = p.config, p.state, p.intake, p.auth, p.audit, p.view
-	o.Notifications, o.Views = p.view, p.lists
+	o.Notifications, o.Views, o.EntityViews = p.view, p.lists, p.fleet
 	o.DeadLetters, o.Simulate, o.Evaluate = p.handlers, simulator(p.workflows), p.aggregates.Evaluate
 	o.Dependencies, o.HandlerAllowed, o.MutatorAllowed = p.inhibitor.Explain, p.sender.Allowed, p.sender.MutatorAllowed
 	o.Replay = (&replayer{p.postgres, p.state, p.workflows, p.sender, p.sent.Record}).run
@@ -470,6 +490,7 @@ func (b *Backend) startEvents(ctx context.Context, p *parts) error {
 		named{"PostgreSQL", p.postgres},
 		named{"reports on expressions", p.reports},
 		named{"live lists", p.lists},
+		named{"live lists of entities", p.fleet},
 	)
 }
 

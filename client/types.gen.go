@@ -298,6 +298,82 @@ type DuplicateTurn struct {
 	At     int64  `json:"at"` // Unix seconds
 }
 
+// EntityCounts has the number of entities of a list: in all, by the states of their agents, and by the worst class
+// of their events. Without the right to list all events of the namespace the classes are left out.
+type EntityCounts struct {
+	Total     int           `json:"total"`
+	Connected int           `json:"connected"`
+	Late      int           `json:"late"`
+	Gone      int           `json:"gone"`
+	Proxy     int           `json:"proxy"` // without an agent
+	Worst     *WorstClasses `json:"worst,omitempty"`
+}
+
+// EntityFacet has the most frequent values of a key.
+type EntityFacet struct {
+	Key    string        `json:"key"`
+	Total  int           `json:"total"` // how many values there are
+	Values []EntityGroup `json:"values"`
+}
+
+// EntityGroup has the number of entities in a group.
+type EntityGroup struct {
+	Value  string       `json:"value"`
+	Counts EntityCounts `json:"counts"`
+}
+
+// EntityMap has all entities of a list, for a picture of them.
+type EntityMap struct {
+	Total  int              `json:"total"`
+	Groups []EntityMapGroup `json:"groups"`
+}
+
+// EntityMapGroup has the entities of a group and a namespace, by name.
+type EntityMapGroup struct {
+	Value     string   `json:"value"`
+	Namespace string   `json:"namespace"`
+	Names     []string `json:"names"`
+	// Worst has a digit for each name: 0 critical, 1 warning, 2 unknown, 3 silenced, 4 ok, 5 without events. It is left
+	// out without the right to list all events of the namespace.
+	Worst string `json:"worst,omitempty"`
+}
+
+// EntityRow is an entity as a list shows it.
+type EntityRow struct {
+	Namespace     string            `json:"namespace"`
+	Name          string            `json:"name"`
+	Class         string            `json:"class"`
+	Os            string            `json:"os"`
+	Platform      string            `json:"platform"`
+	Version       string            `json:"version"`       // of the agent
+	Subscriptions []string          `json:"subscriptions"` // at most 50
+	Labels        map[string]string `json:"labels"`        // at most 50, and 200 bytes of each value
+	LastSeen      int64             `json:"last_seen"`     // Unix seconds; 0 if never
+	Agent         string            `json:"agent"`         // connected, late or gone; "" without an agent
+	Backend       string            `json:"backend,omitempty"`
+	// Worst and Events are there for users who may list all events of the namespace. Worst is critical, warning,
+	// unknown, silenced, ok, or none without events.
+	Worst  string       `json:"worst,omitempty"`
+	Events *EventCounts `json:"events,omitempty"`
+}
+
+// EntityWindow is a part of a list of entities. In a stream, each message has what differs from the one before.
+type EntityWindow struct {
+	Counts EntityCounts `json:"counts"` // of all entities of the list
+	Offset int          `json:"offset"`
+	// Order has the keys of the rows from the offset on: namespace/name. In a stream it is there if it has changed.
+	Order []string `json:"order,omitempty"`
+	// Rows has the entities of the window; in a stream those that have changed.
+	Rows []EntityRow `json:"rows,omitempty"`
+	// Groups and Group are there for a list with groups: how many there are, and those of the window, the worst first.
+	Groups int           `json:"groups,omitempty"`
+	Group  []EntityGroup `json:"group,omitempty"`
+	// Facets are there if they are asked for; in a stream if they have changed.
+	Facets []EntityFacet `json:"facets,omitempty"`
+	// Place is the place of the entity in find in the order, from 0; -1 if the list does not have it.
+	Place *int `json:"place,omitempty"`
+}
+
 // EventCounts has the number of events of each class. An incident that is silenced or acknowledged counts as
 // silenced only.
 type EventCounts struct {
@@ -332,7 +408,7 @@ type EventRow struct {
 	// the statuses of the last results, the oldest first
 	History  []uint32 `json:"history"`
 	Silenced []string `json:"silenced"` // the silences that apply
-	// AcknowledgedBy is the user who acknowledged the incident; "" if there is none, or if you may not list silences.
+	// AcknowledgedBy is the user who acknowledged the incident; "" if no user did, or if you may not list silences.
 	AcknowledgedBy string `json:"acknowledged_by,omitempty"`
 }
 
@@ -1143,4 +1219,14 @@ type Waiting struct {
 	// Deliveries are the first of the parked ones that wait for a time or for a worker, in the order of their next
 	// turn. Lists of all handlers have none.
 	Deliveries []Parked `json:"deliveries,omitempty"`
+}
+
+// WorstClasses has the number of entities by the worst class of their events.
+type WorstClasses struct {
+	Critical int `json:"critical"`
+	Warning  int `json:"warning"`
+	Unknown  int `json:"unknown"`
+	Silenced int `json:"silenced"`
+	Ok       int `json:"ok"`
+	None     int `json:"none"` // without events
 }

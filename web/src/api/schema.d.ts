@@ -1620,23 +1620,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/lapwing/v1/live": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Many live streams over one websocket: see docs/api.md */
-        get: operations["getLapwingV1Live"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/lapwing/v1/log-level": {
         parameters: {
             query?: never;
@@ -1988,6 +1971,57 @@ export interface paths {
         post?: never;
         /** Forget a dead letter */
         delete: operations["deleteLapwingV1NamespacesNamespaceDeadlettersId"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/entities/map": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** All entities of a list with their worst events, in columns */
+        get: operations["getLapwingV1NamespacesNamespaceEntitiesMap"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/entities/view": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A window of a list of entities, which the server orders, counts and groups */
+        get: operations["getLapwingV1NamespacesNamespaceEntitiesView"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/entities/view/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A window of a list of entities, then what changes in it, as server-sent events */
+        get: operations["getLapwingV1NamespacesNamespaceEntitiesViewStream"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -3726,6 +3760,85 @@ export interface components {
             ttl?: number;
             metadata?: components["schemas"]["ObjectMeta"] | null;
         };
+        /** @description EntityCounts has the number of entities of a list: in all, by the states of their agents, and by the worst class of their events. Without the right to list all events of the namespace the classes are left out. */
+        EntityCounts: {
+            total: number;
+            connected: number;
+            late: number;
+            gone: number;
+            /** @description without an agent */
+            proxy: number;
+            worst?: components["schemas"]["WorstClasses"] | null;
+        };
+        /** @description EntityFacet has the most frequent values of a key. */
+        EntityFacet: {
+            key: string;
+            /** @description how many values there are */
+            total: number;
+            values: components["schemas"]["EntityGroup"][] | null;
+        };
+        /** @description EntityGroup has the number of entities in a group. */
+        EntityGroup: {
+            value: string;
+            counts: components["schemas"]["EntityCounts"];
+        };
+        /** @description EntityMap has all entities of a list, for a picture of them. */
+        EntityMap: {
+            total: number;
+            groups: components["schemas"]["EntityMapGroup"][] | null;
+        };
+        /** @description EntityMapGroup has the entities of a group and a namespace, by name. */
+        EntityMapGroup: {
+            value: string;
+            namespace: string;
+            names: string[] | null;
+            /** @description Worst has a digit for each name: 0 critical, 1 warning, 2 unknown, 3 silenced, 4 ok, 5 without events. It is left out without the right to list all events of the namespace. */
+            worst?: string;
+        };
+        /** @description EntityRow is an entity as a list shows it. */
+        EntityRow: {
+            namespace: string;
+            name: string;
+            class: string;
+            os: string;
+            platform: string;
+            /** @description of the agent */
+            version: string;
+            /** @description at most 50 */
+            subscriptions: string[] | null;
+            /** @description at most 50, and 200 bytes of each value */
+            labels: {
+                [key: string]: string;
+            } | null;
+            /**
+             * Format: int64
+             * @description Unix seconds; 0 if never
+             */
+            last_seen: number;
+            /** @description connected, late or gone; "" without an agent */
+            agent: string;
+            backend?: string;
+            /** @description Worst and Events are there for users who may list all events of the namespace. Worst is critical, warning, unknown, silenced, ok, or none without events. */
+            worst?: string;
+            events?: components["schemas"]["EventCounts"] | null;
+        };
+        /** @description EntityWindow is a part of a list of entities. In a stream, each message has what differs from the one before. */
+        EntityWindow: {
+            /** @description of all entities of the list */
+            counts: components["schemas"]["EntityCounts"];
+            offset: number;
+            /** @description Order has the keys of the rows from the offset on: namespace/name. In a stream it is there if it has changed. */
+            order?: string[] | null;
+            /** @description Rows has the entities of the window; in a stream those that have changed. */
+            rows?: components["schemas"]["EntityRow"][] | null;
+            /** @description Groups and Group are there for a list with groups: how many there are, and those of the window, the worst first. */
+            groups?: number;
+            group?: components["schemas"]["EntityGroup"][] | null;
+            /** @description Facets are there if they are asked for; in a stream if they have changed. */
+            facets?: components["schemas"]["EntityFacet"][] | null;
+            /** @description Place is the place of the entity in find in the order, from 0; -1 if the list does not have it. */
+            place?: number | null;
+        };
         Error: {
             Code?: number;
             Message?: string;
@@ -3917,7 +4030,7 @@ export interface components {
             history: number[] | null;
             /** @description the silences that apply */
             silenced: string[] | null;
-            /** @description AcknowledgedBy is the user who acknowledged the incident; "" if there is none, or if you may not list silences. */
+            /** @description AcknowledgedBy is the user who acknowledged the incident; "" if no user did, or if you may not list silences. */
             acknowledged_by?: string;
         };
         /** @description EventSeries is a series of a check's points. */
@@ -5827,6 +5940,16 @@ export interface components {
             last_delivered?: number;
             /** @description Deliveries are the first of the parked ones that wait for a time or for a worker, in the order of their next turn. Lists of all handlers have none. */
             deliveries?: components["schemas"]["Parked"][] | null;
+        };
+        /** @description WorstClasses has the number of entities by the worst class of their events. */
+        WorstClasses: {
+            critical: number;
+            warning: number;
+            unknown: number;
+            silenced: number;
+            ok: number;
+            /** @description without events */
+            none: number;
         };
         /** @description WrappedEntityConfig is an EntityConfig as in files. */
         WrappedEntityConfig: {
@@ -13194,35 +13317,6 @@ export interface operations {
             };
         };
     };
-    getLapwingV1Live: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Switching Protocols */
-            101: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": string;
-                };
-            };
-            /** @description Why not */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "*/*": components["schemas"]["Error"];
-                };
-            };
-        };
-    };
     getLapwingV1LogLevel: {
         parameters: {
             query?: {
@@ -14770,6 +14864,179 @@ export interface operations {
             };
         };
     };
+    getLapwingV1NamespacesNamespaceEntitiesMap: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+                /**
+                 * @description Count by this instead. Events: entity, check, namespace or label:KEY. Entities: namespace, class, os, platform, version, subscription, backend or label:KEY
+                 * @example label:region
+                 */
+                groupBy?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EntityMap"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceEntitiesView: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+                /**
+                 * @description Events: severity (the default: incidents first, the worst and then the newest of them), since (the newest change between OK and not OK first), entity or check. Entities: state (the default: the worst events first), name, last_seen (seen last first) or version (of the agent). With a - before it, the other way round
+                 * @example -since
+                 */
+                sort?: string;
+                /**
+                 * @description Count by this instead. Events: entity, check, namespace or label:KEY. Entities: namespace, class, os, platform, version, subscription, backend or label:KEY
+                 * @example label:region
+                 */
+                groupBy?: string;
+                /**
+                 * @description Keys whose 50 most frequent values are wanted, with counts: those of groupBy, separated by commas, 10 at most
+                 * @example os,version
+                 */
+                facets?: string;
+                /** @description Place of the first row, or group, from 0 */
+                offset?: number;
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /**
+                 * @description Name of the row whose place in the order is wanted. An event is namespace/entity/check, an entity is namespace/name
+                 * @example default/web1/disk
+                 */
+                find?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EntityWindow"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceEntitiesViewStream: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+                /**
+                 * @description Events: severity (the default: incidents first, the worst and then the newest of them), since (the newest change between OK and not OK first), entity or check. Entities: state (the default: the worst events first), name, last_seen (seen last first) or version (of the agent). With a - before it, the other way round
+                 * @example -since
+                 */
+                sort?: string;
+                /**
+                 * @description Count by this instead. Events: entity, check, namespace or label:KEY. Entities: namespace, class, os, platform, version, subscription, backend or label:KEY
+                 * @example label:region
+                 */
+                groupBy?: string;
+                /**
+                 * @description Keys whose 50 most frequent values are wanted, with counts: those of groupBy, separated by commas, 10 at most
+                 * @example os,version
+                 */
+                facets?: string;
+                /** @description Place of the first row, or group, from 0 */
+                offset?: number;
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /**
+                 * @description Name of the row whose place in the order is wanted. An event is namespace/entity/check, an entity is namespace/name
+                 * @example default/web1/disk
+                 */
+                find?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     getLapwingV1NamespacesNamespaceEscalations: {
         parameters: {
             query?: {
@@ -14906,13 +15173,13 @@ export interface operations {
                 /** @description Which to list, by their fields */
                 fieldSelector?: string;
                 /**
-                 * @description severity (the default: incidents first, the worst and then the newest of them), since (the newest change between OK and not OK first), entity or check; with a - before it, the other way round
+                 * @description Events: severity (the default: incidents first, the worst and then the newest of them), since (the newest change between OK and not OK first), entity or check. Entities: state (the default: the worst events first), name, last_seen (seen last first) or version (of the agent). With a - before it, the other way round
                  * @example -since
                  */
                 sort?: string;
                 /**
-                 * @description Count by entity, check, namespace or label:KEY instead
-                 * @example check
+                 * @description Count by this instead. Events: entity, check, namespace or label:KEY. Entities: namespace, class, os, platform, version, subscription, backend or label:KEY
+                 * @example label:region
                  */
                 groupBy?: string;
                 /** @description Place of the first row, or group, from 0 */
@@ -14925,7 +15192,7 @@ export interface operations {
                  */
                 also?: string;
                 /**
-                 * @description Event whose place in the order is wanted: namespace/entity/check
+                 * @description Name of the row whose place in the order is wanted. An event is namespace/entity/check, an entity is namespace/name
                  * @example default/web1/disk
                  */
                 find?: string;
@@ -14970,13 +15237,13 @@ export interface operations {
                 /** @description Which to list, by their fields */
                 fieldSelector?: string;
                 /**
-                 * @description severity (the default: incidents first, the worst and then the newest of them), since (the newest change between OK and not OK first), entity or check; with a - before it, the other way round
+                 * @description Events: severity (the default: incidents first, the worst and then the newest of them), since (the newest change between OK and not OK first), entity or check. Entities: state (the default: the worst events first), name, last_seen (seen last first) or version (of the agent). With a - before it, the other way round
                  * @example -since
                  */
                 sort?: string;
                 /**
-                 * @description Count by entity, check, namespace or label:KEY instead
-                 * @example check
+                 * @description Count by this instead. Events: entity, check, namespace or label:KEY. Entities: namespace, class, os, platform, version, subscription, backend or label:KEY
+                 * @example label:region
                  */
                 groupBy?: string;
                 /** @description Place of the first row, or group, from 0 */
@@ -14989,7 +15256,7 @@ export interface operations {
                  */
                 also?: string;
                 /**
-                 * @description Event whose place in the order is wanted: namespace/entity/check
+                 * @description Name of the row whose place in the order is wanted. An event is namespace/entity/check, an entity is namespace/name
                  * @example default/web1/disk
                  */
                 find?: string;
