@@ -88,6 +88,7 @@ type Fleet struct {
 	mu       sync.Mutex // guards the fields below
 	lists    map[key]*list
 	used     time.Time              // when there was a list last
+	told     time.Time              // when the readers of lists that change with the time were woken last
 	defined  map[resource.Name]bool // whose definitions changed; nil while nothing is followed
 	snapshot *snapshot              // nil while there is no table
 	err      error                  // why there is none
@@ -359,14 +360,21 @@ func (f *Fleet) publish(t *table) {
 	}
 }
 
-// tidy drops lists that have had no reader for a while, and then the table. It reports whether there is one.
+// tidy wakes readers of lists that change with the time. It drops lists that have had no reader for a while, and then the
+// table, and reports whether there is one.
 func (f *Fleet) tidy(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	timed := false
 	for at, one := range f.lists {
 		if one.readers == 0 && now.Sub(one.unused) >= f.opts.Keep {
 			delete(f.lists, at)
 		}
+		timed = timed || one.timed && one.readers > 0
+	}
+	if timed && now.Sub(f.told) >= f.opts.RefreshTimed {
+		f.told = now
+		f.tell()
 	}
 	if len(f.lists) > 0 {
 		f.used = now

@@ -35,11 +35,12 @@ func newList(query Query) *list {
 	return l
 }
 
-// at returns the list as of a snapshot.
+// at returns the list as of a snapshot. Readers of a list that changes with the time are woken after each refresh, and then
+// find it older than half of that.
 func (l *list) at(s *snapshot, now time.Time, refresh time.Duration) *Content {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c := l.content; c == nil || c.of.version < s.version || l.timed && now.Sub(c.at) >= refresh {
+	if c := l.content; c == nil || c.of.version < s.version || l.timed && now.Sub(c.at) >= refresh/2 {
 		l.content = l.next(c, s, now)
 		l.size.Store(int64(len(l.content.rows)))
 	}
