@@ -232,6 +232,7 @@ func (a *API) streamEntityView(w *response, r *request) error {
 	shown := &shownEntities{request: v}
 	return a.streamWindows(w, r, entityViewAccess, liveWindow{
 		changed: reader.Changed, err: reader.Err, every: entityViewEvery,
+		may: func() bool { return v.query.Blind == !a.mayList(r.user, "events", v.query.Namespace) },
 		next: func() (any, error) {
 			content := reader.Content()
 			if content == nil {

@@ -249,6 +249,7 @@ func (a *API) streamView(w *response, r *request) error {
 	shown := newShownWindow(a, v)
 	return a.streamWindows(w, r, streamAccess, liveWindow{
 		changed: reader.Changed, err: reader.Err, every: viewEvery,
+		may: func() bool { return v.acks == a.mayList(r.user, config.Silences.String(), v.query.Namespace) },
 		next: func() (any, error) {
 			if !reader.Made() {
 				return nil, nil
@@ -267,6 +268,7 @@ type liveWindow struct {
 	err     func() error           // why the list has ended
 	next    func() (any, error)    // what the client does not have yet; nil if that is nothing
 	every   time.Duration          // the shortest time between two messages
+	may     func() bool            // the user has the rights of the start beside those of the path
 }
 
 // streamWindows sends a window until the client or the list is gone.
@@ -302,8 +304,8 @@ func (a *API) followWindow(r *request, attributes auth.Attributes, live liveWind
 			changed = nil
 			pause.Reset(live.every)
 		case <-beat.C:
-			if !a.stillMay(r, attributes) {
-				return errStreamOver // the client opens it again, and is told why not
+			if !a.stillMay(r, attributes) || !live.may() {
+				return errStreamOver // the client opens it again, and gets what it may see then
 			}
 			s.buf.WriteString(": \n\n")
 			if err := s.flush(); err != nil {
