@@ -102,7 +102,7 @@ func TestEntityView(t *testing.T) {
 	}
 	for query, message := range map[string]string{
 		"?sort=severity":                         `sort: "severity" is no order: it must be state, name, last_seen, version, or one of them with a - before it`,
-		"?groupBy=rack":                          `groupBy: "rack" is no group: it must be namespace, class, os, platform, version, subscription, backend or label:KEY`,
+		"?groupBy=rack":                          `groupBy: "rack" is no group: it must be namespace, class, os, platform, version, subscription,`,
 		"?facets=os,,":                           `facets: a key is empty`,
 		"?facets=rack":                           `facets: "rack" is no group`,
 		"?limit=501":                             `limit must be a number from 0 to 500, not "501"`,
