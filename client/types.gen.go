@@ -408,7 +408,7 @@ type EventRow struct {
 	// the statuses of the last results, the oldest first
 	History  []uint32 `json:"history"`
 	Silenced []string `json:"silenced"` // the silences that apply
-	// AcknowledgedBy is the user who acknowledged the incident; "" if no user did, or if you may not list silences.
+	// AcknowledgedBy is the user who acknowledged the incident; "" if there is none, or if you may not list silences.
 	AcknowledgedBy string `json:"acknowledged_by,omitempty"`
 }
 

@@ -1620,6 +1620,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/live": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Many live streams over one websocket: see docs/api.md */
+        get: operations["getLapwingV1Live"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/log-level": {
         parameters: {
             query?: never;
@@ -4030,7 +4047,7 @@ export interface components {
             history: number[] | null;
             /** @description the silences that apply */
             silenced: string[] | null;
-            /** @description AcknowledgedBy is the user who acknowledged the incident; "" if no user did, or if you may not list silences. */
+            /** @description AcknowledgedBy is the user who acknowledged the incident; "" if there is none, or if you may not list silences. */
             acknowledged_by?: string;
         };
         /** @description EventSeries is a series of a check's points. */
@@ -13299,6 +13316,35 @@ export interface operations {
         responses: {
             /** @description OK */
             200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": string;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1Live: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Switching Protocols */
+            101: {
                 headers: {
                     [name: string]: unknown;
                 };
