@@ -8,7 +8,7 @@ import { QueryClient, QueryClientProvider } from '@tanstack/react-query'
 import { setNonce } from 'get-nonce'
 import { StrictMode } from 'react'
 import { createRoot } from 'react-dom/client'
-import { newApi } from './api/client'
+import { ApiError, newApi } from './api/client'
 import { Definitions } from './api/definitions'
 import { App } from './app/App'
 import { AppContext } from './app/context'
@@ -30,7 +30,9 @@ const live = new LiveConnection({
 applyContrast()
 const nonce = document.querySelector<HTMLMetaElement>('meta[name="csp-nonce"]')?.content ?? ''
 setNonce(nonce) // for the library with which dialogs stop the page behind them from scrolling
-const queries = new QueryClient({ defaultOptions: { queries: { refetchOnWindowFocus: false, staleTime: 5000 } } })
+/** A refusal stays one; what the network or the server failed to do is tried again. */
+const retry = (failures: number, err: Error) => failures < 3 && !(err instanceof ApiError && err.status < 500)
+const queries = new QueryClient({ defaultOptions: { queries: { refetchOnWindowFocus: false, staleTime: 5000, retry } } })
 
 createRoot(document.getElementById('root') as HTMLElement).render(
   <StrictMode>

@@ -15,7 +15,8 @@ export const text = {
     noneHelp: 'A handler takes incidents to people or programs. Make one on the screen of pipelines, and name it in a check.',
     states: { failing: 'Failing', waiting: 'Waiting', running: 'Running', idle: 'Idle' },
     failing: (time: string) => `Failing for ${time}`,
-    atLeast: (n: number) => `${shared.number(n)}+`,
+    atLeast: (n: number) => (n === 0 ? '?' : `${shared.number(n)}+`),
+    atLeastHelp: 'Only the first dead letters were counted: there are more.',
     due: 'now',
   },
   handler: {
@@ -55,7 +56,7 @@ export const text = {
     filter: 'Handler',
     all: 'All handlers',
     more: 'Load more',
-    shown: (n: number, more: boolean) => (more ? `the newest ${shared.number(n)} are not all` : count(n, 'dead letter', 'dead letters')),
+    shown: (n: number, more: boolean) => (more ? `${shared.number(n)} are shown, there are more` : count(n, 'dead letter', 'dead letters')),
     redriveAll: (n: string) => `Send ${n} again`,
     deleteAll: (n: string) => `Delete ${n}`,
     these: 'all',
@@ -83,7 +84,7 @@ export const text = {
     newest: 'Only the newest of each entity, check and handler',
     order: 'An incident may go out behind its resolution.',
     nothing: 'Nothing would be sent.',
-    first: (n: number) => `The first ${n}`,
+    first: (n: number) => (n === 1 ? 'Show it' : `Show the first ${n}`),
   },
   remove: {
     title: 'Delete dead letters',

@@ -98,7 +98,7 @@ export function DataTable<Row>(props: Props<Row>) {
       >
         <div className={css.head} role="row" aria-rowindex={1} style={template}>
           {onPick && (
-            <span role="columnheader">
+            <span role="columnheader" data-pick="true">
               <Checkbox
                 size="xs"
                 aria-label={text.table.pickAll}
@@ -133,7 +133,7 @@ export function DataTable<Row>(props: Props<Row>) {
                 }}
               >
                 {onPick && (
-                  <span role="gridcell" onClick={(event) => event.stopPropagation()}>
+                  <span role="gridcell" data-pick="true" onClick={(event) => event.stopPropagation()}>
                     <Checkbox size="xs" aria-label={text.table.pick(key)} checked={picked?.has(key) ?? false} onChange={() => pick(row)} />
                   </span>
                 )}

@@ -33,6 +33,7 @@ export function StatusMark({ mark, size = 16 }: { mark: Mark; size?: number }) {
 
 const lines = {
   muted: 'M3 3l10 10M5 6.5V7c0 2-.8 3-1.5 4h7M11 8.5V6.5a3 3 0 0 0-4.6-2.5M7 13.2h2',
+  ended: 'M8 2a6 6 0 1 1 0 12A6 6 0 0 1 8 2zM5 8h6',
   close: 'M4 4l8 8M12 4l-8 8',
   up: 'M4 10l4-4 4 4',
   down: 'M4 6l4 4 4-4',

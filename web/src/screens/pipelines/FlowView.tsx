@@ -1,7 +1,9 @@
 import { Link } from '@tanstack/react-router'
 import type { Delivery } from '../../api/types'
 import { text } from '../../text/pipelines'
-import { Icon, StatusMark, type Mark } from '../../widgets/icons'
+import { StatusMark } from '../../widgets/icons'
+import type { VerdictMark } from '../trace/present'
+import { ResultMark } from '../trace/ResultMark'
 import { statesOf, type Flow, type Node, type NodeState } from './flow'
 import css from './FlowView.module.css'
 import type { PipelinesSearch } from './search'
@@ -14,7 +16,7 @@ interface Props {
   search: PipelinesSearch
 }
 
-const marks: Partial<Record<NodeState, Mark>> = { pass: 'ok', reached: 'ok', deny: 'unknown', error: 'critical' }
+const marks: Partial<Record<NodeState, VerdictMark>> = { pass: 'ok', reached: 'ok', deny: 'ended', error: 'critical' }
 
 /** The ways of an event through filters and a mutator to handlers; with a dry run, how far it came. */
 export function FlowView({ namespace, flows, runs, search }: Props) {
@@ -80,7 +82,7 @@ function NodeView({ node, state, namespace, search }: { node: Node; state: NodeS
       )}
       {state && (
         <span className={css.state}>
-          {mark ? <StatusMark mark={mark} size={12} /> : <Icon name="muted" size={12} />} {text.states[state]}
+          {mark && <ResultMark mark={mark} size={12} />} {text.states[state]}
         </span>
       )}
     </li>

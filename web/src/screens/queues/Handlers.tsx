@@ -59,7 +59,7 @@ export function HandlerTable({ namespace, search, change }: PartProps) {
     { id: 'delivered', title: c.delivered, width: '84px', wide: true, order: byNumber((row) => row.waiting?.last_delivered ?? 0), cell: (row) => <Age at={(row.waiting?.last_delivered ?? 0) / 1000} /> },
     {
       id: 'letters', title: c.letters, width: '96px', end: true, order: byNumber((row) => row.letters),
-      cell: (row) => (letters.hasNextPage && row.letters > 0 ? text.handlers.atLeast(row.letters) : shared.number(row.letters)),
+      cell: (row) => (letters.hasNextPage ? <span title={text.handlers.atLeastHelp}>{text.handlers.atLeast(row.letters)}</span> : shared.number(row.letters)),
     },
     { id: 'error', title: c.error, width: 'minmax(0, 2fr)', wide: true, cell: (row) => <span title={row.waiting?.last_error}>{row.waiting?.last_error}</span> },
   ]

@@ -68,7 +68,7 @@ export function LetterTable({ namespace, search, change }: PartProps) {
     { id: 'handler', title: c.handler, wide: true, order: byText((row) => row.handler), cell: (row) => row.handler },
     { id: 'reason', title: c.reason, width: 'minmax(0, 2fr)', wide: true, cell: (row) => <span title={row.reason}>{row.reason}</span> },
     { id: 'attempts', title: c.attempts, width: '72px', end: true, wide: true, order: byNumber((row) => row.attempts), cell: (row) => row.attempts },
-    { id: 'last', title: c.last, width: '90px', order: byNumber((row) => -row.last), cell: (row) => <Age at={row.last / 1000} /> },
+    { id: 'last', title: c.last, width: '104px', wide: true, order: byNumber((row) => -row.last), cell: (row) => <Age at={row.last / 1000} /> },
   ]
   return (
     <QueryView query={query}>

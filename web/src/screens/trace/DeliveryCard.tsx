@@ -8,9 +8,9 @@ import { Moment } from '../../app/time'
 import { definitionsKey } from '../../live/definitions'
 import { text } from '../../text/trace'
 import { Output } from '../../widgets/Facts'
-import { StatusMark, type Mark } from '../../widgets/icons'
 import { plainOutput } from '../events/present'
-import { axisOf, barOn, builtIn, routeOf, verdictMark, type Axis } from './present'
+import { axisOf, barOn, builtIn, routeOf, verdictMark, type Axis, type VerdictMark } from './present'
+import { ResultMark } from './ResultMark'
 import css from './DeliveryCard.module.css'
 
 interface Props {
@@ -31,7 +31,7 @@ export function DeliveryCard({ delivery, letter, tools }: Props) {
   return (
     <article className={css.card} aria-label={`${name}: ${words}`} data-mark={verdictMark(verdict)}>
       <header>
-        <StatusMark mark={verdictMark(verdict)} size={18} />
+        <ResultMark mark={verdictMark(verdict)} size={18} />
         <h3>
           <b>{words}</b> {name}
           {routeOf(delivery) !== '' && <span>{routeOf(delivery)}</span>}
@@ -79,7 +79,7 @@ export function DeliveryCard({ delivery, letter, tools }: Props) {
 }
 
 interface RowProps {
-  mark: Mark
+  mark: VerdictMark
   title: ReactNode
   when?: ReactNode
   axis?: Axis
@@ -93,7 +93,7 @@ function Row({ mark, title, when, axis, at, millis = 0, children }: RowProps) {
   const bar = axis && at ? barOn(axis, at, millis) : undefined
   return (
     <li className={css.row} data-mark={mark}>
-      <StatusMark mark={mark} size={14} />
+      <ResultMark mark={mark} size={14} />
       <div className={css.what}>
         <div className={css.line}>
           <span className={css.title}>{title}</span>

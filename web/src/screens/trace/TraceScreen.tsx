@@ -16,6 +16,7 @@ import { Panel, Screen, Space } from '../../widgets/Screen'
 import { RedriveButton } from '../queues/Redrive'
 import { DeliveryCard } from './DeliveryCard'
 import { letterOf, usedBy, verdictMark } from './present'
+import { ResultMark } from './ResultMark'
 import { partsOf, type TraceSearch } from './search'
 import css from './TraceScreen.module.css'
 
@@ -169,7 +170,7 @@ function Verdicts({ outcome }: { outcome: Outcome }) {
     <span className={css.verdicts}>
       {(outcome.deliveries ?? []).map(({ id, handler, verdict }) => (
         <span key={id} className={css.verdict}>
-          <StatusMark mark={verdictMark(verdict)} size={12} /> {handler || text.noHandler}: {(text.verdicts[verdict] ?? verdict).toLowerCase()}
+          <ResultMark mark={verdictMark(verdict)} size={12} /> {handler || text.noHandler}: {(text.verdicts[verdict] ?? verdict).toLowerCase()}
         </span>
       ))}
     </span>

@@ -1,13 +1,16 @@
 import type { DeadLetter, Delivery } from '../../api/types'
 import type { Mark } from '../../widgets/icons'
 
-const marks: Record<string, Mark> = {
+/** How something went, as a shape. What ends a delivery by intent, as a filter does, is neither good nor bad. */
+export type VerdictMark = Mark | 'ended'
+
+const marks: Record<string, VerdictMark> = {
   delivered: 'ok', waiting: 'warning', held: 'warning', grouped: 'warning', dead: 'critical', dropped: 'critical', failed: 'critical',
-  no_handler: 'critical', pass: 'ok', ok: 'ok', deny: 'unknown', error: 'critical', timeout: 'critical',
+  no_handler: 'critical', filtered: 'ended', silenced: 'ended', inhibited: 'ended', folded: 'ended', pass: 'ok', ok: 'ok', deny: 'ended', error: 'critical', timeout: 'critical',
 }
 
-/** The shape beside a verdict or the result of a step. What ends a delivery by intent, as a filter does, is neither good nor bad. */
-export function verdictMark(verdict: string | undefined): Mark {
+/** The shape beside a verdict or the result of a step. */
+export function verdictMark(verdict: string | undefined): VerdictMark {
   return marks[verdict ?? ''] ?? 'unknown'
 }
 

@@ -17,7 +17,7 @@ test('attempts have places between the receipt and the next attempt', () => {
 })
 
 test('a denial is no failure', () => {
-  expect(['delivered', 'filtered', 'silenced', 'dead', 'waiting', ''].map(verdictMark)).toEqual(['ok', 'unknown', 'unknown', 'critical', 'warning', 'unknown'])
+  expect(['delivered', 'filtered', 'silenced', 'dead', 'waiting', ''].map(verdictMark)).toEqual(['ok', 'ended', 'ended', 'critical', 'warning', 'unknown'])
 })
 
 test('the dead letter and the definitions of a delivery', () => {
