@@ -58,6 +58,7 @@ export const text = {
   error: 'Standard error, or why it failed',
   repeats: (n: number) => `${count(n, 'later result', 'later results')} ended in the same way, the last at`,
   redrive: 'Send again',
+  noLetters: (why: string) => `Dead letters cannot be shown or sent again here. ${why}`,
   letter: 'Open the dead letter',
   escalation: (name: string, step: number, contact: string) =>
     `step ${step} of escalation ${name}${contact === '' ? '' : `, to ${contact}`}`,

@@ -1,6 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import type { ReactNode } from 'react'
+import { ApiError } from '../../api/client'
 import { kinds } from '../../api/definitions'
 import type { Attempt, DeadLetter, Delivery, EventFilter, Handler, Step } from '../../api/types'
 import { useApp } from '../../app/context'
@@ -163,11 +164,12 @@ function HandlerRow({ namespace, name }: { namespace: string; name: string }) {
     retry: false,
     queryFn: () => definitions.one<Handler>(kinds.handlers, namespace, name),
   })
+  const gone = handler.error instanceof ApiError && handler.error.missing
   const { type, command, webhook, socket } = handler.data ?? {}
   const what = command ?? webhook?.url ?? (socket?.host ? `${socket.host}:${socket.port}` : undefined)
   return (
-    <Row mark={handler.error ? 'critical' : 'ok'} title={<>{text.handler} <b>{name}</b>{type && `, ${type}`}</>}>
-      {handler.error ? text.undefinedNow : what && <code className={css.code} title={text.asNow}>{what}</code>}
+    <Row mark={gone ? 'critical' : 'ok'} title={<>{text.handler} <b>{name}</b>{type && `, ${type}`}</>}>
+      {gone ? text.undefinedNow : handler.error ? handler.error.message : what && <code className={css.code} title={text.asNow}>{what}</code>}
     </Row>
   )
 }

@@ -136,6 +136,7 @@ function Outcomes({ outcomes }: { outcomes: Outcome[] }) {
     <>
       <Panel title={text.answer} tools={<Came outcome={newest} />}>
         <Verdicts outcome={newest} />
+        {letters.error && <p className={css.note}>{text.noLetters(letters.error.message)}</p>}
         {cards(newest)}
       </Panel>
       {older.length > 0 && (
