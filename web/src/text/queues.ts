@@ -14,7 +14,7 @@ export const text = {
     none: 'No handlers',
     noneHelp: 'A handler takes incidents to people or programs. Make one on the screen of pipelines, and name it in a check.',
     states: { failing: 'Failing', waiting: 'Waiting', running: 'Running', idle: 'Idle' },
-    failing: (time: string) => `Failing for ${time}`,
+    failing: (time: string) => `Failing ${time}`,
     atLeast: (n: number) => (n === 0 ? '?' : `${shared.number(n)}+`),
     atLeastHelp: 'Only the first dead letters were counted: there are more.',
     due: 'now',
