@@ -39,11 +39,14 @@ export function Palette() {
     leftSection: <Icon name={place.icon} size={18} />,
     onClick: () => void navigate({ to: place.to, search: (all) => (all.ns === undefined ? {} : { ns: all.ns }) }),
   }))
-  const found: SpotlightActionData[] = (wanted ? (events.data?.rows ?? []) : []).map((row) => ({
+  const noScreen = !places.some(({ label }) => label.toLowerCase().includes(words.toLowerCase()))
+  const found: SpotlightActionData[] = (wanted ? (events.data?.rows ?? []) : []).map((row, i) => ({
     id: keyOf(row),
     label: `${row.entity} · ${row.check}`,
     description: row.output,
     keywords: words, // the server has searched already
+    // The palette selects the first one when a key is pressed, which is before the answer.
+    ...(i === 0 && noScreen ? { 'data-selected': true } : {}),
     leftSection: <StatusMark mark={markOf(row.status)} />,
     onClick: () => void navigate({ to: '/events', search: (all) => ({ ...(all.ns === undefined ? {} : { ns: all.ns }), event: keyOf(row) }) }),
   }))

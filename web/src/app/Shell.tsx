@@ -81,7 +81,7 @@ function Header() {
       </Link>
       <NamespaceSelect />
       <span className={css.space} />
-      <UnstyledButton className={css.find} aria-label={text.palette.button} onClick={spotlight.open}>
+      <UnstyledButton className={css.find} title={text.palette.button} onClick={spotlight.open}>
         <Icon name="search" />
         <span>{text.palette.button}</span>
         <kbd>Ctrl K</kbd>

@@ -11,6 +11,10 @@ function statusWord(status: number): string {
   return status === 0 ? 'OK' : status === 1 ? 'Warning' : status === 2 ? 'Critical' : 'Unknown'
 }
 
+function needs(verb: string, resource: string): string {
+  return `You need the verb “${verb}” on “${resource}” for this.`
+}
+
 export const text = {
   name: 'lapwing',
   number: (n: number) => number.format(n),
@@ -100,7 +104,8 @@ export const text = {
   save: 'Save',
   delete: 'Delete',
   edit: 'Edit',
-  needs: (verb: string, resource: string) => `You need the verb “${verb}” on “${resource}” for this.`,
+  needs,
+  noAccessHelp: (verb: string, resource: string) => `${needs(verb, resource)} Choose another namespace, or ask for a role with it.`,
   editor: {
     make: (type: string) => `New ${type}`,
     change: (name: string) => `Edit ${name}`,
@@ -150,8 +155,8 @@ export const text = {
     sort: 'Order',
     sorts: [
       { value: 'severity', label: 'Worst first' },
-      { value: '-since', label: 'Newest change first' },
-      { value: 'since', label: 'Oldest change first' },
+      { value: 'since', label: 'Newest change first' },
+      { value: '-since', label: 'Oldest change first' },
       { value: 'entity', label: 'By entity' },
       { value: 'check', label: 'By check' },
     ],

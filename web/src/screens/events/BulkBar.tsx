@@ -92,7 +92,8 @@ function ActOnMany({ action, target, onClose }: DialogProps & { action: 'acknowl
   const [progress, setProgress] = useState<BulkReport>()
   const preview = useQuery({
     queryKey: ['bulk', action, requestsOf(target)],
-    queryFn: () => act(session.fetch, target, { action }, { dry: true }),
+    // An acknowledgement needs a comment; which events it would change does not depend on the words.
+    queryFn: () => act(session.fetch, target, { action, ...(action === 'acknowledge' ? { reason: t.actions.acknowledge } : {}) }, { dry: true }),
     staleTime: 0,
     retry: false,
   })
@@ -122,11 +123,11 @@ function ActOnMany({ action, target, onClose }: DialogProps & { action: 'acknowl
       act={{ ...run, mutate: () => (over ? onClose(true) : run.mutate()) }}
       label={over ? text.close : t.do(action, would?.done ?? 0)}
       danger={action === 'delete'}
-      disabled={would === undefined || (would.done === 0 && !over)}
+      disabled={would === undefined || (would.done === 0 && !over) || (action === 'acknowledge' && reason.trim() === '')}
     >
       {action === 'acknowledge' && !over && (
         <>
-          <TextInput label={text.act.comment} value={reason} onChange={(e) => setReason(e.currentTarget.value)} data-autofocus />
+          <TextInput label={text.act.comment} required value={reason} onChange={(e) => setReason(e.currentTarget.value)} data-autofocus />
           <Length label={text.act.endsAfter} value={length} onChange={setLength} none={text.act.whenResolved} />
         </>
       )}

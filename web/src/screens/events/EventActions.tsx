@@ -5,6 +5,7 @@ import { useState, type ReactNode } from 'react'
 import { unwrap } from '../../api/client'
 import type { Check } from '../../api/types'
 import { useApp } from '../../app/context'
+import { useRights } from '../../app/rights'
 import { quoted } from '../../search/query'
 import { text } from '../../text'
 import { done, failed } from '../../widgets/toast'
@@ -21,12 +22,14 @@ interface Props {
 export function EventActions({ namespace, entity, check, acknowledged }: Props) {
   const name = check.metadata?.name ?? ''
   const failing = (check.status ?? 0) !== 0
+  const { why } = useRights(namespace)
+  const target = { namespace, entity, check: name }
   return (
     <Group gap="sm">
-      {failing && !acknowledged && <Acknowledge namespace={namespace} entity={entity} check={name} />}
-      <Silence namespace={namespace} entity={entity} check={name} />
-      {failing && <Resolve namespace={namespace} entity={entity} check={name} />}
-      {(check.interval ?? 0) + (check.cron ?? '').length > 0 && <RunAgain namespace={namespace} entity={entity} check={name} />}
+      {failing && !acknowledged && <Acknowledge {...target} why={why('create', 'silenced')} />}
+      <Silence {...target} why={why('create', 'silenced')} />
+      {failing && <Resolve {...target} why={why('update', 'events')} />}
+      {(check.interval ?? 0) + (check.cron ?? '').length > 0 && <RunAgain {...target} why={why('create', 'checks')} />}
     </Group>
   )
 }
@@ -35,9 +38,11 @@ interface Target {
   namespace: string
   entity: string
   check: string
+  /** Why the user may not do it. */
+  why: string | undefined
 }
 
-function Acknowledge({ namespace, entity, check }: Target) {
+function Acknowledge({ namespace, entity, check, why }: Target) {
   const { api } = useApp()
   const [opened, { open, close }] = useDisclosure()
   const [comment, setComment] = useState('')
@@ -62,13 +67,13 @@ function Acknowledge({ namespace, entity, check }: Target) {
   return (
     <Popover opened={opened} onChange={(to) => (to ? open() : close())} position="bottom-start" trapFocus withinPortal>
       <Popover.Target>
-        <Button size="xs" onClick={open}>
+        <Button size="xs" disabled={why !== undefined} title={why} onClick={open}>
           {text.act.acknowledge}
         </Button>
       </Popover.Target>
       <Popover.Dropdown>
         <Form busy={act.isPending} label={text.act.acknowledge} onSubmit={() => act.mutate()}>
-          <TextInput label={text.act.comment} value={comment} onChange={(e) => setComment(e.currentTarget.value)} data-autofocus />
+          <TextInput label={text.act.comment} required value={comment} onChange={(e) => setComment(e.currentTarget.value)} data-autofocus />
           <Length label={text.act.endsAfter} value={length} onChange={setLength} none={text.act.whenResolved} />
         </Form>
       </Popover.Dropdown>
@@ -78,7 +83,7 @@ function Acknowledge({ namespace, entity, check }: Target) {
 
 type Scope = 'event' | 'entity' | 'check'
 
-function Silence({ namespace, entity, check }: Target) {
+function Silence({ namespace, entity, check, why }: Target) {
   const { api } = useApp()
   const [opened, { open, close }] = useDisclosure()
   const [reason, setReason] = useState('')
@@ -110,7 +115,7 @@ function Silence({ namespace, entity, check }: Target) {
   })
   return (
     <>
-      <Button size="xs" variant="default" onClick={open}>
+      <Button size="xs" variant="default" disabled={why !== undefined} title={why} onClick={open}>
         {text.act.silence}
       </Button>
       <Modal opened={opened} onClose={close} title={text.act.silence} centered>
@@ -137,7 +142,7 @@ function Silence({ namespace, entity, check }: Target) {
   )
 }
 
-function Resolve({ namespace, entity, check }: Target) {
+function Resolve({ namespace, entity, check, why }: Target) {
   const { api } = useApp()
   const [opened, { open, close }] = useDisclosure()
   const act = useMutation({
@@ -162,7 +167,7 @@ function Resolve({ namespace, entity, check }: Target) {
   return (
     <Popover opened={opened} onChange={(to) => (to ? open() : close())} position="bottom-start" trapFocus withinPortal width={300}>
       <Popover.Target>
-        <Button size="xs" variant="default" onClick={open}>
+        <Button size="xs" variant="default" disabled={why !== undefined} title={why} onClick={open}>
           {text.act.resolve}
         </Button>
       </Popover.Target>
@@ -175,7 +180,7 @@ function Resolve({ namespace, entity, check }: Target) {
   )
 }
 
-function RunAgain({ namespace, entity, check }: Target) {
+function RunAgain({ namespace, entity, check, why }: Target) {
   const { api } = useApp()
   const act = useMutation({
     mutationFn: () =>
@@ -189,7 +194,7 @@ function RunAgain({ namespace, entity, check }: Target) {
     onError: (err) => failed(text.act.run, err),
   })
   return (
-    <Button size="xs" variant="default" loading={act.isPending} onClick={() => act.mutate()}>
+    <Button size="xs" variant="default" disabled={why !== undefined} title={why} loading={act.isPending} onClick={() => act.mutate()}>
       {text.act.run}
     </Button>
   )

@@ -17,6 +17,7 @@ import { EventDetail } from './EventDetail'
 import { EventRowView } from './EventRowView'
 import css from './EventsScreen.module.css'
 import { FirstEvents } from './FirstEvents'
+import { Refused } from './Refused'
 import { SavedSearches } from './SavedSearches'
 import { groupTerm, statusSelector, type EventsSearch } from './search'
 import { useEventList, useHold } from './use-event-list'
@@ -31,7 +32,9 @@ export function EventsScreen() {
   const navigate = route.useNavigate()
   const change = (part: { [K in keyof EventsSearch]?: string | undefined }) => {
     const { event, ...rest } = part
-    void navigate({ search: (all) => ({ ...all, ...rest, ...('event' in part ? { event } : {}) }), replace: true })
+    // Going back undoes a choice, and closes the detail; it does not go through what was typed or stepped over.
+    const choice = 'status' in part || 'sort' in part || 'group' in part || (event !== undefined && search.event === undefined)
+    void navigate({ search: (all) => ({ ...all, ...rest, ...('event' in part ? { event } : {}) }), replace: !choice })
   }
   const namespace = search.ns ?? everywhere
   const query = parseQuery(search.q ?? '')
@@ -284,11 +287,6 @@ function Rows({ list, selected, onOpen, filtered, picked, onPick, bar, onAct }: 
       {bar}
     </div>
   )
-}
-
-/** Why there is no list. */
-function Refused({ status, reason }: { status: number; reason: string }) {
-  return <EmptyState title={status === 400 ? text.unreadable : text.noAccess} help={reason} />
 }
 
 /** Groups by the labels that the namespace's entities have, and by the one that is chosen. */

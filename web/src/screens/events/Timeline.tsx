@@ -53,6 +53,7 @@ export function Timeline({ namespace, entity, check, revision }: Props) {
       return { begin, end, parts: partsOf(changes ?? [], before?.[0], begin, end), notifications: notifications ?? [] }
     },
     placeholderData: (old) => old,
+    staleTime: 0, // a status that comes back is a change, too
     refetchInterval: 60_000,
   })
   const data = query.data

@@ -10,6 +10,7 @@ import { StatusMark, type Mark } from '../../widgets/icons'
 import { LiveBadge } from '../../widgets/LiveBadge'
 import { EventRowView } from '../events/EventRowView'
 import { FirstEvents } from '../events/FirstEvents'
+import { Refused } from '../events/Refused'
 import { groupTerm, statusSelector } from '../events/search'
 import { useEventList } from '../events/use-event-list'
 import { OnCallNow } from './OnCallNow'
@@ -29,14 +30,14 @@ export function NowScreen() {
   const open = statusSelector('open')
   const list = (selector: string, sort: string, groupBy = '') => ({ namespace: ns, selector, sort, groupBy })
   const all = useEventList(list('', 'severity'))
-  const newest = useEventList(list(open, '-since'))
+  const newest = useEventList(list(open, 'since'))
   const byCheck = useEventList(list(open, 'severity', 'check'))
   const byEntity = useEventList(list(open, 'severity', 'entity'))
   const agents = useEventList(list('event.check.name == "keepalive"', 'severity'))
   const { critical, warning, unknown } = all.counts
   const incidents = critical + warning + unknown
   useAnnounce(all.ready ? text.announceOpen(incidents) : undefined)
-  if (all.state.phase === 'denied') return <EmptyState title={text.noAccess} help={all.state.reason} />
+  if (all.state.phase === 'denied') return <Refused {...all.state} />
   if (all.ready && all.counts.total === 0) return <FirstEvents namespace={ns} />
   return (
     <div className={css.screen}>
@@ -160,7 +161,7 @@ function Newest({ list, ns }: { list: EventList; ns: string }) {
                   selected={false}
                   cursor={false}
                   namespace={ns === everywhere}
-                  onOpen={(event) => void navigate({ to: '/events', search: { ...searchOf(ns), status: 'open', sort: '-since', event } })}
+                  onOpen={(event) => void navigate({ to: '/events', search: { ...searchOf(ns), status: 'open', sort: 'since', event } })}
                 />
               )
             })}
@@ -168,7 +169,7 @@ function Newest({ list, ns }: { list: EventList; ns: string }) {
         </div>
       )}
       {list.length > rows && (
-        <Link to="/events" search={{ ...searchOf(ns), status: 'open', sort: '-since' }} className={css.more}>
+        <Link to="/events" search={{ ...searchOf(ns), status: 'open', sort: 'since' }} className={css.more}>
           {text.now.all(list.length)}
         </Link>
       )}

@@ -7,9 +7,9 @@ import { Age } from '../../app/time'
 import { text } from '../../text'
 import { wallText as t } from '../../text/wall'
 import { keyOf, type EventList } from '../../live/event-list'
-import { EmptyState } from '../../widgets/EmptyState'
 import { Icon, markOf, StatusMark, type Mark } from '../../widgets/icons'
 import { LiveBadge } from '../../widgets/LiveBadge'
+import { Refused } from '../events/Refused'
 import { statusSelector } from '../events/search'
 import { useEventList } from '../events/use-event-list'
 import css from './WallScreen.module.css'
@@ -31,7 +31,7 @@ export function WallScreen() {
   const page = usePage(pages)
   const { critical, warning, unknown } = all.counts
   const incidents = critical + warning + unknown
-  if (all.state.phase === 'denied') return <EmptyState title={text.noAccess} help={all.state.reason} />
+  if (all.state.phase === 'denied') return <Refused {...all.state} />
   const old = all.state.phase !== 'live'
   return (
     <div className={css.wall} data-old={old}>
