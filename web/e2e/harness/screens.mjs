@@ -1,0 +1,23 @@
+/**
+ * All screens, and states of them that look different, with the fleet of fleet.mjs. shows is a text that is there once
+ * the screen is drawn; phone has it looked at on a phone, too.
+ */
+export const screens = [
+  { name: 'sign-in', path: '/', shows: 'Sign in to lapwing', signedOut: true },
+  { name: 'now', path: '/', shows: 'Newest incidents', phone: true },
+  { name: 'events', path: '/events', shows: 'web-2', phone: true },
+  { name: 'event', path: '/events?event=default/web-1/http', shows: 'Subscriptions', phone: true },
+  { name: 'groups', path: '/events?group=entity', shows: 'db-1' },
+  { name: 'wall', path: '/wall', shows: 'web-2', phone: true },
+  { name: 'pipelines', path: '/pipelines', shows: 'No pipelines' },
+  { name: 'queues', path: '/queues', shows: 'No handlers' },
+  { name: 'not-found', path: '/nonsense', shows: 'There is no such screen' },
+]
+
+/** Opens a screen as the administrator, and waits until it is drawn. */
+export async function visit(page, { path, shows, signedOut }, signedIn = false) {
+  if (signedOut || signedIn) await page.go(path)
+  else await page.signIn(path)
+  await page.see(shows)
+  await page.settled()
+}

@@ -1,0 +1,48 @@
+import assert from 'node:assert/strict'
+import { fleet } from './harness/fleet.mjs'
+import { scene, until } from './harness/index.mjs'
+
+const test = scene(fleet)
+
+test('it counts the incidents that nobody has, live', async ({ open, backend }) => {
+  const page = await open()
+  await page.signIn('/')
+  const head = page.tab.getByRole('region', { name: 'Now' })
+  await head.filter({ hasText: /^4\s*open incidents/ }).waitFor()
+  await head.getByText('4 agents connected').waitFor()
+  const newest = page.tab.getByRole('region', { name: 'Newest incidents' })
+  for (const output of ['Connection refused', 'LOAD WARNING', 'replay lag', 'no such file system']) await newest.getByText(output).waitFor()
+
+  await backend.fail('db-1', 'disk', 2, 'DISK CRITICAL')
+  await head.filter({ hasText: /^5\s*open incidents/ }).waitFor()
+  await newest.getByText('DISK CRITICAL').waitFor()
+  assert.equal((await page.rows())[0], 'db-1/disk', 'the newest is first')
+
+  await backend.call('POST', '/api/lapwing/v1/namespaces/default/events/db-1/disk/ack', { comment: 'seen' })
+  await head.filter({ hasText: /^4\s*open incidents/ }).waitFor()
+  await newest.getByText('DISK CRITICAL').waitFor({ state: 'hidden' })
+  await backend.pass('db-1', 'disk')
+})
+
+test('its parts lead to the list of what they count', async ({ open }) => {
+  const page = await open()
+  await page.signIn('/')
+  const rowsOf = (n) => until(`${n} rows`, async () => page.tab.url().includes('/events') && (await page.rows()).length === n)
+  const cases = [
+    { link: page.tab.getByRole('link', { name: '2 Critical' }), rows: ['db-1/replication', 'web-1/http'] },
+    { link: page.tab.getByRole('link', { name: '1 Warning' }), rows: ['web-2/load'] },
+    { link: page.tab.getByRole('link', { name: '1 Unknown' }), rows: ['cache-1/disk'] },
+    { link: page.tab.getByRole('region', { name: 'By check' }).getByRole('link', { name: 'http' }), rows: ['web-1/http'] },
+    { link: page.tab.getByRole('region', { name: 'By entity' }).getByRole('link', { name: 'db-1' }), rows: ['db-1/replication'] },
+    { link: page.tab.getByRole('link', { name: '4 agents connected' }), rows: ['cache-1', 'db-1', 'web-1', 'web-2'].map((e) => `${e}/keepalive`) },
+  ]
+  for (const { link, rows } of cases) {
+    await link.click()
+    await rowsOf(rows.length)
+    assert.deepEqual((await page.rows()).sort(), rows)
+    await page.tab.goBack()
+    await page.see('Newest incidents')
+  }
+  await page.row('web-1', 'http').click()
+  await page.detail('http').waitFor()
+})

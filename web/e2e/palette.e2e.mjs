@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict'
+import { fleet } from './harness/fleet.mjs'
+import { scene } from './harness/index.mjs'
+
+const test = scene(fleet)
+
+test('Ctrl+K goes to screens and events', async ({ open }) => {
+  const page = await open()
+  await page.signIn('/')
+  await page.press('Control+K')
+  const box = page.tab.getByLabel('Screen, entity or check')
+  await box.waitFor()
+  await page.tab.keyboard.type('Events')
+  await page.press('Enter')
+  await page.address(({ pathname }) => pathname === '/events')
+  await page.row('web-1', 'http').waitFor()
+
+  await box.waitFor({ state: 'hidden' })
+  await page.press('Control+K')
+  await box.waitFor()
+  await page.tab.keyboard.type('replic')
+  await page.tab.getByRole('button', { name: /db-1 · replication/ }).waitFor()
+  await page.press('Enter')
+  await page.detail('replication').waitFor()
+  assert.equal(page.parameter('event'), 'default/db-1/replication')
+
+  await box.waitFor({ state: 'hidden' })
+  await page.press('Control+K')
+  await box.waitFor()
+  await page.tab.keyboard.type('no such thing')
+  await page.see('Nothing found')
+  await page.press('Escape')
+  await box.waitFor({ state: 'hidden' })
+  await page.detail('replication').waitFor()
+})
+
+test('the button of the palette opens it', async ({ open }) => {
+  const page = await open()
+  await page.signIn('/events')
+  await page.tab.getByRole('button', { name: 'Go to…' }).click()
+  await page.tab.getByLabel('Screen, entity or check').waitFor()
+})
