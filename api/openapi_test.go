@@ -311,7 +311,7 @@ var described = map[string]operation{
 		summary: "Delete, label, resolve, silence or acknowledge all that a selector selects", body: bulkRequest{},
 		status: 200, answer: bulkReport{}},
 	"POST " + ours + "namespaces/{namespace}/silenced/preview": {
-		summary: "What a silence would silence now, and when; nothing is stored", body: resource.Silenced{},
+		summary: "What a silence would silence now, and when; nothing is stored", query: []string{"since", "until"}, body: resource.Silenced{},
 		status: 200, answer: silencePreview{}},
 	"POST " + ours + "namespaces/{namespace}/silenced/purge": {
 		summary: "Delete silences of entities that are gone", body: purgeRequest{}, status: 200, answer: purgeReport{}},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/config"
@@ -17,9 +18,10 @@ import (
 )
 
 const (
-	// previewListed bounds the events in a preview, and previewSpans the times.
-	previewListed = 100
-	previewSpans  = 5
+	// previewListed bounds the events in a preview, previewSpans the times, and previewSpansUntil those until a given time.
+	previewListed     = 100
+	previewSpans      = 5
+	previewSpansUntil = 200
 )
 
 // silencePreview is the effect that a silence would have.
@@ -64,6 +66,10 @@ func (s *silences) preview(w *response, r *request) error {
 		return err
 	}
 	namespace, now := one.Metadata.Namespace, s.api.opts.Now()
+	spans, err := spansAsked(r, rule, now)
+	if err != nil {
+		return err
+	}
 	permit := s.api.opts.Auth.Permit(r.user, auth.Attributes{Verb: "list", Resource: "events", Namespace: namespace})
 	if permit.Denied() {
 		return lacks("list", "events")
@@ -80,7 +86,7 @@ func (s *silences) preview(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	out := silencePreview{Events: all.Len(), Failing: failing.Len(), Holds: rule.Holds(now), Spans: []previewSpan{},
+	out := silencePreview{Events: all.Len(), Failing: failing.Len(), Holds: rule.Holds(now), Spans: spans,
 		Listed: []previewEvent{}}
 	last := ""
 	for key := range all.Keys() { // they are in order
@@ -101,13 +107,6 @@ func (s *silences) preview(w *response, r *request) error {
 		}
 		w.warn(strings.Join(texts, "; "))
 	}
-	for _, span := range rule.Spans(now, previewSpans) {
-		told := previewSpan{Begins: span.Begins.Unix()}
-		if !span.Ends.IsZero() {
-			told.Ends = span.Ends.Unix()
-		}
-		out.Spans = append(out.Spans, told)
-	}
 	for _, found := range []struct {
 		page *state.Page
 		fail bool
@@ -117,6 +116,39 @@ func (s *silences) preview(w *response, r *request) error {
 		}
 	}
 	return w.object(&out)
+}
+
+// spansAsked returns the next times of a silence, or those from since to until of the request. One that goes on at since
+// begins then.
+func spansAsked(r *request, rule *silence.Rule, now time.Time) ([]previewSpan, error) {
+	q := r.URL.Query()
+	from, err := instant(q.Get("since"), now)
+	if err != nil {
+		return nil, err
+	}
+	if from.IsZero() {
+		from = now
+	}
+	until, err := instant(q.Get("until"), now)
+	if err != nil {
+		return nil, err
+	}
+	most := previewSpans
+	if !until.IsZero() {
+		most = previewSpansUntil
+	}
+	spans := []previewSpan{}
+	for _, span := range rule.Spans(from, most) {
+		if !until.IsZero() && !span.Begins.Before(until) {
+			break
+		}
+		told := previewSpan{Begins: span.Begins.Unix()}
+		if !span.Ends.IsZero() {
+			told.Ends = span.Ends.Unix()
+		}
+		spans = append(spans, told)
+	}
+	return spans, nil
 }
 
 // list adds the failing events of a page, or the others.

@@ -102,6 +102,12 @@ func TestSilencePreview(t *testing.T) {
 	if p.Spans[0].Ends-p.Spans[0].Begins != 60 || p.Spans[1].Begins-p.Spans[0].Begins != 86400 {
 		t.Errorf("%+v", p.Spans)
 	}
+	daily := `{"check":"disk","windows":[{"cron":"0 2 * * *","duration":60}]}`
+	s.do("POST", previewPath+"?since=1900000000&until=1900864000", daily).is(http.StatusOK).has(&p)
+	if n := len(p.Spans); n != 10 || p.Spans[0].Begins != 1900029600 || p.Spans[9].Begins != 1900807200 {
+		t.Errorf("from a time to another: %+v", p.Spans)
+	}
+	s.do("POST", previewPath+"?until=soon", daily).is(http.StatusBadRequest)
 	s.do("POST", previewPath, `{"label_selector":"=="}`).is(http.StatusBadRequest)
 	if n := config.Len(s.store.Snapshot(), config.Silences); n != 0 {
 		t.Errorf("%d silences were stored", n)

@@ -17122,7 +17122,18 @@ export interface operations {
     };
     postLapwingV1NamespacesNamespaceSilencedPreview: {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description From when on: RFC 3339, Unix seconds, or how long ago
+                 * @example 24h
+                 */
+                since?: string;
+                /**
+                 * @description Until when, in the same forms
+                 * @example 1h
+                 */
+                until?: string;
+            };
             header?: never;
             path: {
                 /** @example default */
