@@ -6,6 +6,7 @@ export interface Place {
   to:
     | '/'
     | '/events'
+    | '/silences'
     | '/wall'
     | '/pipelines'
     | '/queues'
@@ -20,6 +21,7 @@ export interface Place {
 export const places: Place[] = [
   { to: '/', label: text.nav.now, icon: 'now', group: text.nav.watch },
   { to: '/events', label: text.nav.events, icon: 'events', group: text.nav.watch },
+  { to: '/silences', label: text.nav.silences, icon: 'muted', group: text.nav.watch },
   { to: '/wall', label: text.nav.wall, icon: 'full', group: text.nav.watch, secondary: true },
   { to: '/pipelines', label: text.nav.pipelines, icon: 'pipeline', group: text.nav.define, secondary: true },
   { to: '/queues', label: text.nav.queues, icon: 'queue', group: text.nav.run, secondary: true },

@@ -6,6 +6,7 @@ import { eventsSearch } from '../screens/events/search'
 import { pipelinesSearch } from '../screens/pipelines/search'
 import { queuesSearch } from '../screens/queues/search'
 import { traceSearch } from '../screens/trace/search'
+import { silencesSearch } from '../screens/silences/search'
 import { text } from '../text'
 import { EmptyState } from '../widgets/EmptyState'
 import { sharedSearch } from './search'
@@ -20,6 +21,13 @@ const root = createRootRoute({
 const events = createRoute({ getParentRoute: () => root, path: '/events', validateSearch: eventsSearch, component: EventsScreen })
 
 const now = createRoute({ getParentRoute: () => root, path: '/', component: NowScreen })
+
+const silences = createRoute({
+  getParentRoute: () => root,
+  path: '/silences',
+  validateSearch: silencesSearch,
+  component: lazyRouteComponent(() => import('../screens/silences/SilencesScreen'), 'SilencesScreen'),
+})
 
 const wall = createRoute({
   getParentRoute: () => root,
@@ -46,6 +54,7 @@ export const router = createRouter({
   routeTree: root.addChildren([
     now,
     events,
+    silences,
     wall,
     trace,
     queues,

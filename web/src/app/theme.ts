@@ -10,9 +10,11 @@ const dark: MantineColorsTuple = [
   '#e4eeea', '#b9c8c2', '#9aada5', '#6d7f78', '#2f3d38', '#1f2a26', '#17211d', '#111916', '#0b110f', '#070b0a',
 ]
 
-/** Text on a filled button by the tokens: they keep their contrast in both schemes. */
+/** Text on a filled button and in an alert by the tokens: they keep their contrast in both schemes. */
 const variants: VariantColorsResolver = (input) => {
   const colors = defaultVariantColorsResolver(input)
+  if (input.variant === 'light' && input.color === 'yellow') return { ...colors, background: 'var(--warning-soft)', color: 'var(--warning)' }
+  if (input.variant === 'light' && input.color === 'red') return { ...colors, background: 'var(--critical-soft)', color: 'var(--critical)' }
   if (input.variant !== 'filled') return colors
   const [background, color] = input.color === 'red' ? ['var(--critical)', 'var(--on-mark)'] : ['var(--accent)', 'var(--on-accent)']
   return { ...colors, background, color, hover: `color-mix(in srgb, ${background} 88%, ${color})` }

@@ -119,6 +119,12 @@ export const text = {
     saved: (name: string) => `${name} is saved.`,
     renamed: (name: string) => `This makes another one with the new name. ${name} stays as it is.`,
   },
+  weeks: {
+    earlier: (days: number) => `${days} days earlier`,
+    later: (days: number) => `${days} days later`,
+    today: 'Today',
+    range: (from: string, to: string) => `${from} to ${to}`,
+  },
   table: { pick: (name: string) => `Select ${name}`, pickAll: 'Select all' },
 
   // Summary and toolbar

@@ -10,6 +10,8 @@ import { Icon } from './icons'
 export interface Column<Row> {
   id: string
   title: string
+  /** Shown in the head in place of the title. */
+  head?: ReactNode
   /** Of a grid: "120px", "2fr". Default 1fr. */
   width?: string
   cell: (row: Row) => ReactNode
@@ -152,7 +154,7 @@ export function DataTable<Row>(props: Props<Row>) {
 }
 
 function Header<Row>({ column, sort, onSort }: { column: Column<Row>; sort: string | undefined; onSort: Props<Row>['onSort'] }) {
-  const { id, title, order, end, wide } = column
+  const { id, title, head, order, end, wide } = column
   const up = sort === id
   const down = sort === `-${id}`
   const by = up ? 'ascending' : down ? 'descending' : 'none'
@@ -164,7 +166,7 @@ function Header<Row>({ column, sort, onSort }: { column: Column<Row>; sort: stri
           {(up || down) && <Icon name={up ? 'up' : 'down'} size={12} />}
         </button>
       ) : (
-        title
+        (head ?? title)
       )}
     </span>
   )

@@ -3,8 +3,17 @@ import { text } from '../../text'
 
 const morning = 'morning'
 
+interface Props {
+  label: string
+  value: string
+  none: string
+  /** Further choices, of which secondsOf knows nothing. */
+  more?: readonly { value: string; label: string }[]
+  onChange: (value: string) => void
+}
+
 /** Chooses how long a silence or an acknowledgement lasts; "0" is without an end. */
-export function Length(props: { label: string; value: string; none: string; onChange: (value: string) => void }) {
+export function Length(props: Props) {
   return (
     <Select
       label={props.label}
@@ -17,6 +26,7 @@ export function Length(props: { label: string; value: string; none: string; onCh
         { value: morning, label: text.act.lengths.morning },
         { value: '86400', label: text.act.lengths.day },
         { value: '0', label: props.none },
+        ...(props.more ?? []),
       ]}
       onChange={(value) => props.onChange(value ?? '0')}
     />
