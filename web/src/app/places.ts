@@ -7,6 +7,7 @@ export interface Place {
     | '/'
     | '/events'
     | '/silences'
+    | '/oncall'
     | '/wall'
     | '/pipelines'
     | '/queues'
@@ -22,6 +23,7 @@ export const places: Place[] = [
   { to: '/', label: text.nav.now, icon: 'now', group: text.nav.watch },
   { to: '/events', label: text.nav.events, icon: 'events', group: text.nav.watch },
   { to: '/silences', label: text.nav.silences, icon: 'muted', group: text.nav.watch },
+  { to: '/oncall', label: text.nav.oncall, icon: 'oncall', group: text.nav.watch, secondary: true },
   { to: '/wall', label: text.nav.wall, icon: 'full', group: text.nav.watch, secondary: true },
   { to: '/pipelines', label: text.nav.pipelines, icon: 'pipeline', group: text.nav.define, secondary: true },
   { to: '/queues', label: text.nav.queues, icon: 'queue', group: text.nav.run, secondary: true },

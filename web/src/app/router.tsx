@@ -6,6 +6,7 @@ import { eventsSearch } from '../screens/events/search'
 import { pipelinesSearch } from '../screens/pipelines/search'
 import { queuesSearch } from '../screens/queues/search'
 import { traceSearch } from '../screens/trace/search'
+import { oncallSearch } from '../screens/oncall/search'
 import { silencesSearch } from '../screens/silences/search'
 import { text } from '../text'
 import { EmptyState } from '../widgets/EmptyState'
@@ -27,6 +28,13 @@ const silences = createRoute({
   path: '/silences',
   validateSearch: silencesSearch,
   component: lazyRouteComponent(() => import('../screens/silences/SilencesScreen'), 'SilencesScreen'),
+})
+
+const oncall = createRoute({
+  getParentRoute: () => root,
+  path: '/oncall',
+  validateSearch: oncallSearch,
+  component: lazyRouteComponent(() => import('../screens/oncall/OnCallScreen'), 'OnCallScreen'),
 })
 
 const wall = createRoute({
@@ -55,6 +63,7 @@ export const router = createRouter({
     now,
     events,
     silences,
+    oncall,
     wall,
     trace,
     queues,
