@@ -28,7 +28,6 @@ export const oncall = {
   noGaps: 'No gap this week',
   override: 'override',
   unreachable: 'This contact does not exist: no one is reached.',
-  noHandlers: 'No handler notifies this contact: no one is reached.',
   bar: (contact: string, begin: string, end: string, reason: string | undefined) => `${contact}: ${begin} to ${end}${reason ? `, ${reason}` : ''}`,
   zone: (zone: string) => `Hands over in ${zone}`,
   more: 'There are further turns in this week.',
@@ -65,7 +64,6 @@ export const oncall = {
     noEmail: 'It has an e-mail handler, but no address.',
     rotas: 'Rotas',
     onCallNow: 'on call now',
-    annotations: 'Annotations',
     serverWarns: 'The server warns',
   },
 
@@ -86,7 +84,6 @@ export const oncall = {
     more: 'There are further times.',
     excepted: 'Left out',
     includes: 'Includes',
-    times: 'Times',
   },
 
   escalations: {

@@ -45,6 +45,7 @@ export const silences = {
   noEndResolve: 'when the check passes',
   hits: (events: number, failing: number) =>
     events === 0 ? 'none' : failing === 0 ? number.format(events) : `${number.format(events)}, ${number.format(failing)} failing`,
+  notNow: (events: number) => `not now (${number.format(events)})`,
   notActive: 'It does not apply at this moment.',
   applies: 'It applies now.',
   facts: {
@@ -58,7 +59,8 @@ export const silences = {
   remindBefore: (time: string) => `${time} before the end`,
   window: (rule: string, length: string, zone: string) => `${rule} for ${length}, ${zone}`,
   holds: 'Failing events that it holds back',
-  holdsNone: 'No failing event is held back.',
+  wouldHold: 'Failing events that it will hold back',
+  holdsNone: 'There are none.',
   passing: (n: number) => `It also hits ${count(n, 'event that passes', 'events that pass')}.`,
   listed: (n: number) => `The first ${number.format(n)} are listed.`,
   allHits: 'Show all in Events',
@@ -83,7 +85,6 @@ export const silences = {
     `They hit ${count(events, 'event', 'events')} now, ${number.format(failing)} of them failing. An event with another silence stays silenced.`,
   cannotEnd: (n: number) => `For ${number.format(n)} of them the server refuses this:`,
   someFailed: 'Not all could be ended',
-  madeAgain: (n: number) => count(n, 'silence is', 'silences are') + ' made again.',
 
   form: {
     title: 'New silence',

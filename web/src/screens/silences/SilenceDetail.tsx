@@ -70,7 +70,7 @@ function Body({ silence }: { silence: Silenced }) {
   return (
     <>
       <Acts silence={silence} />
-      <Section title={t.holds}>
+      <Section title={preview.data?.holds === false ? t.wouldHold : t.holds}>
         <QueryView query={preview} rows={2}>
           {(found) => {
             const failing = (found.listed ?? []).filter(({ status }) => status !== 0)

@@ -243,6 +243,7 @@ function Ends({ silence: { expire_at: at = 0, expire_on_resolve: resolve } }: { 
 function Hits({ silence }: { silence: Silenced }) {
   const { data, error } = usePreview(silence)
   if (data === undefined) return <span className={css.none} title={error?.message}>{error ? '–' : '…'}</span>
+  if (!data.holds) return <span className={css.none} title={t.notActive}>{t.notNow(data.events)}</span>
   return <span data-failing={data.failing > 0} className={css.hits}>{t.hits(data.events, data.failing)}</span>
 }
 
