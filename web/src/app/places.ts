@@ -11,6 +11,7 @@ export interface Place {
     | '/wall'
     | '/pipelines'
     | '/queues'
+    | '/explore'
   label: string
   icon: IconName
   group: string
@@ -24,6 +25,7 @@ export const places: Place[] = [
   { to: '/events', label: text.nav.events, icon: 'events', group: text.nav.watch },
   { to: '/silences', label: text.nav.silences, icon: 'muted', group: text.nav.watch },
   { to: '/oncall', label: text.nav.oncall, icon: 'oncall', group: text.nav.watch, secondary: true },
+  { to: '/explore', label: text.nav.metrics, icon: 'metrics', group: text.nav.watch, secondary: true },
   { to: '/wall', label: text.nav.wall, icon: 'full', group: text.nav.watch, secondary: true },
   { to: '/pipelines', label: text.nav.pipelines, icon: 'pipeline', group: text.nav.define, secondary: true },
   { to: '/queues', label: text.nav.queues, icon: 'queue', group: text.nav.run, secondary: true },

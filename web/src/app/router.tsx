@@ -8,6 +8,7 @@ import { queuesSearch } from '../screens/queues/search'
 import { traceSearch } from '../screens/trace/search'
 import { oncallSearch } from '../screens/oncall/search'
 import { silencesSearch } from '../screens/silences/search'
+import { metricsSearch } from '../screens/metrics/search'
 import { text } from '../text'
 import { EmptyState } from '../widgets/EmptyState'
 import { sharedSearch } from './search'
@@ -58,6 +59,13 @@ const pipelines = createRoute({
   component: lazyRouteComponent(() => import('../screens/pipelines/PipelinesScreen'), 'PipelinesScreen'),
 })
 
+const metrics = createRoute({
+  getParentRoute: () => root,
+  path: '/explore', // /metrics has the backend's own metrics
+  validateSearch: metricsSearch,
+  component: lazyRouteComponent(() => import('../screens/metrics/MetricsScreen'), 'MetricsScreen'),
+})
+
 export const router = createRouter({
   routeTree: root.addChildren([
     now,
@@ -68,6 +76,7 @@ export const router = createRouter({
     trace,
     queues,
     pipelines,
+    metrics,
   ]),
   defaultPreload: 'intent',
   defaultErrorComponent: ({ error }) => (

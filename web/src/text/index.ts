@@ -266,18 +266,38 @@ export const text = {
   },
   timeline: {
     title: 'Timeline',
-    range: 'Time of the timeline',
-    ranges: [
-      { value: 'hour', label: '1 h' },
-      { value: 'day', label: '1 d' },
-      { value: 'week', label: '7 d' },
-      { value: 'month', label: '30 d' },
-    ],
     summary: (n: number) => (n === 0 ? 'OK all the time' : count(n, 'time', 'times') + ' not OK'),
     told: (n: number) => (n === 0 ? 'nobody was told' : count(n, 'notification', 'notifications')),
     nothing: 'Not known',
     missing: 'Missing',
     now: 'now',
+    drag: 'Drag over the band or a chart to look closer.',
+    silenced: 'Silenced',
+    acknowledged: 'Acknowledged',
+    by: (what: string, user: string, reason: string) => `${what}${user === '' ? '' : ` by ${user}`}${reason === '' ? '' : `: ${reason}`}`,
+    lanes: 'Circles are notifications, diamonds failed ones, squares silences, triangles acknowledgements.',
+    happened: 'What happened',
+    rows: (n: number) => count(n, 'entry', 'entries'),
+    all: (n: number) => `Show all ${number.format(n)}`,
+    compareShort: 'Compare',
+    compare: 'Compare with the output before',
+    compared: 'Output before and after',
+    ended: 'The event was deleted',
+  },
+
+  // Times of plots
+  range: {
+    label: 'Time',
+    lengths: [
+      { value: '1h', label: '1 h' },
+      { value: '1d', label: '1 d' },
+      { value: '7d', label: '7 d' },
+      { value: '30d', label: '30 d' },
+    ],
+    reset: 'Back to the last time until now',
+    earlier: 'Earlier',
+    later: 'Later',
+    closer: 'Closer',
   },
 
   // Detail

@@ -24,10 +24,14 @@ interface Props {
   acknowledged: boolean
   onClose: () => void
   onStep: (by: number) => void
+  /** The time of the timeline, and names of the metrics beside it, as in the address. */
+  time: string | undefined
+  metrics: string | undefined
+  onTimeline: (change: { time?: string | undefined; metrics?: string | undefined }) => void
 }
 
 /** The newest result of an event with all that the agent sent. */
-export function EventDetail({ target, revision, acknowledged, onClose, onStep }: Props) {
+export function EventDetail({ target, revision, acknowledged, onClose, onStep, time, metrics, onTimeline }: Props) {
   const { api } = useApp()
   const [namespace = '', entity = '', check = ''] = target.split('/')
   const query = useQuery({
@@ -68,7 +72,17 @@ export function EventDetail({ target, revision, acknowledged, onClose, onStep }:
           </Button>
         </Group>
       )}
-      <Timeline namespace={namespace} entity={entity} check={check} revision={status} />
+      <Timeline
+        namespace={namespace}
+        entity={entity}
+        check={check}
+        revision={status}
+        silenced={event?.check?.silenced ?? []}
+        time={time}
+        onTime={(next) => onTimeline({ time: next })}
+        metrics={metrics?.split(',')}
+        onMetrics={(names) => onTimeline({ metrics: names?.join(',') })}
+      />
       {event && <EventBody event={event} json={json} />}
     </DetailPane>
   )

@@ -126,6 +126,9 @@ export function EventsScreen() {
           acknowledged={list.get(search.event)?.acknowledged_by !== undefined}
           onClose={() => change({ event: undefined })}
           onStep={(by) => step(list, search.event, by, (event) => change({ event }))}
+          time={search.time}
+          metrics={search.metrics}
+          onTimeline={change}
         />
       )}
     </section>

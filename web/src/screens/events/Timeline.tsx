@@ -1,14 +1,24 @@
-import { SegmentedControl, Tooltip } from '@mantine/core'
-import { useQuery } from '@tanstack/react-query'
-import { useState } from 'react'
+import { Tooltip } from '@mantine/core'
+import { keepPreviousData, useQuery } from '@tanstack/react-query'
+import { lazy, Suspense, useRef, useState, type PointerEvent, type ReactNode } from 'react'
 import { unwrap } from '../../api/client'
-import type { Notification, StateChange } from '../../api/types'
+import { kinds, type Definition } from '../../api/definitions'
+import type { Notification, Silenced, StateChange } from '../../api/types'
 import { useApp } from '../../app/context'
 import { usePreferences } from '../../app/preferences'
+import { boundsOf, parseRange, writeBounds } from '../../app/range'
 import { clock, span } from '../../app/time'
+import { definitionsKey } from '../../live/definitions'
 import { text } from '../../text'
 import { markOf } from '../../widgets/icons'
+import { RangeControl } from '../../widgets/RangeControl'
+import { cursorOf, plotEdges, useTimeCursor } from '../../widgets/time-cursor'
 import css from './Timeline.module.css'
+import { silenceWord, told, wordOf } from './timeline-words'
+
+// The charts' and the comparison's libraries are loaded when there is something to draw.
+const MetricCharts = lazy(() => import('./MetricCharts'))
+const Happened = lazy(() => import('./Happened'))
 
 interface Props {
   namespace: string
@@ -16,67 +26,122 @@ interface Props {
   check: string
   /** Changes with each change of the event's state, so that the history is read anew. */
   revision: number | undefined
+  /** Names of the silences that hold now. */
+  silenced: readonly string[]
+  /** The time of band and charts, as in the address. */
+  time: string | undefined
+  onTime: (time: string | undefined) => void
+  /** Names of the metrics that the user has chosen. */
+  metrics: readonly string[] | undefined
+  onMetrics: (names: readonly string[] | undefined) => void
 }
 
-const hour = 3600
-const ranges = { hour, day: 24 * hour, week: 7 * 24 * hour, month: 30 * 24 * hour }
-type Range = keyof typeof ranges
+export const initialTime = '1d'
 
 /** A part of the band: a state from begin to end, in Unix seconds. */
-interface Part {
+export interface Part {
   begin: number
   end: number
   change: StateChange | undefined
 }
 
-/** The states of a check over a time, with who was told and when. */
-export function Timeline({ namespace, entity, check, revision }: Props) {
-  const { api } = useApp()
-  const [range, setRange] = useState<Range>('day')
-  const length = ranges[range]
-  const query = useQuery({
-    queryKey: ['timeline', namespace, entity, check, range, revision],
-    queryFn: async () => {
-      const end = Date.now() / 1000
-      const begin = end - length
-      const since = new Date(begin * 1000).toISOString()
-      const path = { namespace, entity, check }
-      const [changes, before, notifications] = await Promise.all([
-        unwrap(api.GET('/api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/history', { params: { path, query: { since, limit: mostChanges } } })),
-        unwrap(api.GET('/api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/history', { params: { path, query: { until: since, limit: 1 } } })),
-        unwrap(
-          api.GET('/api/lapwing/v1/namespaces/{namespace}/notifications', {
-            params: { path: { namespace }, query: { since, entity, check, limit: mostNotifications } },
-          }),
-        ).catch(() => null), // the user may not see them
-      ])
-      return { begin, end, parts: partsOf(changes ?? [], before?.[0], begin, end), notifications: notifications ?? [] }
-    },
-    placeholderData: (old) => old,
-    staleTime: 0, // a status that comes back is a change, too
-    refetchInterval: 60_000,
+/** The states of a check over a time, with who was told and when, and its metrics. */
+export function Timeline({ namespace, entity, check, revision, silenced, time, onTime, metrics, onMetrics }: Props) {
+  const { api, definitions } = useApp()
+  const chosen = parseRange(time) ? (time as string) : initialTime
+  const states = useStates({ namespace, entity, check, time: chosen, revision })
+  const series = useQuery({
+    queryKey: ['event-series', namespace, entity, check],
+    queryFn: () =>
+      unwrap(api.GET('/api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/series', { params: { path: { namespace, entity, check } } }))
+        .catch(() => null), // this backend stores no metrics, or the user may not see them
+    staleTime: 60_000,
   })
-  const data = query.data
+  const held = useQuery({
+    queryKey: definitionsKey('silenced', namespace, silenced),
+    enabled: silenced.length > 0,
+    queryFn: async () => {
+      const found = await Promise.allSettled(silenced.slice(0, mostSilences).map((name) => definitions.one<Silenced & Definition>(kinds.silenced, namespace, name)))
+      return found.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
+    },
+  })
+  const data = states.data
+  const zoom = (from: number, until: number) => onTime(writeBounds(from, until))
+  const sync = `event/${namespace}/${entity}/${check}`
+  const silences = silenced.length > 0 ? (held.data ?? []) : []
+  const charts = (series.data ?? []).length > 0
   return (
-    <div>
+    <div className={css.timeline}>
       <div className={css.head}>
         <h3>{text.timeline.title}</h3>
-        <SegmentedControl
-          size="xs"
-          aria-label={text.timeline.range}
-          value={range}
-          data={text.timeline.ranges}
-          onChange={(value) => setRange(value as Range)}
-        />
+        <RangeControl value={time} initial={initialTime} onChange={onTime} />
       </div>
-      {data && <Band {...data} />}
-      {query.error && <p className={css.failed}>{query.error.message}</p>}
+      {data && <Band {...data} silences={silences} sync={sync} onZoom={zoom} aligned={charts} />}
+      {states.error && <p className={css.failed}>{states.error.message}</p>}
+      <Suspense fallback={null}>
+        {data && data.changes.length + data.notifications.length + silences.length > 0 && <Happened {...data} silences={silences} />}
+        {data && charts && (
+          <MetricCharts
+            series={series.data ?? []}
+            from={data.begin}
+            until={data.end}
+            time={chosen}
+            chosen={metrics}
+            onChoose={onMetrics}
+            onZoom={zoom}
+            sync={sync}
+          />
+        )}
+      </Suspense>
     </div>
   )
 }
 
 const mostChanges = 1000
 const mostNotifications = 200
+const mostSilences = 10
+
+interface StatesOf {
+  namespace: string
+  entity: string
+  check: string
+  /** As in the address. */
+  time: string
+  revision?: number | undefined
+}
+
+/** The states of a check in a time, and its notifications. */
+export function useStates({ namespace, entity, check, time, revision }: StatesOf) {
+  const { api } = useApp()
+  const range = parseRange(time) ?? { last: 86_400 }
+  return useQuery({
+    queryKey: ['timeline', namespace, entity, check, time, revision],
+    enabled: entity !== '' && check !== '',
+    queryFn: async () => {
+      const { from: begin, until: end } = boundsOf(range, Date.now() / 1000)
+      const since = new Date(begin * 1000).toISOString()
+      const until = new Date(end * 1000).toISOString()
+      const path = { namespace, entity, check }
+      const history = '/api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/history'
+      const [changes, before, notifications] = await Promise.all([
+        unwrap(api.GET(history, { params: { path, query: { since, until, limit: mostChanges } } })),
+        unwrap(api.GET(history, { params: { path, query: { until: since, limit: 1 } } })),
+        unwrap(
+          api.GET('/api/lapwing/v1/namespaces/{namespace}/notifications', {
+            params: { path: { namespace }, query: { since, until, entity, check, limit: mostNotifications } },
+          }),
+        ).catch(() => null), // the user may not see them
+      ])
+      return {
+        begin, end, parts: partsOf(changes ?? [], before?.[0], begin, end),
+        changes: changes ?? [], before: before?.[0], notifications: notifications ?? [],
+      }
+    },
+    placeholderData: keepPreviousData,
+    staleTime: 0, // a status that comes back is a change, too
+    refetchInterval: 'last' in range ? Math.min(60_000, (range.last * 1000) / 120) : false,
+  })
+}
 
 /** Changes are newest first. before is the state that was in force at the begin. */
 export function partsOf(changes: readonly StateChange[], before: StateChange | undefined, begin: number, end: number): Part[] {
@@ -91,48 +156,129 @@ export function partsOf(changes: readonly StateChange[], before: StateChange | u
   return parts
 }
 
-function Band(props: { begin: number; end: number; parts: readonly Part[]; notifications: readonly Notification[] }) {
-  const { begin, end, parts, notifications } = props
+interface BandProps {
+  begin: number
+  end: number
+  parts: readonly Part[]
+  notifications: readonly Notification[]
+  silences: readonly Silenced[]
+  /** Of the cursor that plots have, too. */
+  sync: string
+  onZoom: (from: number, until: number) => void
+  /** It has the edges of the plots below. */
+  aligned: boolean
+}
+
+/** The states as parts of a band, below them what happened. */
+export function Band({ begin, end, parts, notifications, silences, sync, onZoom, aligned }: BandProps) {
   const { time } = usePreferences()
-  const place = (at: number) => `${(100 * (at - begin)) / (end - begin)}%`
+  const place = (at: number) => `${Math.min(100, Math.max(0, (100 * (at - begin)) / (end - begin)))}%`
+  const edges = aligned ? { marginLeft: plotEdges.left, marginRight: plotEdges.right } : {}
+  const now = Math.abs(Date.now() / 1000 - end) < (end - begin) / 50
   return (
-    <figure className={css.figure} data-testid="timeline">
-      <div className={css.band} role="img" aria-label={text.timeline.summary(parts.filter((part) => (part.change?.status ?? 0) !== 0).length)}>
-        {parts.map(({ begin: from, end: to, change }) => (
-          <Tooltip key={from} label={describe(change, from, to, time)} multiline maw={360} openDelay={100}>
-            <span
-              className={css.part}
-              data-mark={change && change.state !== 'deleted' ? markOf(change.status) : 'none'}
-              data-silenced={change?.silenced}
-              style={{ left: place(from), width: place(begin + to - from) }}
-            />
-          </Tooltip>
-        ))}
-      </div>
+    <figure className={css.figure} style={edges} data-testid="timeline">
+      <Pointer begin={begin} end={end} sync={sync} onZoom={onZoom}>
+        <div className={css.band} role="img" aria-label={text.timeline.summary(parts.filter((part) => (part.change?.status ?? 0) !== 0).length)}>
+          {parts.map(({ begin: from, end: to, change }) => (
+            <Tooltip key={from} label={describe(change, from, to, time)} multiline maw={360} openDelay={100}>
+              <span
+                className={css.part}
+                data-mark={change && change.state !== 'deleted' ? markOf(change.status) : 'none'}
+                data-silenced={change?.silenced}
+                style={{ left: place(from), width: place(begin + to - from) }}
+              />
+            </Tooltip>
+          ))}
+        </div>
+        <div className={css.silences} aria-hidden="true">
+          {parts
+            .filter(({ change }) => change?.silenced)
+            .map(({ begin: from, end: to }) => (
+              <span key={from} className={css.silence} style={{ left: place(from), width: place(begin + to - from) }} />
+            ))}
+        </div>
+      </Pointer>
       <div className={css.notes}>
         {notifications.map((n) => (
-          <Tooltip key={`${n.id}-${n.attempt}-${n.at}`} label={told(n, time)} multiline maw={360}>
+          <Tooltip key={`${n.id}-${n.attempt}-${n.at}`} label={`${told(n)} · ${clock(n.at / 1000, time)}`} multiline maw={360}>
             <span className={css.note} data-result={n.result === 'ok' ? 'ok' : 'failed'} style={{ left: place(n.at / 1000) }} />
           </Tooltip>
         ))}
+        {silences
+          .filter(({ begin: at = 0 }) => at >= begin && at <= end)
+          .map((silence) => (
+            <Tooltip key={silence.metadata?.name} label={`${silenceWord(silence)} · ${clock(silence.begin ?? 0, time)}`} multiline maw={360}>
+              <span
+                className={css.note}
+                data-result={silence.acknowledgement ? 'acknowledged' : 'silenced'}
+                style={{ left: place(silence.begin ?? 0) }}
+              />
+            </Tooltip>
+          ))}
       </div>
       <figcaption>
         <span>{clock(begin, time, false)}</span>
-        <span>{text.timeline.told(notifications.length)}</span>
-        <span>{text.timeline.now}</span>
+        <span title={text.timeline.lanes}>
+          {[text.timeline.told(notifications.length), ...silences.map(silenceWord)].join(' · ')}
+        </span>
+        <span>{now ? text.timeline.now : clock(end, time, false)}</span>
       </figcaption>
     </figure>
+  )
+}
+
+/** Dragging by less is a click, in px. */
+const leastDrag = 4
+
+/** Shows the common cursor over a band, and selects a time by dragging. */
+function Pointer({ begin, end, sync, onZoom, children }: Pick<BandProps, 'begin' | 'end' | 'sync' | 'onZoom'> & { children: ReactNode }) {
+  const ref = useRef<HTMLDivElement>(null)
+  const [drag, setDrag] = useState<{ from: number; to: number }>()
+  const at = useTimeCursor(sync)
+  const cursor = cursorOf(sync)
+  const share = (time: number) => (100 * (time - begin)) / (end - begin)
+  const timeAt = (event: PointerEvent) => {
+    const box = ref.current?.getBoundingClientRect()
+    if (!box || box.width === 0) return begin
+    return begin + Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)) * (end - begin)
+  }
+  const wide = () => ((ref.current?.clientWidth ?? 0) * Math.abs((drag?.to ?? 0) - (drag?.from ?? 0))) / (end - begin) >= leastDrag
+  return (
+    <div
+      ref={ref}
+      className={css.pointer}
+      title={text.timeline.drag}
+      onPointerMove={(event) => {
+        const time = timeAt(event)
+        cursor.set(time, ref)
+        if (drag) setDrag({ ...drag, to: time })
+      }}
+      onPointerLeave={() => cursor.set(undefined, ref)}
+      onPointerDown={(event) => {
+        if (event.button !== 0 || event.pointerType === 'touch') return
+        event.currentTarget.setPointerCapture(event.pointerId)
+        setDrag({ from: timeAt(event), to: timeAt(event) })
+      }}
+      onPointerUp={() => {
+        if (drag && wide()) onZoom(Math.min(drag.from, drag.to), Math.max(drag.from, drag.to))
+        setDrag(undefined)
+      }}
+      onPointerCancel={() => setDrag(undefined)}
+    >
+      {children}
+      {drag && (
+        <span
+          className={css.selection}
+          style={{ left: `${share(Math.min(drag.from, drag.to))}%`, width: `${Math.abs(share(drag.to) - share(drag.from))}%` }}
+        />
+      )}
+      {at !== undefined && at >= begin && at <= end && <span className={css.cursor} style={{ left: `${share(at)}%` }} />}
+    </div>
   )
 }
 
 function describe(change: StateChange | undefined, from: number, to: number, zone: 'local' | 'utc'): string {
   const when = `${clock(from, zone)} · ${span(to - from)}`
   if (!change || change.state === 'deleted') return `${text.timeline.nothing} · ${when}`
-  const word = change.missing ? text.timeline.missing : text.status(change.status)
-  return `${word}${change.silenced ? `, ${text.silenced.toLowerCase()}` : ''} · ${when}${change.output ? `\n${change.output.slice(0, 200)}` : ''}`
-}
-
-function told(n: Notification, zone: 'local' | 'utc'): string {
-  const whom = (n.recipients ?? []).length > 0 ? ` → ${(n.recipients ?? []).join(', ')}` : ''
-  return `${n.handler ?? ''}${whom}: ${n.result}${n.error ? `, ${n.error}` : ''} · ${clock(n.at / 1000, zone)}`
+  return `${wordOf(change)} · ${when}${change.output ? `\n${change.output.slice(0, 200)}` : ''}`
 }

@@ -10,11 +10,15 @@ export interface EventsSearch extends SharedSearch {
   group?: string | undefined
   /** Key of the event whose detail is open. */
   event?: string | undefined
+  /** The time of its timeline: 1h, 7d, or from-until in Unix seconds. */
+  time?: string | undefined
+  /** Names of its metrics that are shown, with commas between them. */
+  metrics?: string | undefined
 }
 
 export function eventsSearch(search: Record<string, unknown>): EventsSearch {
   const out: EventsSearch = { ...sharedSearch(search) }
-  for (const key of ['q', 'status', 'sort', 'group', 'event'] as const) {
+  for (const key of ['q', 'status', 'sort', 'group', 'event', 'time', 'metrics'] as const) {
     const value = textIn(search, key)
     if (value !== undefined) out[key] = value
   }
