@@ -12,6 +12,7 @@ export interface Place {
     | '/pipelines'
     | '/queues'
     | '/explore'
+    | '/services'
   label: string
   icon: IconName
   group: string
@@ -25,6 +26,7 @@ export const places: Place[] = [
   { to: '/events', label: text.nav.events, icon: 'events', group: text.nav.watch },
   { to: '/silences', label: text.nav.silences, icon: 'muted', group: text.nav.watch },
   { to: '/oncall', label: text.nav.oncall, icon: 'oncall', group: text.nav.watch, secondary: true },
+  { to: '/services', label: text.nav.services, icon: 'services', group: text.nav.watch, secondary: true },
   { to: '/explore', label: text.nav.metrics, icon: 'metrics', group: text.nav.watch, secondary: true },
   { to: '/wall', label: text.nav.wall, icon: 'full', group: text.nav.watch, secondary: true },
   { to: '/pipelines', label: text.nav.pipelines, icon: 'pipeline', group: text.nav.define, secondary: true },

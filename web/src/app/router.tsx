@@ -8,6 +8,7 @@ import { queuesSearch } from '../screens/queues/search'
 import { traceSearch } from '../screens/trace/search'
 import { oncallSearch } from '../screens/oncall/search'
 import { silencesSearch } from '../screens/silences/search'
+import { servicesSearch } from '../screens/services/search'
 import { metricsSearch } from '../screens/metrics/search'
 import { text } from '../text'
 import { EmptyState } from '../widgets/EmptyState'
@@ -66,6 +67,13 @@ const metrics = createRoute({
   component: lazyRouteComponent(() => import('../screens/metrics/MetricsScreen'), 'MetricsScreen'),
 })
 
+const services = createRoute({
+  getParentRoute: () => root,
+  path: '/services',
+  validateSearch: servicesSearch,
+  component: lazyRouteComponent(() => import('../screens/services/ServicesScreen'), 'ServicesScreen'),
+})
+
 export const router = createRouter({
   routeTree: root.addChildren([
     now,
@@ -77,6 +85,7 @@ export const router = createRouter({
     queues,
     pipelines,
     metrics,
+    services,
   ]),
   defaultPreload: 'intent',
   defaultErrorComponent: ({ error }) => (

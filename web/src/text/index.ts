@@ -285,6 +285,11 @@ export const text = {
     ended: 'The event was deleted',
   },
 
+  // Bands of reports
+  band: (word: string, n: number, all: number) => `${word} in ${number.format(n)} of ${number.format(all)} parts`,
+  bandPart: (length: string) => `Each part is ${length} long and shows the worst state in it.`,
+  uptime: (millionths: number | null) => (millionths === null ? '–' : `${(Math.floor(millionths / 100) / 100).toFixed(2)} %`),
+
   // Times of plots
   range: {
     label: 'Time',
