@@ -13,6 +13,7 @@ export interface Place {
     | '/queues'
     | '/explore'
     | '/services'
+    | '/reports'
   label: string
   icon: IconName
   group: string
@@ -27,6 +28,7 @@ export const places: Place[] = [
   { to: '/silences', label: text.nav.silences, icon: 'muted', group: text.nav.watch },
   { to: '/oncall', label: text.nav.oncall, icon: 'oncall', group: text.nav.watch, secondary: true },
   { to: '/services', label: text.nav.services, icon: 'services', group: text.nav.watch, secondary: true },
+  { to: '/reports', label: text.nav.reports, icon: 'reports', group: text.nav.watch, secondary: true },
   { to: '/explore', label: text.nav.metrics, icon: 'metrics', group: text.nav.watch, secondary: true },
   { to: '/wall', label: text.nav.wall, icon: 'full', group: text.nav.watch, secondary: true },
   { to: '/pipelines', label: text.nav.pipelines, icon: 'pipeline', group: text.nav.define, secondary: true },

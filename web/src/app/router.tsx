@@ -8,6 +8,7 @@ import { queuesSearch } from '../screens/queues/search'
 import { traceSearch } from '../screens/trace/search'
 import { oncallSearch } from '../screens/oncall/search'
 import { silencesSearch } from '../screens/silences/search'
+import { reportsSearch } from '../screens/reports/search'
 import { servicesSearch } from '../screens/services/search'
 import { metricsSearch } from '../screens/metrics/search'
 import { text } from '../text'
@@ -74,6 +75,13 @@ const services = createRoute({
   component: lazyRouteComponent(() => import('../screens/services/ServicesScreen'), 'ServicesScreen'),
 })
 
+const reports = createRoute({
+  getParentRoute: () => root,
+  path: '/reports',
+  validateSearch: reportsSearch,
+  component: lazyRouteComponent(() => import('../screens/reports/ReportsScreen'), 'ReportsScreen'),
+})
+
 export const router = createRouter({
   routeTree: root.addChildren([
     now,
@@ -86,6 +94,7 @@ export const router = createRouter({
     pipelines,
     metrics,
     services,
+    reports,
   ]),
   defaultPreload: 'intent',
   defaultErrorComponent: ({ error }) => (
