@@ -36,7 +36,7 @@ export const metricsText = {
   empty: 'Nothing is plotted yet',
   emptyHelp: 'Choose a name in the tree, choose tags, or type or paste a Graphite target above.',
   nothing: 'No series',
-  nothingHelp: 'The targets match no series with values in this time. Choose a longer time, or check the names.',
+  nothingHelp: 'The targets match no series with values in this time. Choose a longer time, or check the names. You see the series of namespaces whose events you may list.',
   plot: 'Metrics over time',
   views: [
     { value: 'plot', label: 'Plot' },
@@ -80,7 +80,6 @@ export const metricsText = {
     made: (name: string) => `Metric check ${name} is made.`,
     thresholds: 'Give a threshold to see when it would have alerted.',
     would: (n: number) => (n === 0 ? 'It would not have alerted in this time.' : `It would have alerted ${n === 1 ? 'once' : `${text.number(n)} times`} in this time:`),
-    since: (entity: string, check: string) => `${entity}, ${check}`,
-    always: 'the same all the time',
+    of: (entity: string, check: string) => `${entity}, ${check}`,
   },
 }

@@ -39,7 +39,6 @@ export function EventDetail({ target, revision, acknowledged, onClose, onStep, t
     queryFn: () =>
       unwrap(api.GET('/api/core/v2/namespaces/{namespace}/events/{entity}/{check}', { params: { path: { namespace, entity, check } } })),
     placeholderData: (old, oldQuery) => (oldQuery?.queryKey[1] === target ? old : undefined),
-    retry: (failures, err) => failures < 3 && !(err instanceof ApiError),
   })
   const event = query.data
   const status = event?.check?.status

@@ -57,7 +57,7 @@ export function MetricCheckDialog({ targets, namespace, time, onClose }: Props) 
   const ready = check.warning !== null || check.critical !== null
   const preview = useQuery({
     queryKey: ['metric-check-preview', namespace, asked, time],
-    enabled: ready,
+    enabled: ready && asked === drafted,
     retry: false,
     queryFn: () => {
       const { from, until } = boundsOf(parseRange(time) ?? { last: 86_400 }, Date.now() / 1000)
@@ -111,7 +111,7 @@ export function MetricCheckDialog({ targets, namespace, time, onClose }: Props) 
             <ul className={css.findings}>
               {alerts.slice(0, 20).map(({ entity, check: result, changes }) => (
                 <li key={`${entity}/${result}`}>
-                  <b>{t.since(entity, result)}</b>
+                  <b>{t.of(entity, result)}</b>
                   {(changes ?? []).slice(-6).map(({ at, status }) => (
                     <span key={at}>{clock(at, preferences.time, false)} {text.status(status)}</span>
                   ))}
