@@ -48,7 +48,8 @@ export interface Rendering {
 }
 
 /** Renders targets in another format: a picture or CSV. */
-export async function renderAs(fetch: Fetch, format: string, { targets, from, until, points }: Rendering, more: Record<string, string> = {}): Promise<Response> {
+export async function renderAs(fetch: Fetch, format: string, rendering: Rendering, more: Record<string, string> = {}): Promise<Response> {
+  const { targets, from, until, points } = rendering
   const form = new URLSearchParams({ from: String(Math.floor(from)), until: String(Math.ceil(until)), format, ...more })
   for (const target of targets) form.append('target', target)
   if (points !== undefined) form.set('maxDataPoints', String(points))

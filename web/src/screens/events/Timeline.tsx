@@ -61,7 +61,8 @@ export function Timeline({ namespace, entity, check, revision, silenced, time, o
     queryKey: definitionsKey('silenced', namespace, silenced),
     enabled: silenced.length > 0,
     queryFn: async () => {
-      const found = await Promise.allSettled(silenced.slice(0, mostSilences).map((name) => definitions.one<Silenced & Definition>(kinds.silenced, namespace, name)))
+      const names = silenced.slice(0, mostSilences)
+      const found = await Promise.allSettled(names.map((name) => definitions.one<Silenced & Definition>(kinds.silenced, namespace, name)))
       return found.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
     },
   })

@@ -145,7 +145,8 @@ function Tags({ onAdd }: { onAdd: (target: string) => void }) {
             setValue('')
           }}
         />
-        <Autocomplete size="xs" label={t.value} disabled={tag === null} value={value} data={values.data ?? []} filter={({ options }) => options} onChange={setValue} />
+        <Autocomplete size="xs" label={t.value} disabled={tag === null} value={value} data={values.data ?? []} filter={({ options }) => options}
+          onChange={setValue} />
         {(tags.error ?? values.error) && <Text size="sm" c="red" role="alert">{(tags.error ?? values.error)?.message}</Text>}
         <Button size="xs" type="submit" variant="default" disabled={all.length === 0}>{t.addTags}</Button>
       </Stack>

@@ -42,7 +42,8 @@ export function FunctionDialog({ functions, target, onApply, onClose }: Props) {
           }
           return (
             <Stack gap="sm">
-              <TextInput aria-label={t.functionSearch} placeholder={t.functionSearch} value={typed} onChange={(event) => setTyped(event.currentTarget.value)} data-autofocus />
+              <TextInput aria-label={t.functionSearch} placeholder={t.functionSearch} value={typed}
+                onChange={(event) => setTyped(event.currentTarget.value)} data-autofocus />
               <ul className={css.functions} aria-label={t.functionList}>
                 {found.map(({ name, group, help }) => (
                   <li key={name}>

@@ -143,7 +143,14 @@ export function MetricsScreen() {
   )
 }
 
-function Lines({ series, from, until, onZoom }: { series: readonly MetricSeries[]; from: number; until: number; onZoom: (from: number, until: number) => void }) {
+interface LinesProps {
+  series: readonly MetricSeries[]
+  from: number
+  until: number
+  onZoom: (from: number, until: number) => void
+}
+
+function Lines({ series, from, until, onZoom }: LinesProps) {
   const drawn = series.slice(0, mostLines)
   const { times, values } = useMemo(() => align(drawn), [series])
   return (
@@ -255,7 +262,8 @@ function Targets({ targets, onChange }: { targets: readonly string[]; onChange: 
           <div key={`${i}-${target}`} className={css.target}>
             <TargetInput label={t.target(i + 1)} value={target} onChange={(next) => replace(i, next)} />
             <Button size="xs" variant="default" aria-label={t.applyTo(i + 1)} onClick={() => setApplying(i)}>{t.apply}</Button>
-            <ActionIcon variant="subtle" color="gray" aria-label={t.remove(i + 1)} title={t.remove(i + 1)} onClick={() => onChange(targets.filter((_, place) => place !== i))}>
+            <ActionIcon variant="subtle" color="gray" aria-label={t.remove(i + 1)} title={t.remove(i + 1)}
+              onClick={() => onChange(targets.filter((_, place) => place !== i))}>
               <Icon name="close" />
             </ActionIcon>
             {chain.calls.length > 0 && (

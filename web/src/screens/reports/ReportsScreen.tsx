@@ -74,18 +74,21 @@ export function ReportsScreen() {
       title={t.title}
       bar={
         <>
-          <Choice label={t.kind} value={kind} data={t.kinds} onChange={(next) => change({ kind: next === 'availability' ? undefined : next, sort: undefined })} />
+          <Choice label={t.kind} value={kind} data={t.kinds}
+            onChange={(next) => change({ kind: next === 'availability' ? undefined : next, sort: undefined })} />
           {search.month === undefined && <RangeControl value={search.time} initial={initialTime} onChange={(time) => change({ time })} />}
           <Choice label={t.month} value={search.month ?? ''} data={t.months} onChange={(month) => change({ month: month || undefined })} />
           <Choice
             label={t.by}
             value={by}
             disabled={kind === 'incidents'}
-            data={[...t.bys, ...[...new Set([...labels, ...(by.startsWith('label:') ? [by.slice(6)] : [])])].map((name) => ({ value: `label:${name}`, label: t.byLabel(name) }))]}
+            data={[...t.bys, ...[...new Set([...labels, ...(by.startsWith('label:') ? [by.slice(6)] : [])])].map((name) => ({ value: `label:${name}`,
+              label: t.byLabel(name) }))]}
             onChange={(next) => change({ by: next === 'pair' ? undefined : next, sort: undefined })}
           />
           <SearchBox value={search.q ?? ''} placeholder={t.selector} onChange={(q) => change({ q: q === '' ? undefined : q })} {...suggest} />
-          <Checkbox label={t.skipSilenced} size="xs" checked={search.skip === 'yes'} onChange={(event) => change({ skip: event.currentTarget.checked ? 'yes' : undefined })} />
+          <Checkbox label={t.skipSilenced} size="xs" checked={search.skip === 'yes'}
+            onChange={(event) => change({ skip: event.currentTarget.checked ? 'yes' : undefined })} />
           <Space />
           <Button size="xs" variant="default" disabled={none} onClick={() => save('csv')}>{t.csv}</Button>
           <Button size="xs" variant="default" disabled={none} onClick={() => save('html')}>{t.html}</Button>
@@ -136,7 +139,9 @@ function NamespaceNeeded({ onChoose }: { onChoose: (namespace: string) => void }
   return (
     <EmptyState title={t.needsNamespace} help={t.needsNamespaceHelp}>
       <div className={css.choices}>
-        {(namespaces.data ?? []).slice(0, 20).map(({ name = '' }) => <Button key={name} size="xs" variant="default" onClick={() => onChoose(name)}>{name}</Button>)}
+        {(namespaces.data ?? []).slice(0, 20).map(({ name = '' }) => (
+          <Button key={name} size="xs" variant="default" onClick={() => onChoose(name)}>{name}</Button>
+        ))}
       </div>
     </EmptyState>
   )
@@ -224,7 +229,8 @@ function Bars({ rows, kind }: { rows: readonly StateReportRow[]; kind: ReportKin
           <span className={css.bar} aria-hidden="true">
             {kind === 'availability'
               ? statesOf(row).map(({ mark, width }) => <i key={mark} data-mark={mark} style={{ width: `${width}%` }} />)
-              : <i data-mark={kind === 'incidents' ? markOf(row.incident?.status ?? 0) : 'count'} style={{ width: `${(100 * lengthOf(kind, row)) / longest}%` }} />}
+              : <i data-mark={kind === 'incidents' ? markOf(row.incident?.status ?? 0) : 'count'}
+                style={{ width: `${(100 * lengthOf(kind, row)) / longest}%` }} />}
           </span>
           <span className={css.value}>{valueOf(kind, row)}</span>
         </li>
@@ -247,10 +253,13 @@ type RowColumn = Column<StateReportRow>
 
 function columnsOf(kind: ReportKind, by: string, seconds: number, zone: 'local' | 'utc'): RowColumn[] {
   const named: RowColumn[] = by.startsWith('label:')
-    ? [{ id: 'label', title: by.slice(6), width: 'minmax(120px, 1.5fr)', cell: (row) => <b>{row.label || t.none}</b>, order: byText((row) => row.label ?? '') }]
+    ? [{ id: 'label', title: by.slice(6), width: 'minmax(120px, 1.5fr)', cell: (row) => <b>{row.label || t.none}</b>,
+      order: byText((row) => row.label ?? '') }]
     : [
-        ...(by === 'check' ? [] : [{ id: 'entity', title: t.entity, width: 'minmax(100px, 1.2fr)', cell: (row: StateReportRow) => <b>{row.entity}</b>, order: byText((row: StateReportRow) => row.entity ?? '') }]),
-        ...(by === 'entity' ? [] : [{ id: 'check', title: t.check, width: 'minmax(90px, 1fr)', cell: (row: StateReportRow) => row.check, order: byText((row: StateReportRow) => row.check ?? '') }]),
+        ...(by === 'check' ? [] : [{ id: 'entity', title: t.entity, width: 'minmax(100px, 1.2fr)', cell: (row: StateReportRow) => <b>{row.entity}</b>,
+          order: byText((row: StateReportRow) => row.entity ?? '') }]),
+        ...(by === 'entity' ? [] : [{ id: 'check', title: t.check, width: 'minmax(90px, 1fr)', cell: (row: StateReportRow) => row.check,
+          order: byText((row: StateReportRow) => row.check ?? '') }]),
       ]
   const time = (id: string, title: string, of: (row: StateReportRow) => number | null, wide = true): RowColumn => ({
     id, title, width: '92px', end: true, wide, cell: (row) => duration(of(row)), order: byNumber((row) => of(row) ?? -1),
@@ -261,7 +270,8 @@ function columnsOf(kind: ReportKind, by: string, seconds: number, zone: 'local' 
   const uptime: RowColumn = {
     id: 'uptime', title: t.uptime, width: '92px', end: true, cell: (row) => text.uptime(row.uptime_ppm), order: byNumber((row) => row.uptime_ppm ?? -1),
   }
-  const band: RowColumn = { id: 'band', title: t.band, width: 'minmax(120px, 1.5fr)', wide: true, cell: (row) => <StateBand band={row.band} seconds={seconds} /> }
+  const band: RowColumn = { id: 'band', title: t.band, width: 'minmax(120px, 1.5fr)', wide: true,
+    cell: (row) => <StateBand band={row.band} seconds={seconds} /> }
   switch (kind) {
     case 'availability':
       return [
@@ -271,13 +281,17 @@ function columnsOf(kind: ReportKind, by: string, seconds: number, zone: 'local' 
       ]
     case 'response':
       return [
-        ...named, number('incidents', t.incidents, (row) => row.incidents + row.carried), number('acknowledged', t.acknowledged, (row) => row.acknowledged, true),
-        time('mtta', t.toAcknowledge, (row) => row.mtta_ms, false), time('mttr', t.toResolve, (row) => row.mttr_ms), time('longest', t.longest, (row) => row.longest_ms), band,
+        ...named, number('incidents', t.incidents, (row) => row.incidents + row.carried),
+        number('acknowledged', t.acknowledged, (row) => row.acknowledged, true),
+        time('mtta', t.toAcknowledge, (row) => row.mtta_ms, false), time('mttr', t.toResolve, (row) => row.mttr_ms),
+        time('longest', t.longest, (row) => row.longest_ms), band,
       ]
     case 'noisiest':
-      return [...named, number('changes', t.changes, (row) => row.changes), number('incidents', t.incidents, (row) => row.incidents, true), { ...uptime, wide: true }, band]
+      return [...named, number('changes', t.changes, (row) => row.changes), number('incidents', t.incidents, (row) => row.incidents, true),
+        { ...uptime, wide: true }, band]
     case 'flapping':
-      return [...named, time('flapping', t.flapping, (row) => row.flapping_ms, false), number('episodes', t.episodes, (row) => row.episodes, true), number('changes', t.changes, (row) => row.changes, true), band]
+      return [...named, time('flapping', t.flapping, (row) => row.flapping_ms, false), number('episodes', t.episodes, (row) => row.episodes, true),
+        number('changes', t.changes, (row) => row.changes, true), band]
     case 'incidents':
       return [
         {
@@ -297,7 +311,8 @@ function columnsOf(kind: ReportKind, by: string, seconds: number, zone: 'local' 
         },
         {
           id: 'end', title: t.end, width: 'minmax(110px, 1.3fr)', wide: true,
-          cell: ({ incident }) => incident && (incident.end === null ? <b>{t.stillOpen}</b> : `${clock(Date.parse(incident.end) / 1000, zone, false)}${incident.deleted ? `, ${t.deleted}` : ''}`),
+          cell: ({ incident }) => incident && (incident.end === null ? <b>{t.stillOpen}</b>
+            : `${clock(Date.parse(incident.end) / 1000, zone, false)}${incident.deleted ? `, ${t.deleted}` : ''}`),
           order: byText((row) => row.incident?.end ?? '9'),
         },
         time('duration', t.duration, (row) => row.incident?.duration_ms ?? 0, false),

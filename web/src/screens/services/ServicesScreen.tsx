@@ -149,7 +149,8 @@ const columns: Column<Service>[] = [
     cell: (service) => t.of(sumOf(service, 'failing'), sumOf(service, 'members')),
     order: byNumber((service) => -sumOf(service, 'failing')),
   },
-  { id: 'groups', title: t.groups, width: '80px', end: true, wide: true, cell: ({ results }) => text.number(results.length), order: byNumber(({ results }) => results.length) },
+  { id: 'groups', title: t.groups, width: '80px', end: true, wide: true, cell: ({ results }) => text.number(results.length),
+    order: byNumber(({ results }) => results.length) },
   { id: 'why', title: t.why, width: 'minmax(120px, 3fr)', wide: true, cell: ({ results }) => results[0]?.output.split('\n')[0] ?? t.pending },
 ]
 
@@ -195,10 +196,12 @@ function Detail({ service, all, onOpen, onStep }: DetailProps) {
       onStep={onStep}
     >
       <Group gap="sm">
-        <Button size="xs" variant="default" disabled={!rights.can('update', 'aggregates')} title={rights.why('update', 'aggregates')} onClick={() => setEditing(true)}>
+        <Button size="xs" variant="default" disabled={!rights.can('update', 'aggregates')} title={rights.why('update', 'aggregates')}
+          onClick={() => setEditing(true)}>
           {text.edit}
         </Button>
-        <Button size="xs" variant="default" disabled={!rights.can('delete', 'aggregates')} title={rights.why('delete', 'aggregates')} onClick={() => setDeleting(true)}>
+        <Button size="xs" variant="default" disabled={!rights.can('delete', 'aggregates')} title={rights.why('delete', 'aggregates')}
+          onClick={() => setDeleting(true)}>
           {text.delete}
         </Button>
       </Group>
@@ -252,6 +255,8 @@ function thresholdOf(threshold: Aggregate['warning']): string | undefined {
   return threshold ? t.threshold(threshold.percent ?? 0, threshold.count ?? 0) : undefined
 }
 
+const worstFirst = <T extends { status: number }>(groups: readonly T[]) => [...groups].sort((a, b) => rank(b.status) - rank(a.status))
+
 /** What the aggregate would find at this moment, of each group. */
 function Evaluation({ service: { namespace, name } }: { service: Service }) {
   const { api } = useApp()
@@ -278,7 +283,7 @@ function Evaluation({ service: { namespace, name } }: { service: Service }) {
                   </Table.Tr>
                 </Table.Thead>
                 <Table.Tbody>
-                  {[...(groups ?? [])].sort((a, b) => rank(b.status) - rank(a.status)).map(({ group = '', entity, check, status, failing, members, percent }) => (
+                  {worstFirst(groups ?? []).map(({ group = '', entity, check, status, failing, members, percent }) => (
                     <Table.Tr key={`${entity}/${check}`}>
                       <Table.Td><State status={status} /></Table.Td>
                       <Table.Td>
@@ -301,7 +306,8 @@ function Evaluation({ service: { namespace, name } }: { service: Service }) {
 /** The members that fail. One that is itself a service opens that. */
 function Causes({ service: { namespace, name, definition }, onOpen }: { service: Service; onOpen: (key: string) => void }) {
   const { api } = useApp()
-  const terms = [definition.field_selector ?? '', definition.failing || 'event.check.status != 0', definition.ignore_silenced ? 'event.is_silenced == false' : '']
+  const unsilenced = definition.ignore_silenced ? 'event.is_silenced == false' : ''
+  const terms = [definition.field_selector ?? '', definition.failing || 'event.check.status != 0', unsilenced]
   const fieldSelector = terms.filter((term) => term !== '').map((term) => `(${term})`).join(' && ')
   const labelSelector = definition.label_selector ?? ''
   const members = useQuery({
