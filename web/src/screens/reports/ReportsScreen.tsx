@@ -262,7 +262,7 @@ function columnsOf(kind: ReportKind, by: string, seconds: number, zone: 'local' 
           order: byText((row: StateReportRow) => row.check ?? '') }]),
       ]
   const time = (id: string, title: string, of: (row: StateReportRow) => number | null, wide = true): RowColumn => ({
-    id, title, width: '92px', end: true, wide, cell: (row) => duration(of(row)), order: byNumber((row) => of(row) ?? -1),
+    id, title, width: '108px', end: true, wide, cell: (row) => duration(of(row)), order: byNumber((row) => of(row) ?? -1),
   })
   const number = (id: string, title: string, of: (row: StateReportRow) => number, wide = false): RowColumn => ({
     id, title, width: '92px', end: true, wide, cell: (row) => text.number(of(row)), order: byNumber(of),
