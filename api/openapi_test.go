@@ -21,6 +21,7 @@ import (
 	"github.com/lapwing-monitoring/lapwing/audit"
 	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/delivery"
+	"github.com/lapwing-monitoring/lapwing/explain"
 	"github.com/lapwing-monitoring/lapwing/inhibit"
 	"github.com/lapwing-monitoring/lapwing/notification"
 	"github.com/lapwing-monitoring/lapwing/postgres"
@@ -251,6 +252,12 @@ var described = map[string]operation{
 	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/trace": {
 		summary: "What became of the newest events of a check: workflows, filters, attempts",
 		query:   []string{"limit", "until"}, status: 200, answer: []trace.Outcome{}},
+	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/explain": {
+		summary: "Whether somebody was told that a check fails, and why or why not",
+		query:   []string{"at"}, status: 200, answer: explain.Explanation{}},
+	"POST " + ours + "namespaces/{namespace}/events/explain": {
+		summary: "Whether somebody was told of each of up to 100 events, in brief; those that you may not see are left out",
+		body:    toExplain{}, status: 200, answer: []explained{}},
 	"GET " + ours + "namespaces/{namespace}/notifications": {
 		summary: "List the attempts of handlers to notify, newest first, or export them as CSV or JSON lines",
 		query:   []string{"since", "until", "entity", "check", "handler", "recipient", "result", "fieldSelector", "format", "limit", "continue"},
@@ -376,6 +383,7 @@ var parameters = map[string]object{
 	"since": {"description": "From when on: RFC 3339, Unix seconds, or how long ago",
 		"schema": object{"type": "string"}, "example": "24h"},
 	"until": {"description": "Until when, in the same forms", "schema": object{"type": "string"}, "example": "1h"},
+	"at":    {"description": "Leave out the events that came later than this moment, in the same forms", "schema": object{"type": "string"}, "example": "1h"},
 	"user":  {"description": "Only changes by this user", "schema": object{"type": "string"}},
 	"action": {"description": "Only this kind of change",
 		"schema": object{"type": "string", "enum": []string{"create", "update", "delete", "execute"}}},

@@ -41,6 +41,8 @@ var openPaths = map[string]bool{
 	"POST /api/lapwing/v1/namespaces/{namespace}/bulk":             true,
 	"POST /api/lapwing/v1/namespaces/{namespace}/silenced/preview": true,
 	"POST /api/lapwing/v1/namespaces/{namespace}/silenced/purge":   true,
+	// Each event is checked by itself.
+	"POST /api/lapwing/v1/namespaces/{namespace}/events/explain": true,
 	// The event and each draft are checked by themselves.
 	"POST /api/lapwing/v1/namespaces/{namespace}/pipelines/simulate": true,
 	// The events, each draft, pipeline and handler are checked by themselves.

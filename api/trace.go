@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
+	"github.com/lapwing-monitoring/lapwing/explain"
 	"github.com/lapwing-monitoring/lapwing/oncall"
 	"github.com/lapwing-monitoring/lapwing/resource"
 	"github.com/lapwing-monitoring/lapwing/selector"
@@ -22,6 +23,8 @@ type Traces interface {
 	// Of returns the outcomes of a check's events, the newest first, and the backends whose traces are missing in it,
 	// each with the reason in words.
 	Of(ctx context.Context, q trace.Query) (events []trace.Outcome, missing []string, err error)
+	// Newest is Of for many checks at a time, in their order. It reads a bounded number of records of each.
+	Newest(ctx context.Context, list []trace.Query) (found []trace.Newest, missing []string, err error)
 }
 
 // Draft has definitions that a simulation adds to the existing ones. They replace those of the same names.
@@ -30,6 +33,11 @@ type Draft struct {
 	Filters   []*resource.EventFilter `json:"filters"`
 	Mutators  []*resource.Mutator     `json:"mutators"`
 	Pipelines []*resource.Pipeline    `json:"pipelines"`
+}
+
+// empty reports whether there is no draft.
+func (d *Draft) empty() bool {
+	return len(d.Handlers)+len(d.Filters)+len(d.Mutators)+len(d.Pipelines) == 0
 }
 
 const (
@@ -47,6 +55,10 @@ func (a *API) serveTrace() {
 	item := func(r *request) string { return r.PathValue("entity") + "/" + r.PathValue("check") }
 	a.route(ours+"namespaces/{namespace}/events/{entity}/{check}/trace", access{resource: "events", name: item, labels: true},
 		methods{http.MethodGet: a.listTrace})
+	a.route(ours+"namespaces/{namespace}/events/{entity}/{check}/explain", access{resource: "events", name: item, labels: true},
+		methods{http.MethodGet: a.explain})
+	// The rights depend on the keys.
+	a.route(ours+"namespaces/{namespace}/events/explain", access{open: true, reads: true}, methods{http.MethodPost: a.explainMany})
 	// The rights to simulate depend on the request: on the event, and on each draft.
 	a.route(ours+"namespaces/{namespace}/pipelines/simulate", access{open: true, reads: true}, methods{http.MethodPost: a.simulate})
 }
@@ -70,26 +82,46 @@ func (a *API) listTrace(w *response, r *request) error {
 		}
 		q.Until = max(1, until.UnixMilli()) // 0 is no bound
 	}
-	var events []trace.Outcome
-	if a.opts.Trace != nil {
-		found, missing, err := a.opts.Trace.Of(r.Context(), q)
-		if err != nil {
-			return err
-		}
-		for _, member := range missing {
-			w.advise("traces are missing: " + member)
-		}
-		events = found
+	events, err := a.outcomes(w, r, q)
+	if err != nil {
+		return err
 	}
 	list := newArray(w, "")
 	for i := range events {
-		trace.Escalated(events[i].Deliveries)
-		a.hideOthers(r, q.Namespace, events[i].Deliveries)
 		if err := list.add(&events[i]); err != nil {
 			return err
 		}
 	}
 	return list.finish()
+}
+
+// outcomes returns what happened to the events of a check, as the user may see it.
+func (a *API) outcomes(w *response, r *request, q trace.Query) ([]trace.Outcome, error) {
+	if a.opts.Trace == nil {
+		return nil, nil
+	}
+	events, missing, err := a.opts.Trace.Of(r.Context(), q)
+	if err != nil {
+		return nil, err
+	}
+	w.lackTraces(missing)
+	a.complete(r, q.Namespace, events)
+	return events, nil
+}
+
+// lackTraces says which members did not tell what they know.
+func (w *response) lackTraces(missing []string) {
+	for _, member := range missing {
+		w.advise("traces are missing: " + member)
+	}
+}
+
+// complete adds to traces what belongs to them, and removes what the user may not see.
+func (a *API) complete(r *request, namespace string, events []trace.Outcome) {
+	for i := range events {
+		trace.Escalated(events[i].Deliveries)
+		a.hideOthers(r, namespace, events[i].Deliveries)
+	}
 }
 
 // simulation is a request for a dry run.
@@ -123,6 +155,8 @@ type simulated struct {
 	// At is that of the request. A backend that does not know it leaves it out.
 	At         int64            `json:"at,omitempty"`
 	Deliveries []trace.Delivery `json:"deliveries"`
+	// Answer says to whom it would be sent, or why to no one. Its times are in UTC and RFC 3339.
+	Answer []explain.Part `json:"answer"`
 }
 
 // simulate answers what would happen to an event. Nothing is sent to handlers.
@@ -142,8 +176,26 @@ func (a *API) simulate(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
+	o := SimulateOptions{Namespace: namespace, Event: ev, Draft: &req.Draft, RunCommands: req.RunCommands}
+	if req.At != 0 {
+		o.At = time.Unix(req.At, 0)
+	}
+	out := simulated{At: req.At}
+	if out.Deliveries, err = a.wouldBecome(r, &o); err != nil {
+		return err
+	}
+	would := explain.Account{Simulated: out.Deliveries, Now: a.opts.Now()}
+	if req.Event == nil && req.Draft.empty() { // drafts may define what is missing
+		would.Undefined = a.undefined(r, namespace, ev)
+	}
+	out.Answer = would.Would()
+	return w.object(&out)
+}
+
+// wouldBecome simulates an event, and returns what the user may see.
+func (a *API) wouldBecome(r *request, o *SimulateOptions) ([]trace.Delivery, error) {
 	if a.opts.Simulate == nil {
-		return &apiError{status: http.StatusNotImplemented, code: codeInternal, message: "this backend does not simulate"}
+		return nil, &apiError{status: http.StatusNotImplemented, code: codeInternal, message: "this backend does not simulate"}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), simulationTime)
 	defer cancel()
@@ -151,26 +203,22 @@ func (a *API) simulate(w *response, r *request) error {
 	case a.simulating <- struct{}{}:
 		defer func() { <-a.simulating }()
 	case <-ctx.Done():
-		return &apiError{status: http.StatusServiceUnavailable, code: codeInternal, message: "too many simulations are under way"}
+		return nil, &apiError{status: http.StatusServiceUnavailable, code: codeInternal, message: "too many simulations are under way"}
 	}
-	o := SimulateOptions{Namespace: namespace, Event: ev, Draft: &req.Draft, RunCommands: req.RunCommands}
-	if req.At != 0 {
-		o.At = time.Unix(req.At, 0)
-	}
-	out := simulated{At: req.At, Deliveries: a.opts.Simulate(ctx, &o)}
+	list := a.opts.Simulate(ctx, o)
 	if err := ctx.Err(); err != nil {
-		return err
+		return nil, err
 	}
-	a.hideOthers(r, namespace, out.Deliveries)
+	a.hideOthers(r, o.Namespace, list)
 	if o.At.IsZero() {
-		if err := a.noteEscalations(namespace, ev, out.Deliveries); err != nil {
-			return err
+		if err := a.noteEscalations(o.Namespace, o.Event, list); err != nil {
+			return nil, err
 		}
 	}
-	if out.Deliveries == nil {
-		out.Deliveries = []trace.Delivery{}
+	if list == nil {
+		list = []trace.Delivery{}
 	}
-	return w.object(&out)
+	return list, nil
 }
 
 // noteEscalations says of simulated deliveries that would begin an escalation if one goes on: an incident becomes part of that.

@@ -29,6 +29,22 @@ func (p *pastEvents) Of(_ context.Context, q trace.Query) ([]trace.Outcome, []st
 	return slices.DeleteFunc(events, func(o trace.Outcome) bool { return q.Until > 0 && o.Received > q.Until }), p.missing, nil
 }
 
+func (p *pastEvents) Newest(ctx context.Context, list []trace.Query) ([]trace.Newest, []string, error) {
+	return newestOf(ctx, p, list)
+}
+
+// newestOf asks for each check by itself.
+func newestOf(ctx context.Context, t Traces, list []trace.Query) (all []trace.Newest, missing []string, err error) {
+	for _, q := range list {
+		var one trace.Newest
+		if one.Outcomes, missing, err = t.Of(ctx, q); err != nil {
+			return nil, nil, err
+		}
+		all = append(all, one)
+	}
+	return all, missing, nil
+}
+
 // letters are dead letters in memory.
 type letters struct {
 	list    []delivery.DeadLetter
@@ -137,6 +153,10 @@ type tracesOf func(trace.Query) []trace.Outcome
 
 func (f tracesOf) Of(_ context.Context, q trace.Query) ([]trace.Outcome, []string, error) {
 	return f(q), nil, nil
+}
+
+func (f tracesOf) Newest(ctx context.Context, list []trace.Query) ([]trace.Newest, []string, error) {
+	return newestOf(ctx, f, list)
 }
 
 func TestTrace(t *testing.T) {

@@ -24,6 +24,7 @@ const (
 	questionDrain         = "drain"
 	questionLogLevel      = "log-level"
 	questionTrace         = "trace"
+	questionTraces        = "traces"
 	questionNotifications = "notifications"
 	questionServers       = "servers"
 	questionAgents        = "agents"
@@ -177,6 +178,7 @@ func (v *clusterView) answer() error {
 		handle(v.members, questionDrain, v.drainHere),
 		handle(v.members, questionLogLevel, v.logLevelHere),
 		handle(v.members, questionTrace, v.traceHere),
+		handle(v.members, questionTraces, v.newestAnswer),
 		handle(v.members, questionNotifications, v.notificationsHere),
 		handle(v.members, questionServers, v.serversHere),
 		handle(v.members, questionForget, v.forgetHere),
@@ -331,7 +333,7 @@ func (v *clusterView) traceHere(_ context.Context, q *trace.Query) (traceAnswer,
 	if err != nil {
 		return traceAnswer{}, err
 	}
-	return fitTraces(events)
+	return fitTraces(events, maxTraces)
 }
 
 // tracesHere returns what this member knows of a check's events: the traces, and the deliveries that wait for their turn.
@@ -340,24 +342,87 @@ func (v *clusterView) tracesHere(q *trace.Query) ([]trace.Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
+	return v.withQueued(q, events), nil
+}
+
+// withQueued adds the deliveries that wait for their turn here.
+func (v *clusterView) withQueued(q *trace.Query, events []trace.Outcome) []trace.Outcome {
 	if queued := v.parts.handlers.Queued(q.Namespace, q.Entity, q.Check, maxQueued); len(queued) > 0 {
-		events = q.Join(events, []trace.Outcome{{Deliveries: queued}})
+		return q.Join(events, []trace.Outcome{{Deliveries: queued}})
 	}
-	return events, nil
+	return events
 }
 
 // maxQueued bounds the deliveries of a handler that wait for their turn, in a trace.
 const maxQueued = 100
 
-// fitTraces leaves out the oldest events of an answer that would be too large.
-func fitTraces(events []trace.Outcome) (traceAnswer, error) {
+// newestAnswer is newestHere for another member: it leaves out the oldest events where there would be too many for an answer.
+func (v *clusterView) newestAnswer(_ context.Context, list *[]trace.Query) ([]trace.Newest, error) {
+	answers, err := v.newestHere(*list)
+	if err != nil {
+		return nil, err
+	}
+	for i := range answers {
+		fit, err := fitTraces(answers[i].Outcomes, maxTraces/len(answers))
+		if err != nil {
+			return nil, err
+		}
+		answers[i].Outcomes, answers[i].Cut = fit.Events, answers[i].Cut || fit.Cut
+	}
+	return answers, nil
+}
+
+// newestHere returns what this member knows of the newest events of each of some checks.
+func (v *clusterView) newestHere(list []trace.Query) ([]trace.Newest, error) {
+	answers := make([]trace.Newest, len(list))
+	for i := range list {
+		found, err := v.parts.traces.Newest(list[i])
+		if err != nil {
+			return nil, err
+		}
+		found.Outcomes = v.withQueued(&list[i], found.Outcomes)
+		answers[i] = found
+	}
+	return answers, nil
+}
+
+// Newest implements api.Traces. It asks each member once.
+func (v *clusterView) Newest(ctx context.Context, list []trace.Query) ([]trace.Newest, []string, error) {
+	found, err := v.newestHere(list)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := askAll[[]trace.Newest](ctx, v.members, questionTraces, list)
+	if err != nil {
+		return nil, nil, err
+	}
+	var missing []string
+	for _, one := range all {
+		switch {
+		case one.err != nil:
+			missing = append(missing, one.whyNot())
+			continue
+		case len(*one.answer) != len(list):
+			missing = append(missing, one.name+" did not answer for each event")
+			continue
+		}
+		for i, more := range *one.answer {
+			found[i].Outcomes = list[i].Join(found[i].Outcomes, more.Outcomes)
+			found[i].Cut = found[i].Cut || more.Cut
+		}
+	}
+	return found, missing, nil
+}
+
+// fitTraces leaves out the oldest events of an answer that would be larger than most, in bytes.
+func fitTraces(events []trace.Outcome, most int) (traceAnswer, error) {
 	size := 0
 	for i := range events {
 		one, err := json.Marshal(&events[i])
 		if err != nil {
 			return traceAnswer{}, fmt.Errorf("encode trace: %w", err)
 		}
-		if size += len(one) + 1; size > maxTraces {
+		if size += len(one) + 1; size > most {
 			return traceAnswer{events[:i], true}, nil
 		}
 	}

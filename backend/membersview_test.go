@@ -191,7 +191,7 @@ func TestTracesFitTheBus(t *testing.T) {
 	for i := range 100 {
 		events = append(events, trace.Outcome{Event: fmt.Sprint(i), Deliveries: []trace.Delivery{{Reason: strings.Repeat("x", 100_000)}}})
 	}
-	answer, err := fitTraces(events)
+	answer, err := fitTraces(events, maxTraces)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestTracesFitTheBus(t *testing.T) {
 	if !answer.Cut || len(answer.Events) < 30 || answer.Events[0].Event != "0" || len(text) > maxTraces+1000 {
 		t.Errorf("%d events, %d bytes, cut %v", len(answer.Events), len(text), answer.Cut)
 	}
-	if answer, err := fitTraces(events[:3]); err != nil || answer.Cut || len(answer.Events) != 3 {
+	if answer, err := fitTraces(events[:3], maxTraces); err != nil || answer.Cut || len(answer.Events) != 3 {
 		t.Errorf("%d events, %v", len(answer.Events), err)
 	}
 }

@@ -30,9 +30,23 @@ func (c *Client) Trace(ctx context.Context, namespace, entity, check string, unt
 	return slices.DeleteFunc(out, func(o Outcome) bool { return !until.IsZero() && o.Received > until.UnixMilli() }), nil
 }
 
+// Explain answers whether somebody was told of a check's failure, and why or why not. A time that is not zero leaves out events
+// that the server received later.
+func (c *Client) Explain(ctx context.Context, namespace, entity, check string, at time.Time) (*Explanation, error) {
+	path := ours + escape(namespace) + "/events/" + escape(entity) + "/" + escape(check) + "/explain"
+	if !at.IsZero() {
+		path += "?" + url.Values{"at": {at.Format(time.RFC3339Nano)}}.Encode()
+	}
+	out := new(Explanation)
+	if err := c.Do(ctx, http.MethodGet, path, nil, out); err != nil {
+		return nil, fmt.Errorf("explain %s/%s: %w", entity, check, err)
+	}
+	return out, nil
+}
+
 // Simulate returns what would happen to an event; nothing is sent to handlers. Without an event it uses the newest
 // event of the check on the entity. Definitions in the simulation replace definitions of the same names in the backend.
-func (c *Client) Simulate(ctx context.Context, namespace string, s *Simulation) ([]Delivery, error) {
+func (c *Client) Simulate(ctx context.Context, namespace string, s *Simulation) (*Simulated, error) {
 	var out Simulated
 	if err := c.Do(ctx, http.MethodPost, ours+escape(namespace)+"/pipelines/simulate", s, &out); err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
@@ -40,7 +54,7 @@ func (c *Client) Simulate(ctx context.Context, namespace string, s *Simulation) 
 	if out.At != s.At {
 		return nil, errors.New("simulate: the server is of an earlier release and simulates the present only")
 	}
-	return out.Deliveries, nil
+	return &out, nil
 }
 
 func deadLetters(namespace string) string {

@@ -98,6 +98,15 @@ type BulkRequest struct {
 	Reason          string `json:"reason,omitempty"`
 }
 
+// By is a handler that told somebody.
+type By struct {
+	Handler string `json:"handler"` // or pipeline/workflow
+	// At is when it first did, Unix milliseconds; 0 if that is not known.
+	At int64 `json:"at,omitempty"`
+	// Contacts are those whom the steps of an escalation reached, as "alice by mail".
+	Contacts []string `json:"contacts,omitempty"`
+}
+
 // CanIAnswer says whether a user may do something, and which binding and role allow it.
 type CanIAnswer struct {
 	Allowed bool     `json:"allowed"`
@@ -391,6 +400,13 @@ type EventGroup struct {
 	Counts EventCounts `json:"counts"`
 }
 
+// EventNames name an event.
+type EventNames struct {
+	Namespace string `json:"namespace,omitempty"` // Namespace may be left out if the path has it.
+	Entity    string `json:"entity,omitempty"`
+	Check     string `json:"check,omitempty"`
+}
+
 // EventRow is an event as a list shows it.
 type EventRow struct {
 	Namespace string `json:"namespace"`
@@ -436,6 +452,42 @@ type EventWindow struct {
 	Group  []EventGroup `json:"group,omitempty"`
 	// Place is the place of the event in find in the order, from 0; -1 if the list does not have it.
 	Place *int `json:"place,omitempty"`
+}
+
+// Explained is the answer for one of several events.
+type Explained struct {
+	Namespace string `json:"namespace"` // Namespace may be left out if the path has it.
+	Entity    string `json:"entity"`
+	Check     string `json:"check"`
+	Told      Told   `json:"told"`
+	// FirstTold is when the first one was told, Unix milliseconds; 0 if nobody was or if the time is not known. It may
+	// be later than the moment that was asked for.
+	FirstTold int64  `json:"first_told,omitempty"`
+	By        []By   `json:"by"`               // By has the handlers that told somebody.
+	Reason    string `json:"reason,omitempty"` // Reason says why nobody was told, or not yet.
+}
+
+// Explanation is the answer.
+type Explanation struct {
+	// Sentence is the answer for people. Its times are in UTC and RFC 3339.
+	Sentence string `json:"sentence"`
+	// Parts is the same, with the places where a client may put what to do about a failure.
+	Parts []Part `json:"parts"`
+	Told  Told   `json:"told"`
+	// FirstTold is when the first one was told, Unix milliseconds; 0 if nobody was or if the time is not known. It may
+	// be later than the moment that was asked for.
+	FirstTold int64  `json:"first_told,omitempty"`
+	By        []By   `json:"by"`               // By has the handlers that told somebody.
+	Reason    string `json:"reason,omitempty"` // Reason says why nobody was told, or not yet.
+	// Routes has what became of the incident, or of the newest result of a passing check, by each route.
+	Routes []Route `json:"routes"`
+	Next   []Next  `json:"next"` // Next is what to go on with.
+	// Silences are those that muted the events in the trace.
+	Silences []Silence `json:"silences"`
+	// Notes are remarks to single deliveries in the trace and in simulated.
+	Notes []Note `json:"notes"`
+	// Simulated is what would happen to the event now, if there is no trace of its present state.
+	Simulated []Delivery `json:"simulated,omitempty"`
 }
 
 // Fairness says how many turns the agents of a subscription had, each since it was connected.
@@ -584,6 +636,50 @@ type Merged struct {
 	Status uint32 `json:"status"`
 }
 
+// Next is something to go on with. A client words it as a command, or shows a button.
+type Next struct {
+	Kind NextKind `json:"kind"`
+	// Name is of the filter, the handler or the silence that it is about; empty for the others, which are about the
+	// event.
+	Name string `json:"name,omitempty"`
+}
+
+// NextKind says what to go on with.
+type NextKind string
+
+// The values of NextKind.
+const (
+	NextKindSeeFilter    NextKind = "see_filter"
+	NextKindTryDrafts    NextKind = "try_drafts"
+	NextKindSeeDepends   NextKind = "see_depends"
+	NextKindSeeHandlers  NextKind = "see_handlers"
+	NextKindHandleOwn    NextKind = "handle_own"
+	NextKindHandleAlive  NextKind = "handle_alive"
+	NextKindGiveHandlers NextKind = "give_handlers"
+	NextKindSeeDead      NextKind = "see_dead"
+	NextKindRedrive      NextKind = "redrive"
+	NextKindSimulate     NextKind = "simulate"
+	NextKindSeeWhether   NextKind = "see_whether"
+	NextKindSeeWaiting   NextKind = "see_waiting"
+	NextKindSeeNotified  NextKind = "see_notified"
+	NextKindDeleteEvent  NextKind = "delete_event"
+	NextKindSeeAround    NextKind = "see_around"
+	NextKindSeeHistory   NextKind = "see_history"
+	NextKindSeeAudit     NextKind = "see_audit"
+	NextKindUnack        NextKind = "unack"
+	NextKindUnsilence    NextKind = "unsilence"
+	NextKindEndSilence   NextKind = "end_silence"
+)
+
+// Note has remarks to one delivery of a trace.
+type Note struct {
+	ID   string `json:"id"`             // of the delivery
+	Open bool   `json:"open,omitempty"` // Open says that it waits.
+	// Now says where its escalation is now, if the trace does not.
+	Now      string   `json:"now,omitempty"`
+	Silences []string `json:"silences,omitempty"` // Silences are the names of those that muted it.
+}
+
 // Notification is one attempt of a handler to deliver an event, or events that were merged. Of a group the header
 // is that of the merged event.
 type Notification struct {
@@ -695,6 +791,12 @@ type Parked struct {
 	// Error is why the last attempt failed; empty if there was none since the backend started.
 	Error  string `json:"error,omitempty"`
 	Member string `json:"member,omitempty"` // Member is the backend that has it, in a cluster.
+}
+
+// Part is a piece of the sentence: a text, or a place for something to do.
+type Part struct {
+	Text string `json:"text,omitempty"`
+	Next *Next  `json:"next,omitempty"`
 }
 
 // PartitionStatus says who acts for a partition of the event log.
@@ -940,6 +1042,19 @@ type RightsAnswer struct {
 	Rights    []Right `json:"rights"`
 }
 
+// Route is what became of an incident by one route.
+type Route struct {
+	Pipeline string  `json:"pipeline,omitempty"`
+	Workflow string  `json:"workflow,omitempty"`
+	Handler  string  `json:"handler,omitempty"`
+	Verdict  Verdict `json:"verdict"`
+	// Time is when it alerted or, if it did not, when the verdict fell, Unix milliseconds; 0 for a simulation.
+	Time int64 `json:"time,omitempty"`
+	// Alerted says that somebody was told by this route, also if its escalation goes on.
+	Alerted bool   `json:"alerted"`
+	Reason  string `json:"reason"`
+}
+
 // ServerVersion is the version of the backend and of its API. Its fields are in alphabetical order.
 type ServerVersion struct {
 	APIGroups map[string]string `json:"api_groups"`
@@ -970,6 +1085,16 @@ type SignInOption struct {
 	Title string `json:"title"`
 }
 
+// Silence is a silence that muted an event, as it is or as the audit log has it.
+type Silence struct {
+	Name string `json:"name"`
+	// Text names it, its author, its reason and its end.
+	Text  string `json:"text"`
+	Ended string `json:"ended,omitempty"` // Ended says how it ended; "" while it is there.
+	// Silence is the whole of it; null if you may not see it.
+	Silence *resource.Silenced `json:"silence"`
+}
+
 // SilencePreview is the effect that a silence would have.
 type SilencePreview struct {
 	Events   int           `json:"events"`   // number of events it silences now
@@ -986,6 +1111,8 @@ type Simulated struct {
 	// At is that of the request. A backend that does not know it leaves it out.
 	At         int64      `json:"at,omitempty"`
 	Deliveries []Delivery `json:"deliveries"`
+	// Answer says to whom it would be sent, or why to no one. Its times are in UTC and RFC 3339.
+	Answer []Part `json:"answer"`
 }
 
 // Simulation is a request for a dry run.
@@ -1131,12 +1258,29 @@ type StreamStatus struct {
 	Replicas []ReplicaStatus `json:"replicas"` // Replicas are the copies of the other members.
 }
 
+// ToExplain is a question about several events.
+type ToExplain struct {
+	Keys []EventNames `json:"keys,omitempty"`
+}
+
 // Tokens are the result of a sign-in or refresh.
 type Tokens struct {
 	AccessToken  string `json:"access_token"`
 	ExpiresAt    int64  `json:"expires_at"` // Unix seconds, of the access token
 	RefreshToken string `json:"refresh_token"`
 }
+
+// Told says whether somebody was told.
+type Told string
+
+// The values of Told.
+const (
+	ToldYes     Told = "yes"
+	ToldWaiting Told = "waiting"
+	ToldNo      Told = "no"
+	ToldNothing Told = "nothing"
+	ToldUnknown Told = "unknown"
+)
 
 // Usage is how full a journal is, and whether it can be written.
 type Usage struct {

@@ -143,6 +143,11 @@ type Escalation struct {
 	Tries []EscalationTry `json:"tries,omitempty"`
 }
 
+// ReachesNoOne reports whether an escalation is through with its steps and has reached no one.
+func (e *Escalation) ReachesNoOne() bool {
+	return e.Held == "" && e.Next == 0 && len(e.Notified)+len(e.Sending) == 0
+}
+
 // EscalationTry is a delivery of an escalation of which all attempts so far have failed.
 type EscalationTry struct {
 	// Contact is missing if the step names the handler and no contact.

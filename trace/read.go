@@ -37,46 +37,100 @@ type Query struct {
 
 // Of returns the outcomes of a check's events, the newest first.
 func (s *Store) Of(q Query) ([]Outcome, error) {
+	events, err := s.outcomes(q, 0)
+	return events.Outcomes, err
+}
+
+// Newest has what the newest records of a check tell.
+type Newest struct {
+	Outcomes []Outcome `json:"outcomes"`
+	// Cut says that there are older records.
+	Cut bool `json:"cut,omitempty"`
+}
+
+const (
+	// newestRecords bounds the records that Newest reads of a check.
+	newestRecords = 500
+	// newestOutput is what it keeps of the output of an attempt.
+	newestOutput = 256
+)
+
+// Newest is Of for many checks at a time: it reads a bounded number of records, and leaves out most of the outputs.
+func (s *Store) Newest(q Query) (Newest, error) {
+	found, err := s.outcomes(q, newestRecords)
+	for i := range found.Outcomes {
+		for j := range found.Outcomes[i].Deliveries {
+			d := &found.Outcomes[i].Deliveries[j]
+			for k := range d.Attempts {
+				cut(&d.Attempts[k].Output, newestOutput)
+			}
+		}
+	}
+	return found, err
+}
+
+// outcomes reads the newest records of a check, or all if most is 0.
+func (s *Store) outcomes(q Query, most int) (found Newest, err error) {
 	pair := pairName{q.Namespace, q.Entity, q.Check}
 	s.writeMu.Lock()
 	if err := s.flush(); err != nil {
 		s.writeMu.Unlock()
-		return nil, err
+		return found, err
 	}
 	generations := slices.Clone(s.generations)
 	s.writeMu.Unlock()
 
+	var records []*Delivery // newest first
+	for _, g := range slices.Backward(generations) {
+		left := 0
+		if most > 0 {
+			if left = most - len(records); left == 0 {
+				found.Cut = true
+				break
+			}
+		}
+		more, err := s.read(g.id, pair, left, func(d *Delivery) { records = append(records, d) })
+		if err != nil {
+			return found, fmt.Errorf("read traces of %s/%s: %w", q.Entity, q.Check, err)
+		}
+		if found.Cut = more; more {
+			break
+		}
+	}
 	var all []*Delivery
 	byID := map[string]*Delivery{}
-	for _, g := range generations {
-		if err := s.read(g.id, pair, func(d *Delivery) {
-			if before := byID[d.ID]; before != nil {
-				before.Merge(d)
-				return
-			}
-			byID[d.ID] = d
-			all = append(all, d)
-		}); err != nil {
-			return nil, fmt.Errorf("read traces of %s/%s: %w", q.Entity, q.Check, err)
+	for _, d := range slices.Backward(records) {
+		if before := byID[d.ID]; before != nil {
+			before.Merge(d)
+			continue
 		}
+		byID[d.ID] = d
+		all = append(all, d)
 	}
 	// The record that a repeat refers to may be trimmed before it.
 	all = slices.DeleteFunc(all, func(d *Delivery) bool { return d.EventID == "" })
 	s.addRuns(all)
-	return q.group(all), nil
+	found.Outcomes = q.group(all)
+	return found, nil
 }
 
-func (s *Store) read(id uint32, pair pairName, f func(*Delivery)) (err error) {
+// read calls f with the records of a check in a generation, the newest first, and reports whether there are more than most.
+// A most of 0 is no bound.
+func (s *Store) read(id uint32, pair pairName, most int, f func(*Delivery)) (more bool, err error) {
 	from, to := pairRange(id, pair)
 	it, err := s.opts.DB.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
-	for ok := it.First(); ok; ok = it.Next() {
+	n := 0
+	for ok := it.Last(); ok; ok = it.Prev() {
+		if n++; most > 0 && n > most {
+			return true, nil
+		}
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return err
+			return false, err
 		}
 		d := new(Delivery)
 		if err := json.Unmarshal(value, d); err != nil {
@@ -85,7 +139,7 @@ func (s *Store) read(id uint32, pair pairName, f func(*Delivery)) (err error) {
 		}
 		f(d)
 	}
-	return it.Error()
+	return false, it.Error()
 }
 
 // addRuns adds the repeats that are not stored yet.

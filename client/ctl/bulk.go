@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -159,16 +158,6 @@ func (e *mistakesError) Error() string {
 		text += ", and your roles do not allow " + plural(e.denied, "resource")
 	}
 	return text + "; nothing was changed"
-}
-
-func plural(n int, word string) string {
-	if n != 1 {
-		if stem, ok := strings.CutSuffix(word, "ty"); ok { // entity
-			word = stem + "tie"
-		}
-		word += "s"
-	}
-	return fmt.Sprint(n, " ", word)
 }
 
 // readObjects reads and parses all objects. It reports all mistakes in all files before it fails.

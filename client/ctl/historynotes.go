@@ -143,22 +143,15 @@ func silenceNotes(ctx context.Context, s *invocation, entity, check string, begi
 // tracedSilences returns the names of the silences that muted the traced events of a check, the newest first. A silence by
 // selectors is in no other record of the check once it has ended.
 func tracedSilences(ctx context.Context, s *invocation, entity, check string) (names []string, err error) {
-	outcomes, err := s.client.Trace(ctx, s.namespace, entity, check, time.Time{}, tracedOutcomes)
+	told, err := s.client.Explain(ctx, s.namespace, entity, check, time.Time{})
 	if err != nil {
 		if hidden(err) {
 			err = nil
 		}
 		return nil, err
 	}
-	for i := range outcomes {
-		for j := range outcomes[i].Deliveries {
-			silences, _ := new(account).mutedBy(&outcomes[i].Deliveries[j])
-			for _, name := range silences {
-				if len(names) < mostSilencers && !slices.Contains(names, name) {
-					names = append(names, name)
-				}
-			}
-		}
+	for i := range told.Silences {
+		names = append(names, told.Silences[i].Name)
 	}
 	return names, nil
 }

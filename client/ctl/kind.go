@@ -251,5 +251,4 @@ func unixTime(seconds int64) string {
 }
 
 // comma joins for tables, where space is scarce; commaSpace for info blocks.
-func comma(list []string) string      { return strings.Join(list, ",") }
-func commaSpace(list []string) string { return strings.Join(list, ", ") }
+func comma(list []string) string { return strings.Join(list, ",") }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/words"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -557,7 +558,7 @@ func notifiedText(e *resource.Escalation, now time.Time) string {
 		var tries []string
 		for i := range e.Tries {
 			if t := &e.Tries[i]; cmp.Or(t.Contact, t.Handler) == one {
-				tries = append(tries, tryText(t, now))
+				tries = append(tries, words.Try(t, now, func(millis int64) string { return dayClock(millis, now) }))
 			}
 		}
 		names = append(names, one+" (under way"+strings.Join(tries, ";")+")")
@@ -568,50 +569,13 @@ func notifiedText(e *resource.Escalation, now time.Time) string {
 	return commaSpace(names)
 }
 
-// mostOfError bounds the error of an attempt in a row of a list.
-const mostOfError = 100
-
-// tryText says by which handler a delivery is tried again, how often it has failed and why, and when the next attempt is due.
-func tryText(t *resource.EscalationTry, now time.Time) string {
-	text := ""
-	if t.Contact != "" {
-		text = " by " + t.Handler
-	}
-	text += ": " + plural(t.Attempts, "attempt") + " failed"
-	switch {
-	case t.Error != "" && t.Attempts > 1:
-		text += ", the last: " + shortened(oneLine(t.Error), mostOfError)
-	case t.Error != "":
-		text += ": " + shortened(oneLine(t.Error), mostOfError)
-	}
-	if t.Next <= now.UnixMilli() {
-		return text + "; the next is due"
-	}
-	return text + "; next " + dayClock(t.Next, now)
-}
-
-// triesText says of each delivery that is tried again to whom it is under way.
-func triesText(e *resource.Escalation, now time.Time) string {
-	var parts []string
-	for i := range e.Tries {
-		t := &e.Tries[i]
-		parts = append(parts, "under way to "+cmp.Or(t.Contact, t.Handler)+tryText(t, now))
-	}
-	return strings.Join(parts, "; ")
-}
-
-// reachesNoOne reports whether an escalation is through with its steps and has reached no one.
-func reachesNoOne(e *resource.Escalation) bool {
-	return e.Held == "" && e.Next == 0 && len(e.Notified)+len(e.Sending) == 0
-}
-
 // escalationNext says when an escalation takes its next step and whom that notifies, or why none follows.
 func escalationNext(e *resource.Escalation, now time.Time) string {
 	text := ""
 	switch {
 	case e.Held != "":
 		return e.Held
-	case reachesNoOne(e):
+	case e.ReachesNoOne():
 		return "none: reached no one in " + plural(e.Steps, "step")
 	case e.Next == 0:
 		return "none: gave up after " + plural(e.Steps, "step") + ", still failing"

@@ -186,7 +186,7 @@ func (r *replay) show(s *invocation) error {
 	s.print(w, t)
 	for _, e := range r.events {
 		fmt.Fprintf(w, "\n%s  %s  %s  status %d\n", millisTime(e.Received), e.ID, printable(strings.Trim(e.Entity+"/"+e.Check, "/")), e.Status)
-		(&tracePrinter{account: &account{now: time.Now()}, w: w, color: s.color, dry: !sum.Sent}).deliveries(e.Deliveries)
+		(&tracePrinter{now: time.Now(), w: w, color: s.color, dry: !sum.Sent}).deliveries(e.Deliveries)
 	}
 	if more := sum.Selected - len(r.events); more > 0 && len(r.events) > 0 {
 		fmt.Fprintf(w, "\n%d more events are not shown. The json format has all.\n", more)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lapwing-monitoring/lapwing/client"
 	"github.com/lapwing-monitoring/lapwing/internal/duration"
+	"github.com/lapwing-monitoring/lapwing/internal/words"
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
@@ -108,21 +109,7 @@ func silencesWhat(s *silenced) string {
 }
 
 // silenceEnd says when a silence ends, or begins if it does not act yet.
-func silenceEnd(s *silenced) string {
-	text := "never"
-	switch {
-	case s.Begin > time.Now().Unix():
-		return "begins " + untilOrSince(s.Begin)
-	case s.ExpireAt > 0:
-		text = untilOrSince(s.ExpireAt)
-		if s.ExpireOnResolve {
-			text += ", or when it resolves"
-		}
-	case s.ExpireOnResolve:
-		text = "when it resolves"
-	}
-	return text
-}
+func silenceEnd(s *silenced) string { return words.SilenceEnd(s, time.Now()) }
 
 // expiration returns the seconds until a silence ends, or -1 if it has no end.
 func expiration(s *silenced) string {

@@ -8,32 +8,11 @@ import (
 	"time"
 
 	"github.com/lapwing-monitoring/lapwing/client"
+	"github.com/lapwing-monitoring/lapwing/internal/words"
 )
 
 // silenceText names a silence, its author, its reason and its end in a line.
-func silenceText(s *silenced) string {
-	return silenceTitle(s) + after(": ", oneLine(s.Reason)) + endText(s)
-}
-
-func silenceTitle(s *silenced) string {
-	text := "silence "
-	if s.Acknowledgement {
-		text = "acknowledgement "
-	}
-	return text + s.Metadata.Name + after(" by ", s.Creator)
-}
-
-// endText says in brackets when a silence ends.
-func endText(s *silenced) string {
-	switch end := silenceEnd(s); {
-	case end == "never":
-		return " (without end)"
-	case s.Begin > time.Now().Unix():
-		return " (" + end + ")"
-	default:
-		return " (ends " + end + ")"
-	}
-}
+func silenceText(s *silenced) string { return words.Silence(s, time.Now()) }
 
 // mostWindowed bounds the silences of a list that the server is asked about one by one.
 const mostWindowed = 20

@@ -310,22 +310,6 @@ func pad(text string, n int, right bool) string {
 	return text + blanks
 }
 
-// printable makes one line of text safe for a terminal: the output of checks comes from many machines, and must not
-// move the cursor or change colors.
-func printable(line string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\t':
-			return ' '
-		case r == '\r':
-			return -1
-		case unicode.IsControl(r), r == utf8.RuneError, unicode.Is(unicode.Bidi_Control, r):
-			return '?'
-		}
-		return r
-	}, line)
-}
-
 // printableText is printable for a text of several lines.
 func printableText(text string) string {
 	lines := strings.Split(text, "\n")

@@ -7,9 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"net/http"
-	"net/url"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -57,40 +55,33 @@ The json format is one object: answer, outcomes as the API has them, simulated, 
   lapwing event trace srv1 check-cpu --format json | jq -r .answer`,
 		Args: args("ENTITY", "CHECK"),
 		RunE: run(func(ctx context.Context, s *invocation, args []string) error {
-			a := &account{entity: args[0], check: args[1], now: time.Now(), command: s.commandLine}
+			t := &traced{entity: args[0], check: args[1], now: time.Now()}
 			if at != "" {
 				var err error
-				if a.at, err = moment("at", at, time.Local, a.now); err != nil {
+				if t.at, err = moment("at", at, time.Local, t.now); err != nil {
 					return err
 				}
-				if a.at.After(a.now) {
+				if t.at.After(t.now) {
 					return fmt.Errorf("--at %s is in the future", at)
 				}
 			}
-			if err := a.fetch(ctx, s); err != nil {
+			if err := t.fetch(ctx, s); err != nil {
 				return err
 			}
-			if !a.at.IsZero() && len(a.outcomes) == 0 {
-				name := client.EventName(a.entity, a.check)
-				if _, missing := client.Get(ctx, s.client, client.Events, s.namespace, name); errors.Is(missing, client.ErrNotFound) {
-					return hintMissing(k, reworded(missing, "there is no event %s/%s, and no trace of one before %s",
-						a.entity, a.check, a.clock(a.at.UnixMilli())))
+			if len(t.outcomes) == 0 {
+				if err := t.missing(ctx, s, k); err != nil {
+					return err
 				}
-				return hint(fmt.Errorf("no event of %s/%s that came before %s is traced", a.entity, a.check, a.clock(a.at.UnixMilli())),
-					"Its states since then: %s", s.commandLine("event", "history", a.entity, a.check))
-			}
-			if a.event == nil && len(a.outcomes) == 0 {
-				return hintMissing(k, reworded(a.missing, "there is no event %s/%s, and no trace of one", a.entity, a.check))
 			}
 			if s.format != formatTabular {
 				silences := []*silenced{}
-				for _, name := range slices.Sorted(maps.Keys(a.silencers)) {
-					if one := a.silencers[name]; one != nil {
-						silences = append(silences, one.silenced)
+				for i := range t.told.Silences {
+					if one := t.told.Silences[i].Silence; one != nil {
+						silences = append(silences, one)
 					}
 				}
 				raw, err := jsonOf(map[string]any{
-					"answer": a.sentence(), "outcomes": a.outcomes, "simulated": a.simulated, "silences": silences,
+					"answer": s.worded(t.told.Parts, t.now), "outcomes": t.outcomes, "simulated": t.told.Simulated, "silences": silences,
 				})
 				if err != nil {
 					return err
@@ -98,11 +89,11 @@ The json format is one object: answer, outcomes as the API has them, simulated, 
 				return s.printPlain(raw, nil)
 			}
 			w := bufio.NewWriter(s.out)
-			(&tracePrinter{account: a, w: w, color: s.color}).write(limit)
+			t.printer(s, w).write(limit)
 			if err := w.Flush(); err != nil {
 				return err
 			}
-			printNext(s, a.next(s))
+			printNext(s, s.nextSteps(t.entity, t.check, t.at, t.told.Next))
 			return nil
 		}),
 	}
@@ -113,76 +104,55 @@ The json format is one object: answer, outcomes as the API has them, simulated, 
 	return cmd
 }
 
-// fetch requests everything about the event.
-func (a *account) fetch(ctx context.Context, s *invocation) error {
-	if err := a.fetchOutcomes(ctx, s); err != nil {
-		return err
-	}
-	if a.at.IsZero() && a.anyHeld() {
-		// Without the right, or from an earlier release, the trace says what it knows.
-		var list resource.EscalationList
-		q := url.Values{"entity": {a.entity}, "check": {a.check}}
-		if err := s.client.Do(ctx, http.MethodGet, s.ownPath("escalations")+"?"+q.Encode(), nil, &list); err == nil {
-			for _, e := range list.Escalations { // an earlier release does not know the parameters
-				if e.Entity == a.entity && e.Check == a.check {
-					a.escalations = append(a.escalations, e)
-				}
-			}
-		}
-	}
-	return a.findSilencers(ctx, s)
+// traced is what became of the events of a check.
+type traced struct {
+	entity, check string
+	now, at       time.Time // at is the moment in question; zero is now
+	outcomes      []client.Outcome
+	told          *client.Explanation
 }
 
-// anyHeld reports whether a delivery is held, as those are that wait for the steps of an escalation.
-func (a *account) anyHeld() bool {
-	return slices.ContainsFunc(a.outcomes, func(o client.Outcome) bool {
-		return slices.ContainsFunc(o.Deliveries, func(d client.Delivery) bool { return d.Verdict == client.VerdictHeld })
-	})
-}
-
-func (a *account) fetchOutcomes(ctx context.Context, s *invocation) error {
+// fetch asks for the traces, and for what they mean.
+func (t *traced) fetch(ctx context.Context, s *invocation) error {
 	var err error
-	if a.outcomes, err = s.client.Trace(ctx, s.namespace, a.entity, a.check, a.at, tracedOutcomes); err != nil {
-		if errors.Is(err, client.ErrDenied) {
-			return err
-		}
+	if t.outcomes, err = s.client.Trace(ctx, s.namespace, t.entity, t.check, t.at, tracedOutcomes); err == nil {
+		t.told, err = s.client.Explain(ctx, s.namespace, t.entity, t.check, t.at)
+	}
+	if err != nil && !errors.Is(err, client.ErrDenied) {
 		return hint(err, "Traces need a lapwing backend.")
 	}
-	if !a.at.IsZero() {
-		return nil
-	}
-	a.event, err = client.Get(ctx, s.client, client.Events, s.namespace, client.EventName(a.entity, a.check))
-	if err != nil && !errors.Is(err, client.ErrNotFound) {
-		return err
-	}
-	a.missing = err
-	if a.event == nil || eventCheck(a.event).Status == 0 {
-		return nil
-	}
-	a.orphaned = s.checkGone(ctx, a.event)
-	if a.traced() {
-		if !slices.ContainsFunc(a.outcomes[0].Deliveries, func(d client.Delivery) bool { return d.Verdict == client.VerdictNoHandler }) {
-			a.undefined = undefinedHandlers(ctx, s, eventCheck(a.event).Handlers)
-		}
-		return nil
-	}
-	// If the simulation fails, the rest is still shown.
-	if a.simulated, err = s.client.Simulate(ctx, s.namespace, &client.Simulation{Entity: a.entity, Check: a.check}); err != nil {
-		a.simulated, a.why = nil, err.Error()
-	}
-	return nil
+	return err
 }
 
-// undefinedHandlers returns the handlers among the names that are not defined. A user without the right to see handlers
-// gets none.
-func undefinedHandlers(ctx context.Context, s *invocation, names []string) (undefined []string) {
-	const most = 10
-	for _, name := range names[:min(len(names), most)] {
-		if _, err := client.Get(ctx, s.client, client.Handlers, s.namespace, name); errors.Is(err, client.ErrNotFound) {
-			undefined = append(undefined, name)
+// missing explains that nothing is traced, unless there is an event to tell of.
+func (t *traced) missing(ctx context.Context, s *invocation, k *kind) error {
+	_, err := client.Get(ctx, s.client, client.Events, s.namespace, client.EventName(t.entity, t.check))
+	gone := errors.Is(err, client.ErrNotFound)
+	then := dayClock(t.at.UnixMilli(), t.now)
+	switch {
+	case gone && t.at.IsZero():
+		return hintMissing(k, reworded(err, "there is no event %s/%s, and no trace of one", t.entity, t.check))
+	case t.at.IsZero():
+		return err
+	case gone:
+		return hintMissing(k, reworded(err, "there is no event %s/%s, and no trace of one before %s", t.entity, t.check, then))
+	}
+	return hint(fmt.Errorf("no event of %s/%s that came before %s is traced", t.entity, t.check, then),
+		"Its states since then: %s", s.commandLine("event", "history", t.entity, t.check))
+}
+
+func (t *traced) printer(s *invocation, w io.Writer) *tracePrinter {
+	p := &tracePrinter{w: w, color: s.color, now: t.now, answer: s.worded(t.told.Parts, t.now), simulated: t.told.Simulated,
+		outcomes: t.outcomes, notes: map[string]client.Note{}, silences: map[string]string{}}
+	for _, one := range t.told.Notes {
+		p.notes[one.ID] = one
+	}
+	for i := range t.told.Silences {
+		if one := &t.told.Silences[i]; one.Silence != nil {
+			p.silences[one.Name] = one.Text
 		}
 	}
-	return undefined
+	return p
 }
 
 func simulateCommand() *cobra.Command {
@@ -235,7 +205,7 @@ create mutators. Each draft needs the right to create and update it.`,
 		if err := simulatedEvent(sim, what, s.namespace); err != nil {
 			return hintUsage(cmd, err)
 		}
-		deliveries, err := s.client.Simulate(ctx, s.namespace, sim)
+		would, err := s.client.Simulate(ctx, s.namespace, sim)
 		if sim.Entity != "" && errors.Is(err, client.ErrNotFound) {
 			// ask for the event itself: the answer tells which of its names is wrong
 			name := client.EventName(sim.Entity, sim.Check)
@@ -247,29 +217,25 @@ create mutators. Each draft needs the right to create and update it.`,
 			return err
 		}
 		if s.format != formatTabular {
-			raw, err := jsonOf(map[string]any{"deliveries": deliveries})
+			raw, err := jsonOf(map[string]any{"deliveries": would.Deliveries})
 			if err != nil {
 				return err
 			}
 			return s.printPlain(raw, nil)
 		}
-		a, then := &account{now: now, command: s.commandLine}, ""
-		rewired := ""
+		then, rewired := "", ""
 		if sim.Entity != "" {
 			if ev, err := client.Get(ctx, s.client, client.Events, s.namespace, client.EventName(sim.Entity, sim.Check)); err == nil {
 				rewired = s.rewired(ctx, eventCheck(ev))
-				if len(files.targets) == 0 { // drafts may define what is missing
-					a.undefined = undefinedHandlers(ctx, s, eventCheck(ev).Handlers)
-				}
 			}
 		}
 		if sim.At != 0 {
 			then = " This is for " + shiftTimeOfDay(sim.At) + "."
 		}
 		w := bufio.NewWriter(s.out)
-		fmt.Fprintln(w, paint(s.color, bold, printable(a.would(deliveries))+printable(a.undefinedNote())+then+" Nothing was sent."))
+		fmt.Fprintln(w, paint(s.color, bold, printable(s.worded(would.Answer, now))+then+" Nothing was sent."))
 		fmt.Fprintln(w)
-		(&tracePrinter{account: a, w: w, color: s.color, dry: true}).deliveries(deliveries)
+		(&tracePrinter{now: now, w: w, color: s.color, dry: true}).deliveries(would.Deliveries)
 		if rewired != "" {
 			fmt.Fprintln(w, "\n"+printable(rewired))
 		}

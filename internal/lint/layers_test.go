@@ -44,6 +44,7 @@ var layers = []layer{
 	{"delivery", "", "the types of an event on its way to a handler; pipeline, handler, trace and api share them"},
 	{"eventfile", "state delivery", "events as lines for other programs; follows the fold, and is asked by none"},
 	{"trace", "delivery", "what became of events; told by pipeline and handler, asked by api"},
+	{"explain", "trace", "whether somebody was told, and why not; gets all that it knows from api, and knows no HTTP"},
 	{"notification", "delivery", "whom handlers told what; recorded by handler, asked by api"},
 
 	// What the path reads.
@@ -105,7 +106,7 @@ var layers = []layer{
 	{"metric/alert", "computed config selector state metric/rulefile", "checks on metrics; events go in through an interface"},
 
 	// What people use.
-	{"api", "aggregate api/openapi audit auth backup calendar config delivery filter fleet inhibit metric/series notification oncall postgres queue references report " +
+	{"api", "aggregate api/openapi audit auth backup calendar config delivery explain filter fleet inhibit metric/series notification oncall postgres queue references report " +
 		"report/page selector silence state substitute trace view wire",
 		"HTTP in front of snapshot and state; events go in through an interface"},
 	{"postgres", "config notification postgres/journal report resource state",

@@ -2061,6 +2061,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/events/explain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Whether somebody was told of each of up to 100 events, in brief; those that you may not see are left out */
+        post: operations["postLapwingV1NamespacesNamespaceEventsExplain"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/events/lateness": {
         parameters: {
             query?: never;
@@ -2156,6 +2173,23 @@ export interface paths {
         };
         /** What an event depends on, and whether that keeps it from handlers */
         get: operations["getLapwingV1NamespacesNamespaceEventsEntityCheckDependencies"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/explain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Whether somebody was told that a check fails, and why or why not */
+        get: operations["getLapwingV1NamespacesNamespaceEventsEntityCheckExplain"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3127,6 +3161,18 @@ export interface components {
             expire_on_resolve?: boolean;
             reason?: string;
         };
+        /** @description By is a handler that told somebody. */
+        By: {
+            /** @description or pipeline/workflow */
+            handler: string;
+            /**
+             * Format: int64
+             * @description At is when it first did, Unix milliseconds; 0 if that is not known.
+             */
+            at?: number;
+            /** @description Contacts are those whom the steps of an escalation reached, as "alice by mail". */
+            contacts?: string[] | null;
+        };
         /** @description Calendar is a set of times with a name. Checks run in it, silences act in it, and filters ask for it. Package calendar compiles it. */
         Calendar: {
             metadata?: components["schemas"]["ObjectMeta"];
@@ -4010,6 +4056,13 @@ export interface components {
             /** @description the same in words */
             summary: string;
         };
+        /** @description EventNames name an event. */
+        EventNames: {
+            /** @description Namespace may be left out if the path has it. */
+            namespace?: string;
+            entity?: string;
+            check?: string;
+        };
         /** @description EventRow is an event as a list shows it. */
         EventRow: {
             namespace: string;
@@ -4075,6 +4128,50 @@ export interface components {
             group?: components["schemas"]["EventGroup"][] | null;
             /** @description Place is the place of the event in find in the order, from 0; -1 if the list does not have it. */
             place?: number | null;
+        };
+        /** @description Explained is the answer for one of several events. */
+        Explained: {
+            /** @description Namespace may be left out if the path has it. */
+            namespace: string;
+            entity: string;
+            check: string;
+            told: components["schemas"]["Told"];
+            /**
+             * Format: int64
+             * @description FirstTold is when the first one was told, Unix milliseconds; 0 if nobody was or if the time is not known. It may be later than the moment that was asked for.
+             */
+            first_told?: number;
+            /** @description By has the handlers that told somebody. */
+            by: components["schemas"]["By"][] | null;
+            /** @description Reason says why nobody was told, or not yet. */
+            reason?: string;
+        };
+        /** @description Explanation is the answer. */
+        Explanation: {
+            /** @description Sentence is the answer for people. Its times are in UTC and RFC 3339. */
+            sentence: string;
+            /** @description Parts is the same, with the places where a client may put what to do about a failure. */
+            parts: components["schemas"]["Part"][] | null;
+            told: components["schemas"]["Told"];
+            /**
+             * Format: int64
+             * @description FirstTold is when the first one was told, Unix milliseconds; 0 if nobody was or if the time is not known. It may be later than the moment that was asked for.
+             */
+            first_told?: number;
+            /** @description By has the handlers that told somebody. */
+            by: components["schemas"]["By"][] | null;
+            /** @description Reason says why nobody was told, or not yet. */
+            reason?: string;
+            /** @description Routes has what became of the incident, or of the newest result of a passing check, by each route. */
+            routes: components["schemas"]["Route"][] | null;
+            /** @description Next is what to go on with. */
+            next: components["schemas"]["Next"][] | null;
+            /** @description Silences are those that muted the events in the trace. */
+            silences: components["schemas"]["Silence"][] | null;
+            /** @description Notes are remarks to single deliveries in the trace and in simulated. */
+            notes: components["schemas"]["Note"][] | null;
+            /** @description Simulated is what would happen to the event now, if there is no trace of its present state. */
+            simulated?: components["schemas"]["Delivery"][] | null;
         };
         /** @description Fairness says how many turns the agents of a subscription had, each since it was connected. */
         Fairness: {
@@ -4820,6 +4917,28 @@ export interface components {
             mac?: string;
             addresses?: string[] | null;
         };
+        /** @description Next is something to go on with. A client words it as a command, or shows a button. */
+        Next: {
+            kind: components["schemas"]["NextKind"];
+            /** @description Name is of the filter, the handler or the silence that it is about; empty for the others, which are about the event. */
+            name?: string;
+        };
+        /**
+         * @description NextKind says what to go on with.
+         * @enum {string}
+         */
+        NextKind: "see_filter" | "try_drafts" | "see_depends" | "see_handlers" | "handle_own" | "handle_alive" | "give_handlers" | "see_dead" | "redrive" | "simulate" | "see_whether" | "see_waiting" | "see_notified" | "delete_event" | "see_around" | "see_history" | "see_audit" | "unack" | "unsilence" | "end_silence";
+        /** @description Note has remarks to one delivery of a trace. */
+        Note: {
+            /** @description of the delivery */
+            id: string;
+            /** @description Open says that it waits. */
+            open?: boolean;
+            /** @description Now says where its escalation is now, if the trace does not. */
+            now?: string;
+            /** @description Silences are the names of those that muted it. */
+            silences?: string[] | null;
+        };
         /** @description Notification is one attempt of a handler to deliver an event, or events that were merged. Of a group the header is that of the merged event. */
         Notification: {
             /**
@@ -5017,6 +5136,11 @@ export interface components {
             error?: string;
             /** @description Member is the backend that has it, in a cluster. */
             member?: string;
+        };
+        /** @description Part is a piece of the sentence: a text, or a place for something to do. */
+        Part: {
+            text?: string;
+            next?: components["schemas"]["Next"] | null;
         };
         /** @description PartitionStatus says who acts for a partition of the event log. */
         PartitionStatus: {
@@ -5418,6 +5542,21 @@ export interface components {
             end?: number;
             reason?: string;
         };
+        /** @description Route is what became of an incident by one route. */
+        Route: {
+            pipeline?: string;
+            workflow?: string;
+            handler?: string;
+            verdict: components["schemas"]["Verdict"];
+            /**
+             * Format: int64
+             * @description Time is when it alerted or, if it did not, when the verdict fell, Unix milliseconds; 0 for a simulation.
+             */
+            time?: number;
+            /** @description Alerted says that somebody was told by this route, also if its escalation goes on. */
+            alerted: boolean;
+            reason: string;
+        };
         /** @description Rule allows verbs on resources, or only on those with the given names. "*" means all. */
         Rule: {
             verbs?: string[] | null;
@@ -5476,6 +5615,16 @@ export interface components {
             name: string;
             type: string;
             title: string;
+        };
+        /** @description Silence is a silence that muted an event, as it is or as the audit log has it. */
+        Silence: {
+            name: string;
+            /** @description Text names it, its author, its reason and its end. */
+            text: string;
+            /** @description Ended says how it ended; "" while it is there. */
+            ended?: string;
+            /** @description Silence is the whole of it; null if you may not see it. */
+            silence: components["schemas"]["Silenced"] | null;
         };
         /** @description SilencePreview is the effect that a silence would have. */
         SilencePreview: {
@@ -5560,6 +5709,8 @@ export interface components {
              */
             at?: number;
             deliveries: components["schemas"]["Delivery"][] | null;
+            /** @description Answer says to whom it would be sent, or why to no one. Its times are in UTC and RFC 3339. */
+            answer: components["schemas"]["Part"][] | null;
         };
         /** @description Simulation is a request for a dry run. */
         Simulation: {
@@ -5850,6 +6001,10 @@ export interface components {
         TimeWindowWhen: {
             days?: components["schemas"]["TimeWindowDays"];
         };
+        /** @description ToExplain is a question about several events. */
+        ToExplain: {
+            keys?: components["schemas"]["EventNames"][] | null;
+        };
         /** @description Tokens are the result of a sign-in or refresh. */
         Tokens: {
             access_token: string;
@@ -5860,6 +6015,11 @@ export interface components {
             expires_at: number;
             refresh_token: string;
         };
+        /**
+         * @description Told says whether somebody was told.
+         * @enum {string}
+         */
+        Told: "yes" | "waiting" | "no" | "nothing" | "unknown";
         /** @description Usage is how full a journal is, and whether it can be written. */
         Usage: {
             /**
@@ -15120,6 +15280,42 @@ export interface operations {
             };
         };
     };
+    postLapwingV1NamespacesNamespaceEventsExplain: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ToExplain"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Explained"][] | null;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     getLapwingV1NamespacesNamespaceEventsLateness: {
         parameters: {
             query?: {
@@ -15431,6 +15627,48 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["DependencyReport"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceEventsEntityCheckExplain: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Leave out the events that came later than this moment, in the same forms
+                 * @example 1h
+                 */
+                at?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                entity: string;
+                /** @example example */
+                check: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Explanation"];
                 };
             };
             /** @description Why not */

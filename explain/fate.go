@@ -1,30 +1,30 @@
-package ctl
+package explain
 
-import "github.com/lapwing-monitoring/lapwing/client"
+import "github.com/lapwing-monitoring/lapwing/trace"
 
 // fate is what became of an incident by one route.
 type fate struct {
 	// alert tells it best: the delivery that waits, or failed, or else why nothing was sent.
-	alert client.Delivery
+	alert trace.Delivery
 	// newest is of the newest event if that ended in another way; nil otherwise. For example, fatigue_check denies the
 	// repeats of an incident whose alert failed.
-	newest *client.Delivery
+	newest *trace.Delivery
 }
 
 // weight orders deliveries by what they tell of the fate of an alert.
-func weight(d *client.Delivery) int {
+func weight(d *trace.Delivery) int {
 	switch d.Verdict {
-	case client.VerdictWaiting, client.VerdictGrouped, client.VerdictHeld:
+	case trace.Waiting, trace.Grouped, trace.Held:
 		return weightOpen
-	case client.VerdictFolded:
+	case trace.Merged:
 		return weightFolded
-	case client.VerdictDead:
+	case trace.Dead:
 		return weightDead
-	case client.VerdictSilenced, client.VerdictInhibited:
+	case trace.Silenced, trace.Inhibited:
 		return weightQuiet
-	case client.VerdictFiltered:
+	case trace.Filtered:
 		return weightFiltered
-	case client.VerdictNoHandler, client.VerdictDelivered:
+	case trace.NoHandler, trace.Delivered:
 		return 0
 	}
 	return weightLost
@@ -42,7 +42,7 @@ const (
 // fates returns what became of an incident by each route, and each delivery that is held: later events do not end an
 // escalation. The outcomes are newest first. A route that refused all events counts only if it refused the newest one, too:
 // the filter that denied an older one may be gone. Of a delivery that became part of an escalation the escalation counts.
-func fates(outcomes []client.Outcome) (all []fate) {
+func fates(outcomes []trace.Outcome) (all []fate) {
 	for _, r := range routesOf(outcomes) {
 		for i := range r.held {
 			all = append(all, fate{alert: r.held[i]})
@@ -61,14 +61,14 @@ func fates(outcomes []client.Outcome) (all []fate) {
 
 // routeFates has the deliveries of one route, newest first.
 type routeFates struct {
-	held, rest []client.Delivery
+	held, rest []trace.Delivery
 	newest     bool // the first of rest is of the newest event, or has that as its repeat
 	alerted    bool
 }
 
 // routesOf sorts deliveries by their routes.
-func routesOf(outcomes []client.Outcome) (routes []*routeFates) {
-	key := func(d *client.Delivery) string { return d.Pipeline + "\x00" + d.Workflow + "\x00" + d.Handler }
+func routesOf(outcomes []trace.Outcome) (routes []*routeFates) {
+	key := func(d *trace.Delivery) string { return d.Pipeline + "\x00" + d.Workflow + "\x00" + d.Handler }
 	known, continued := map[string]bool{}, map[string]bool{} // IDs behind their routes
 	for _, o := range outcomes {
 		for i := range o.Deliveries {
@@ -95,7 +95,7 @@ func routesOf(outcomes []client.Outcome) (routes []*routeFates) {
 			}
 			_, alerted := alertedAt(&d)
 			r.alerted = r.alerted || alerted
-			if d.Verdict == client.VerdictHeld {
+			if d.Verdict == trace.Held {
 				r.held = append(r.held, d)
 				continue
 			}
@@ -115,7 +115,7 @@ func (r *routeFates) fate() (f fate, ok bool) {
 	if r.alerted {
 		for i := range r.rest {
 			d := &r.rest[i]
-			if d.Verdict == client.VerdictDelivered {
+			if d.Verdict == trace.Delivered {
 				break
 			}
 			if weight(d) >= weightDead {
@@ -148,12 +148,12 @@ func (r *routeFates) fate() (f fate, ok bool) {
 }
 
 // sameEnd reports whether two deliveries ended in the same way, by the same filter.
-func sameEnd(a, b *client.Delivery) bool {
+func sameEnd(a, b *trace.Delivery) bool {
 	return a.Verdict == b.Verdict && denying(a) == denying(b)
 }
 
 // denying returns the name of the filter that denied a delivery.
-func denying(d *client.Delivery) string {
+func denying(d *trace.Delivery) string {
 	for i := range d.Steps {
 		if d.Steps[i].Kind == "filter" && d.Steps[i].Verdict == "deny" {
 			return d.Steps[i].Name
