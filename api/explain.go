@@ -30,7 +30,7 @@ const (
 	silenceEntries = 20
 )
 
-// explain answers whether somebody was told of a check's failure; ?at= leaves out events that came later.
+// explain answers whether people were told of a check's failure; ?at= leaves out events that came later.
 func (a *API) explain(w *response, r *request) error {
 	key, now := pathKey(r), a.opts.Now()
 	at, err := instant(r.URL.Query().Get("at"), now)
@@ -250,7 +250,7 @@ func (a *API) briefs(r *request, keys []state.Key, events []*resource.Event) (br
 		account := explain.Account{Entity: key.Entity, Check: key.Check, Event: events[i], Outcomes: found[i].Outcomes,
 			Escalations: climbing[key], Now: a.opts.Now()}
 		briefs[i] = account.Brief()
-		if found[i].Cut && briefs[i].Told == explain.No && !account.Whole() { // somebody may have been told before
+		if found[i].Cut && briefs[i].Told == explain.No && !account.Whole() { // a person may have been told before
 			briefs[i].Told = explain.Unknown
 		}
 	}

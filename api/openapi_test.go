@@ -253,10 +253,10 @@ var described = map[string]operation{
 		summary: "What became of the newest events of a check: workflows, filters, attempts",
 		query:   []string{"limit", "until"}, status: 200, answer: []trace.Outcome{}},
 	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/explain": {
-		summary: "Whether somebody was told that a check fails, and why or why not",
+		summary: "Whether people were told that a check fails, and why or why not",
 		query:   []string{"at"}, status: 200, answer: explain.Explanation{}},
 	"POST " + ours + "namespaces/{namespace}/events/explain": {
-		summary: "Whether somebody was told of each of up to 100 events, in brief; those that you may not see are left out",
+		summary: "Whether people were told of each of up to 100 events, in brief; those that you may not see are left out",
 		body:    toExplain{}, status: 200, answer: []explained{}},
 	"GET " + ours + "namespaces/{namespace}/notifications": {
 		summary: "List the attempts of handlers to notify, newest first, or export them as CSV or JSON lines",

@@ -30,7 +30,7 @@ func (c *Client) Trace(ctx context.Context, namespace, entity, check string, unt
 	return slices.DeleteFunc(out, func(o Outcome) bool { return !until.IsZero() && o.Received > until.UnixMilli() }), nil
 }
 
-// Explain answers whether somebody was told of a check's failure, and why or why not. A time that is not zero leaves out events
+// Explain answers whether people were told of a check's failure, and why or why not. A time that is not zero leaves out events
 // that the server received later.
 func (c *Client) Explain(ctx context.Context, namespace, entity, check string, at time.Time) (*Explanation, error) {
 	path := ours + escape(namespace) + "/events/" + escape(entity) + "/" + escape(check) + "/explain"

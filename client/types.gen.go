@@ -98,7 +98,7 @@ type BulkRequest struct {
 	Reason          string `json:"reason,omitempty"`
 }
 
-// By is a handler that told somebody.
+// By is a handler that told people.
 type By struct {
 	Handler string `json:"handler"` // or pipeline/workflow
 	// At is when it first did, Unix milliseconds; 0 if that is not known.
@@ -460,11 +460,11 @@ type Explained struct {
 	Entity    string `json:"entity"`
 	Check     string `json:"check"`
 	Told      Told   `json:"told"`
-	// FirstTold is when the first one was told, Unix milliseconds; 0 if nobody was or if the time is not known. It may
+	// FirstTold is when the first one was told, Unix milliseconds; 0 if no one was or if the time is not known. It may
 	// be later than the moment that was asked for.
 	FirstTold int64  `json:"first_told,omitempty"`
-	By        []By   `json:"by"`               // By has the handlers that told somebody.
-	Reason    string `json:"reason,omitempty"` // Reason says why nobody was told, or not yet.
+	By        []By   `json:"by"`               // By has the handlers that told people.
+	Reason    string `json:"reason,omitempty"` // Reason says why no one was told, or not yet.
 }
 
 // Explanation is the answer.
@@ -474,11 +474,11 @@ type Explanation struct {
 	// Parts is the same, with the places where a client may put what to do about a failure.
 	Parts []Part `json:"parts"`
 	Told  Told   `json:"told"`
-	// FirstTold is when the first one was told, Unix milliseconds; 0 if nobody was or if the time is not known. It may
+	// FirstTold is when the first one was told, Unix milliseconds; 0 if no one was or if the time is not known. It may
 	// be later than the moment that was asked for.
 	FirstTold int64  `json:"first_told,omitempty"`
-	By        []By   `json:"by"`               // By has the handlers that told somebody.
-	Reason    string `json:"reason,omitempty"` // Reason says why nobody was told, or not yet.
+	By        []By   `json:"by"`               // By has the handlers that told people.
+	Reason    string `json:"reason,omitempty"` // Reason says why no one was told, or not yet.
 	// Routes has what became of the incident, or of the newest result of a passing check, by each route.
 	Routes []Route `json:"routes"`
 	Next   []Next  `json:"next"` // Next is what to go on with.
@@ -1050,7 +1050,7 @@ type Route struct {
 	Verdict  Verdict `json:"verdict"`
 	// Time is when it alerted or, if it did not, when the verdict fell, Unix milliseconds; 0 for a simulation.
 	Time int64 `json:"time,omitempty"`
-	// Alerted says that somebody was told by this route, also if its escalation goes on.
+	// Alerted says that people were told by this route, also if its escalation goes on.
 	Alerted bool   `json:"alerted"`
 	Reason  string `json:"reason"`
 }
@@ -1270,7 +1270,7 @@ type Tokens struct {
 	RefreshToken string `json:"refresh_token"`
 }
 
-// Told says whether somebody was told.
+// Told says whether people were told.
 type Told string
 
 // The values of Told.

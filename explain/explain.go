@@ -1,4 +1,4 @@
-// Package explain answers whether somebody was told of a check's failure, and why, or why not.
+// Package explain answers whether people were told of a check's failure, and why, or why not.
 //
 // It gets what others know of the event: the traces of its newest results, the escalations that go on, the silences that
 // muted it, and perhaps a simulation. From that it makes a sentence for people, and the same in parts for programs. It
@@ -42,14 +42,14 @@ type Account struct {
 	At time.Time
 }
 
-// Told says whether somebody was told.
+// Told says whether people were told.
 type Told string
 
 // The values of Told.
 const (
-	Yes     Told = "yes"     // somebody was told
-	Waiting Told = "waiting" // nobody yet, and a delivery is still under way
-	No      Told = "no"      // nobody
+	Yes     Told = "yes"     // people were told
+	Waiting Told = "waiting" // no one yet, and a delivery is still under way
+	No      Told = "no"      // no one
 	Nothing Told = "nothing" // the check passes
 	Unknown Told = "unknown" // there is no trace of the present state
 )
@@ -73,19 +73,19 @@ type Explanation struct {
 	Simulated []trace.Delivery `json:"simulated,omitempty"`
 }
 
-// Brief says whether somebody was told.
+// Brief says whether people were told.
 type Brief struct {
 	Told Told `json:"told"`
-	// FirstTold is when the first one was told, Unix milliseconds; 0 if nobody was or if the time is not known. It may be later
+	// FirstTold is when the first one was told, Unix milliseconds; 0 if no one was or if the time is not known. It may be later
 	// than the moment that was asked for.
 	FirstTold int64 `json:"first_told,omitempty"`
-	// By has the handlers that told somebody.
+	// By has the handlers that told people.
 	By []By `json:"by"`
-	// Reason says why nobody was told, or not yet.
+	// Reason says why no one was told, or not yet.
 	Reason string `json:"reason,omitempty"`
 }
 
-// By is a handler that told somebody.
+// By is a handler that told people.
 type By struct {
 	Handler string `json:"handler"` // or pipeline/workflow
 	// At is when it first did, Unix milliseconds; 0 if that is not known.
@@ -108,7 +108,7 @@ type Route struct {
 	Verdict  trace.Verdict `json:"verdict"`
 	// Time is when it alerted or, if it did not, when the verdict fell, Unix milliseconds; 0 for a simulation.
 	Time int64 `json:"time,omitempty"`
-	// Alerted says that somebody was told by this route, also if its escalation goes on.
+	// Alerted says that people were told by this route, also if its escalation goes on.
 	Alerted bool   `json:"alerted"`
 	Reason  string `json:"reason"`
 }

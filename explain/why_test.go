@@ -459,3 +459,70 @@ func TestEscalationBegunEarlier(t *testing.T) {
 		}
 	}
 }
+
+// TestBrief: whether people were told, when and by whom.
+func TestBrief(t *testing.T) {
+	header := delivery.Header{ID: "1/page", Handler: "page"}
+	mail := trace.Delivery{Header: delivery.Header{Handler: "mail"}, Verdict: trace.Delivered, Attempts: []trace.Attempt{{At: at("03:10:01"), Result: "ok"}}}
+	early := denied("occurrences", "event.check.occurrences == 3", "event.check.occurrences", "1")
+	step := trace.Step{Kind: trace.StepEscalate, Name: "step 1", Verdict: trace.Pass, At: at("03:10:02"),
+		Saw: []trace.Value{{Name: trace.SawReached, Value: "alice by mail, bob by mail"}}}
+	page := trace.Delivery{Header: header, Verdict: trace.Held, Steps: []trace.Step{step}}
+	begun := trace.Delivery{Header: header, Verdict: trace.Held, Reason: "step 1 is under way"}
+	grouped := trace.Delivery{Header: delivery.Header{Handler: "mail"}, Verdict: trace.Merged, Attempts: []trace.Attempt{{At: at("03:10:30")}}}
+	part := trace.Delivery{Header: delivery.Header{ID: "9/page", Handler: "page"}, Verdict: trace.Merged, Into: "1/page"}
+	for name, tc := range map[string]struct {
+		status      uint32
+		outcomes    []trace.Outcome
+		escalations []resource.Escalation
+		want        string // told, when first, by whom, and why not
+	}{
+		"mail":       {2, []trace.Outcome{outcome("03:12:00", 2, early), outcome("03:10:00", 2, mail)}, nil, "yes 03:10:01 mail"},
+		"page":       {2, []trace.Outcome{outcome("03:10:00", 2, page, mail)}, nil, "yes 03:10:01 mail page(alice by mail,bob by mail)"},
+		"not yet":    {2, []trace.Outcome{outcome("03:10:00", 2, begun)}, nil, "waiting page: it is held: step 1 is under way"},
+		"no one":     {2, []trace.Outcome{outcome("03:10:00", 2, begun)}, []resource.Escalation{{Handler: "page", Steps: 2}}, "no page: step 1 is under way"},
+		"denied":     {2, []trace.Outcome{outcome("03:10:00", 2, early)}, nil, "no mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1"},
+		"in a group": {2, []trace.Outcome{outcome("03:10:00", 2, grouped)}, nil, "yes 03:10:30 mail"},
+		"of an escalation": {2, []trace.Outcome{outcome("03:10:00", 2, part)}, []resource.Escalation{{Handler: "page", Began: at("02:00:00"), Steps: 1, Notified: []string{"alice"}, Next: at("03:20:00")}},
+			"yes page(alice)"},
+		"of one that reached no one": {2, []trace.Outcome{outcome("03:10:00", 2, part)}, []resource.Escalation{{Handler: "page", Began: at("02:00:00"), Steps: 1}},
+			"no page: it began at 02:00:00; all its 1 step are taken, and nothing more follows"},
+		"of an earlier incident": {2, []trace.Outcome{outcome("03:12:00", 2, early), outcome("03:11:00", 0), outcome("03:10:00", 2, mail)}, nil,
+			"no mail: filter occurrences denied it: event.check.occurrences == 3, and event.check.occurrences was 1"},
+		"passes":         {0, []trace.Outcome{outcome("03:11:00", 0), outcome("03:10:00", 2, mail)}, nil, "nothing"},
+		"no trace":       {2, nil, nil, "unknown"},
+		"no trace since": {2, []trace.Outcome{outcome("03:11:00", 0, mail)}, nil, "unknown"},
+		"worse since":    {2, []trace.Outcome{outcome("03:11:00", 1, mail)}, nil, "yes 03:10:01 mail"},
+	} {
+		a := &Account{Entity: "web1", Check: "disk", Event: present(tc.status, 1), Now: whyNow, Outcomes: tc.outcomes, Escalations: tc.escalations}
+		v := a.Brief()
+		got := string(v.Told)
+		if v.FirstTold > 0 {
+			got += " " + time.UnixMilli(v.FirstTold).Format(time.TimeOnly)
+		}
+		for _, one := range v.By {
+			got += " " + one.Handler
+			if one.Contacts != nil {
+				got += "(" + strings.Join(one.Contacts, ",") + ")"
+			}
+		}
+		if v.Reason != "" {
+			got += " " + spoken(v.Reason)
+		}
+		if got != tc.want {
+			t.Errorf("%s:\n got %s\nwant %s", name, got, tc.want)
+		}
+	}
+}
+
+func BenchmarkBrief(b *testing.B) {
+	early := denied("occurrences", "event.check.occurrences == 3", "event.check.occurrences", "1")
+	a := &Account{Entity: "web1", Check: "disk", Event: present(2, 1), Now: whyNow}
+	for range 20 {
+		a.Outcomes = append(a.Outcomes, outcome("03:10:00", 2, early, early))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		a.Brief()
+	}
+}

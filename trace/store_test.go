@@ -590,3 +590,40 @@ func BenchmarkRecordRepeat(b *testing.B) {
 		}
 	}
 }
+
+// TestNewest: of a check with very many records the newest are read, and the answer says that there are more.
+func TestNewest(t *testing.T) {
+	b := newBench(t, Options{PerCheck: newestRecords * 2})
+	for i := range newestRecords {
+		b.tick(time.Second)
+		d := b.incident(fmt.Sprintf("0-%04d-0", i), fmt.Sprint("h", i), Delivered)
+		d.Attempts = []Attempt{{At: 1, Output: strings.Repeat("x", newestOutput+1)}}
+		b.Record(d)
+	}
+	first, err := b.Newest(disk("web1", 0))
+	if err != nil || first.Cut || len(first.Outcomes) != newestRecords || len(first.Outcomes[0].Deliveries[0].Attempts[0].Output) > newestOutput {
+		t.Fatalf("%d outcomes, cut %v: %v", len(first.Outcomes), first.Cut, err)
+	}
+	b.tick(time.Second)
+	b.Record(b.incident("0-9999-0", "last", Delivered))
+	then, err := b.Newest(disk("web1", 0))
+	if err != nil || !then.Cut || len(then.Outcomes) != newestRecords || then.Outcomes[0].Event != "0-9999-0" {
+		t.Errorf("with one more: %d outcomes, cut %v: %v", len(then.Outcomes), then.Cut, err)
+	}
+}
+
+func BenchmarkNewest(b *testing.B) {
+	s := newBench(b, Options{})
+	for i := range 20 {
+		d := s.incident(fmt.Sprintf("0-%04d-0", i), fmt.Sprint("h", i), Delivered)
+		d.Attempts = []Attempt{{At: 1, Result: "ok", Output: "sent"}}
+		d.Steps = []Step{{Kind: StepFilter, Name: "is_incident", Verdict: Pass}, {Kind: StepFilter, Name: "hours", Verdict: Pass}}
+		s.Record(d)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Newest(disk("web1", 0)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

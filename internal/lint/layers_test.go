@@ -44,7 +44,7 @@ var layers = []layer{
 	{"delivery", "", "the types of an event on its way to a handler; pipeline, handler, trace and api share them"},
 	{"eventfile", "state delivery", "events as lines for other programs; follows the fold, and is asked by none"},
 	{"trace", "delivery", "what became of events; told by pipeline and handler, asked by api"},
-	{"explain", "trace", "whether somebody was told, and why not; gets all that it knows from api, and knows no HTTP"},
+	{"explain", "trace", "whether people were told, and why not; gets all that it knows from api, and knows no HTTP"},
 	{"notification", "delivery", "whom handlers told what; recorded by handler, asked by api"},
 
 	// What the path reads.

@@ -2070,7 +2070,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Whether somebody was told of each of up to 100 events, in brief; those that you may not see are left out */
+        /** Whether people were told of each of up to 100 events, in brief; those that you may not see are left out */
         post: operations["postLapwingV1NamespacesNamespaceEventsExplain"];
         delete?: never;
         options?: never;
@@ -2188,7 +2188,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whether somebody was told that a check fails, and why or why not */
+        /** Whether people were told that a check fails, and why or why not */
         get: operations["getLapwingV1NamespacesNamespaceEventsEntityCheckExplain"];
         put?: never;
         post?: never;
@@ -3161,7 +3161,7 @@ export interface components {
             expire_on_resolve?: boolean;
             reason?: string;
         };
-        /** @description By is a handler that told somebody. */
+        /** @description By is a handler that told people. */
         By: {
             /** @description or pipeline/workflow */
             handler: string;
@@ -4138,12 +4138,12 @@ export interface components {
             told: components["schemas"]["Told"];
             /**
              * Format: int64
-             * @description FirstTold is when the first one was told, Unix milliseconds; 0 if nobody was or if the time is not known. It may be later than the moment that was asked for.
+             * @description FirstTold is when the first one was told, Unix milliseconds; 0 if no one was or if the time is not known. It may be later than the moment that was asked for.
              */
             first_told?: number;
-            /** @description By has the handlers that told somebody. */
+            /** @description By has the handlers that told people. */
             by: components["schemas"]["By"][] | null;
-            /** @description Reason says why nobody was told, or not yet. */
+            /** @description Reason says why no one was told, or not yet. */
             reason?: string;
         };
         /** @description Explanation is the answer. */
@@ -4155,12 +4155,12 @@ export interface components {
             told: components["schemas"]["Told"];
             /**
              * Format: int64
-             * @description FirstTold is when the first one was told, Unix milliseconds; 0 if nobody was or if the time is not known. It may be later than the moment that was asked for.
+             * @description FirstTold is when the first one was told, Unix milliseconds; 0 if no one was or if the time is not known. It may be later than the moment that was asked for.
              */
             first_told?: number;
-            /** @description By has the handlers that told somebody. */
+            /** @description By has the handlers that told people. */
             by: components["schemas"]["By"][] | null;
-            /** @description Reason says why nobody was told, or not yet. */
+            /** @description Reason says why no one was told, or not yet. */
             reason?: string;
             /** @description Routes has what became of the incident, or of the newest result of a passing check, by each route. */
             routes: components["schemas"]["Route"][] | null;
@@ -5553,7 +5553,7 @@ export interface components {
              * @description Time is when it alerted or, if it did not, when the verdict fell, Unix milliseconds; 0 for a simulation.
              */
             time?: number;
-            /** @description Alerted says that somebody was told by this route, also if its escalation goes on. */
+            /** @description Alerted says that people were told by this route, also if its escalation goes on. */
             alerted: boolean;
             reason: string;
         };
@@ -6016,7 +6016,7 @@ export interface components {
             refresh_token: string;
         };
         /**
-         * @description Told says whether somebody was told.
+         * @description Told says whether people were told.
          * @enum {string}
          */
         Told: "yes" | "waiting" | "no" | "nothing" | "unknown";
