@@ -12,7 +12,7 @@ import { ApiError, newApi } from './api/client'
 import { Definitions } from './api/definitions'
 import { App } from './app/App'
 import { AppContext } from './app/context'
-import { applyContrast } from './app/preferences'
+import { applyContrast, applyScheme } from './app/preferences'
 import { theme, variables } from './app/theme'
 import { LiveConnection } from './live/connection'
 import { BrowserSignIn } from './session/browser'
@@ -27,6 +27,7 @@ const live = new LiveConnection({
   connect: () => new WebSocket(`${location.protocol === 'https:' ? 'wss:' : 'ws:'}//${location.host}/api/lapwing/v1/live`),
   renew: () => session.fetch('/api/lapwing/v1/session', { cache: 'no-store' }),
 })
+applyScheme()
 applyContrast()
 const nonce = document.querySelector<HTMLMetaElement>('meta[name="csp-nonce"]')?.content ?? ''
 setNonce(nonce) // for the library with which dialogs stop the page behind them from scrolling

@@ -9,8 +9,15 @@ export const screens = [
   { name: 'event', path: '/events?event=default/web-1/http', shows: 'Subscriptions', phone: true },
   { name: 'groups', path: '/events?group=entity', shows: 'db-1' },
   { name: 'wall', path: '/wall', shows: 'web-2', phone: true },
-  { name: 'pipelines', path: '/pipelines', shows: 'No pipelines' },
-  { name: 'queues', path: '/queues', shows: 'No handlers' },
+  { name: 'trace', path: '/trace?event=default/web-1/http', shows: 'Newest result' },
+  { name: 'silences', path: '/silences', shows: '1 silence', phone: true },
+  { name: 'silences-calendar', path: '/silences?view=calendar', shows: '1 silence' },
+  { name: 'on-call', path: '/oncall', shows: 'operators' },
+  { name: 'services', path: '/services', shows: 'shop' },
+  { name: 'reports', path: '/reports?ns=default', shows: 'All together' },
+  { name: 'explore', path: '/explore', shows: 'Metrics' },
+  { name: 'pipelines', path: '/pipelines?open=default/alerts', shows: 'alerts' },
+  { name: 'queues', path: '/queues', shows: 'team' },
   { name: 'not-found', path: '/nonsense', shows: 'There is no such screen' },
 ]
 

@@ -28,6 +28,13 @@ function read(): Preferences {
 let current = read()
 const listeners = new Set<() => void>()
 
+/** Shows the colour scheme that Mantine keeps before it draws, so that a dark page does not begin light. */
+export function applyScheme(): void {
+  const kept = localStorage.getItem('mantine-color-scheme-value')
+  const dark = kept === 'dark' || (kept !== 'light' && matchMedia('(prefers-color-scheme: dark)').matches)
+  document.documentElement.dataset.mantineColorScheme = dark ? 'dark' : 'light'
+}
+
 /** Shows the contrast that the user chose. */
 export function applyContrast(): void {
   document.documentElement.dataset.contrast = current.contrast

@@ -68,6 +68,21 @@ export function clock(at: number, zone: 'local' | 'utc', seconds = true): string
   return format.format(at * 1000)
 }
 
+/** A moment within the last day by its time of day, and an older one with its day before it. */
+export function timeOfDay(at: number, zone: 'local' | 'utc', now = Date.now() / 1000): string {
+  const old = now - at > 86_400
+  const id = `short${zone}${old}`
+  let format = formats.get(id)
+  if (!format) {
+    format = new Intl.DateTimeFormat('en-GB', {
+      ...(old ? { month: 'short', day: '2-digit' } : {}),
+      hour: '2-digit', minute: '2-digit', hourCycle: 'h23', ...(zone === 'utc' ? { timeZone: 'UTC' } : {}),
+    })
+    formats.set(id, format)
+  }
+  return format.format(at * 1000)
+}
+
 export function Moment({ at, seconds }: { at: number; seconds?: boolean }) {
   const { time } = usePreferences()
   if (at === 0) return <span>–</span>

@@ -1,8 +1,7 @@
-import { Alert, Button, Group } from '@mantine/core'
+import { Alert, Button } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
-import { Link } from '@tanstack/react-router'
 import { ApiError, unwrap } from '../../api/client'
-import type { SensuEvent } from '../../api/types'
+import type { Check, SensuEvent } from '../../api/types'
 import { useApp } from '../../app/context'
 import { useNow } from '../../app/time'
 import { text } from '../../text'
@@ -15,6 +14,7 @@ import { EventActions } from './EventActions'
 import css from './EventDetail.module.css'
 import { pastResults, plainOutput, statusSince } from './present'
 import { Timeline } from './Timeline'
+import { Verdict } from './Verdict'
 
 interface Props {
   /** namespace/entity/check. */
@@ -63,14 +63,10 @@ export function EventDetail({ target, revision, acknowledged, onClose, onStep, t
           </Button>
         </Alert>
       )}
-      {event?.check && (
-        <Group gap="sm">
-          <EventActions namespace={namespace} entity={entity} check={event.check} acknowledged={acknowledged} />
-          <Button size="xs" variant="default" title={text.act.whyHelp} renderRoot={(props) => <Link to="/trace" search={(all) => ({ ns: all.ns, event: target })} {...props} />}>
-            {text.act.why}
-          </Button>
-        </Group>
-      )}
+      {event?.check && <StatusLine check={event.check} />}
+      <Verdict namespace={namespace} entity={entity} check={check} revision={revision} />
+      {event?.check && <EventActions namespace={namespace} entity={entity} check={event.check} acknowledged={acknowledged} />}
+      {event && <NewestOutput output={event.check?.output ?? ''} />}
       <Timeline
         namespace={namespace}
         entity={entity}
@@ -87,34 +83,42 @@ export function EventDetail({ target, revision, acknowledged, onClose, onStep, t
   )
 }
 
+/** The status of an event, for how long, and what else is said of it. */
+function StatusLine({ check }: { check: Check }) {
+  const now = useNow() / 1000
+  const status = check.status ?? 0
+  const since = statusSince(check)
+  return (
+    <p className={css.verdict} data-mark={markOf(status)}>
+      <b>{since ? text.since(status, now - since.at, since.atLeast) : text.status(status)}</b>
+      {(check.occurrences ?? 0) > 0 && <span>{text.occurrence(check.occurrences ?? 0)}</span>}
+      {check.state === 'flapping' && <span>{text.flapping}</span>}
+      {(check.silenced ?? []).length > 0 && (
+        <span>
+          <Icon name="muted" size={14} /> {text.silencedBy(check.silenced ?? [])}
+        </span>
+      )}
+    </p>
+  )
+}
+
+function NewestOutput({ output }: { output: string }) {
+  const plain = plainOutput(output)
+  return (
+    <Section title={text.output}>{plain === '' ? <p className={css.none}>{text.noOutput}</p> : <Output>{plain}</Output>}</Section>
+  )
+}
+
 function EventBody({ event, json }: { event: SensuEvent; json: () => string }) {
   const now = useNow() / 1000
   const { check, entity } = event
   if (!check || !entity) return null
-  const status = check.status ?? 0
-  const since = statusSince(check)
   const history = pastResults(check)
-  const output = plainOutput(check.output ?? '')
   const f = text.facts
   const system = entity.system
 
   return (
     <>
-      <p className={css.verdict} data-mark={markOf(status)}>
-        <b>{since ? text.since(status, now - since.at, since.atLeast) : text.status(status)}</b>
-        {(check.occurrences ?? 0) > 0 && <span>{text.occurrence(check.occurrences ?? 0)}</span>}
-        {check.state === 'flapping' && <span>{text.flapping}</span>}
-        {(check.silenced ?? []).length > 0 && (
-          <span>
-            <Icon name="muted" size={14} /> {text.silencedBy(check.silenced ?? [])}
-          </span>
-        )}
-      </p>
-
-      <Section title={text.output}>
-        {output === '' ? <p className={css.none}>{text.noOutput}</p> : <Output>{output}</Output>}
-      </Section>
-
       {history.length > 0 && (
         <Section title={text.history}>
           <HistoryBand history={history} now={now} />

@@ -1,5 +1,5 @@
 import { Checkbox } from '@mantine/core'
-import { memo } from 'react'
+import { memo, type ReactNode } from 'react'
 import { Age, useNow } from '../../app/time'
 import type { EventRow } from '../../api/types'
 import { keyOf } from '../../live/event-list'
@@ -25,12 +25,14 @@ interface Props {
   /** Rows can be ticked. */
   picked?: boolean
   onPick?: (key: string) => void
+  /** Shown in place of the history. */
+  told?: ReactNode
 }
 
 const flashFor = 1600
 
 export const EventRowView = memo(function EventRowView(props: Props) {
-  const { row, index, top, height, gone, changed, selected, cursor, namespace, onOpen, picked, onPick } = props
+  const { row, index, top, height, gone, changed, selected, cursor, namespace, onOpen, picked, onPick, told } = props
   const place = { transform: `translateY(${top}px)`, height }
   if (!row) {
     return (
@@ -77,9 +79,15 @@ export const EventRowView = memo(function EventRowView(props: Props) {
       <span role="gridcell" className={css.output}>
         {row.output}
       </span>
-      <span role="gridcell" className={css.history}>
-        <HistoryBars statuses={row.history ?? []} />
-      </span>
+      {told === undefined ? (
+        <span role="gridcell" className={css.history}>
+          <HistoryBars statuses={row.history ?? []} />
+        </span>
+      ) : (
+        <span role="gridcell" className={css.told}>
+          {told}
+        </span>
+      )}
       <span role="gridcell" className={css.owner}>
         <Owner row={row} />
       </span>

@@ -12,7 +12,9 @@ import { EventRowView } from '../events/EventRowView'
 import { FirstEvents } from '../events/FirstEvents'
 import { Refused } from '../events/Refused'
 import { groupTerm, statusSelector } from '../events/search'
+import { Told } from '../events/Told'
 import { useEventList } from '../events/use-event-list'
+import { useTold } from '../events/use-told'
 import { OnCallNow } from './OnCallNow'
 import rowCss from '../events/EventsScreen.module.css'
 import css from './NowScreen.module.css'
@@ -133,18 +135,29 @@ function Storm({ groups, by, open, ns }: { groups: readonly EventGroup[]; by: 'c
   )
 }
 
+const headings = ['status', 'entity', 'check', 'output', 'told', 'owner'] as const
+
 function Newest({ list, ns }: { list: EventList; ns: string }) {
   const navigate = useNavigate()
   const { density } = usePreferences()
   const height = density === 'compact' ? 30 : 40
   const rows = Math.min(shown, list.length)
+  const keys = Array.from({ length: rows }, (_, i) => list.at(i)).filter((row) => row !== undefined).map(keyOf)
+  const told = useTold(keys)
   return (
     <section className={css.panel} aria-label={text.now.newest}>
       <h2>{text.now.newest}</h2>
       {list.ready && rows === 0 ? (
         <EmptyState title={text.allClear} help={text.now.clearHelp} />
       ) : (
-        <div className={rowCss.frame}>
+        <div className={rowCss.frame} data-told="true">
+          <div className={rowCss.head} aria-hidden="true">
+            {([...headings, 'since'] as const).map((column) => (
+              <span key={column} className={rowCss[column]}>
+                {column === 'told' ? text.told.column : text.list.columns[column]}
+              </span>
+            ))}
+          </div>
           <div role="grid" aria-label={text.now.newest} aria-rowcount={rows} className={css.rows} style={{ height: rows * height }}>
             {Array.from({ length: rows }, (_, i) => {
               const row = list.at(i)
@@ -161,6 +174,7 @@ function Newest({ list, ns }: { list: EventList; ns: string }) {
                   selected={false}
                   cursor={false}
                   namespace={ns === everywhere}
+                  told={<Told answer={key === undefined ? undefined : told.get(key)} />}
                   onOpen={(event) => void navigate({ to: '/events', search: { ...searchOf(ns), status: 'open', sort: 'since', event } })}
                 />
               )
