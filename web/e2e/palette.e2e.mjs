@@ -9,7 +9,7 @@ test('Ctrl+K goes to screens and events', async ({ open }) => {
   await page.signIn('/')
   await page.press('Control+K')
   const box = page.tab.getByLabel('Screen, entity or check')
-  await box.waitFor()
+  await focused(box)
   await page.tab.keyboard.type('Events')
   await page.press('Enter')
   await page.address(({ pathname }) => pathname === '/events')
@@ -17,7 +17,7 @@ test('Ctrl+K goes to screens and events', async ({ open }) => {
 
   await box.waitFor({ state: 'hidden' })
   await page.press('Control+K')
-  await box.waitFor()
+  await focused(box)
   await page.tab.keyboard.type('replic')
   await page.tab.getByRole('button', { name: /db-1 · replication/ }).waitFor()
   await page.press('Enter')
@@ -26,7 +26,7 @@ test('Ctrl+K goes to screens and events', async ({ open }) => {
 
   await box.waitFor({ state: 'hidden' })
   await page.press('Control+K')
-  await box.waitFor()
+  await focused(box)
   await page.tab.keyboard.type('no such thing')
   await page.see('Nothing found')
   await page.press('Escape')
@@ -40,3 +40,9 @@ test('the button of the palette opens it', async ({ open }) => {
   await page.tab.getByRole('button', { name: 'Go to…' }).click()
   await page.tab.getByLabel('Screen, entity or check').waitFor()
 })
+
+/** Waits until what is typed goes into the box. */
+async function focused(box) {
+  await box.waitFor()
+  await box.evaluate((input) => new Promise((resolve) => (document.activeElement === input ? resolve() : input.addEventListener('focus', resolve, { once: true }))))
+}

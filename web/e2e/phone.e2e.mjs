@@ -36,7 +36,7 @@ test('an incident is found, read and acknowledged by tapping', async ({ open, ba
   await form.getByLabel('Comment').fill('on it')
   await form.getByRole('button', { name: 'Acknowledge' }).tap()
   await page.see('Acknowledged http on web-1.')
-  await detail.getByRole('button', { name: 'Close' }).tap()
+  await detail.getByRole('button', { name: 'Close', exact: true }).tap()
   await detail.waitFor({ state: 'hidden' })
   await fits(page)
   const selector = encodeURIComponent('event.check.name == "http" && event.entity.name == "web-1"')

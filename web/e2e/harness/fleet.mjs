@@ -46,6 +46,6 @@ async function definitions(backend) {
   await own('rotas', 'operators', { contacts: ['ann', 'ben'], start: '2026-01-05T09:00', shift: 604800 })
   await own('aggregates', 'shop', { label_selector: 'role == web', critical: { percent: 60 }, interval: 10 })
   await core('silenced', 'new-disks', {
-    subscription: 'entity:cache-1', check: 'disk', reason: 'new disks on Monday', expire: 86400,
+    subscription: 'entity:cache-1', check: 'load', reason: 'new disks on Monday', expire: 86400,
   })
 }

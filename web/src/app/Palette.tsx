@@ -62,6 +62,7 @@ export function Palette() {
       nothingFound={text.palette.nothing}
       highlightQuery
       scrollable
+      transitionProps={{ duration: 0 }}
       maxHeight={420}
       shortcut={['mod + K']}
       searchProps={{ leftSection: <Icon name="search" size={18} />, placeholder: text.palette.placeholder, 'aria-label': text.palette.placeholder }}

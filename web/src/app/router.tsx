@@ -1,7 +1,6 @@
 import { Button } from '@mantine/core'
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from '@tanstack/react-router'
 import { NowScreen } from '../screens/now/NowScreen'
-import { EventsScreen } from '../screens/events/EventsScreen'
 import { eventsSearch } from '../screens/events/search'
 import { pipelinesSearch } from '../screens/pipelines/search'
 import { queuesSearch } from '../screens/queues/search'
@@ -22,7 +21,10 @@ const root = createRootRoute({
   notFoundComponent: () => <EmptyState title={text.noScreen} help={text.noScreenHelp} />,
 })
 
-const events = createRoute({ getParentRoute: () => root, path: '/events', validateSearch: eventsSearch, component: EventsScreen })
+const events = createRoute({
+  getParentRoute: () => root, path: '/events', validateSearch: eventsSearch,
+  component: lazyRouteComponent(() => import('../screens/events/EventsScreen'), 'EventsScreen'),
+})
 
 const now = createRoute({ getParentRoute: () => root, path: '/', component: NowScreen })
 

@@ -1,11 +1,11 @@
 import { Checkbox } from '@mantine/core'
-import { useHotkeys } from '@mantine/hooks'
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { useEffect, useMemo, useState, type ReactNode } from 'react'
 import { usePreferences } from '../app/preferences'
 import { text } from '../text'
 import css from './DataTable.module.css'
 import { Icon } from './icons'
+import { useListKeys } from './use-list-keys'
 
 export interface Column<Row> {
   id: string
@@ -72,7 +72,7 @@ export function DataTable<Row>(props: Props<Row>) {
     if (!next.delete(key)) next.add(key)
     onPick(next)
   }
-  useHotkeys([
+  useListKeys([
     ['j', () => move(1)],
     ['k', () => move(-1)],
     ['ArrowDown', () => move(1)],

@@ -1,5 +1,5 @@
 import { Anchor, Button, Checkbox, Group, SegmentedControl, Select, Table } from '@mantine/core'
-import { useElementSize, useHotkeys } from '@mantine/hooks'
+import { useElementSize } from '@mantine/hooks'
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { getRouteApi } from '@tanstack/react-router'
 import { useEffect, useRef, useState, type ReactNode } from 'react'
@@ -12,6 +12,7 @@ import { text } from '../../text'
 import { EmptyState } from '../../widgets/EmptyState'
 import { LiveBadge } from '../../widgets/LiveBadge'
 import { SearchBox } from '../../widgets/SearchBox'
+import { useListKeys } from '../../widgets/use-list-keys'
 import { BulkBar, type Action } from './BulkBar'
 import { EventDetail } from './EventDetail'
 import { EventRowView } from './EventRowView'
@@ -203,7 +204,7 @@ function Rows({ list, selected, onOpen, filtered, picked, onPick, bar, onAct }: 
     if (picked !== 'all' && picked.size === 0) pick(cursorRow && keyOf(cursorRow))
     onAct(action)
   }
-  useHotkeys([
+  useListKeys([
     ['s', () => actOn('silence')],
     ['a', () => actOn('acknowledge')],
     ['r', () => actOn('resolve')],
