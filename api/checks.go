@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
@@ -221,6 +220,22 @@ type Execution struct {
 	Silent []string
 }
 
+// executeRequest is the body of a request to run a check. Sensu's fields check, creator and reason are not used: the path
+// names the check, and the audit log has the user.
+type executeRequest struct {
+	// Subscriptions whose agents run the check; default those of the check.
+	Subscriptions []string `json:"subscriptions"`
+	// Metadata may name the check, as in the path.
+	Metadata resource.ObjectMeta `json:"metadata"`
+	// All makes all agents run a round-robin check, not one of each subscription.
+	All bool `json:"all"`
+}
+
+// executeAnswer says when a check was asked to run.
+type executeAnswer struct {
+	Issued int64 `json:"issued"` // Unix seconds, on all backends
+}
+
 // execute makes every agent with one of the given subscriptions, or of the check's, run a check once, now. A round-robin
 // check runs on one agent of each subscription, unless the request says all. The check runs even if it is not published.
 // With proxy requests it runs for every matching entity.
@@ -229,12 +244,7 @@ func (c *checks) execute(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	// The fields creator and reason are not used, nor are they in Sensu. The audit log has the user.
-	var asked struct {
-		Subscriptions []string            `json:"subscriptions"`
-		Metadata      resource.ObjectMeta `json:"metadata"`
-		All           bool                `json:"all"`
-	}
+	var asked executeRequest
 	if err := json.NewDecoder(c.api.body(w, r)).Decode(&asked); err != nil && !errors.Is(err, io.EOF) {
 		return invalid("%v", err)
 	}
@@ -262,6 +272,10 @@ func (c *checks) execute(w *response, r *request) error {
 		w.advise("the backend " + member + " did not answer: its agents may not run the check")
 	}
 	c.api.audited(r.Context(), r.act, "execute", c.String(), check.Metadata.Namespace, check.Metadata.Name)
-	w.text(http.StatusAccepted, `{"issued":`+strconv.FormatInt(done.Issued, 10)+`}`)
+	body, err := encode(executeAnswer{done.Issued})
+	if err != nil {
+		return err
+	}
+	w.text(http.StatusAccepted, string(body))
 	return nil
 }

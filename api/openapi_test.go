@@ -139,7 +139,7 @@ var described = map[string]operation{
 
 	"PUT " + core + "namespaces/{namespace}/checks/{name}/hooks/{type}":                {summary: "Add hooks for a type of result to a check", body: resource.HookList{}, status: 201},
 	"DELETE " + core + "namespaces/{namespace}/checks/{name}/hooks/{type}/hook/{hook}": {summary: "Take a hook from a check", status: 204},
-	"POST " + core + "namespaces/{namespace}/checks/{name}/execute":                    {summary: "Run a check once, now", body: anyObject{}, status: 202, answer: text(textType)},
+	"POST " + core + "namespaces/{namespace}/checks/{name}/execute":                    {summary: "Run a check once, now", body: executeRequest{}, status: 202, answer: executeAnswer{}, label: textType},
 	"GET " + core + "cluster/id": {summary: "The id of the cluster", status: 200, answer: "", label: textType},
 	"GET " + core + "cluster/members": {summary: "The backends of the cluster", status: 200,
 		answer: clusterMembers{}, label: textType},

@@ -256,7 +256,7 @@ function RunMany({ target, onClose }: DialogProps) {
           return unwrap(
             api.POST('/api/core/v2/namespaces/{namespace}/checks/{name}/execute', {
               params: { path: { namespace, name: check } },
-              body: { check, subscriptions } as never,
+              body: { subscriptions },
             }),
           )
         }),
