@@ -80,8 +80,8 @@ export class Definitions {
   }
 
   /** All of a kind in a namespace, or in all. */
-  list<T extends Definition = Definition>(kind: Kind, namespace: string): Promise<T[]> {
-    return this.get(pathOf(kind, namespace))
+  list<T extends Definition = Definition>(kind: Kind, namespace: string, query: Record<string, string> = {}): Promise<T[]> {
+    return this.get(pathOf(kind, namespace) + encoded(query))
   }
 
   one<T extends Definition = Definition>(kind: Kind, namespace: string, name: string): Promise<T> {
@@ -99,8 +99,8 @@ export class Definitions {
     return this.write('POST', pathOf(kind, definition.metadata?.namespace ?? ''), dry, definition)
   }
 
-  delete(kind: Kind, namespace: string, name: string, dry = false): Promise<Written> {
-    return this.write('DELETE', pathOf(kind, namespace, name), dry)
+  delete(kind: Kind, namespace: string, name: string, dry = false, query: Record<string, string> = {}): Promise<Written> {
+    return this.write('DELETE', pathOf(kind, namespace, name) + encoded(query), dry)
   }
 
   private async get<T>(path: string): Promise<T> {
@@ -118,6 +118,11 @@ export class Definitions {
     if (!response.ok) throw refusal(response.status, await bodyOf(response))
     return { warnings: warningsOf(response.headers.get('Warning')) }
   }
+}
+
+function encoded(query: Record<string, string>): string {
+  const params = new URLSearchParams(query).toString()
+  return params === '' ? '' : `?${params}`
 }
 
 async function bodyOf(response: Response): Promise<unknown> {

@@ -14,6 +14,7 @@ export interface Place {
     | '/explore'
     | '/services'
     | '/reports'
+    | '/checks'
   label: string
   icon: IconName
   group: string
@@ -33,4 +34,5 @@ export const places: Place[] = [
   { to: '/wall', label: text.nav.wall, icon: 'full', group: text.nav.watch, secondary: true },
   { to: '/pipelines', label: text.nav.pipelines, icon: 'pipeline', group: text.nav.define, secondary: true },
   { to: '/queues', label: text.nav.queues, icon: 'queue', group: text.nav.run, secondary: true },
+  { to: '/checks', label: text.nav.checks, icon: 'checks', group: text.nav.define, secondary: true },
 ]

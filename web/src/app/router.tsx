@@ -1,6 +1,7 @@
 import { Button } from '@mantine/core'
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from '@tanstack/react-router'
 import { NowScreen } from '../screens/now/NowScreen'
+import { checksSearch } from '../screens/checks/search'
 import { eventsSearch } from '../screens/events/search'
 import { pipelinesSearch } from '../screens/pipelines/search'
 import { queuesSearch } from '../screens/queues/search'
@@ -84,12 +85,20 @@ const reports = createRoute({
   component: lazyRouteComponent(() => import('../screens/reports/ReportsScreen'), 'ReportsScreen'),
 })
 
+const checks = createRoute({
+  getParentRoute: () => root,
+  path: '/checks',
+  validateSearch: checksSearch,
+  component: lazyRouteComponent(() => import('../screens/checks/ChecksScreen'), 'ChecksScreen'),
+})
+
 export const router = createRouter({
   routeTree: root.addChildren([
     now,
     events,
     silences,
     oncall,
+    checks,
     wall,
     trace,
     queues,

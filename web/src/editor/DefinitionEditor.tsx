@@ -15,6 +15,8 @@ interface Props {
   kind: Kind
   /** What is edited; for a new one, what it begins with. */
   definition: Definition
+  /** What the text begins with, if it differs from that. */
+  draft?: Definition | undefined
   /** It is not there yet. */
   fresh?: boolean
   onClose: () => void
@@ -24,10 +26,10 @@ interface Props {
 const settled = 400
 
 /** Edits a definition as YAML. The server is asked all the time what it would say, and nothing is saved before it agrees. */
-export default function DefinitionEditor({ kind, definition, fresh = false, onClose }: Props) {
+export default function DefinitionEditor({ kind, definition, draft, fresh = false, onClose }: Props) {
   const { definitions } = useApp()
   const before = useMemo(() => write(wrap(kind, definition)), [kind, definition])
-  const [typed, setTyped] = useState(before)
+  const [typed, setTyped] = useState(() => (draft === undefined ? before : write(wrap(kind, draft))))
   const [asked] = useDebouncedValue(typed, settled)
   const parsed = useMemo(() => parse(asked), [asked])
   const read = 'value' in parsed ? unwrapDefinition(parsed.value as unknown as Wrapped) : undefined
@@ -54,7 +56,8 @@ export default function DefinitionEditor({ kind, definition, fresh = false, onCl
   })
   const ready = answer.isSuccess && asked === typed && (fresh || typed !== before)
   return (
-    <Modal opened onClose={onClose} size="min(1100px, 96vw)" title={fresh ? text.editor.make(kind.type) : text.editor.change(definition.metadata?.name ?? '')} closeButtonProps={{ 'aria-label': text.close }}>
+    <Modal opened onClose={onClose} size="min(1100px, 96vw)" title={fresh ? text.editor.make(kind.type) : text.editor.change(definition.metadata?.name ?? '')}
+      closeButtonProps={{ 'aria-label': text.close }}>
       <Stack gap="md">
         <YamlEditor label={kind.type} value={typed} onChange={setTyped} diagnostics={diagnostics} />
         <div role="status" aria-live="polite">

@@ -106,6 +106,7 @@ export const text = {
   edit: 'Edit',
   needs,
   noAccessHelp: (verb: string, resource: string) => `${needs(verb, resource)} Choose another namespace, or ask for a role with it.`,
+  copyYAML: 'Copy YAML',
   editor: {
     make: (type: string) => `New ${type}`,
     change: (name: string) => `Edit ${name}`,
