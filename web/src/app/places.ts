@@ -15,6 +15,7 @@ export interface Place {
     | '/services'
     | '/reports'
     | '/checks'
+    | '/cluster'
   label: string
   icon: IconName
   group: string
@@ -35,4 +36,5 @@ export const places: Place[] = [
   { to: '/pipelines', label: text.nav.pipelines, icon: 'pipeline', group: text.nav.define, secondary: true },
   { to: '/queues', label: text.nav.queues, icon: 'queue', group: text.nav.run, secondary: true },
   { to: '/checks', label: text.nav.checks, icon: 'checks', group: text.nav.define, secondary: true },
+  { to: '/cluster', label: text.nav.cluster, icon: 'cluster', group: text.nav.run, secondary: true },
 ]

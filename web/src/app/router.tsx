@@ -2,6 +2,7 @@ import { Button } from '@mantine/core'
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from '@tanstack/react-router'
 import { NowScreen } from '../screens/now/NowScreen'
 import { checksSearch } from '../screens/checks/search'
+import { clusterSearch } from '../screens/cluster/search'
 import { eventsSearch } from '../screens/events/search'
 import { pipelinesSearch } from '../screens/pipelines/search'
 import { queuesSearch } from '../screens/queues/search'
@@ -92,6 +93,13 @@ const checks = createRoute({
   component: lazyRouteComponent(() => import('../screens/checks/ChecksScreen'), 'ChecksScreen'),
 })
 
+const cluster = createRoute({
+  getParentRoute: () => root,
+  path: '/cluster',
+  validateSearch: clusterSearch,
+  component: lazyRouteComponent(() => import('../screens/cluster/ClusterScreen'), 'ClusterScreen'),
+})
+
 export const router = createRouter({
   routeTree: root.addChildren([
     now,
@@ -99,6 +107,7 @@ export const router = createRouter({
     silences,
     oncall,
     checks,
+    cluster,
     wall,
     trace,
     queues,
