@@ -15,7 +15,9 @@ export interface Place {
     | '/services'
     | '/reports'
     | '/checks'
+    | '/config'
     | '/cluster'
+    | '/audit'
   label: string
   icon: IconName
   group: string
@@ -36,5 +38,7 @@ export const places: Place[] = [
   { to: '/pipelines', label: text.nav.pipelines, icon: 'pipeline', group: text.nav.define, secondary: true },
   { to: '/queues', label: text.nav.queues, icon: 'queue', group: text.nav.run, secondary: true },
   { to: '/checks', label: text.nav.checks, icon: 'checks', group: text.nav.define, secondary: true },
+  { to: '/config', label: text.nav.config, icon: 'config', group: text.nav.define, secondary: true },
   { to: '/cluster', label: text.nav.cluster, icon: 'cluster', group: text.nav.run, secondary: true },
+  { to: '/audit', label: text.nav.audit, icon: 'audit', group: text.nav.run, secondary: true },
 ]

@@ -1,8 +1,10 @@
 import { Button } from '@mantine/core'
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from '@tanstack/react-router'
 import { NowScreen } from '../screens/now/NowScreen'
+import { auditSearch } from '../screens/audit/search'
 import { checksSearch } from '../screens/checks/search'
 import { clusterSearch } from '../screens/cluster/search'
+import { configSearch } from '../screens/config/search'
 import { eventsSearch } from '../screens/events/search'
 import { pipelinesSearch } from '../screens/pipelines/search'
 import { queuesSearch } from '../screens/queues/search'
@@ -100,6 +102,20 @@ const cluster = createRoute({
   component: lazyRouteComponent(() => import('../screens/cluster/ClusterScreen'), 'ClusterScreen'),
 })
 
+const audit = createRoute({
+  getParentRoute: () => root,
+  path: '/audit',
+  validateSearch: auditSearch,
+  component: lazyRouteComponent(() => import('../screens/audit/AuditScreen'), 'AuditScreen'),
+})
+
+const config = createRoute({
+  getParentRoute: () => root,
+  path: '/config',
+  validateSearch: configSearch,
+  component: lazyRouteComponent(() => import('../screens/config/ConfigScreen'), 'ConfigScreen'),
+})
+
 export const router = createRouter({
   routeTree: root.addChildren([
     now,
@@ -108,6 +124,8 @@ export const router = createRouter({
     oncall,
     checks,
     cluster,
+    audit,
+    config,
     wall,
     trace,
     queues,
