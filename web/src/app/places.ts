@@ -18,6 +18,7 @@ export interface Place {
     | '/config'
     | '/cluster'
     | '/audit'
+    | '/access'
   label: string
   icon: IconName
   group: string
@@ -41,4 +42,5 @@ export const places: Place[] = [
   { to: '/config', label: text.nav.config, icon: 'config', group: text.nav.define, secondary: true },
   { to: '/cluster', label: text.nav.cluster, icon: 'cluster', group: text.nav.run, secondary: true },
   { to: '/audit', label: text.nav.audit, icon: 'audit', group: text.nav.run, secondary: true },
+  { to: '/access', label: text.nav.access, icon: 'access', group: text.nav.run, secondary: true },
 ]

@@ -1,6 +1,7 @@
 import { Button } from '@mantine/core'
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from '@tanstack/react-router'
 import { NowScreen } from '../screens/now/NowScreen'
+import { accessSearch } from '../screens/access/search'
 import { auditSearch } from '../screens/audit/search'
 import { checksSearch } from '../screens/checks/search'
 import { clusterSearch } from '../screens/cluster/search'
@@ -116,6 +117,13 @@ const config = createRoute({
   component: lazyRouteComponent(() => import('../screens/config/ConfigScreen'), 'ConfigScreen'),
 })
 
+const access = createRoute({
+  getParentRoute: () => root,
+  path: '/access',
+  validateSearch: accessSearch,
+  component: lazyRouteComponent(() => import('../screens/access/AccessScreen'), 'AccessScreen'),
+})
+
 export const router = createRouter({
   routeTree: root.addChildren([
     now,
@@ -126,6 +134,7 @@ export const router = createRouter({
     cluster,
     audit,
     config,
+    access,
     wall,
     trace,
     queues,

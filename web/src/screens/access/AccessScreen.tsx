@@ -1,0 +1,58 @@
+import { SegmentedControl } from '@mantine/core'
+import { getRouteApi } from '@tanstack/react-router'
+import { everywhere } from '../../app/search'
+import { accessText as t } from '../../text/access'
+import { Screen, Space } from '../../widgets/Screen'
+import { SearchBox } from '../../widgets/SearchBox'
+import { Keys } from './Keys'
+import { Bindings, Roles } from './Roles'
+import type { AccessSearch } from './search'
+import { Tester } from './Tester'
+import { Users } from './Users'
+
+const route = getRouteApi('/access')
+
+export interface ViewProps {
+  search: AccessSearch
+  namespace: string
+  change: (part: { [K in keyof AccessSearch]?: string | undefined }) => void
+  /** Draws the screen around a view: the buttons of its bar, its table, and the detail beside it. */
+  frame: (parts: { bar?: React.ReactNode; detail?: React.ReactNode; flush?: boolean; children: React.ReactNode }) => React.ReactNode
+}
+
+/** Who may do what, and by which binding. */
+export function AccessScreen() {
+  const search = route.useSearch()
+  const navigate = route.useNavigate()
+  const change: ViewProps['change'] = (part) => void navigate({ search: (all) => ({ ...all, ...part }), replace: true })
+  const view = search.view ?? 'users'
+  const frame: ViewProps['frame'] = ({ bar, detail, flush = true, children }) => (
+    <Screen
+      title={t.title}
+      flush={flush}
+      detail={detail}
+      bar={
+        <>
+          <SegmentedControl
+            size="xs"
+            aria-label={t.which}
+            value={view}
+            data={t.views}
+            onChange={(next) => change({ view: next === 'users' ? undefined : next, open: undefined, sort: undefined, act: undefined })}
+          />
+          {view !== 'test' && <SearchBox value={search.q ?? ''} placeholder={t.search} onChange={(q) => change({ q: q === '' ? undefined : q })} />}
+          <Space />
+          {bar}
+        </>
+      }
+    >
+      {children}
+    </Screen>
+  )
+  const props: ViewProps = { search, namespace: search.ns ?? everywhere, change, frame }
+  if (view === 'roles') return <Roles {...props} />
+  if (view === 'bindings') return <Bindings {...props} />
+  if (view === 'keys') return <Keys {...props} />
+  if (view === 'test') return <Tester {...props} />
+  return <Users {...props} />
+}
