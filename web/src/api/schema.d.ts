@@ -1993,6 +1993,57 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/entities/map": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** All entities of a list with their worst events, in columns */
+        get: operations["getLapwingV1NamespacesNamespaceEntitiesMap"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/entities/view": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A window of a list of entities, which the server orders, counts and groups */
+        get: operations["getLapwingV1NamespacesNamespaceEntitiesView"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/entities/view/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A window of a list of entities, then what changes in it, as server-sent events */
+        get: operations["getLapwingV1NamespacesNamespaceEntitiesViewStream"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/escalations": {
         parameters: {
             query?: never;
@@ -2004,6 +2055,23 @@ export interface paths {
         get: operations["getLapwingV1NamespacesNamespaceEscalations"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/events/explain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Whether people were told of each of up to 100 events, in brief; those that you may not see are left out */
+        post: operations["postLapwingV1NamespacesNamespaceEventsExplain"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2105,6 +2173,23 @@ export interface paths {
         };
         /** What an event depends on, and whether that keeps it from handlers */
         get: operations["getLapwingV1NamespacesNamespaceEventsEntityCheckDependencies"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/explain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Whether people were told that a check fails, and why or why not */
+        get: operations["getLapwingV1NamespacesNamespaceEventsEntityCheckExplain"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3076,6 +3161,18 @@ export interface components {
             expire_on_resolve?: boolean;
             reason?: string;
         };
+        /** @description By is a handler that told people. */
+        By: {
+            /** @description or pipeline/workflow */
+            handler: string;
+            /**
+             * Format: int64
+             * @description At is when it first did, Unix milliseconds; 0 if that is not known.
+             */
+            at?: number;
+            /** @description Contacts are those whom the steps of an escalation reached, as "alice by mail". */
+            contacts?: string[] | null;
+        };
         /** @description Calendar is a set of times with a name. Checks run in it, silences act in it, and filters ask for it. Package calendar compiles it. */
         Calendar: {
             metadata?: components["schemas"]["ObjectMeta"];
@@ -3726,6 +3823,85 @@ export interface components {
             ttl?: number;
             metadata?: components["schemas"]["ObjectMeta"] | null;
         };
+        /** @description EntityCounts has the number of entities of a list: in all, by the states of their agents, and by the worst class of their events. Without the right to list all events of the namespace the classes are left out. */
+        EntityCounts: {
+            total: number;
+            connected: number;
+            late: number;
+            gone: number;
+            /** @description without an agent */
+            proxy: number;
+            worst?: components["schemas"]["WorstClasses"] | null;
+        };
+        /** @description EntityFacet has the most frequent values of a key. */
+        EntityFacet: {
+            key: string;
+            /** @description how many values there are */
+            total: number;
+            values: components["schemas"]["EntityGroup"][] | null;
+        };
+        /** @description EntityGroup has the number of entities in a group. */
+        EntityGroup: {
+            value: string;
+            counts: components["schemas"]["EntityCounts"];
+        };
+        /** @description EntityMap has all entities of a list, for a picture of them. */
+        EntityMap: {
+            total: number;
+            groups: components["schemas"]["EntityMapGroup"][] | null;
+        };
+        /** @description EntityMapGroup has the entities of a group and a namespace, by name. */
+        EntityMapGroup: {
+            value: string;
+            namespace: string;
+            names: string[] | null;
+            /** @description Worst has a digit for each name: 0 critical, 1 warning, 2 unknown, 3 silenced, 4 ok, 5 without events. It is left out without the right to list all events of the namespace. */
+            worst?: string;
+        };
+        /** @description EntityRow is an entity as a list shows it. */
+        EntityRow: {
+            namespace: string;
+            name: string;
+            class: string;
+            os: string;
+            platform: string;
+            /** @description of the agent */
+            version: string;
+            /** @description at most 50 */
+            subscriptions: string[] | null;
+            /** @description at most 50, and 200 bytes of each value */
+            labels: {
+                [key: string]: string;
+            } | null;
+            /**
+             * Format: int64
+             * @description Unix seconds; 0 if never
+             */
+            last_seen: number;
+            /** @description connected, late or gone; "" without an agent */
+            agent: string;
+            backend?: string;
+            /** @description Worst and Events are there for users who may list all events of the namespace. Worst is critical, warning, unknown, silenced, ok, or none without events. */
+            worst?: string;
+            events?: components["schemas"]["EventCounts"] | null;
+        };
+        /** @description EntityWindow is a part of a list of entities. In a stream, each message has what differs from the one before. */
+        EntityWindow: {
+            /** @description of all entities of the list */
+            counts: components["schemas"]["EntityCounts"];
+            offset: number;
+            /** @description Order has the keys of the rows from the offset on: namespace/name. In a stream it is there if it has changed. */
+            order?: string[] | null;
+            /** @description Rows has the entities of the window; in a stream those that have changed. */
+            rows?: components["schemas"]["EntityRow"][] | null;
+            /** @description Groups and Group are there for a list with groups: how many there are, and those of the window, the worst first. */
+            groups?: number;
+            group?: components["schemas"]["EntityGroup"][] | null;
+            /** @description Facets are there if they are asked for; in a stream if they have changed. */
+            facets?: components["schemas"]["EntityFacet"][] | null;
+            /** @description Place is the place of the entity in find in the order, from 0; -1 if the list does not have it. */
+            place?: number | null;
+        };
         Error: {
             Code?: number;
             Message?: string;
@@ -3880,6 +4056,13 @@ export interface components {
             /** @description the same in words */
             summary: string;
         };
+        /** @description EventNames name an event. */
+        EventNames: {
+            /** @description Namespace may be left out if the path has it. */
+            namespace?: string;
+            entity?: string;
+            check?: string;
+        };
         /** @description EventRow is an event as a list shows it. */
         EventRow: {
             namespace: string;
@@ -3962,6 +4145,50 @@ export interface components {
             metadata?: components["schemas"]["ObjectMeta"];
             /** @description All makes all agents run a round-robin check, not one of each subscription. */
             all?: boolean;
+        };
+        /** @description Explained is the answer for one of several events. */
+        Explained: {
+            /** @description Namespace may be left out if the path has it. */
+            namespace: string;
+            entity: string;
+            check: string;
+            told: components["schemas"]["Told"];
+            /**
+             * Format: int64
+             * @description FirstTold is when the first one was told, Unix milliseconds; 0 if no one was or if the time is not known. It may be later than the moment that was asked for.
+             */
+            first_told?: number;
+            /** @description By has the handlers that told people. */
+            by: components["schemas"]["By"][] | null;
+            /** @description Reason says why no one was told, or not yet. */
+            reason?: string;
+        };
+        /** @description Explanation is the answer. */
+        Explanation: {
+            /** @description Sentence is the answer for people. Its times are in UTC and RFC 3339. */
+            sentence: string;
+            /** @description Parts is the same, with the places where a client may put what to do about a failure. */
+            parts: components["schemas"]["Part"][] | null;
+            told: components["schemas"]["Told"];
+            /**
+             * Format: int64
+             * @description FirstTold is when the first one was told, Unix milliseconds; 0 if no one was or if the time is not known. It may be later than the moment that was asked for.
+             */
+            first_told?: number;
+            /** @description By has the handlers that told people. */
+            by: components["schemas"]["By"][] | null;
+            /** @description Reason says why no one was told, or not yet. */
+            reason?: string;
+            /** @description Routes has what became of the incident, or of the newest result of a passing check, by each route. */
+            routes: components["schemas"]["Route"][] | null;
+            /** @description Next is what to go on with. */
+            next: components["schemas"]["Next"][] | null;
+            /** @description Silences are those that muted the events in the trace. */
+            silences: components["schemas"]["Silence"][] | null;
+            /** @description Notes are remarks to single deliveries in the trace and in simulated. */
+            notes: components["schemas"]["Note"][] | null;
+            /** @description Simulated is what would happen to the event now, if there is no trace of its present state. */
+            simulated?: components["schemas"]["Delivery"][] | null;
         };
         /** @description Fairness says how many turns the agents of a subscription had, each since it was connected. */
         Fairness: {
@@ -4707,6 +4934,28 @@ export interface components {
             mac?: string;
             addresses?: string[] | null;
         };
+        /** @description Next is something to go on with. A client words it as a command, or shows a button. */
+        Next: {
+            kind: components["schemas"]["NextKind"];
+            /** @description Name is of the filter, the handler or the silence that it is about; empty for the others, which are about the event. */
+            name?: string;
+        };
+        /**
+         * @description NextKind says what to go on with.
+         * @enum {string}
+         */
+        NextKind: "see_filter" | "try_drafts" | "see_depends" | "see_handlers" | "handle_own" | "handle_alive" | "give_handlers" | "see_dead" | "redrive" | "simulate" | "see_whether" | "see_waiting" | "see_notified" | "delete_event" | "see_around" | "see_history" | "see_audit" | "unack" | "unsilence" | "end_silence";
+        /** @description Note has remarks to one delivery of a trace. */
+        Note: {
+            /** @description of the delivery */
+            id: string;
+            /** @description Open says that it waits. */
+            open?: boolean;
+            /** @description Now says where its escalation is now, if the trace does not. */
+            now?: string;
+            /** @description Silences are the names of those that muted it. */
+            silences?: string[] | null;
+        };
         /** @description Notification is one attempt of a handler to deliver an event, or events that were merged. Of a group the header is that of the merged event. */
         Notification: {
             /**
@@ -4904,6 +5153,11 @@ export interface components {
             error?: string;
             /** @description Member is the backend that has it, in a cluster. */
             member?: string;
+        };
+        /** @description Part is a piece of the sentence: a text, or a place for something to do. */
+        Part: {
+            text?: string;
+            next?: components["schemas"]["Next"] | null;
         };
         /** @description PartitionStatus says who acts for a partition of the event log. */
         PartitionStatus: {
@@ -5305,6 +5559,21 @@ export interface components {
             end?: number;
             reason?: string;
         };
+        /** @description Route is what became of an incident by one route. */
+        Route: {
+            pipeline?: string;
+            workflow?: string;
+            handler?: string;
+            verdict: components["schemas"]["Verdict"];
+            /**
+             * Format: int64
+             * @description Time is when it alerted or, if it did not, when the verdict fell, Unix milliseconds; 0 for a simulation.
+             */
+            time?: number;
+            /** @description Alerted says that people were told by this route, also if its escalation goes on. */
+            alerted: boolean;
+            reason: string;
+        };
         /** @description Rule allows verbs on resources, or only on those with the given names. "*" means all. */
         Rule: {
             verbs?: string[] | null;
@@ -5363,6 +5632,16 @@ export interface components {
             name: string;
             type: string;
             title: string;
+        };
+        /** @description Silence is a silence that muted an event, as it is or as the audit log has it. */
+        Silence: {
+            name: string;
+            /** @description Text names it, its author, its reason and its end. */
+            text: string;
+            /** @description Ended says how it ended; "" while it is there. */
+            ended?: string;
+            /** @description Silence is the whole of it; null if you may not see it. */
+            silence: components["schemas"]["Silenced"] | null;
         };
         /** @description SilencePreview is the effect that a silence would have. */
         SilencePreview: {
@@ -5447,6 +5726,8 @@ export interface components {
              */
             at?: number;
             deliveries: components["schemas"]["Delivery"][] | null;
+            /** @description Answer says to whom it would be sent, or why to no one. Its times are in UTC and RFC 3339. */
+            answer: components["schemas"]["Part"][] | null;
         };
         /** @description Simulation is a request for a dry run. */
         Simulation: {
@@ -5737,6 +6018,10 @@ export interface components {
         TimeWindowWhen: {
             days?: components["schemas"]["TimeWindowDays"];
         };
+        /** @description ToExplain is a question about several events. */
+        ToExplain: {
+            keys?: components["schemas"]["EventNames"][] | null;
+        };
         /** @description Tokens are the result of a sign-in or refresh. */
         Tokens: {
             access_token: string;
@@ -5747,6 +6032,11 @@ export interface components {
             expires_at: number;
             refresh_token: string;
         };
+        /**
+         * @description Told says whether people were told.
+         * @enum {string}
+         */
+        Told: "yes" | "waiting" | "no" | "nothing" | "unknown";
         /** @description Usage is how full a journal is, and whether it can be written. */
         Usage: {
             /**
@@ -5844,6 +6134,16 @@ export interface components {
             last_delivered?: number;
             /** @description Deliveries are the first of the parked ones that wait for a time or for a worker, in the order of their next turn. Lists of all handlers have none. */
             deliveries?: components["schemas"]["Parked"][] | null;
+        };
+        /** @description WorstClasses has the number of entities by the worst class of their events. */
+        WorstClasses: {
+            critical: number;
+            warning: number;
+            unknown: number;
+            silenced: number;
+            ok: number;
+            /** @description without events */
+            none: number;
         };
         /** @description WrappedEntityConfig is an EntityConfig as in files. */
         WrappedEntityConfig: {
@@ -14787,6 +15087,179 @@ export interface operations {
             };
         };
     };
+    getLapwingV1NamespacesNamespaceEntitiesMap: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+                /**
+                 * @description Count by this instead. Events: entity, check, namespace or label:KEY. Entities: namespace, class, os, platform, version, subscription, backend or label:KEY
+                 * @example label:region
+                 */
+                groupBy?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EntityMap"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceEntitiesView: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+                /**
+                 * @description Events: severity (the default: incidents first, the worst and then the newest of them), since (the newest change between OK and not OK first), entity or check. Entities: state (the default: the worst events first), name, last_seen (seen last first) or version (of the agent). With a - before it, the other way round
+                 * @example -since
+                 */
+                sort?: string;
+                /**
+                 * @description Count by this instead. Events: entity, check, namespace or label:KEY. Entities: namespace, class, os, platform, version, subscription, backend or label:KEY
+                 * @example label:region
+                 */
+                groupBy?: string;
+                /**
+                 * @description Keys whose 50 most frequent values are wanted, with counts: those of groupBy, separated by commas, 10 at most
+                 * @example os,version
+                 */
+                facets?: string;
+                /** @description Place of the first row, or group, from 0 */
+                offset?: number;
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /**
+                 * @description Name of the row whose place in the order is wanted. An event is namespace/entity/check, an entity is namespace/name
+                 * @example default/web1/disk
+                 */
+                find?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EntityWindow"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceEntitiesViewStream: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Which to list, by their labels
+                 * @example region == 'eu' || tier != 'dev'
+                 */
+                labelSelector?: string;
+                /** @description Which to list, by their fields */
+                fieldSelector?: string;
+                /**
+                 * @description Events: severity (the default: incidents first, the worst and then the newest of them), since (the newest change between OK and not OK first), entity or check. Entities: state (the default: the worst events first), name, last_seen (seen last first) or version (of the agent). With a - before it, the other way round
+                 * @example -since
+                 */
+                sort?: string;
+                /**
+                 * @description Count by this instead. Events: entity, check, namespace or label:KEY. Entities: namespace, class, os, platform, version, subscription, backend or label:KEY
+                 * @example label:region
+                 */
+                groupBy?: string;
+                /**
+                 * @description Keys whose 50 most frequent values are wanted, with counts: those of groupBy, separated by commas, 10 at most
+                 * @example os,version
+                 */
+                facets?: string;
+                /** @description Place of the first row, or group, from 0 */
+                offset?: number;
+                /** @description How many to list at most; all if it is absent or not positive */
+                limit?: number;
+                /**
+                 * @description Name of the row whose place in the order is wanted. An event is namespace/entity/check, an entity is namespace/name
+                 * @example default/web1/disk
+                 */
+                find?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     getLapwingV1NamespacesNamespaceEscalations: {
         parameters: {
             query?: {
@@ -14811,6 +15284,42 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["EscalationList"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    postLapwingV1NamespacesNamespaceEventsExplain: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ToExplain"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Explained"][] | null;
                 };
             };
             /** @description Why not */
@@ -14923,13 +15432,13 @@ export interface operations {
                 /** @description Which to list, by their fields */
                 fieldSelector?: string;
                 /**
-                 * @description severity (the default: incidents first, the worst and then the newest of them), since (the newest change between OK and not OK first), entity or check; with a - before it, the other way round
+                 * @description Events: severity (the default: incidents first, the worst and then the newest of them), since (the newest change between OK and not OK first), entity or check. Entities: state (the default: the worst events first), name, last_seen (seen last first) or version (of the agent). With a - before it, the other way round
                  * @example -since
                  */
                 sort?: string;
                 /**
-                 * @description Count by entity, check, namespace or label:KEY instead
-                 * @example check
+                 * @description Count by this instead. Events: entity, check, namespace or label:KEY. Entities: namespace, class, os, platform, version, subscription, backend or label:KEY
+                 * @example label:region
                  */
                 groupBy?: string;
                 /** @description Place of the first row, or group, from 0 */
@@ -14942,7 +15451,7 @@ export interface operations {
                  */
                 also?: string;
                 /**
-                 * @description Event whose place in the order is wanted: namespace/entity/check
+                 * @description Name of the row whose place in the order is wanted. An event is namespace/entity/check, an entity is namespace/name
                  * @example default/web1/disk
                  */
                 find?: string;
@@ -14987,13 +15496,13 @@ export interface operations {
                 /** @description Which to list, by their fields */
                 fieldSelector?: string;
                 /**
-                 * @description severity (the default: incidents first, the worst and then the newest of them), since (the newest change between OK and not OK first), entity or check; with a - before it, the other way round
+                 * @description Events: severity (the default: incidents first, the worst and then the newest of them), since (the newest change between OK and not OK first), entity or check. Entities: state (the default: the worst events first), name, last_seen (seen last first) or version (of the agent). With a - before it, the other way round
                  * @example -since
                  */
                 sort?: string;
                 /**
-                 * @description Count by entity, check, namespace or label:KEY instead
-                 * @example check
+                 * @description Count by this instead. Events: entity, check, namespace or label:KEY. Entities: namespace, class, os, platform, version, subscription, backend or label:KEY
+                 * @example label:region
                  */
                 groupBy?: string;
                 /** @description Place of the first row, or group, from 0 */
@@ -15006,7 +15515,7 @@ export interface operations {
                  */
                 also?: string;
                 /**
-                 * @description Event whose place in the order is wanted: namespace/entity/check
+                 * @description Name of the row whose place in the order is wanted. An event is namespace/entity/check, an entity is namespace/name
                  * @example default/web1/disk
                  */
                 find?: string;
@@ -15135,6 +15644,48 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["DependencyReport"];
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceEventsEntityCheckExplain: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Leave out the events that came later than this moment, in the same forms
+                 * @example 1h
+                 */
+                at?: string;
+            };
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+                /** @example example */
+                entity: string;
+                /** @example example */
+                check: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Explanation"];
                 };
             };
             /** @description Why not */
@@ -16826,7 +17377,18 @@ export interface operations {
     };
     postLapwingV1NamespacesNamespaceSilencedPreview: {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description From when on: RFC 3339, Unix seconds, or how long ago
+                 * @example 24h
+                 */
+                since?: string;
+                /**
+                 * @description Until when, in the same forms
+                 * @example 1h
+                 */
+                until?: string;
+            };
             header?: never;
             path: {
                 /** @example default */
