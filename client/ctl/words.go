@@ -17,7 +17,6 @@ var (
 	printable  = words.Printable
 	oneLine    = words.OneLine
 	clipped    = words.Clipped
-	shortened  = words.Shortened
 	span       = words.Span
 )
 
