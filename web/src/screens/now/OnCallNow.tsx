@@ -2,7 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { unwrap } from '../../api/client'
 import { useApp } from '../../app/context'
 import { usePreferences } from '../../app/preferences'
-import { clock, useNow } from '../../app/time'
+import { clock } from '../../app/time'
 import { definitionsKey } from '../../live/definitions'
 import { text } from '../../text'
 import css from './NowScreen.module.css'
@@ -11,7 +11,6 @@ import css from './NowScreen.module.css'
 export function OnCallNow({ namespace }: { namespace: string }) {
   const { api } = useApp()
   const { time } = usePreferences()
-  const now = useNow() / 1000
   const rotas = useQuery({
     queryKey: definitionsKey('rotas', 'now', namespace),
     queryFn: () =>
@@ -24,8 +23,8 @@ export function OnCallNow({ namespace }: { namespace: string }) {
     <section className={css.panel} aria-label={text.now.onCall}>
       <h2>{text.now.onCall}</h2>
       <ul className={css.oncall}>
-        {rotas.data.map(({ rota, shifts, problem }) => {
-          const shift = shifts?.find(({ begin, end }) => begin <= now && now < end)
+        {rotas.data.map(({ rota, from, shifts, problem }) => {
+          const shift = shifts?.find(({ begin }) => begin <= from) // by the clock of the backend
           return (
             <li key={rota} title={problem}>
               <span>{rota}</span>
