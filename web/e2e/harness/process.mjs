@@ -56,7 +56,7 @@ export async function until(what, condition, timeout = 20_000) {
   }
 }
 
-/** A port that nobody listens at. */
+/** A port without a listener. */
 export async function freePort() {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')

@@ -58,7 +58,7 @@ export const accessText = {
   keyUser: 'It acts as',
   keyMade: 'The key is made',
   keyOnce: 'It is shown only now. Copy it to where it is used.',
-  keyHelp: 'Whoever has the key may do what the user may do.',
+  keyHelp: 'A person with the key may do what the user may do.',
   makeKey: 'Make a key',
   copyKey: 'Copy the key',
   deleteKey: 'Delete the key',

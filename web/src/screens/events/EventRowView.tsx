@@ -98,7 +98,7 @@ export const EventRowView = memo(function EventRowView(props: Props) {
   )
 })
 
-/** Who has the incident, or that nobody is told of it. */
+/** Who has the incident, or that it is silenced. */
 function Owner({ row }: { row: EventRow }) {
   if (row.acknowledged_by) {
     return (

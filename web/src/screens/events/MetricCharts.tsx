@@ -25,7 +25,7 @@ interface Props {
   sync: string
 }
 
-/** Points of a line: more than there are pixels help nobody. */
+/** Points of a line: a plot has no more pixels. */
 const points = 400
 
 /** A check's metrics on the time axis of its timeline. */
