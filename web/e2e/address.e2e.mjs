@@ -9,12 +9,3 @@ test('an address without a screen is told by the page, which goes on from there'
   await page.tab.getByRole('navigation').getByRole('link', { name: 'Events' }).click()
   await page.tab.getByRole('heading', { name: 'Nothing is watched here yet' }).waitFor()
 })
-
-test('an empty namespace says how to begin, and the first agent appears by itself', async ({ open, backend }) => {
-  const page = await open()
-  await page.signIn('/')
-  await page.see('Nothing is watched here yet')
-  await page.see(/lapwing agent/)
-  await backend.agent('web-1')
-  await page.see('1 agent connected')
-})

@@ -70,6 +70,11 @@ export class Backend {
     await this.status(name, 'keepalive', 0)
   }
 
+  /** Starts an agent with a command line as people have it. */
+  run(args) {
+    this.agents.push(start([...args, '--cache-dir', join(this.dir, 'cache'), '--disable-api', '--disable-sockets', '--statsd-disable'], { log: join(this.dir, 'agent.log') }))
+  }
+
   switch(entity, check) {
     return join(this.dir, `${entity}.${check}.broken`)
   }

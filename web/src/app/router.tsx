@@ -124,10 +124,22 @@ const access = createRoute({
   component: lazyRouteComponent(() => import('../screens/access/AccessScreen'), 'AccessScreen'),
 })
 
+/** The parts that screens are made of, in development only. */
+const development = import.meta.env.DEV
+  ? [
+      createRoute({
+        getParentRoute: () => root,
+        path: '/styleguide',
+        component: lazyRouteComponent(() => import('../screens/styleguide/StyleguideScreen'), 'StyleguideScreen'),
+      }),
+    ]
+  : []
+
 export const router = createRouter({
   routeTree: root.addChildren([
     now,
     events,
+    ...development,
     silences,
     oncall,
     checks,

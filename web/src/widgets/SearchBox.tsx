@@ -70,7 +70,10 @@ export function SearchBox({ value, onChange, placeholder = text.searchHint, sugg
         maxDropdownHeight={320}
         comboboxProps={{ shadow: 'md' }}
         onKeyDown={(event) => {
-          if (event.key === 'Enter' && !event.defaultPrevented) onChange(typed)
+          if (event.key === 'Enter' && !event.defaultPrevented) {
+            onChange(typed)
+            input.current?.blur() // keys are the list's again
+          }
           if (event.key !== 'Escape') return
           if (typed === '') input.current?.blur()
           else set('')

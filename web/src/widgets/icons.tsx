@@ -71,6 +71,8 @@ const lines = {
 
 export type IconName = keyof typeof lines
 
+export const iconNames = Object.keys(lines) as IconName[]
+
 export function Icon({ name, size = 16 }: { name: IconName; size?: number }) {
   return (
     <svg className={css.icon} viewBox="0 0 16 16" width={size} height={size} aria-hidden="true">

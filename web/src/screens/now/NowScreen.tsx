@@ -9,7 +9,7 @@ import { EmptyState } from '../../widgets/EmptyState'
 import { StatusMark, type Mark } from '../../widgets/icons'
 import { LiveBadge } from '../../widgets/LiveBadge'
 import { EventRowView } from '../events/EventRowView'
-import { FirstEvents } from '../events/FirstEvents'
+import { FirstCheck, FirstEvents } from '../events/FirstEvents'
 import { Refused } from '../events/Refused'
 import { groupTerm, statusSelector } from '../events/search'
 import { Told } from '../events/Told'
@@ -54,6 +54,7 @@ export function NowScreen() {
           <Fleet counts={agents.counts} ns={ns} />
         </div>
       </section>
+      {all.ready && agents.ready && all.counts.total > 0 && all.counts.total === agents.counts.total && <FirstCheck namespace={ns} />}
       <Storm groups={byCheck.groups} by="check" open={incidents} ns={ns} />
       <Storm groups={byEntity.groups} by="entity" open={incidents} ns={ns} />
       <div className={css.body}>
