@@ -239,8 +239,9 @@ type API struct {
 	mu         sync.Mutex    // guards the fields below
 	streams    sync.WaitGroup
 	backlogs   map[*backlog]*state.Tail // of the live streams
-	replays    map[string]bool          // by namespace: a replay is under way
-	stopping   chan struct{}            // closed by Stop
+	untolds    untoldAnswers
+	replays    map[string]bool // by namespace: a replay is under way
+	stopping   chan struct{}   // closed by Stop
 	stopped    bool
 	unlisten   func() // ends the calls that fill recent
 }
@@ -353,6 +354,7 @@ func New(opts Options) (*API, error) {
 	a.serveEvents()
 	a.serveStream()
 	a.serveEventView()
+	a.serveUntold()
 	a.serveLive()
 	a.serveEntityView()
 	a.serveHistory()

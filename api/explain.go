@@ -205,18 +205,11 @@ func (a *API) explainMany(w *response, r *request) error {
 		if within != "" && key.Namespace != within {
 			return namespaceMismatch(key.Namespace, within)
 		}
-		permit := a.opts.Auth.Permit(r.user, auth.Attributes{Verb: "get", Resource: "events", Namespace: key.Namespace, Name: key.Entity + "/" + key.Check})
-		if permit.Denied() {
-			continue
-		}
-		ev, err := a.opts.State.Event(key.Namespace, key.Entity, key.Check)
-		if errors.Is(err, state.ErrNotFound) {
-			continue
-		}
+		ev, err := a.explainable(r, key)
 		if err != nil {
 			return err
 		}
-		if ev.Check != nil && permit.Selector().Match(selector.Event(ev)) {
+		if ev != nil {
 			keys, events = append(keys, key), append(events, ev)
 		}
 	}
@@ -232,6 +225,22 @@ func (a *API) explainMany(w *response, r *request) error {
 		}
 	}
 	return list.finish()
+}
+
+// explainable returns an event that can be explained; nil if it is not there, or if the user may not see it.
+func (a *API) explainable(r *request, key state.Key) (*resource.Event, error) {
+	permit := a.opts.Auth.Permit(r.user, auth.Attributes{Verb: "get", Resource: "events", Namespace: key.Namespace, Name: key.Entity + "/" + key.Check})
+	if permit.Denied() {
+		return nil, nil
+	}
+	ev, err := a.opts.State.Event(key.Namespace, key.Entity, key.Check)
+	if errors.Is(err, state.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil || ev.Check == nil || !permit.Selector().Match(selector.Event(ev)) {
+		return nil, err
+	}
+	return ev, nil
 }
 
 // briefs answers in brief for several events that the user may see. Nothing is simulated, and silences are told by their names.

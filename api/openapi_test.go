@@ -255,6 +255,8 @@ var described = map[string]operation{
 	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/explain": {
 		summary: "Whether people were told that a check fails, and why or why not",
 		query:   []string{"at"}, status: 200, answer: explain.Explanation{}},
+	"GET " + ours + "namespaces/{namespace}/events/untold": {
+		summary: "Of how many open incidents no one was told, and of which", status: 200, answer: untoldAnswer{}},
 	"POST " + ours + "namespaces/{namespace}/events/explain": {
 		summary: "Whether people were told of each of up to 100 events, in brief; those that you may not see are left out",
 		body:    toExplain{}, status: 200, answer: []explained{}},

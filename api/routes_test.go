@@ -66,6 +66,7 @@ var asked = map[string]struct{ verb, resource string }{
 	"GET /api/lapwing/v1/namespaces/{namespace}/entities/view/stream":               {"list", "entities"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/entities/map":                       {"list", "entities"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/events/view":                        {"list", "events"},
+	"GET /api/lapwing/v1/namespaces/{namespace}/events/untold":                      {"list", "events"},
 	"GET /api/lapwing/v1/namespaces/{namespace}/events/view/stream":                 {"list", "events"},
 	"GET /api/core/v2/silenced/checks/{check}":                                      {"list", "silenced"},
 	"GET /api/core/v2/namespaces/{namespace}/silenced/checks/{check}":               {"list", "silenced"},

@@ -1282,6 +1282,19 @@ const (
 	ToldUnknown Told = "unknown"
 )
 
+// UntoldAnswer says of how many open incidents no one was told. The newest incidents are looked at, so each number
+// but Open is a lower bound if Looked is less than Open.
+type UntoldAnswer struct {
+	// incidents that are neither silenced nor acknowledged
+	Open    int `json:"open"`
+	Looked  int `json:"looked"`  // of how many the traces were read
+	Untold  int `json:"untold"`  // no one was told, and nothing is on its way
+	Waiting int `json:"waiting"` // no one was told yet
+	Unknown int `json:"unknown"` // the traces do not say
+	// Events are the newest ones that no one was told about, 200 at most.
+	Events []Explained `json:"events"`
+}
+
 // Usage is how full a journal is, and whether it can be written.
 type Usage struct {
 	Bytes    int64 `json:"bytes"`     // of all files

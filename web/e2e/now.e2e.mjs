@@ -46,3 +46,13 @@ test('its parts lead to the list of what they count', async ({ open }) => {
   await page.row('web-1', 'http').click()
   await page.detail('http').waitFor()
 })
+
+test('it names the incidents that nobody was told about', async ({ open }) => {
+  const page = await open()
+  await page.signIn('/')
+  const untold = page.tab.getByRole('region', { name: 'Nobody was told of 2' })
+  await untold.waitFor()
+  await untold.getByRole('link', { name: 'web-2 · load' }).waitFor()
+  await untold.getByRole('link', { name: 'web-1 · http' }).click()
+  await page.detail('http').getByText('Nobody was told').waitFor()
+})

@@ -2112,6 +2112,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/lapwing/v1/namespaces/{namespace}/events/untold": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Of how many open incidents no one was told, and of which */
+        get: operations["getLapwingV1NamespacesNamespaceEventsUntold"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/lapwing/v1/namespaces/{namespace}/events/view": {
         parameters: {
             query?: never;
@@ -6037,6 +6054,21 @@ export interface components {
          * @enum {string}
          */
         Told: "yes" | "waiting" | "no" | "nothing" | "unknown";
+        /** @description UntoldAnswer says of how many open incidents no one was told. The newest incidents are looked at, so each number but Open is a lower bound if Looked is less than Open. */
+        UntoldAnswer: {
+            /** @description incidents that are neither silenced nor acknowledged */
+            open: number;
+            /** @description of how many the traces were read */
+            looked: number;
+            /** @description no one was told, and nothing is on its way */
+            untold: number;
+            /** @description no one was told yet */
+            waiting: number;
+            /** @description the traces do not say */
+            unknown: number;
+            /** @description Events are the newest ones that no one was told about, 200 at most. */
+            events: components["schemas"]["Explained"][] | null;
+        };
         /** @description Usage is how full a journal is, and whether it can be written. */
         Usage: {
             /**
@@ -15408,6 +15440,38 @@ export interface operations {
                 };
                 content: {
                     "text/event-stream": string;
+                };
+            };
+            /** @description Why not */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getLapwingV1NamespacesNamespaceEventsUntold: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example default */
+                namespace: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UntoldAnswer"];
                 };
             };
             /** @description Why not */

@@ -203,6 +203,7 @@ export const text = {
     storm: (n: number, of: number, by: 'check' | 'entity', name: string) =>
       `${number.format(n)} of ${count(of, 'open incident', 'open incidents')} are of the ${by} ${name}.`,
     show: 'Show them',
+    untold: (n: number, least: boolean) => `Nobody was told of ${least ? 'at least ' : ''}${number.format(n)}`,
     onCall: 'On call now',
     noOne: 'No one',
     until: (time: string) => `until ${time}`,

@@ -15,6 +15,7 @@ import { groupTerm, statusSelector } from '../events/search'
 import { Told } from '../events/Told'
 import { useEventList } from '../events/use-event-list'
 import { useTold } from '../events/use-told'
+import { NobodyTold } from './NobodyTold'
 import { OnCallNow } from './OnCallNow'
 import rowCss from '../events/EventsScreen.module.css'
 import css from './NowScreen.module.css'
@@ -60,6 +61,7 @@ export function NowScreen() {
       <div className={css.body}>
         <Newest list={newest} ns={ns} />
         <div className={css.aside}>
+          <NobodyTold namespace={ns} open={incidents} />
           <OnCallNow namespace={ns} />
           <Groups title={text.now.byCheck} by="check" list={byCheck} ns={ns} />
           <Groups title={text.now.byEntity} by="entity" list={byEntity} ns={ns} />
