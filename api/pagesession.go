@@ -9,13 +9,16 @@ import (
 )
 
 // The page of the backend keeps its sign-in in cookies that scripts cannot read: an access token for all requests, and a
-// refresh token for the session's own path. A browser adds cookies also to requests that other sites make. So a request is
+// refresh token for the session's own path. A screen that nobody signs in at has an API key in place of both. A browser adds cookies also to requests that other sites make. So a request is
 // that of the cookie's user only if it has pageHeader, which other sites cannot set.
 const (
 	sessionPath   = "/api/lapwing/v1/session"
 	pageHeader    = "X-Lapwing-Page"
 	accessCookie  = "lapwing-access"
 	refreshCookie = "lapwing-refresh"
+	keyCookie     = "lapwing-key"
+	// keyLife is how long a browser keeps an API key, in seconds, and keyShown when the page asks again whether it still counts.
+	keyLife, keyShown = 400 * 24 * 60 * 60, 300
 )
 
 func (a *API) servePageSession() {
@@ -25,12 +28,14 @@ func (a *API) servePageSession() {
 	})
 }
 
-// sessionStart is the body of a sign-in of the page: a name and password, or the code of a provider.
+// sessionStart is the body of a sign-in of the page: a name and password, the code of a provider, or an API key.
 type sessionStart struct {
 	Username string `json:"username,omitempty"`
 	Password string `json:"password,omitempty"`
 	Code     string `json:"code,omitempty"`
 	Verifier string `json:"verifier,omitempty"` // the sign-in at the provider was begun with its hash
+	// Key is an API key, for a screen on a wall: it stays in the browser until the page signs out or the key is deleted.
+	Key string `json:"key,omitempty"`
 }
 
 // pageSession is a sign-in of the page.
@@ -67,6 +72,18 @@ func pageToken(r *request) string {
 	return kept.Value
 }
 
+// pageKey returns the API key in the cookie of a request of the page; "" if there is none.
+func pageKey(r *request) string {
+	if !fromPage(r.Request) {
+		return ""
+	}
+	kept, err := r.Cookie(cookieName(keyCookie, r))
+	if err != nil {
+		return ""
+	}
+	return kept.Value
+}
+
 func setCookie(w *response, r *request, name, path, value string, life int) {
 	http.SetCookie(w, &http.Cookie{
 		Name: cookieName(name, r), Value: value, Path: path, MaxAge: life,
@@ -94,6 +111,9 @@ func (a *API) beginSession(w *response, r *request) error {
 	if err := a.decode(w, r, &start); err != nil {
 		return err
 	}
+	if start.Key != "" {
+		return a.beginKeySession(w, r, start.Key)
+	}
 	var id *auth.Identity
 	var err error
 	if start.Code != "" {
@@ -112,6 +132,29 @@ func (a *API) beginSession(w *response, r *request) error {
 	return w.object(a.sessionOf(id, tokens.ExpiresAt))
 }
 
+// beginKeySession keeps an API key in a cookie. Each request checks it anew, so that its deletion ends the session at once.
+func (a *API) beginKeySession(w *response, r *request, key string) error {
+	id, err := a.opts.Auth.APIKey(key)
+	if err != nil {
+		return a.refuse(w, err, textUnauthorized)
+	}
+	setCookie(w, r, keyCookie, "/", key, keyLife)
+	return w.object(a.keySession(id))
+}
+
+func (a *API) keySession(id *auth.Identity) *pageSession {
+	return a.sessionOf(id, a.opts.Now().Unix()+keyShown)
+}
+
+// showKeySession answers for a page that has an API key in place of a sign-in.
+func (a *API) showKeySession(w *response, r *request) error {
+	id, err := a.opts.Auth.APIKey(pageKey(r))
+	if err != nil {
+		return a.refuse(w, err, textUnauthorized)
+	}
+	return w.object(a.keySession(id))
+}
+
 func (a *API) sessionOf(id *auth.Identity, expires int64) *pageSession {
 	groups := id.Groups
 	if groups == nil {
@@ -126,7 +169,7 @@ var notFromPage = invalid("the header %s is missing: this path is for the page o
 func (a *API) showSession(w *response, r *request) error {
 	token := pageToken(r)
 	if token == "" {
-		return a.refuse(w, auth.ErrToken, textUnauthorized)
+		return a.showKeySession(w, r)
 	}
 	id, err := a.opts.Auth.Bearer(r.Context(), token)
 	if err != nil {
@@ -153,7 +196,7 @@ func sessionPair(r *request) (access, refresh string, ok bool) {
 func (a *API) renewSession(w *response, r *request) error {
 	access, refresh, ok := sessionPair(r)
 	if !ok {
-		return a.refuse(w, auth.ErrToken, textUnauthorized)
+		return a.showKeySession(w, r)
 	}
 	tokens, err := a.opts.Auth.Refresh(r.Context(), access, refresh, issuer(r))
 	if err != nil {
@@ -177,6 +220,7 @@ func (a *API) endSession(w *response, r *request) error {
 		return notFromPage
 	}
 	forget(w, r)
+	setCookie(w, r, keyCookie, "/", "", -1)
 	if ok {
 		if err := a.opts.Auth.Logout(r.Context(), access, refresh); err != nil && !errors.Is(err, auth.ErrToken) {
 			return err

@@ -5,6 +5,8 @@ import (
 	"net/http/cookiejar"
 	"strings"
 	"testing"
+
+	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
 // browser is a client that keeps cookies.
@@ -83,5 +85,39 @@ func TestPageSessionOver(t *testing.T) {
 		if n := strings.Count(strings.Join(over.header.Values("Set-Cookie"), "\n"), "Max-Age=0"); n != 2 {
 			t.Errorf("%d cookies are removed, want 2", n)
 		}
+	})
+}
+
+// TestPageKey: a screen with an API key needs no sign-in, has the rights of the key's user, and ends with the key.
+func TestPageKey(t *testing.T) {
+	s := newServer(t, nil)
+	s.grant("watch", "default", resource.Rule{Verbs: []string{"list"}, Resources: []string{"events"}})
+	s.user("wall", "watch")
+	made := s.do("POST", "/api/core/v2/apikeys", `{"username":"wall"}`).is(201)
+	key := made.header.Get("Location")[strings.LastIndex(made.header.Get("Location"), "/")+1:]
+	page := []string{pageHeader, "1", "Authorization", ""}
+	s.with(s.browser(), func() {
+		s.do("POST", sessionPath, `{"key":"no key"}`, page...).is(401)
+		begun := s.do("POST", sessionPath, `{"key":"`+key+`"}`, page...).is(200)
+		if cookie := begun.header.Get("Set-Cookie"); !strings.Contains(cookie, "; HttpOnly") || !strings.Contains(cookie, "; SameSite=Strict") {
+			t.Errorf("cookie %s", cookie)
+		}
+		for _, method := range []string{"GET", "PUT"} {
+			var who pageSession
+			s.do(method, sessionPath, "", page...).is(200).has(&who)
+			if who.User != "wall" || who.Expires != keyShown {
+				t.Errorf("%s: %+v", method, who)
+			}
+		}
+		s.do("GET", viewPath, "", page...).is(200)
+		s.do("GET", viewPath, "", "Authorization", "").is(401) // another site
+		s.do("DELETE", eventsPath+"/a/b", "", page...).is(403)
+		s.do("DELETE", sessionPath, "", page...).is(204)
+		s.do("GET", viewPath, "", page...).is(401)
+
+		s.do("POST", sessionPath, `{"key":"`+key+`"}`, page...).is(200)
+		s.do("DELETE", "/api/core/v2/apikeys/"+key, "").is(204)
+		s.do("GET", viewPath, "", page...).is(401)
+		s.do("PUT", sessionPath, "", page...).is(401)
 	})
 }

@@ -189,6 +189,8 @@ func (a *API) identify(r *request) (err error) {
 		r.user, err = a.opts.Auth.Bearer(r.Context(), token)
 	} else if token := pageToken(r); token != "" && header == "" {
 		r.user, err = a.opts.Auth.Bearer(r.Context(), token)
+	} else if key := pageKey(r); key != "" && header == "" {
+		r.user, err = a.opts.Auth.APIKey(key)
 	} else {
 		return errBadCredentials
 	}

@@ -1063,13 +1063,16 @@ type ServerVersion struct {
 	SensuBackend string            `json:"sensu_backend"`
 }
 
-// SessionStart is the body of a sign-in of the page: a name and password, or the code of a provider.
+// SessionStart is the body of a sign-in of the page: a name and password, the code of a provider, or an API key.
 type SessionStart struct {
 	Username string `json:"username,omitempty"`
 	Password string `json:"password,omitempty"`
 	Code     string `json:"code,omitempty"`
 	// the sign-in at the provider was begun with its hash
 	Verifier string `json:"verifier,omitempty"`
+	// Key is an API key, for a screen on a wall: it stays in the browser until the page signs out or the key is
+	// deleted.
+	Key string `json:"key,omitempty"`
 }
 
 // SignInCode is the body of a request that trades the code of a browser's sign-in for tokens.

@@ -21,6 +21,12 @@ import { Session } from './session/session'
 const session = new Session(typeof BroadcastChannel === 'function' ? { channel: new BroadcastChannel('lapwing.session') } : {})
 const browser = new BrowserSignIn({ session, storage: sessionStorage })
 if (await browser.finish(new URLSearchParams(location.search))) history.replaceState(null, '', location.pathname)
+if (location.pathname === '/wall' && location.hash.length > 1) {
+  // The link of a screen on a wall has an API key where no server's log sees it. A wrong one leads to the sign-in.
+  const key = location.hash.slice(1)
+  history.replaceState(null, '', location.pathname + location.search)
+  await session.signIn({ key }).catch(() => undefined)
+}
 if (session.state.phase === 'unknown') await session.load()
 
 const live = new LiveConnection({

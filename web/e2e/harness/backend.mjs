@@ -138,6 +138,17 @@ export class Backend {
     })
   }
 
+  /** Makes an API key of a user, which is its own name. */
+  async grantKey(username) {
+    const response = await fetch(`${this.url}/api/core/v2/apikeys`, {
+      method: 'POST',
+      headers: { Authorization: `Key ${this.key}`, 'Content-Type': 'application/json' },
+      body: JSON.stringify({ username }),
+    })
+    if (!response.ok) throw new Error(`grant a key: ${response.status} ${await response.text()}`)
+    return { name: response.headers.get('Location')?.split('/').at(-1) ?? '' }
+  }
+
   /** The end of the backend's log. */
   tail(lines = 40) {
     return readFileSync(this.log, 'utf8').trimEnd().split('\n').slice(-lines).join('\n')

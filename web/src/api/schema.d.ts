@@ -5630,13 +5630,15 @@ export interface components {
             } | null;
             sensu_backend: string;
         };
-        /** @description SessionStart is the body of a sign-in of the page: a name and password, or the code of a provider. */
+        /** @description SessionStart is the body of a sign-in of the page: a name and password, the code of a provider, or an API key. */
         SessionStart: {
             username?: string;
             password?: string;
             code?: string;
             /** @description the sign-in at the provider was begun with its hash */
             verifier?: string;
+            /** @description Key is an API key, for a screen on a wall: it stays in the browser until the page signs out or the key is deleted. */
+            key?: string;
         };
         /** @description SignInCode is the body of a request that trades the code of a browser's sign-in for tokens. */
         SignInCode: {

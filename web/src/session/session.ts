@@ -73,7 +73,7 @@ export class Session {
     else if (!(await this.renew())) this.out(false)
   }
 
-  async signIn(start: { username: string; password: string } | { code: string; verifier: string }): Promise<void> {
+  async signIn(start: { username: string; password: string } | { code: string; verifier: string } | { key: string }): Promise<void> {
     let response: Response
     try {
       response = await this.ask('POST', start)
@@ -82,7 +82,9 @@ export class Session {
     }
     if (response.status === 401) throw new SignInError('credentials', 'unauthorized')
     if (!response.ok) throw new SignInError('server', (await response.text()).trim() || `the server answered ${response.status}`)
-    this.announce((await response.json()) as PageSession)
+    const session = (await response.json()) as PageSession
+    if ('key' in start) this.keep(session) // other tabs may have a sign-in of a person
+    else this.announce(session)
   }
 
   async signOut(): Promise<void> {

@@ -1,0 +1,31 @@
+import assert from 'node:assert/strict'
+import { fleet } from './harness/fleet.mjs'
+import { scene } from './harness/index.mjs'
+
+const test = scene(fleet)
+
+test('a link with an API key shows the wall, and no more than its user may see', async ({ open, backend }) => {
+  await backend.makeUser('wall', 'a-password-for-the-wall', 'view')
+  const { name } = await backend.grantKey('wall')
+  const page = await open()
+  await page.go(`/wall#${name}`)
+  await page.see('web-2')
+  await page.badge('Live').waitFor()
+  assert.equal(new URL(page.tab.url()).hash, '', 'the key is not left in the address')
+  await page.tab.reload()
+  await page.see('web-2')
+  await page.tab.getByRole('link', { name: 'Leave the wall' }).click()
+  await page.see('Newest incidents')
+  await page.row('web-1', 'http').click()
+  assert.ok(await page.detail('http').getByRole('button', { name: 'Resolve' }).isDisabled())
+
+  await backend.call('DELETE', `/api/core/v2/apikeys/${name}`)
+  await page.go('/wall')
+  await page.see('Sign in to lapwing')
+})
+
+test('a link with a wrong key leads to the sign-in', async ({ open }) => {
+  const page = await open()
+  await page.go('/wall#00000000-0000-4000-8000-000000000000')
+  await page.see('Sign in to lapwing')
+})
