@@ -153,6 +153,9 @@ func (a *API) entityViewRequestOf(r *request) (*entityViewRequest, error) {
 	v := &entityViewRequest{query: fleet.Query{
 		Namespace: namespace, Selector: p.selector, Text: text, Blind: !a.mayList(r.user, "events", namespace),
 	}}
+	if v.query.State, err = fleet.ParseState(q.Get("agent"), q.Get("worst"), q.Get("backend")); err != nil {
+		return nil, invalid("%v", err)
+	}
 	if v.query.Order, err = fleet.ParseOrder(cmp.Or(q.Get("sort"), "state")); err != nil {
 		return nil, invalid("sort: %v", err)
 	}

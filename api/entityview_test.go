@@ -87,6 +87,9 @@ func TestEntityView(t *testing.T) {
 		"?fieldSelector=entity.name%20matches%20rout&sort=name": "1=0/0/0/1=0/0/0/0/0/1 default/router router=none",
 		"?groupBy=os":                        counts + " linux:2=2/0/0/0=1/1/0/0/0/0 :1=0/0/0/1=0/0/0/0/0/1",
 		"?groupBy=subscription&offset=1":     counts + " db:1=1/0/0/0=1/0/0/0/0/0 :1=0/0/0/1=0/0/0/0/0/1",
+		"?agent=proxy&sort=name":             "1=0/0/0/1=0/0/0/0/0/1 default/router router=none",
+		"?agent=connected&worst=critical":    "1=1/0/0/0=1/0/0/0/0/0 default/web2 web2=criticalconnected",
+		"?backend=other&limit=0":             "0=0/0/0/0=0/0/0/0/0/0 ",
 		"?limit=0&facets=version,label:rack": counts + "  version(3) :1 6.12.0:1 6.9.0:1 label:rack(1) :3",
 	} {
 		var w entityWindow
@@ -106,6 +109,8 @@ func TestEntityView(t *testing.T) {
 		"?facets=os,,":                           `facets: a key is empty`,
 		"?facets=rack":                           `facets: "rack" is no group`,
 		"?limit=501":                             `limit must be a number from 0 to 500, not "501"`,
+		"?agent=asleep":                          `agent: "asleep" is none of proxy, connected, late, gone`,
+		"?worst=bad":                             `worst: "bad" is none of critical, warning, unknown, silenced, ok, none`,
 		"?find=web1":                             `find must be namespace/name, not "web1"`,
 		"?facets=os" + strings.Repeat(",os", 10): `facets may have 10 keys at most`,
 	} {

@@ -37,7 +37,9 @@ var update = flag.Bool("update", false, "write openapi/openapi.json anew")
 // object is JSON.
 type object = map[string]any
 
-var entityViewQuery = []string{"labelSelector", "fieldSelector", "sort", "groupBy", "facets", "offset", "limit", "find"}
+var entityMapQuery = []string{"labelSelector", "fieldSelector", "agent", "worst", "backend", "groupBy"}
+
+var entityViewQuery = []string{"labelSelector", "fieldSelector", "agent", "worst", "backend", "sort", "groupBy", "facets", "offset", "limit", "find"}
 
 var viewQuery = []string{"labelSelector", "fieldSelector", "sort", "groupBy", "offset", "limit", "also", "find"}
 
@@ -180,7 +182,7 @@ var described = map[string]operation{
 		summary: "A window of a list of entities, then what changes in it, as server-sent events", query: entityViewQuery, status: 200,
 		answer: text(streamType)},
 	"GET " + ours + "namespaces/{namespace}/entities/map": {
-		summary: "All entities of a list with their worst events, in columns", query: []string{"labelSelector", "fieldSelector", "groupBy"}, status: 200, answer: entityMap{}},
+		summary: "All entities of a list with their worst events, in columns", query: entityMapQuery, status: 200, answer: entityMap{}},
 	"GET " + ours + "namespaces/{namespace}/config/stream": {
 		summary: "Each change of a definition, as server-sent events", query: []string{"kind", "last_event_id"},
 		status: 200, answer: text(streamType)},
@@ -445,6 +447,11 @@ var parameters = map[string]object{
 		"or version (of the agent). With a - before it, the other way round", "schema": object{"type": "string"}, "example": "-since"},
 	"groupBy": {"description": "Count by this instead. Events: entity, check, namespace or label:KEY. Entities: namespace, class, os, platform, " +
 		"version, subscription, backend or label:KEY", "schema": object{"type": "string"}, "example": "label:region"},
+	"agent": {"description": "Only entities with an agent in one of these states, separated by commas: connected, late, gone, or proxy for none",
+		"schema": object{"type": "string"}, "example": "late,gone"},
+	"worst": {"description": "Only entities whose worst event is of one of these classes, separated by commas: critical, warning, unknown, " +
+		"silenced, ok, or none without events", "schema": object{"type": "string"}, "example": "critical"},
+	"backend": {"description": "Only entities whose agent is connected to this member", "schema": object{"type": "string"}, "example": "b1"},
 	"facets": {"description": "Keys whose 50 most frequent values are wanted, with counts: those of groupBy, separated by commas, 10 at most",
 		"schema": object{"type": "string"}, "example": "os,version"},
 	"offset": {"description": "Place of the first row, or group, from 0", "schema": object{"type": "integer"}},

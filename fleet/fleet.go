@@ -101,6 +101,7 @@ type Fleet struct {
 type key struct {
 	namespace, text string
 	order           Order
+	state           State
 	blind           bool
 }
 
@@ -173,7 +174,7 @@ func (f *Fleet) tell() {
 // Open returns a reader of the list of a query. There may be no table yet: see Reader.Ready. The caller must close the
 // reader.
 func (f *Fleet) Open(query Query) (*Reader, error) {
-	at := key{query.Namespace, query.Text, query.Order, query.Blind}
+	at := key{query.Namespace, query.Text, query.Order, query.State, query.Blind}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.stopped || !f.started {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -318,6 +319,25 @@ func TestGroups(t *testing.T) {
 			t.Errorf("%s: %s, want %s", by, got, want)
 		}
 	}
+	for state, want := range map[[3]string]string{
+		{"gone", "", ""}: "x y x", {"proxy", "", ""}: "z", {"proxy,gone", "critical,none", ""}: "x x z", {"", "warning", "two"}: "y", {"", "", "three"}: "",
+	} {
+		q := query(t, "", "", "name")
+		q.State, _ = ParseState(state[0], state[1], state[2])
+		got := strings.Fields(names(b.open(q).Content()))
+		slices.Sort(got)
+		wanted := strings.Fields(want)
+		slices.Sort(wanted)
+		if !slices.Equal(got, wanted) {
+			t.Errorf("%v: %v, want %s", state, got, want)
+		}
+	}
+	blind := query(t, "", "", "name")
+	blind.Blind = true
+	blind.State, _ = ParseState("", "critical", "")
+	if got := names(b.open(blind).Content()); got != "" {
+		t.Errorf("a reader who may not see events finds %s by them", got)
+	}
 	rack, _ := ParseGroup("label:rack")
 	if got, want := groupText(r.Content().Facet(rack)), "r1:2/0/1 :1/0/0 r2:1/1/0"; got != want {
 		t.Errorf("facet %s, want %s", got, want)
@@ -526,6 +546,11 @@ func TestParse(t *testing.T) {
 	for _, text := range []string{"label:", "rack", "OS"} {
 		if _, err := ParseGroup(text); err == nil {
 			t.Errorf("group %q: no error", text)
+		}
+	}
+	for _, state := range [][2]string{{"asleep", ""}, {"", "bad"}, {"late,", ""}} {
+		if _, err := ParseState(state[0], state[1], ""); err == nil {
+			t.Errorf("state %q: no error", state)
 		}
 	}
 }

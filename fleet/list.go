@@ -96,6 +96,9 @@ func (l *list) selects(row *Row, now time.Time) bool {
 	if l.query.Namespace != "" && row.Config.Metadata.Namespace != l.query.Namespace {
 		return false
 	}
+	if !l.query.has(row) {
+		return false
+	}
 	return l.query.Selector == nil ||
 		l.query.Selector.MatchAt(selector.Entity(row.Config, func() any { return row.entity() }), now)
 }

@@ -20,6 +20,54 @@ type Query struct {
 	Order Order
 	// Blind is for readers who may not see events: no entity of the list has any.
 	Blind bool
+	State State
+}
+
+// State says which entities a list has by what selectors do not know. The zero State is all.
+type State struct {
+	agents  uint8 // a bit for each Agent; 0 for all
+	classes uint8 // the same for the worst class
+	backend string
+}
+
+var (
+	agentNames = [agents]string{"proxy", "connected", "late", "gone"}
+	classNames = [NoEvents + 1]string{"critical", "warning", "unknown", "silenced", "ok", "none"}
+)
+
+// ParseState reads states of agents (connected, late, gone or proxy) and worst classes (critical, warning, unknown, silenced,
+// ok or none), each "" for all or some with commas between them, and takes the name of the member that agents must be
+// connected to, or "".
+func ParseState(agent, worst, backend string) (s State, err error) {
+	if s.agents, err = bitsOf(agent, agentNames[:]); err != nil {
+		return State{}, fmt.Errorf("agent: %w", err)
+	}
+	if s.classes, err = bitsOf(worst, classNames[:]); err != nil {
+		return State{}, fmt.Errorf("worst: %w", err)
+	}
+	s.backend = backend
+	return s, nil
+}
+
+func bitsOf(text string, names []string) (bits uint8, err error) {
+	if text == "" {
+		return 0, nil
+	}
+	for name := range strings.SplitSeq(text, ",") {
+		i := slices.Index(names, name)
+		if i < 0 {
+			return 0, fmt.Errorf("%q is none of %s", resource.Short(name), strings.Join(names, ", "))
+		}
+		bits |= 1 << i
+	}
+	return bits, nil
+}
+
+// has reports whether a list has a row, as far as its state says.
+func (q *Query) has(r *Row) bool {
+	s := &q.State
+	return (s.agents == 0 || s.agents&(1<<r.Agent) != 0) && (s.classes == 0 || s.classes&(1<<q.worst(r)) != 0) &&
+		(s.backend == "" || s.backend == r.Backend)
 }
 
 // worst is Row.Worst, as the readers of the query see it.

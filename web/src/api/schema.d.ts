@@ -15132,6 +15132,21 @@ export interface operations {
                 /** @description Which to list, by their fields */
                 fieldSelector?: string;
                 /**
+                 * @description Only entities with an agent in one of these states, separated by commas: connected, late, gone, or proxy for none
+                 * @example late,gone
+                 */
+                agent?: string;
+                /**
+                 * @description Only entities whose worst event is of one of these classes, separated by commas: critical, warning, unknown, silenced, ok, or none without events
+                 * @example critical
+                 */
+                worst?: string;
+                /**
+                 * @description Only entities whose agent is connected to this member
+                 * @example b1
+                 */
+                backend?: string;
+                /**
                  * @description Count by this instead. Events: entity, check, namespace or label:KEY. Entities: namespace, class, os, platform, version, subscription, backend or label:KEY
                  * @example label:region
                  */
@@ -15176,6 +15191,21 @@ export interface operations {
                 labelSelector?: string;
                 /** @description Which to list, by their fields */
                 fieldSelector?: string;
+                /**
+                 * @description Only entities with an agent in one of these states, separated by commas: connected, late, gone, or proxy for none
+                 * @example late,gone
+                 */
+                agent?: string;
+                /**
+                 * @description Only entities whose worst event is of one of these classes, separated by commas: critical, warning, unknown, silenced, ok, or none without events
+                 * @example critical
+                 */
+                worst?: string;
+                /**
+                 * @description Only entities whose agent is connected to this member
+                 * @example b1
+                 */
+                backend?: string;
                 /**
                  * @description Events: severity (the default: incidents first, the worst and then the newest of them), since (the newest change between OK and not OK first), entity or check. Entities: state (the default: the worst events first), name, last_seen (seen last first) or version (of the agent). With a - before it, the other way round
                  * @example -since
@@ -15240,6 +15270,21 @@ export interface operations {
                 labelSelector?: string;
                 /** @description Which to list, by their fields */
                 fieldSelector?: string;
+                /**
+                 * @description Only entities with an agent in one of these states, separated by commas: connected, late, gone, or proxy for none
+                 * @example late,gone
+                 */
+                agent?: string;
+                /**
+                 * @description Only entities whose worst event is of one of these classes, separated by commas: critical, warning, unknown, silenced, ok, or none without events
+                 * @example critical
+                 */
+                worst?: string;
+                /**
+                 * @description Only entities whose agent is connected to this member
+                 * @example b1
+                 */
+                backend?: string;
                 /**
                  * @description Events: severity (the default: incidents first, the worst and then the newest of them), since (the newest change between OK and not OK first), entity or check. Entities: state (the default: the worst events first), name, last_seen (seen last first) or version (of the agent). With a - before it, the other way round
                  * @example -since
