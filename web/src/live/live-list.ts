@@ -1,12 +1,11 @@
-import type { EventCounts, EventGroup, EventRow, EventWindow } from '../api/types'
 import type { LiveConnection, LiveState } from './connection'
 import type { ServerEvent } from './sse'
 
-/** What a list of events shows. All of it is done by the server. */
+/** What a list shows. All of it is done by the server. */
 export interface ListQuery {
   /** "-" for all. */
   namespace: string
-  /** A field selector; "" for all events. */
+  /** A field selector; "" for all. */
   selector: string
   sort: string
   /** Counts by this instead of rows; "" for rows. */
@@ -19,41 +18,59 @@ export interface Range {
   limit: number
 }
 
-export interface ListOptions {
-  query: ListQuery
+/** A part of a list as the server sends it. In a stream, each has what differs from the one before. */
+export interface Window<Row, Counts, Group> {
+  counts?: Counts
+  offset?: number
+  order?: readonly Key[] | null
+  rows?: readonly Row[] | null
+  gone?: readonly Key[] | null
+  groups?: number
+  group?: readonly Group[] | null
+}
+
+/** What the rows of a list are. */
+export interface RowKind<Row, Counts> {
+  /** The resource in the paths of the API. */
+  resource: string
+  keyOf: (row: Row) => Key
+  /** What is shown as changed when it differs. */
+  stateOf: (row: Row) => unknown
+  /** Counts of an empty list. */
+  none: Counts
+}
+
+export interface ListOptions<Query extends ListQuery = ListQuery> {
+  query: Query
   connection: Pick<LiveConnection, 'follow'>
   /** Runs changes together before the next frame. Default requestAnimationFrame. */
   schedule?: (f: () => void) => void
 }
 
-export const keyOf = (row: { namespace: string; entity: string; check: string }): string =>
-  `${row.namespace}/${row.entity}/${row.check}`
-
 /** Key of a row. */
 export type Key = string
 
-const none: EventCounts = { critical: 0, warning: 0, unknown: 0, silenced: 0, ok: 0, total: 0 }
-
 /**
- * A part of a list of events that the server keeps in order, as it is now. Rows change in place at once. While hold is set,
+ * A part of a list that the server keeps in order, as it is now. Rows change in place at once. While hold is set,
  * rows keep their places: a reader's pointer is among them. What waits then is counted, and release() shows it.
  */
-export class EventList {
-  readonly query: ListQuery
+export class LiveList<Row, Counts extends { total: number }, Group, Query extends ListQuery = ListQuery> {
+  readonly query: Query
   state: LiveState = { phase: 'connecting' }
-  counts: EventCounts = none
+  counts: Counts
   /** The first window has come. */
   ready = false
   /** Why the server ended the list; undefined while it goes on. */
   failed: string | undefined
-  groups: readonly EventGroup[] = []
+  groups: readonly Group[] = []
   groupCount = 0
   /** Counts all changes. */
   version = 0
 
+  private readonly kind: RowKind<Row, Counts>
   private readonly connection: ListOptions['connection']
   private readonly schedule: (f: () => void) => void
-  private readonly rows = new Map<Key, EventRow>()
+  private readonly rows = new Map<Key, Row>()
   private readonly changedAt = new Map<Key, number>()
   private readonly listeners = new Set<() => void>()
   private range: Range = { offset: 0, limit: 100 }
@@ -71,7 +88,9 @@ export class EventList {
   private stop: (() => void) | undefined
   private scheduled = false
 
-  constructor(options: ListOptions) {
+  constructor(kind: RowKind<Row, Counts>, options: ListOptions<Query>) {
+    this.kind = kind
+    this.counts = kind.none
     this.query = options.query
     this.connection = options.connection
     this.schedule = options.schedule ?? ((f) => requestAnimationFrame(f))
@@ -92,7 +111,7 @@ export class EventList {
   }
 
   /** The row at a place; undefined if it is not loaded. */
-  at(place: number): EventRow | undefined {
+  at(place: number): Row | undefined {
     const key = this.shown.get(place)
     return key === undefined ? undefined : this.rows.get(key)
   }
@@ -103,7 +122,7 @@ export class EventList {
     return undefined
   }
 
-  get(key: Key): EventRow | undefined {
+  get(key: Key): Row | undefined {
     return this.rows.get(key)
   }
 
@@ -112,7 +131,7 @@ export class EventList {
     return this.gone.has(key)
   }
 
-  /** performance.now() of the last change of a row's status. */
+  /** performance.now() of the last change of a row's state. */
   changed(key: Key): number | undefined {
     return this.changedAt.get(key)
   }
@@ -150,8 +169,9 @@ export class EventList {
     const params = new URLSearchParams({ sort: query.sort, offset: `${range.offset}`, limit: `${range.limit}` })
     if (query.selector !== '') params.set('fieldSelector', query.selector)
     if (query.groupBy !== '') params.set('groupBy', query.groupBy)
+    this.ask(params)
     this.stop = this.connection.follow({
-      path: `/api/lapwing/v1/namespaces/${encodeURIComponent(query.namespace)}/events/view/stream?${params}`,
+      path: `/api/lapwing/v1/namespaces/${encodeURIComponent(query.namespace)}/${this.kind.resource}/view/stream?${params}`,
       onMessage: (message) => this.take(message),
       onState: (state) => {
         this.state = state
@@ -159,6 +179,9 @@ export class EventList {
       },
     })
   }
+
+  /** Adds what else the list asks for. */
+  protected ask(_params: URLSearchParams): void {}
 
   private disconnect(): void {
     this.stop?.()
@@ -169,18 +192,18 @@ export class EventList {
     if (message.type === 'failed') {
       this.failed = (JSON.parse(message.data) as { message: string }).message
     } else if (message.type === 'window') {
-      this.merge(JSON.parse(message.data) as EventWindow)
+      this.merge(JSON.parse(message.data) as Window<Row, Counts, Group>)
     }
     this.notify()
   }
 
-  private merge(window: EventWindow): void {
+  protected merge(window: Window<Row, Counts, Group>): void {
     this.failed = undefined
-    this.counts = window.counts ?? none
+    this.counts = window.counts ?? this.kind.none
     for (const row of window.rows ?? []) {
-      const key = keyOf(row)
+      const key = this.kind.keyOf(row)
       const before = this.rows.get(key)
-      if (before && before.status !== row.status) this.changedAt.set(key, performance.now())
+      if (before && this.kind.stateOf(before) !== this.kind.stateOf(row)) this.changedAt.set(key, performance.now())
       this.rows.set(key, row)
       this.gone.delete(key)
     }
@@ -188,7 +211,7 @@ export class EventList {
     if (window.group) this.groups = window.group
     this.groupCount = window.groups ?? 0
     if (window.order) this.latest = { offset: window.offset ?? 0, order: window.order }
-    this.latestTotal = this.counts.total ?? 0
+    this.latestTotal = this.counts.total
     if (this.redraw || !this.held) this.draw()
     this.ready = true
   }

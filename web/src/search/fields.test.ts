@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { expand, suggestFields, suggestValues, valueAt } from './fields'
+import { entityLanguage, eventsOfEntities, expand, suggestFields, suggestValues, valueAt } from './fields'
 
 test.each([
   ['status > 0', 'event.check.status > 0'],
@@ -32,4 +32,20 @@ test('values of a field', () => {
   expect(valueAt('status > 0 && check == di')).toMatchObject({ begin: 'di', before: 'status > 0 && check == ' })
   expect(valueAt('web')).toBeUndefined()
   expect(suggestValues('check == di', ['disk', 'a disk', 'cpu']).map(({ text }) => text)).toEqual(['check == disk', 'check == "a disk"'])
+})
+
+test.each([
+  ['name == web1 && os == linux', 'entity.name == web1 && entity.system.os == linux', 'event.entity.name == web1 && event.entity.system.os == linux'],
+  ['"web" in subscriptions', '"web" in entity.subscriptions', '"web" in event.entity.subscriptions'],
+  ['label.region == eu', 'entity.labels.region == eu', 'event.entity.labels.region == eu'],
+  ['entity.user == "entity.name"', 'entity.user == "entity.name"', 'event.entity.user == "entity.name"'],
+])('%s, of entities', (short, long, ofEvents) => {
+  expect(expand(short, entityLanguage)).toBe(long)
+  expect(expand(short, eventsOfEntities)).toBe(ofEvents)
+  expect(expand(long, eventsOfEntities)).toBe(ofEvents)
+})
+
+test('names of fields of entities', () => {
+  expect(suggestFields('l', entityLanguage).map(({ text }) => text)).toEqual(['last_seen > ', 'label.'])
+  expect(suggestFields('sub', entityLanguage).map(({ text }) => text)).toEqual([' in subscriptions'])
 })

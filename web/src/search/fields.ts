@@ -8,32 +8,65 @@ export interface Field {
   values?: readonly string[]
   /** Its values are found by grouping a list by this. */
   groupBy?: string
+  /** What is offered behind the name; default ==. "in" stands before it, behind a value. */
+  operator?: '>' | '=~' | 'in' | '.'
 }
 
-/** The fields of an event that people search by. All others are written as the API names them. */
-export const eventFields: readonly Field[] = [
+/** How people search in a list. Fields that it does not name are written as the API names them. */
+export interface Language {
+  fields: readonly Field[]
+  /** Fields that words without an operator are looked for in, as the API names them. */
+  words: readonly string[]
+  /** The full name for what is not among the fields. Default: the same name. */
+  others?: (name: string) => string
+}
+
+const eventFields: readonly Field[] = [
   { name: 'entity', full: 'event.entity.name', help: 'Name of the entity', groupBy: 'entity' },
   { name: 'check', full: 'event.check.name', help: 'Name of the check', groupBy: 'check' },
   { name: 'namespace', full: 'event.namespace', help: 'Namespace', groupBy: 'namespace' },
   { name: 'status', full: 'event.check.status', help: '0 OK, 1 warning, 2 critical, others unknown', values: ['0', '1', '2', '3'] },
   { name: 'state', full: 'event.check.state', help: 'State of the check', values: ['passing', 'failing', 'flapping'] },
-  { name: 'output', full: 'event.check.output', help: 'Output of the newest result' },
-  { name: 'last_ok', full: 'event.check.last_ok', help: 'When it last passed: last_ok > 2h is longer ago' },
+  { name: 'output', full: 'event.check.output', help: 'Output of the newest result', operator: '=~' },
+  { name: 'last_ok', full: 'event.check.last_ok', help: 'When it last passed: last_ok > 2h is longer ago', operator: '>' },
   { name: 'occurrences', full: 'event.check.occurrences', help: 'Results in a row with this status' },
-  { name: 'timestamp', full: 'event.timestamp', help: 'When the newest result came' },
+  { name: 'timestamp', full: 'event.timestamp', help: 'When the newest result came', operator: '>' },
   { name: 'silenced', full: 'event.is_silenced', help: 'A silence applies', values: ['true', 'false'] },
-  { name: 'handlers', full: 'event.check.handlers', help: 'Handlers: slack in handlers' },
-  { name: 'subscriptions', full: 'event.entity.subscriptions', help: 'Subscriptions: web in subscriptions' },
+  { name: 'handlers', full: 'event.check.handlers', help: 'Handlers: slack in handlers', operator: 'in' },
+  { name: 'subscriptions', full: 'event.entity.subscriptions', help: 'Subscriptions: web in subscriptions', operator: 'in' },
   { name: 'class', full: 'event.entity.entity_class', help: 'Class of the entity', values: ['agent', 'proxy'] },
   { name: 'os', full: 'event.entity.system.os', help: 'Operating system of the entity' },
-  { name: 'label', full: 'event.labels', help: 'A label: label.region == eu' },
+  { name: 'label', full: 'event.labels', help: 'A label: label.region == eu', operator: '.' },
 ]
 
-const byName = new Map(eventFields.map((field) => [field.name, field.full]))
+export const eventLanguage: Language = { fields: eventFields, words: ['event.entity.name', 'event.check.name'] }
 
-function full(name: string): string {
-  if (name.startsWith('label.')) return `event.labels.${name.slice('label.'.length)}`
-  return byName.get(name) ?? name
+const entityFields: readonly Field[] = [
+  { name: 'name', full: 'entity.name', help: 'Name of the entity' },
+  { name: 'namespace', full: 'entity.namespace', help: 'Namespace', groupBy: 'namespace' },
+  { name: 'class', full: 'entity.entity_class', help: 'Class of the entity', groupBy: 'class' },
+  { name: 'os', full: 'entity.system.os', help: 'Operating system', groupBy: 'os' },
+  { name: 'platform', full: 'entity.system.platform', help: 'Distribution, or version of Windows', groupBy: 'platform' },
+  { name: 'version', full: 'entity.sensu_agent_version', help: 'Version of the agent', groupBy: 'version' },
+  { name: 'subscriptions', full: 'entity.subscriptions', help: 'Subscriptions: web in subscriptions', operator: 'in' },
+  { name: 'last_seen', full: 'entity.last_seen', help: 'When it was last seen: last_seen > 1h is longer ago', operator: '>' },
+  { name: 'label', full: 'entity.labels', help: 'A label: label.region == eu', operator: '.' },
+]
+
+export const entityLanguage: Language = { fields: entityFields, words: ['entity.name'] }
+
+const ofEvents = (name: string) => (name.startsWith('entity.') ? `event.${name}` : name)
+
+/** A search for entities, as a condition for their events. */
+export const eventsOfEntities: Language = {
+  fields: entityFields.map((field) => ({ ...field, full: ofEvents(field.full) })), words: ['event.entity.name'], others: ofEvents,
+}
+
+function full(name: string, { fields, others }: Language): string {
+  const [first = '', ...key] = name.split('.')
+  const field = fields.find((one) => (key.length > 0 ? one.operator === '.' && one.name === first : one.name === name))
+  if (field) return [field.full, ...key].join('.')
+  return others?.(name) ?? name
 }
 
 const comparison = /^\s*(?:==|!=|=~|!~|<=|>=|<|>)/
@@ -41,7 +74,7 @@ const word = /^[A-Za-z_][\w./:@+-]*/
 const membership = /^\s+(in|notin|matches)\s+/i
 
 /** A selector with the API's names in place of the short ones. Values, quoted or not, stay as they are. */
-export function expand(selector: string): string {
+export function expand(selector: string, language: Language = eventLanguage): string {
   let out = ''
   let rest = selector
   while (rest !== '') {
@@ -56,10 +89,10 @@ export function expand(selector: string): string {
     const member = membership.exec(rest)
     const right = member && word.exec(rest.slice(member[0].length))?.[0]
     if (member && right !== undefined && right !== null && member[1]?.toLowerCase() !== 'matches') { // value in name
-      out += found + member[0] + full(right)
+      out += found + member[0] + full(right, language)
       rest = rest.slice(member[0].length + right.length)
     } else {
-      out += quoted === undefined && (member || comparison.test(rest)) ? full(found) : found
+      out += quoted === undefined && (member || comparison.test(rest)) ? full(found, language) : found
       const value = comparison.exec(rest)?.[0] ?? member?.[0]
       if (value !== undefined) { // what follows is a value
         out += value
@@ -82,31 +115,31 @@ export interface Suggestion {
 }
 
 /** The value that is being typed at the end of a text: of which field, and its beginning. */
-export function valueAt(text: string): { field: Field; begin: string; before: string } | undefined {
+export function valueAt(text: string, { fields } = eventLanguage): { field: Field; begin: string; before: string } | undefined {
   const found = /^(.*?)([\w.]+)(\s*(?:==|!=)\s*)"?([^"\s&|()]*)$/s.exec(text)
-  const field = found && eventFields.find(({ name, full: long }) => name === found[2] || long === found[2])
+  const field = found && fields.find(({ name, full: long }) => name === found[2] || long === found[2])
   if (!found || !field) return undefined
   return { field, begin: found[4] ?? '', before: `${found[1]}${found[2]}${found[3]}` }
 }
 
 /** Names of fields for the word at the end of a text, if a condition may begin there. */
-export function suggestFields(text: string): Suggestion[] {
+export function suggestFields(text: string, { fields } = eventLanguage): Suggestion[] {
   const found = /^(.*(?:&&|\|\||\(|!)\s*|\s*)([\w.]*)$/s.exec(text)
   if (!found) return []
   const [, before = '', begin = ''] = found
   if (begin === '' && before === '') return []
-  return eventFields
+  return fields
     .filter(({ name }) => name.startsWith(begin) && name !== begin)
-    .map(({ name, help, full: long }) => ({
-      text: before + (name === 'label' ? 'label.' : ['handlers', 'subscriptions'].includes(name) ? ` in ${name}` : `${name} ${long.endsWith('last_ok') || name === 'timestamp' ? '>' : name === 'output' ? '=~' : '=='} `),
+    .map(({ name, help, operator = '==' }) => ({
+      text: before + (operator === '.' ? `${name}.` : operator === 'in' ? ` in ${name}` : `${name} ${operator} `),
       label: name,
       help,
     }))
 }
 
 /** Values of the field at the end of a text. */
-export function suggestValues(text: string, values: readonly string[]): Suggestion[] {
-  const at = valueAt(text)
+export function suggestValues(text: string, values: readonly string[], language = eventLanguage): Suggestion[] {
+  const at = valueAt(text, language)
   if (!at) return []
   const begin = at.begin.toLowerCase()
   return values

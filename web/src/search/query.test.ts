@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { entityLanguage } from './fields'
 import { allOf, isUnfinished, parseQuery, withTerm, withoutChip } from './query'
 
 const word = (w: string) => `(event.entity.name =~ "(?i)${w}" || event.check.name =~ "(?i)${w}")`
@@ -17,6 +18,11 @@ test.each([
   ['linux in event.check.subscriptions', 'linux in event.check.subscriptions', ['linux in event.check.subscriptions']],
 ])('%s', (text, selector, chips) => {
   expect(parseQuery(text)).toEqual({ selector, chips })
+})
+
+test('words for entities are in their names', () => {
+  expect(parseQuery('web a.b', entityLanguage).selector).toBe('entity.name =~ "(?i)web" && entity.name =~ "(?i)a\\\\.b"')
+  expect(withTerm('web', 'os == linux', entityLanguage)).toBe('entity.name =~ "(?i)web" && os == linux')
 })
 
 test('chips can be taken off', () => {

@@ -1,7 +1,7 @@
-import { expand } from './fields'
+import { eventLanguage, expand, type Language } from './fields'
 
 /**
- * What the user types to find events: words that are in the names of the entity or the check, or a selector, with short
+ * What the user types to find events, or what else a language is for: words that are in names, or a selector, with short
  * names of fields. A chip is a part of the text, so that chips and text are always the same.
  */
 export interface Query {
@@ -33,21 +33,22 @@ function literal(word: string): string {
   return word.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&')
 }
 
-/** A word in the name of the entity or of the check, in upper or lower case. */
-function wordTerm(word: string): string {
+/** A word in one of the names, in upper or lower case. */
+function wordTerm(word: string, { words }: Language): string {
   const pattern = quoted(`(?i)${literal(word)}`)
-  return `(event.entity.name =~ ${pattern} || event.check.name =~ ${pattern})`
+  const terms = words.map((field) => `${field} =~ ${pattern}`)
+  return terms.length > 1 ? `(${terms.join(' || ')})` : terms.join('')
 }
 
-export function parseQuery(text: string): Query {
+export function parseQuery(text: string, language: Language = eventLanguage): Query {
   const trimmed = text.trim()
   if (trimmed === '') return { selector: '', chips: [] }
   if (isSelector(trimmed)) {
     const chips = conjuncts(trimmed)
-    return { selector: chips.map((chip) => (hasOr(chip) ? `(${expand(chip)})` : expand(chip))).join(' && '), chips }
+    return { selector: chips.map((chip) => (hasOr(chip) ? `(${expand(chip, language)})` : expand(chip, language))).join(' && '), chips }
   }
   const chips = trimmed.split(/\s+/)
-  return { selector: chips.map(wordTerm).join(' && '), chips }
+  return { selector: chips.map((word) => wordTerm(word, language)).join(' && '), chips }
 }
 
 /** The text without one of its chips. */
@@ -57,8 +58,8 @@ export function withoutChip(text: string, chip: number): string {
 }
 
 /** The text with one more condition. */
-export function withTerm(text: string, term: string): string {
-  const { selector, chips } = parseQuery(text)
+export function withTerm(text: string, term: string, language: Language = eventLanguage): string {
+  const { selector, chips } = parseQuery(text, language)
   if (chips.length === 0) return term
   return `${isSelector(text) ? chips.join(' && ') : selector} && ${term}`
 }

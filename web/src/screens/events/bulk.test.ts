@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
+import { lines } from '../../api/bulk'
 import type { BulkReport, BulkRequest } from '../../api/types'
-import { act, lines, requestsOf, selectorOf } from './bulk'
+import { act, requestsOf, selectorOf } from './bulk'
 
 test('the condition for some events', () => {
   expect(selectorOf(['default/a/x'])).toBe('event.entity.name == "a" && event.check.name in ["x"]')

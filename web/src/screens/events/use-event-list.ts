@@ -1,6 +1,7 @@
 import { useEffect, useMemo, useSyncExternalStore } from 'react'
 import { useApp } from '../../app/context'
-import { EventList, type ListQuery } from '../../live/event-list'
+import { EventList } from '../../live/event-list'
+import type { ListQuery } from '../../live/live-list'
 
 /** A live list of events, drawn anew with each change. */
 export function useEventList(query: ListQuery): EventList {
@@ -15,7 +16,7 @@ export function useEventList(query: ListQuery): EventList {
 }
 
 /** Holds the rows of a list where they are while the pointer or a key has moved among them lately. */
-export function useHold(list: EventList, element: HTMLElement | null): void {
+export function useHold(list: { hold: (on: boolean) => void }, element: HTMLElement | null): void {
   useEffect(() => {
     if (!element) return
     let timer: ReturnType<typeof setTimeout> | undefined
