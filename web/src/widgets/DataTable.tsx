@@ -1,6 +1,6 @@
 import { Checkbox } from '@mantine/core'
 import { useVirtualizer } from '@tanstack/react-virtual'
-import { useEffect, useMemo, useState, type ReactNode } from 'react'
+import { useCallback, useEffect, useMemo, useState, type ReactNode } from 'react'
 import { usePreferences } from '../app/preferences'
 import { text } from '../text'
 import css from './DataTable.module.css'
@@ -15,8 +15,8 @@ export interface Column<Row> {
   /** Of a grid: "120px", "2fr". Default 1fr. */
   width?: string
   cell: (row: Row) => ReactNode
-  /** Orders two rows; without it the column cannot be sorted by. */
-  order?: (a: Row, b: Row) => number
+  /** Orders two rows, or says that the server does; without it the column cannot be sorted by. */
+  order?: ((a: Row, b: Row) => number) | 'server'
   /** Numbers stand at the right. */
   end?: boolean
   mono?: boolean
@@ -24,10 +24,18 @@ export interface Column<Row> {
   wide?: boolean
 }
 
+/** Rows that the server keeps in order, of which some are loaded. */
+export interface RowWindow<Row> {
+  readonly length: number
+  at: (place: number) => Row | undefined
+  /** Asks for other rows. */
+  show: (range: { offset: number; limit: number }) => void
+}
+
 interface Props<Row> {
   label: string
   columns: Column<Row>[]
-  rows: readonly Row[]
+  rows: readonly Row[] | RowWindow<Row>
   keyOf: (row: Row) => string
   /** Key of the row whose detail is open. */
   selected?: string | undefined
@@ -36,38 +44,54 @@ interface Props<Row> {
   /** Id of the column to sort by, with a - before it for the reverse; undefined for the given order. */
   sort?: string | undefined
   onSort?: (sort: string | undefined) => void
-  /** Keys of the rows that are ticked. */
-  picked?: ReadonlySet<string>
+  /** Keys of the rows that are ticked, or all that the server has. */
+  picked?: ReadonlySet<string> | 'all'
   onPick?: (picked: ReadonlySet<string>) => void
   /** Shown in place of no rows. */
   empty: ReactNode
+  /** Called with the element that scrolls. */
+  onElement?: (element: HTMLDivElement | null) => void
 }
+
+/** Rows of a window that are asked for at once, and the steps of their first place: a scrolled row does not ask anew. */
+const asked = 250
+const stepOf = 50
 
 /** A table of any number of rows, which draws those that are visible. j and k move, Enter opens, x ticks, Escape closes. */
 export function DataTable<Row>(props: Props<Row>) {
-  const { label, columns, rows, keyOf, selected, onOpen, sort, onSort, picked, onPick, empty } = props
+  const { label, columns, rows, keyOf, selected, onOpen, sort, onSort, picked, onPick, empty, onElement } = props
   const { density } = usePreferences()
   const [element, setElement] = useState<HTMLDivElement | null>(null)
+  const attach = useCallback((now: HTMLDivElement | null) => {
+    setElement(now)
+    onElement?.(now)
+  }, [onElement])
   const [cursor, setCursor] = useState(0)
-  const sorted = useMemo(() => order(rows, columns, sort), [rows, columns, sort])
+  const window = isArray(rows) ? undefined : rows
+  const given = useMemo(() => (isArray(rows) ? order(rows, columns, sort) : undefined), [rows, columns, sort])
+  const length = given?.length ?? rows.length
+  const rowAt = (place: number) => (given ? given[place] : window?.at(place))
   const height = density === 'compact' ? 30 : 40
-  const virtual = useVirtualizer({ count: sorted.length, getScrollElement: () => element, estimateSize: () => height, overscan: 12 })
+  const virtual = useVirtualizer({ count: length, getScrollElement: () => element, estimateSize: () => height, overscan: 12 })
   useEffect(() => virtual.measure(), [virtual, height])
 
-  const at = Math.min(cursor, sorted.length - 1)
+  const drawn = virtual.getVirtualItems()
+  const offset = Math.max(0, Math.floor(((drawn[0]?.index ?? 0) - stepOf) / stepOf) * stepOf)
+  useEffect(() => window?.show({ offset, limit: asked }), [window, offset])
+  const at = Math.min(cursor, length - 1)
   const open = (place: number) => {
-    const row = sorted[place]
+    const row = rowAt(place)
     if (row !== undefined) onOpen?.(keyOf(row))
   }
   const move = (by: number) => {
-    const place = Math.max(0, Math.min(sorted.length - 1, at + by))
+    const place = Math.max(0, Math.min(length - 1, at + by))
     setCursor(place)
     virtual.scrollToIndex(place)
     if (selected !== undefined) open(place)
   }
   const pick = (row: Row | undefined) => {
     if (!onPick || row === undefined) return
-    const next = new Set(picked)
+    const next = new Set(picked === 'all' ? [] : picked)
     const key = keyOf(row)
     if (!next.delete(key)) next.add(key)
     onPick(next)
@@ -77,24 +101,31 @@ export function DataTable<Row>(props: Props<Row>) {
     ['k', () => move(-1)],
     ['ArrowDown', () => move(1)],
     ['ArrowUp', () => move(-1)],
-    ['Home', () => move(-sorted.length)],
-    ['End', () => move(sorted.length)],
+    ['Home', () => move(-length)],
+    ['End', () => move(length)],
     ['Enter', () => open(at), { preventDefault: false }],
-    ['x', () => pick(sorted[at])],
+    ['x', () => pick(rowAt(at))],
     ['Escape', () => onOpen?.(undefined), { preventDefault: false }],
   ])
 
-  if (rows.length === 0) return <>{empty}</>
+  if (length === 0) return <>{empty}</>
   const template = { gridTemplateColumns: [...(onPick ? ['28px'] : []), ...columns.map(({ width = 'minmax(0, 1fr)' }) => width)].join(' ') }
-  const all = picked !== undefined && picked.size > 0 && picked.size >= rows.length
+  const some = picked === 'all' || (picked?.size ?? 0) > 0
+  const all = picked === 'all' || (some && (picked?.size ?? 0) >= length)
+  /** All rows, or those of a window that are on the screen. */
+  const pickAll = () => {
+    if (picked === 'all') return onPick?.(new Set())
+    const keys = (given ?? drawn.map(({ index }) => rowAt(index)).filter((row) => row !== undefined)).map(keyOf)
+    onPick?.(keys.every((key) => picked?.has(key)) ? new Set() : new Set([...(picked ?? []), ...keys]))
+  }
   return (
     <div className={css.frame}>
       <div
-        ref={setElement}
+        ref={attach}
         className={css.table}
         role="grid"
         aria-label={label}
-        aria-rowcount={sorted.length + 1}
+        aria-rowcount={length + 1}
         aria-colcount={columns.length + (onPick ? 1 : 0)}
         tabIndex={0}
       >
@@ -105,8 +136,8 @@ export function DataTable<Row>(props: Props<Row>) {
                 size="xs"
                 aria-label={text.table.pickAll}
                 checked={all}
-                indeterminate={!all && (picked?.size ?? 0) > 0}
-                onChange={() => onPick(all ? new Set() : new Set(rows.map(keyOf)))}
+                indeterminate={!all && some}
+                onChange={pickAll}
               />
             </span>
           )}
@@ -115,8 +146,8 @@ export function DataTable<Row>(props: Props<Row>) {
           ))}
         </div>
         <div role="rowgroup" className={css.canvas} style={{ height: virtual.getTotalSize() }}>
-          {virtual.getVirtualItems().map((item) => {
-            const row = sorted[item.index]
+          {drawn.map((item) => {
+            const row = rowAt(item.index)
             if (row === undefined) return null
             const key = keyOf(row)
             return (
@@ -136,7 +167,7 @@ export function DataTable<Row>(props: Props<Row>) {
               >
                 {onPick && (
                   <span role="gridcell" data-pick="true" onClick={(event) => event.stopPropagation()}>
-                    <Checkbox size="xs" aria-label={text.table.pick(key)} checked={picked?.has(key) ?? false} onChange={() => pick(row)} />
+                    <Checkbox size="xs" aria-label={text.table.pick(key)} checked={picked === 'all' || (picked?.has(key) ?? false)} onChange={() => pick(row)} />
                   </span>
                 )}
                 {columns.map((column) => (
@@ -172,11 +203,15 @@ function Header<Row>({ column, sort, onSort }: { column: Column<Row>; sort: stri
   )
 }
 
+function isArray<Row>(rows: readonly Row[] | RowWindow<Row>): rows is readonly Row[] {
+  return Array.isArray(rows)
+}
+
 function order<Row>(rows: readonly Row[], columns: Column<Row>[], sort: string | undefined): readonly Row[] {
   if (sort === undefined) return rows
   const down = sort.startsWith('-')
   const compare = columns.find(({ id }) => id === (down ? sort.slice(1) : sort))?.order
-  if (!compare) return rows
+  if (!compare || compare === 'server') return rows
   return [...rows].sort((a, b) => (down ? -compare(a, b) : compare(a, b)))
 }
 

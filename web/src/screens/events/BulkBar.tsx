@@ -1,18 +1,19 @@
-import { Alert, Button, CloseButton, Group, Progress, Stack, Text, TextInput } from '@mantine/core'
+import { Button, CloseButton, Group, Text, TextInput } from '@mantine/core'
 import { useMutation, useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
 import { unwrap } from '../../api/client'
-import { kinds } from '../../api/definitions'
 import type { BulkReport } from '../../api/types'
 import { useApp } from '../../app/context'
 import { useRights } from '../../app/rights'
 import { everywhere } from '../../app/search'
 import { text } from '../../text'
+import { BulkProgress, BulkRefused } from '../../widgets/BulkProgress'
 import { FormDialog } from '../../widgets/FormDialog'
 import { done, failed } from '../../widgets/toast'
 import { act, groupBy, requestsOf, selectorOf, sizeOf, type Target } from './bulk'
 import css from './BulkBar.module.css'
 import { Length, secondsOf } from './Length'
+import { SilenceDialog } from './SilenceDialog'
 
 const t = text.bulk
 
@@ -137,109 +138,36 @@ function ActOnMany({ action, target, onClose }: DialogProps & { action: 'acknowl
           {preview.error ? preview.error.message : would ? t.would(would.done, would.denied) : text.act.looking}
         </Text>
       )}
-      {(run.isPending || over) && progress && would && (
-        <Stack gap={4} role="status">
-          <Progress value={(100 * (progress.done + progress.denied + progress.failed)) / Math.max(1, would.matched)} aria-label={t.progress} />
-          <Text size="sm">{t.report(progress.done, progress.denied, progress.failed)}</Text>
-        </Stack>
-      )}
-      {over && <Refused report={run.data} />}
+      {(run.isPending || over) && progress && would && <BulkProgress report={progress} matched={would.matched} />}
+      {over && <BulkRefused report={run.data} />}
     </FormDialog>
-  )
-}
-
-function Refused({ report }: { report: BulkReport }) {
-  const objects = (report.objects ?? []).slice(0, 20)
-  return (
-    <Alert color="red" title={t.notAll}>
-      <Stack gap={2}>
-        {objects.map(({ namespace, name, result, error }) => (
-          <Text key={`${namespace}/${name}`} size="sm">
-            {name}: {error || result}
-          </Text>
-        ))}
-      </Stack>
-    </Alert>
   )
 }
 
 /** One silence for all, in each namespace, so that ending it ends all of it. */
 function SilenceMany({ target, onClose }: DialogProps) {
-  const { api, definitions } = useApp()
-  const [reason, setReason] = useState('')
-  const [length, setLength] = useState('3600')
-  const parts = useQuery({
-    queryKey: ['silence-parts', target],
-    queryFn: async () => {
-      if (target.kind === 'picked') {
-        return [...groupBy(target.keys, (key) => key.split('/')[0] ?? '')].map(([namespace, keys]) => ({ namespace, selector: selectorOf(keys) }))
-      }
-      const { namespace, search } = target
-      if (namespace !== everywhere) return [{ namespace, selector: search }]
-      const found = await unwrap(
-        api.GET('/api/lapwing/v1/namespaces/{namespace}/events/view', {
-          params: { path: { namespace }, query: { fieldSelector: target.selector, groupBy: 'namespace', limit: 500 } },
-        }),
-      )
-      return (found.group ?? []).map(({ value }) => ({ namespace: value, selector: search }))
-    },
-  })
-  const bodyOf = ({ namespace, selector }: { namespace: string; selector: string }) => ({
-    metadata: { namespace, name: '' }, field_selector: selector, reason, expire: secondsOf(length) || -1,
-  })
-  const preview = useQuery({
-    queryKey: ['silence-preview', parts.data],
-    enabled: parts.data !== undefined,
-    retry: false,
-    queryFn: async () => {
-      const all = await Promise.all(
-        (parts.data ?? []).map((part) =>
-          unwrap(
-            api.POST('/api/lapwing/v1/namespaces/{namespace}/silenced/preview', { params: { path: { namespace: part.namespace } }, body: bodyOf(part) }),
-          ),
-        ),
-      )
-      return { events: all.reduce((n, { events }) => n + events, 0), failing: all.reduce((n, { failing }) => n + failing, 0) }
-    },
-  })
-  const save = useMutation({
-    mutationFn: async () => {
-      const made: { namespace: string; name: string }[] = []
-      for (const part of parts.data ?? []) {
-        const name = `page-${crypto.randomUUID().slice(0, 8)}`
-        await definitions.create(kinds.silenced, { ...bodyOf(part), metadata: { namespace: part.namespace, name } })
-        made.push({ namespace: part.namespace, name })
-      }
-      return made
-    },
-    onSuccess: (made) => {
-      done(t.silenced(preview.data?.events ?? sizeOf(target)), () =>
-        Promise.all(made.map(({ namespace, name }) => definitions.delete(kinds.silenced, namespace, name))),
-      )
-      onClose(true)
-    },
-  })
-  const error = parts.error ?? preview.error
+  const { api } = useApp()
+  const parts = async () => {
+    if (target.kind === 'picked') {
+      return [...groupBy(target.keys, (key) => key.split('/')[0] ?? '')].map(([namespace, keys]) => ({ namespace, field_selector: selectorOf(keys) }))
+    }
+    const { namespace, search } = target
+    if (namespace !== everywhere) return [{ namespace, field_selector: search }]
+    const found = await unwrap(
+      api.GET('/api/lapwing/v1/namespaces/{namespace}/events/view', {
+        params: { path: { namespace }, query: { fieldSelector: target.selector, groupBy: 'namespace', limit: 500 } },
+      }),
+    )
+    return (found.group ?? []).map(({ value }) => ({ namespace: value, field_selector: search }))
+  }
   return (
-    <FormDialog
-      opened
+    <SilenceDialog
       title={`${t.actions.silence}: ${t.selected(sizeOf(target))}`}
-      onClose={() => onClose(false)}
-      act={save}
-      label={t.actions.silence}
-      disabled={preview.data === undefined || reason.trim() === ''}
-    >
-      <Length label={text.act.endsAfter} value={length} onChange={setLength} none={text.act.never} />
-      <TextInput label={text.act.reason} required value={reason} onChange={(e) => setReason(e.currentTarget.value)} data-autofocus />
-      <Text size="sm" c="dimmed" role="status">
-        {error ? error.message : preview.data ? text.act.hits(preview.data.events, preview.data.failing) : text.act.looking}
-      </Text>
-      {target.kind === 'matching' && (
-        <Text size="sm">
-          {t.silenceHelp} <code className={css.selector}>{target.search}</code>
-        </Text>
-      )}
-    </FormDialog>
+      about={target}
+      parts={parts}
+      selector={target.kind === 'matching' ? target.search : undefined}
+      onClose={onClose}
+    />
   )
 }
 
