@@ -4,7 +4,9 @@ import { useQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
 import { unwrap } from '../api/client'
+import { entityKeyOf } from '../live/entity-list'
 import { keyOf } from '../live/event-list'
+import { entityLanguage } from '../search/fields'
 import { isSelector, parseQuery } from '../search/query'
 import { text } from '../text'
 import { Icon, markOf, StatusMark } from '../widgets/icons'
@@ -12,10 +14,10 @@ import { useApp } from './context'
 import { places } from './places'
 import { everywhere } from './search'
 
-/** Events that the palette offers at most. */
+/** Events, and entities, that the palette offers at most. */
 const offered = 8
 
-/** Goes to a screen, or to an event whose entity or check has the typed words in its name. */
+/** Goes to a screen, to an event whose entity or check has the typed words in its name, or to such an entity. */
 export function Palette() {
   const { api } = useApp()
   const navigate = useNavigate()
@@ -30,6 +32,17 @@ export function Palette() {
       unwrap(
         api.GET('/api/lapwing/v1/namespaces/{namespace}/events/view', {
           params: { path: { namespace: ns }, query: { fieldSelector: parseQuery(words).selector, limit: offered } },
+        }),
+      ),
+  })
+  const entities = useQuery({
+    queryKey: ['palette-entities', ns, words],
+    enabled: wanted,
+    retry: false,
+    queryFn: () =>
+      unwrap(
+        api.GET('/api/lapwing/v1/namespaces/{namespace}/entities/view', {
+          params: { path: { namespace: ns }, query: { fieldSelector: parseQuery(words, entityLanguage).selector, sort: 'name', limit: offered } },
         }),
       ),
   })
@@ -50,9 +63,18 @@ export function Palette() {
     leftSection: <StatusMark mark={markOf(row.status)} />,
     onClick: () => void navigate({ to: '/events', search: (all) => ({ ...(all.ns === undefined ? {} : { ns: all.ns }), event: keyOf(row) }) }),
   }))
+  const hosts: SpotlightActionData[] = (wanted ? (entities.data?.rows ?? []) : []).map((row) => ({
+    id: `entity ${entityKeyOf(row)}`,
+    label: row.name,
+    description: [row.namespace, row.platform || row.os].filter((part) => part !== '').join(' · '),
+    keywords: words,
+    leftSection: <Icon name="entities" size={18} />,
+    onClick: () => void navigate({ to: '/entities', search: (all) => ({ ...(all.ns === undefined ? {} : { ns: all.ns }), entity: entityKeyOf(row) }) }),
+  }))
   const groups: SpotlightActionGroupData[] = [
     { group: text.palette.screens, actions: screens },
     ...(found.length > 0 ? [{ group: text.events, actions: found }] : []),
+    ...(hosts.length > 0 ? [{ group: text.nav.entities, actions: hosts }] : []),
   ]
   return (
     <Spotlight

@@ -6,6 +6,7 @@ export interface Place {
   to:
     | '/'
     | '/events'
+    | '/entities'
     | '/silences'
     | '/oncall'
     | '/wall'
@@ -30,6 +31,7 @@ export interface Place {
 export const places: Place[] = [
   { to: '/', label: text.nav.now, icon: 'now', group: text.nav.watch },
   { to: '/events', label: text.nav.events, icon: 'events', group: text.nav.watch },
+  { to: '/entities', label: text.nav.entities, icon: 'entities', group: text.nav.watch },
   { to: '/silences', label: text.nav.silences, icon: 'muted', group: text.nav.watch },
   { to: '/oncall', label: text.nav.oncall, icon: 'oncall', group: text.nav.watch, secondary: true },
   { to: '/services', label: text.nav.services, icon: 'services', group: text.nav.watch, secondary: true },

@@ -6,6 +6,7 @@ import { auditSearch } from '../screens/audit/search'
 import { checksSearch } from '../screens/checks/search'
 import { clusterSearch } from '../screens/cluster/search'
 import { configSearch } from '../screens/config/search'
+import { entitiesSearch } from '../screens/entities/search'
 import { eventsSearch } from '../screens/events/search'
 import { pipelinesSearch } from '../screens/pipelines/search'
 import { queuesSearch } from '../screens/queues/search'
@@ -29,6 +30,11 @@ const root = createRootRoute({
 const events = createRoute({
   getParentRoute: () => root, path: '/events', validateSearch: eventsSearch,
   component: lazyRouteComponent(() => import('../screens/events/EventsScreen'), 'EventsScreen'),
+})
+
+const entities = createRoute({
+  getParentRoute: () => root, path: '/entities', validateSearch: entitiesSearch,
+  component: lazyRouteComponent(() => import('../screens/entities/EntitiesScreen'), 'EntitiesScreen'),
 })
 
 const now = createRoute({ getParentRoute: () => root, path: '/', component: NowScreen })
@@ -140,6 +146,7 @@ export const router = createRouter({
     now,
     events,
     ...development,
+    entities,
     silences,
     oncall,
     checks,

@@ -108,7 +108,7 @@ function Fleet({ counts, ns }: { counts: EventCounts; ns: string }) {
   const late = counts.total - counts.ok
   const share = (n: number) => ({ width: `${(100 * n) / counts.total}%` })
   return (
-    <Link to="/events" search={{ ...searchOf(ns), q: 'event.check.name == "keepalive"' }} className={css.fleet}>
+    <Link to="/entities" search={searchOf(ns)} className={css.fleet}>
       <span>{text.now.agents(counts.ok, late)}</span>
       <span className={css.bar} aria-hidden="true">
         <i className={css.ok} style={share(counts.ok)} />
