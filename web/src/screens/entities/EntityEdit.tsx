@@ -52,7 +52,7 @@ export function SubscriptionsDialog({ entity, known, onClose }: Props & { known:
   return (
     <FormDialog opened title={`${t.subscriptionsEdit}: ${name}`} onClose={onClose} act={act} label={text.save} disabled={!ready}>
       <TagsInput
-        label={t.subscriptions} description={t.subscriptionsHelp} value={chosen} onChange={setChosen} splitChars={[',', ' ']} acceptValueOnBlur
+        label={t.subscriptions} description={t.subscriptionsHelp} value={chosen} onChange={setChosen} splitChars={[',', ' ']} acceptValueOnBlur comboboxProps={{ position: 'top' }}
         data={known.filter((one) => one !== '' && !one.startsWith('entity:'))} data-autofocus
       />
       <Text size="sm" c="dimmed" role="status">{says}</Text>

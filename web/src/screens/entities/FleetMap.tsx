@@ -1,8 +1,6 @@
-import { useMantineColorScheme } from '@mantine/core'
 import { useElementSize, useMergedRef } from '@mantine/hooks'
-import { useEffect, useMemo, useRef, useState } from 'react'
+import { useEffect, useMemo, useRef, useState, useSyncExternalStore } from 'react'
 import type { EntityMap } from '../../api/types'
-import { usePreferences } from '../../app/preferences'
 import { entitiesText as t } from '../../text/entities'
 import { useListKeys } from '../../widgets/use-list-keys'
 import css from './FleetMap.module.css'
@@ -115,11 +113,19 @@ export function FleetMap({ map, zoom, titled, namespaces, titleOf, selected, onO
   )
 }
 
+// A canvas keeps the colours that it was drawn with, so it must be drawn anew when the page has others.
+const lookNow = () => `${document.documentElement.dataset.mantineColorScheme} ${document.documentElement.dataset.contrast}`
+
+function followLook(changed: () => void): () => void {
+  const observer = new MutationObserver(changed)
+  observer.observe(document.documentElement, { attributes: true, attributeFilter: ['data-mantine-color-scheme', 'data-contrast'] })
+  return () => observer.disconnect()
+}
+
 /** The cells that are on the screen. */
 function Picture({ layout, top, width, height }: { layout: Layout; top: number; width: number; height: number }) {
   const canvas = useRef<HTMLCanvasElement>(null)
-  const { colorScheme } = useMantineColorScheme()
-  const { contrast } = usePreferences()
+  const look = useSyncExternalStore(followLook, lookNow)
   useEffect(() => {
     const element = canvas.current
     const context = element?.getContext('2d')
@@ -130,12 +136,12 @@ function Picture({ layout, top, width, height }: { layout: Layout; top: number; 
     context.scale(ratio, ratio)
     context.clearRect(0, 0, width, height)
     draw(context, layout, top, height)
-  }, [layout, top, width, height, colorScheme, contrast])
+  }, [layout, top, width, height, look])
   return <canvas ref={canvas} className={css.canvas} style={{ width, height }} aria-hidden="true" />
 }
 
-/** From which size a cell has room for a letter; a triangle needs more. */
-const lettersFrom = { triangle: 22, others: 16 }
+/** From which size a cell has room for a letter. */
+const lettersFrom = 16
 
 function draw(context: CanvasRenderingContext2D, layout: Layout, top: number, height: number): void {
   const style = getComputedStyle(document.documentElement)
@@ -160,7 +166,7 @@ function draw(context: CanvasRenderingContext2D, layout: Layout, top: number, he
       context.fillStyle = context.strokeStyle = worst === undefined ? unseen : (colours[worst] ?? unseen)
       shape(context, worst, x, y, size)
       const letter = worst === undefined ? '' : t.letters[classes[worst] ?? 'none']
-      if (letter !== '' && step >= (worst === 1 ? lettersFrom.triangle : lettersFrom.others)) {
+      if (letter !== '' && step >= lettersFrom) {
         context.fillStyle = worst === 3 ? (colours[3] ?? unseen) : on
         context.fillText(letter, x + size / 2, y + size / 2 + size * (worst === 1 ? 0.16 : 0.04))
       }
