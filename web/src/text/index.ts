@@ -351,6 +351,7 @@ export const text = {
   times: 'Times',
   check: 'Check',
   entity: 'Entity',
+  showEntity: 'Show the entity',
   labels: 'Labels',
   annotations: 'Annotations',
   hooks: 'Hooks',

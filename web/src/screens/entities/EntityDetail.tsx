@@ -103,13 +103,13 @@ export function EntityDetail({ target, onClose, onStep }: Props) {
             <Session namespace={namespace} name={name} entity={one} row={row.data} events={events} />
             <Section
               title={t.subscriptions}
-              tools={<Button size="compact-xs" variant="default" aria-label={t.subscriptionsEdit} disabled={update !== undefined} title={update} onClick={() => setActing('subscriptions')}>{t.edit}</Button>}
+              tools={<Button size="compact-sm" variant="default" aria-label={t.subscriptionsEdit} disabled={update !== undefined} title={update} onClick={() => setActing('subscriptions')}>{t.edit}</Button>}
             >
               <p>{list((one.subscriptions ?? []).filter((sub) => sub !== `entity:${name}`)) ?? t.none}</p>
             </Section>
             <Section
               title={text.labels}
-              tools={<Button size="compact-xs" variant="default" aria-label={t.labelsEdit} disabled={update !== undefined} title={update} onClick={() => setActing('labels')}>{t.edit}</Button>}
+              tools={<Button size="compact-sm" variant="default" aria-label={t.labelsEdit} disabled={update !== undefined} title={update} onClick={() => setActing('labels')}>{t.edit}</Button>}
             >
               <Labels labels={one.metadata?.labels} />
             </Section>
@@ -171,7 +171,7 @@ function Checks({ namespace, name, events }: { namespace: string; name: string; 
   const rows = Array.from({ length: Math.min(shown.checks, events.length) }, (_, i) => events.at(i)).filter((row) => row !== undefined)
   const search = { ns: namespace, q: `entity == ${quoted(name)}` }
   return (
-    <Section title={t.checks(events.counts.total)} tools={<Link to="/events" search={search}>{t.allEvents}</Link>}>
+    <Section title={events.ready ? t.checks(events.counts.total) : text.nav.checks} tools={<Link to="/events" search={search}>{t.allEvents}</Link>}>
       {events.state.phase === 'denied' ? (
         <p className={css.muted}>{t.noChecksAccess} {text.needs('list', 'events')}</p>
       ) : events.ready && rows.length === 0 ? (

@@ -55,7 +55,7 @@ function Loading() {
 function columnsOf(namespaces: boolean): Column<EntityRow>[] {
   const c = t.columns
   return [
-    { id: 'state', title: c.state, width: '96px', order: 'server', cell: ({ worst }) => (worst === undefined ? '–' : <WorstWord worst={worst} />) },
+    { id: 'state', title: c.state, width: '96px', order: 'server', cell: (row) => (row.worst === undefined ? <AgentWord agent={agentOf(row)} /> : <WorstWord worst={row.worst} />) },
     {
       id: 'name', title: c.name, width: 'minmax(110px, 1.6fr)', order: 'server',
       cell: ({ name, namespace }) => (

@@ -100,7 +100,7 @@ function Facet({ title, values, total, by, search, onChange }: FacetProps) {
         })}
       </ul>
       {more > 0 && (
-        <Button size="compact-xs" variant="subtle" aria-expanded={all} onClick={() => setAll(!all)}>
+        <Button size="compact-sm" variant="subtle" aria-expanded={all} onClick={() => setAll(!all)}>
           {all ? t.fewer : t.moreValues(more)}
         </Button>
       )}

@@ -1,5 +1,6 @@
 import { Alert, Button } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
 import { ApiError, unwrap } from '../../api/client'
 import type { Check, SensuEvent } from '../../api/types'
 import { useApp } from '../../app/context'
@@ -153,7 +154,14 @@ function EventBody({ event, json }: { event: SensuEvent; json: () => string }) {
         />
       </Section>
 
-      <Section title={text.entity}>
+      <Section
+        title={text.entity}
+        tools={
+          <Link to="/entities" search={{ ns: entity.metadata?.namespace, entity: `${entity.metadata?.namespace}/${entity.metadata?.name}` }}>
+            {text.showEntity}
+          </Link>
+        }
+      >
         <Facts
           facts={[
             [f.class, entity.entity_class],
