@@ -58,5 +58,5 @@ test('it names the incidents that nobody was told about', async ({ open }) => {
   await untold.waitFor()
   await untold.getByRole('link', { name: 'web-2 · load' }).waitFor()
   await untold.getByRole('link', { name: 'web-1 · http' }).click()
-  await page.detail('http').getByText('Nobody was told').waitFor()
+  await page.detail('http').getByText('Nobody was told', { exact: true }).waitFor()
 })

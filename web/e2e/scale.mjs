@@ -85,14 +85,16 @@ async function main() {
     '--check-interval', `${Math.ceil((agents * checks) / rate)}s`, '--duration', '0', '--connect-rate', '1000', '--statuses', '0=96,1=2,2=2',
     '--flap-rate', '0.02', '--probes', '0', '--no-verify', '--keep', '--protocol', 'lapwing', '--event-bytes', '120',
   ])
-  const counted = async () => {
-    const answer = await fetch(`${url}/api/lapwing/v1/namespaces/-/events/view?limit=0`, { headers: bearer })
+  const view = async (selector, limit = 1) => {
+    const asked = new URLSearchParams({ limit, ...(selector === '' ? {} : { fieldSelector: `event.${selector}` }) })
+    const answer = await fetch(`${url}/api/lapwing/v1/namespaces/-/events/view?${asked}`, { headers: bearer })
     if (answer.status === 401) {
       const again = await (await fetch(`${url}/auth`, { headers: { Authorization: `Basic ${btoa(`${user}:${password}`)}` } })).json()
       bearer = { Authorization: `Bearer ${again.access_token}` }
     }
-    return (await answer.json()).counts?.total ?? 0
+    return answer.json()
   }
+  const counted = async () => (await view('', 0)).counts?.total ?? 0
   let seen = 0
   await until(`${events} events`, async () => {
     seen = await counted()
@@ -101,6 +103,16 @@ async function main() {
     throw new Error(`${err.message}; there are ${seen}`)
   })
   console.log(`${seen} events are there`)
+  // The first results of all agents have come at once. What is measured is the fleet that goes on.
+  await until('the backend answers as usual', async () => {
+    for (let i = 0; i < 5; i++) {
+      const [output, begin] = [`settled ${Date.now()}`, performance.now()]
+      await post(eventOf(2, 0, output))
+      await until('the event', async () => (await view('entity.name == switch-2')).rows?.[0]?.output === output, 30_000)
+      if (performance.now() - begin > 1000) return false
+    }
+    return true
+  }, 300_000)
   const results = []
   const figure = (name, value, unit, most) => {
     results.push({ name, value, unit, most })
@@ -133,6 +145,7 @@ async function main() {
   await page.getByRole('textbox', { name: 'Password' }).fill(password)
   await page.getByRole('button', { name: 'Sign in' }).click()
   await page.getByRole('navigation').first().waitFor()
+  await page.goto('about:blank')
 
   for (const [screen, path, ready] of [['now', '/', '[data-entity]'], ['events', '/events?status=failing', '[data-entity]']]) {
     const cold = await context.newPage()
@@ -190,16 +203,25 @@ async function main() {
 
   await page.goto(`${url}/events?q=${encodeURIComponent('entity == switch-1')}`)
   await page.locator('[role=row][data-entity=switch-1]').waitFor()
+  // Both clocks are this machine's. The page looks before each of its frames.
+  await page.evaluate(() => {
+    window.seen = {}
+    const look = () => {
+      const output = document.querySelector('[data-entity=switch-1] [role=gridcell]:nth-of-type(5)')?.textContent
+      if (output) window.seen[output] ??= performance.timeOrigin + performance.now()
+      requestAnimationFrame(look)
+    }
+    look()
+  })
   const delays = []
-  for (let i = 0; i < 20; i++) {
-    const output = `probe ${i}`
-    const shown = page.getByText(output, { exact: true }).first().waitFor({ timeout: 20_000 }).then(() => performance.now())
-    const begin = performance.now()
-    const [answer, end] = await Promise.all([post(eventOf(1, (i % 2) * 2, output)), shown])
+  for (let i = 0; i < 40; i++) {
+    const [output, begin] = [`probe ${i}`, Date.now()]
+    const answer = await post(eventOf(1, (i % 2) * 2, output))
     if (!answer.ok) throw new Error(`probe: ${answer.status}`)
-    delays.push(end - begin)
+    const at = await until(output, () => page.evaluate((output) => window.seen[output], output), 20_000)
+    delays.push(at - begin)
   }
-  figure('a change is visible after it was sent, p95 of 20', p(delays, 0.95), 'ms', budget.visible)
+  figure('a change is visible after it was sent, p95 of 40', p(delays, 0.95), 'ms', budget.visible)
 
   await page.goto(`${url}/events?status=failing`)
   await row.first().waitFor()

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
-import { scene } from './harness/index.mjs'
+import { desktop, scene } from './harness/index.mjs'
+import { Provider } from './harness/provider.mjs'
 
 const test = scene(async (backend) => {
   await backend.check('disk')
@@ -74,4 +75,35 @@ test('a session that has ended elsewhere leads to the sign-in, and back to where
   await page.fillIn('visitor', 'visitor-secret')
   await page.detail('disk').waitFor()
   assert.equal(page.parameter('q'), 'disk')
+})
+
+test('people sign in at a provider, and come back to the address that they asked for', async ({ open, backend }) => {
+  const provider = await Provider.start({ sub: '7', email: 'alice@example.org', groups: ['night'] })
+  try {
+    await backend.call('PUT', '/api/enterprise/authentication/v2/authproviders/sso', {
+      type: 'oidc', api_version: 'authentication/v2', metadata: { name: 'sso' },
+      spec: {
+        server: provider.url, client_id: provider.client.id, client_secret: provider.client.secret, username_claim: 'email',
+        groups_claim: 'groups', groups_prefix: 'sso', redirect_uri: `${backend.url}/api/enterprise/authentication/v2/oidc/callback`,
+      },
+    })
+    await backend.call('POST', '/api/core/v2/clusterrolebindings', {
+      metadata: { name: 'night' }, role_ref: { type: 'ClusterRole', name: 'view' }, subjects: [{ type: 'Group', name: 'sso:night' }],
+    })
+    const page = await open({ ...desktop, elsewhere: [provider.url] })
+    provider.deny = true
+    await page.go('/events?q=disk')
+    await page.tab.getByRole('button', { name: 'sso' }).click()
+    await page.tab.getByRole('alert').getByText('access_denied').waitFor()
+
+    provider.deny = false
+    await page.tab.getByRole('button', { name: 'sso' }).click()
+    await page.row('web-1', 'disk').waitFor()
+    const { pathname, search } = new URL(page.tab.url())
+    assert.deepEqual({ pathname, search }, { pathname: '/events', search: '?q=disk' })
+    await page.tab.getByRole('button', { name: 'Settings and sign-out' }).click()
+    await page.see('alice@example.org')
+  } finally {
+    await provider.stop()
+  }
 })

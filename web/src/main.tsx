@@ -12,6 +12,7 @@ import { ApiError, newApi } from './api/client'
 import { Definitions } from './api/definitions'
 import { App } from './app/App'
 import { AppContext } from './app/context'
+import { loadScreen } from './app/router'
 import { applyContrast, applyScheme } from './app/preferences'
 import { theme, variables } from './app/theme'
 import { LiveConnection } from './live/connection'
@@ -20,19 +21,20 @@ import { Session } from './session/session'
 
 const session = new Session(typeof BroadcastChannel === 'function' ? { channel: new BroadcastChannel('lapwing.session') } : {})
 const browser = new BrowserSignIn({ session, storage: sessionStorage })
-if (await browser.finish(new URLSearchParams(location.search))) history.replaceState(null, '', location.pathname)
-if (location.pathname === '/wall' && location.hash.length > 1) {
-  // The link of a screen on a wall has an API key where no server's log sees it. A wrong one leads to the sign-in.
-  const key = location.hash.slice(1)
-  history.replaceState(null, '', location.pathname + location.search)
-  await session.signIn({ key }).catch(() => undefined)
-}
+const back = await browser.finish(new URLSearchParams(location.search))
+if (back !== undefined) history.replaceState(null, '', back)
+// The link of a screen on a wall has an API key where no server's log sees it. A wrong one leads to the sign-in.
+const key = location.pathname === '/wall' ? location.hash.slice(1) : ''
+if (key !== '') history.replaceState(null, '', location.pathname + location.search)
+loadScreen(location.pathname) // comes while the sign-in is looked up
+if (key !== '') await session.signIn({ key }).catch(() => undefined)
 if (session.state.phase === 'unknown') await session.load()
 
 const live = new LiveConnection({
   connect: () => new WebSocket(`${location.protocol === 'https:' ? 'wss:' : 'ws:'}//${location.host}/api/lapwing/v1/live`),
   renew: () => session.fetch('/api/lapwing/v1/session', { cache: 'no-store' }),
 })
+if (session.state.phase === 'in') live.ahead()
 applyScheme()
 applyContrast()
 const nonce = document.querySelector<HTMLMetaElement>('meta[name="csp-nonce"]')?.content ?? ''

@@ -14,12 +14,16 @@ export function launch() {
   })
 }
 
-/** A page of the backend in a browser with nothing stored. It collects what must not happen in problems. */
+/**
+ * A page of the backend in a browser with nothing stored. It collects what must not happen in problems. A test that sends
+ * the browser to other hosts on purpose names their origins as elsewhere.
+ */
 export class Page {
   problems = []
 
-  static async open(browser, backend, options = desktop) {
+  static async open(browser, backend, { elsewhere = [], ...options } = desktop) {
     const page = new Page()
+    page.elsewhere = elsewhere
     page.backend = backend
     page.context = await browser.newContext({ baseURL: backend.url, ...options })
     page.context.setDefaultTimeout(15_000)
@@ -29,7 +33,7 @@ export class Page {
   }
 
   watch() {
-    const { tab, backend, problems } = this
+    const { tab, backend, problems, elsewhere } = this
     tab.on('pageerror', (err) => problems.push(`uncaught: ${err}`))
     tab.on('console', (message) => {
       // The browser itself logs refused requests and cut connections; tests cause them on purpose.
@@ -38,7 +42,7 @@ export class Page {
     })
     tab.on('request', (request) => {
       const { protocol, origin } = new URL(request.url())
-      if (/^https?:$/.test(protocol) && origin !== backend.url) problems.push(`request to ${request.url()}`)
+      if (/^https?:$/.test(protocol) && origin !== backend.url && !elsewhere.includes(origin)) problems.push(`request to ${request.url()}`)
     })
     tab.on('websocket', (socket) => {
       if (new URL(socket.url()).host !== new URL(backend.url).host) problems.push(`connection to ${socket.url()}`)

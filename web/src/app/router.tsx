@@ -170,6 +170,12 @@ export const router = createRouter({
   ),
 })
 
+/** Fetches the code of the screen at a path, if it has any of its own. */
+export function loadScreen(path: string): void {
+  const screen = Object.entries(router.routesByPath).find(([at]) => at === path)?.[1]
+  if (screen) void router.loadRouteChunk(screen)?.catch(() => undefined) // the router tries again, and tells
+}
+
 declare module '@tanstack/react-router' {
   interface Register {
     router: typeof router

@@ -43,8 +43,29 @@ function play(renew: () => Promise<unknown> = () => Promise.resolve()) {
     const close = connection.follow({ path, onMessage: (m) => got.push(`${m.type} ${m.data}`), onState: (state) => states.push(state) })
     return { got, states, close, phase: () => states.at(-1)?.phase }
   }
-  return { sockets, follow, last: () => sockets.at(-1) as FakeSocket }
+  return { connection, sockets, follow, last: () => sockets.at(-1) as FakeSocket }
 }
+
+test('a connection that is ahead of the screen is used by its streams, and closed without any', () => {
+  const { connection, sockets, follow, last } = play()
+  connection.ahead()
+  connection.ahead()
+  expect(sockets.length).toBe(1)
+  const a = follow('/a')
+  last().opens()
+  expect(last().sent).toEqual(['{"open":1,"path":"/a"}'])
+  vi.advanceTimersByTime(6000)
+  expect(last().closed).toBe(false)
+  a.close()
+  vi.advanceTimersByTime(6000)
+  expect(last().closed).toBe(true)
+
+  connection.ahead()
+  expect(sockets.length).toBe(2)
+  last().opens()
+  vi.advanceTimersByTime(6000)
+  expect(last().closed).toBe(true)
+})
 
 test('streams share a socket, and each gets its own messages', () => {
   const { sockets, follow, last } = play()

@@ -97,6 +97,13 @@ export class LiveConnection {
     }
   }
 
+  /** Connects before the first stream, while the screen is still being made. */
+  ahead(): void {
+    if (this.socket || this.retry !== undefined) return
+    this.connect()
+    this.unused = setTimeout(() => this.close(), linger)
+  }
+
   private close(): void {
     clearTimeout(this.retry)
     this.retry = undefined

@@ -10,6 +10,8 @@ export interface ListQuery {
   sort: string
   /** Counts by this instead of rows; "" for rows. */
   groupBy: string
+  /** Rows, or groups, that are asked for at first. Default 100; 0 for the counts alone. */
+  first?: number
 }
 
 /** The rows, or groups, that the page needs. */
@@ -73,7 +75,7 @@ export class LiveList<Row, Counts extends { total: number }, Group, Query extend
   private readonly rows = new Map<Key, Row>()
   private readonly changedAt = new Map<Key, number>()
   private readonly listeners = new Set<() => void>()
-  private range: Range = { offset: 0, limit: 100 }
+  private range: Range
   /** The places of the list that are known, as they are drawn. */
   private shown = new Map<number, Key>()
   /** The order that the server sent last, and where it begins. */
@@ -93,6 +95,7 @@ export class LiveList<Row, Counts extends { total: number }, Group, Query extend
     this.counts = kind.none
     this.query = options.query
     this.connection = options.connection
+    this.range = { offset: 0, limit: options.query.first ?? 100 }
     this.schedule = options.schedule ?? ((f) => requestAnimationFrame(f))
   }
 

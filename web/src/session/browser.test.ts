@@ -45,7 +45,7 @@ describe('BrowserSignIn', () => {
     const storage = memory()
     const before = page(b, storage)
     expect(await before.signIn.providers()).toMatchObject([{ name: 'sso', title: 'Example' }])
-    const to = new URL(await before.signIn.begin('sso'), 'http://x')
+    const to = new URL(await before.signIn.begin('sso', '/events?q=disk'), 'http://x')
     expect(to.pathname).toBe('/api/enterprise/authentication/v2/oidc/authorize')
     expect(to.searchParams.get('callback')).toBe('/')
     expect(to.searchParams.get('provider')).toBe('sso')
@@ -53,12 +53,12 @@ describe('BrowserSignIn', () => {
     const state = to.searchParams.get('state') ?? ''
 
     const after = page(b, storage) // the page is loaded anew
-    expect(await after.signIn.finish(new URLSearchParams({ code: 'good', state: 'other' }))).toBe(false)
+    expect(await after.signIn.finish(new URLSearchParams({ code: 'good', state: 'other' }))).toBeUndefined()
     expect(userOf(after.session)).toBeUndefined()
-    expect(await after.signIn.finish(new URLSearchParams({ code: 'good', state }))).toBe(true)
+    expect(await after.signIn.finish(new URLSearchParams({ code: 'good', state }))).toBe('/events?q=disk')
     expect(userOf(after.session)).toBe('sso:alice')
     expect(after.signIn.error).toBeUndefined()
-    expect(await after.signIn.finish(new URLSearchParams({ code: 'good', state }))).toBe(false)
+    expect(await after.signIn.finish(new URLSearchParams({ code: 'good', state }))).toBeUndefined()
   })
 
   test.each([
@@ -67,8 +67,8 @@ describe('BrowserSignIn', () => {
   ])('tells why it came back with %j', async (answer, reason) => {
     const b = backend()
     const { session, signIn } = page(b, memory())
-    const state = new URL(await signIn.begin('sso'), 'http://x').searchParams.get('state') ?? ''
-    expect(await signIn.finish(new URLSearchParams({ ...(answer as Record<string, string>), state }))).toBe(true)
+    const state = new URL(await signIn.begin('sso', '/events?q=disk'), 'http://x').searchParams.get('state') ?? ''
+    expect(await signIn.finish(new URLSearchParams({ ...(answer as Record<string, string>), state }))).toBe('/events?q=disk')
     expect(userOf(session)).toBeUndefined()
     expect(signIn.error).toMatchObject({ reason })
   })
@@ -78,7 +78,7 @@ describe('BrowserSignIn', () => {
     b.state.down = true
     const { signIn } = page(b, memory())
     expect(await signIn.providers()).toEqual([])
-    expect(await signIn.finish(new URLSearchParams({ code: 'good', state: 'x' }))).toBe(false)
-    expect(await signIn.finish(new URLSearchParams())).toBe(false)
+    expect(await signIn.finish(new URLSearchParams({ code: 'good', state: 'x' }))).toBeUndefined()
+    expect(await signIn.finish(new URLSearchParams())).toBeUndefined()
   })
 })

@@ -35,19 +35,22 @@ export class BrowserSignIn {
     }
   }
 
-  /** The URL of the sign-in page. */
-  async begin(provider: string): Promise<string> {
+  /** The URL of the provider's sign-in page. back is the address that the page returns to after it: a path, a query and a hash. */
+  async begin(provider: string, back: string): Promise<string> {
     const verifier = random()
     const state = random()
     const digest = await crypto.subtle.digest('SHA-256', new TextEncoder().encode(verifier))
-    this.storage.setItem(storageKey, JSON.stringify({ verifier, state }))
+    this.storage.setItem(storageKey, JSON.stringify({ verifier, state, back } satisfies Begun))
     return `${oidc}authorize?${new URLSearchParams({ provider, callback: '/', state, challenge: base64url(new Uint8Array(digest)) })}`
   }
 
-  /** Finishes a sign-in if the page's address is its answer; the address must not be shown afterwards. */
-  async finish(query: URLSearchParams): Promise<boolean> {
+  /**
+   * Finishes a sign-in if the page's address is its answer, and returns the address that it was begun at: the one with
+   * the answer must not be shown afterwards.
+   */
+  async finish(query: URLSearchParams): Promise<string | undefined> {
     const begun = read(this.storage)
-    if (!begun || query.get('state') !== begun.state) return false
+    if (!begun || query.get('state') !== begun.state) return undefined
     this.storage.removeItem(storageKey)
     const wrong = query.get('error')
     try {
@@ -56,14 +59,21 @@ export class BrowserSignIn {
     } catch (err) {
       this.error = err instanceof SignInError ? err : new SignInError('server', String(err))
     }
-    return true
+    return begun.back
   }
 }
 
-function read(storage: Storage): { verifier: string; state: string } | undefined {
+/** A sign-in on its way through the provider. */
+interface Begun {
+  verifier: string
+  state: string
+  back: string
+}
+
+function read(storage: Storage): Begun | undefined {
   try {
-    const value = JSON.parse(storage.getItem(storageKey) ?? 'null') as { verifier: string; state: string } | null
-    return value && typeof value.state === 'string' ? value : undefined
+    const value = JSON.parse(storage.getItem(storageKey) ?? 'null') as Begun | null
+    return value && typeof value.state === 'string' && typeof value.back === 'string' ? value : undefined
   } catch {
     return undefined
   }

@@ -5,6 +5,7 @@ import { usePreferences } from '../app/preferences'
 import { text } from '../text'
 import css from './DataTable.module.css'
 import { Icon } from './icons'
+import { PickBox } from './PickBox'
 import { useListKeys } from './use-list-keys'
 
 export interface Column<Row> {
@@ -72,7 +73,7 @@ export function DataTable<Row>(props: Props<Row>) {
   const length = given?.length ?? rows.length
   const rowAt = (place: number) => (given ? given[place] : window?.at(place))
   const height = density === 'compact' ? 30 : 40
-  const virtual = useVirtualizer({ count: length, getScrollElement: () => element, estimateSize: () => height, overscan: 12 })
+  const virtual = useVirtualizer({ count: length, getScrollElement: () => element, estimateSize: () => height, overscan: 8 })
   useEffect(() => virtual.measure(), [virtual, height])
 
   const drawn = virtual.getVirtualItems()
@@ -167,7 +168,7 @@ export function DataTable<Row>(props: Props<Row>) {
               >
                 {onPick && (
                   <span role="gridcell" data-pick="true" onClick={(event) => event.stopPropagation()}>
-                    <Checkbox size="xs" aria-label={text.table.pick(key)} checked={picked === 'all' || (picked?.has(key) ?? false)} onChange={() => pick(row)} />
+                    <PickBox label={text.table.pick(key)} picked={picked === 'all' || (picked?.has(key) ?? false)} onPick={() => pick(row)} />
                   </span>
                 )}
                 {columns.map((column) => (

@@ -1,12 +1,13 @@
-import { Checkbox } from '@mantine/core'
-import { memo, type ReactNode } from 'react'
+import { memo } from 'react'
 import { Age, useNow } from '../../app/time'
-import type { EventRow } from '../../api/types'
+import type { EventRow, Explained } from '../../api/types'
 import { keyOf } from '../../live/event-list'
 import { text } from '../../text'
 import { HistoryBars } from '../../widgets/HistoryBars'
 import { Icon, markOf, StatusMark } from '../../widgets/icons'
+import { PickBox } from '../../widgets/PickBox'
 import css from './EventsScreen.module.css'
+import { Told } from './Told'
 
 interface Props {
   /** Undefined until it is loaded. */
@@ -25,12 +26,13 @@ interface Props {
   /** Rows can be ticked. */
   picked?: boolean
   onPick?: (key: string) => void
-  /** Shown in place of the history. */
-  told?: ReactNode
+  /** Whether somebody was told, in place of the history; null until the answer has come. */
+  told?: Explained | null
 }
 
 const flashFor = 1600
 
+/** A row of a list of events. It is drawn again only when its properties change, so the callbacks must stay the same. */
 export const EventRowView = memo(function EventRowView(props: Props) {
   const { row, index, top, height, gone, changed, selected, cursor, namespace, onOpen, picked, onPick, told } = props
   const place = { transform: `translateY(${top}px)`, height }
@@ -62,7 +64,7 @@ export const EventRowView = memo(function EventRowView(props: Props) {
     >
       {onPick && (
         <span role="gridcell" className={css.pick} onClick={(event) => event.stopPropagation()}>
-          <Checkbox size="xs" aria-label={text.table.pick(`${row.entity} ${row.check}`)} checked={picked ?? false} onChange={() => onPick(keyOf(row))} />
+          <PickBox label={text.table.pick(`${row.entity} ${row.check}`)} picked={picked ?? false} onPick={() => onPick(keyOf(row))} />
         </span>
       )}
       <span role="gridcell" className={css.status}>
@@ -85,7 +87,7 @@ export const EventRowView = memo(function EventRowView(props: Props) {
         </span>
       ) : (
         <span role="gridcell" className={css.told}>
-          {told}
+          <Told answer={told ?? undefined} />
         </span>
       )}
       <span role="gridcell" className={css.owner}>

@@ -1,5 +1,5 @@
 import { Anchor, Button, Checkbox, Group, SegmentedControl, Select, Table } from '@mantine/core'
-import { useElementSize } from '@mantine/hooks'
+import { useCallbackRef, useElementSize } from '@mantine/hooks'
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { getRouteApi } from '@tanstack/react-router'
 import { useEffect, useRef, useState, type ReactNode } from 'react'
@@ -41,7 +41,8 @@ export function EventsScreen() {
   const query = parseQuery(search.q ?? '')
   const selector = allOf(query.selector, statusSelector(search.status))
   const suggest = useSuggestions(namespace)
-  const labels = useLabels(namespace)
+  const [grouping, setGrouping] = useState(false)
+  const labels = useLabels(namespace, grouping)
   const [picked, setPicked] = useState<ReadonlySet<string> | 'all'>(new Set())
   const [acting, setActing] = useState<Action>()
   const [asked, setAsked] = useState(`${namespace} ${selector}`)
@@ -85,6 +86,7 @@ export function EventsScreen() {
             value={search.group ?? ''}
             data={[...text.list.groups, ...labelGroups(labels, search.group)]}
             allowDeselect={false}
+            onDropdownOpen={() => setGrouping(true)}
             onChange={(group) => change({ group: group || undefined })}
           />
           <LiveBadge state={list.state} ready={list.ready} />
@@ -164,7 +166,7 @@ function Rows({ list, selected, onOpen, filtered, picked, onPick, bar, onAct }: 
   const [cursor, setCursor] = useState(0)
   useHold(list, element)
   const height = width > 0 && width <= 520 ? 62 : density === 'compact' ? 30 : 40
-  const rows = useVirtualizer({ count: list.length, getScrollElement: () => element, estimateSize: () => height, overscan: 20 })
+  const rows = useVirtualizer({ count: list.length, getScrollElement: () => element, estimateSize: () => height, overscan: 8 })
   const drawn = rows.getVirtualItems()
   const first = drawn[0]?.index ?? 0
   const last = drawn.at(-1)?.index ?? 0
@@ -194,6 +196,11 @@ function Rows({ list, selected, onOpen, filtered, picked, onPick, bar, onAct }: 
     if (!next.delete(key)) next.add(key)
     onPick(next)
   }
+  const pickRow = useCallbackRef(pick)
+  const openRow = useCallbackRef((key: string, place: number) => {
+    setCursor(place)
+    onOpen(key)
+  })
   const pickPage = () => {
     const keys = drawn.map(({ index }) => list.at(index)).filter((row) => row !== undefined).map(keyOf)
     onPick(picked === 'all' || keys.every((key) => picked.has(key)) ? new Set() : new Set([...picked, ...keys]))
@@ -201,7 +208,10 @@ function Rows({ list, selected, onOpen, filtered, picked, onPick, bar, onAct }: 
   const cursorRow = list.at(cursor)
   /** Acts on what is selected, or else on the row of the cursor. */
   const actOn = (action: Action) => {
-    if (picked !== 'all' && picked.size === 0) pick(cursorRow && keyOf(cursorRow))
+    if (picked !== 'all' && picked.size === 0) {
+      if (!cursorRow) return
+      pick(keyOf(cursorRow))
+    }
     onAct(action)
   }
   useListKeys([
@@ -277,12 +287,9 @@ function Rows({ list, selected, onOpen, filtered, picked, onPick, bar, onAct }: 
                 selected={key !== undefined && key === selected}
                 cursor={item.index === cursor}
                 picked={key !== undefined && (picked === 'all' || picked.has(key))}
-                onPick={pick}
+                onPick={pickRow}
                 namespace={list.query.namespace === everywhere}
-                onOpen={(opened, place) => {
-                  setCursor(place)
-                  onOpen(opened)
-                }}
+                onOpen={openRow}
               />
             )
           })}

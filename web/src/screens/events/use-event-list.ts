@@ -6,10 +6,10 @@ import type { ListQuery } from '../../live/live-list'
 /** A live list of events, drawn anew with each change. */
 export function useEventList(query: ListQuery): EventList {
   const { live } = useApp()
-  const { namespace, selector, sort, groupBy } = query
+  const { namespace, selector, sort, groupBy, first = 100 } = query
   const list = useMemo(
-    () => new EventList({ query: { namespace, selector, sort, groupBy }, connection: live }),
-    [live, namespace, selector, sort, groupBy],
+    () => new EventList({ query: { namespace, selector, sort, groupBy, first }, connection: live }),
+    [live, namespace, selector, sort, groupBy, first],
   )
   useSyncExternalStore(list.subscribe, () => list.version)
   return list

@@ -1,18 +1,22 @@
+import { useThrottledValue } from '@mantine/hooks'
 import { keepPreviousData, useQuery } from '@tanstack/react-query'
 import { unwrap } from '../../api/client'
 import type { Explained, Explanation } from '../../api/types'
 import { useApp } from '../../app/context'
 import { everywhere } from '../../app/search'
 
-/** ms between two questions: deliveries end without a change of the event. */
+/** ms between two questions about the same events: deliveries end without a change of the event. */
 const every = 10_000
+/** ms between two questions when the list changes all the time. */
+const often = 1000
 
 /** Whether somebody was told of each of some events, by their keys; those that the user may not read are left out. */
 export function useTold(keys: readonly string[]): ReadonlyMap<string, Explained> {
   const { api } = useApp()
+  const asked = useThrottledValue(keys.join(' '), often)
   const told = useQuery({
-    queryKey: ['told', keys],
-    enabled: keys.length > 0,
+    queryKey: ['told', asked],
+    enabled: asked !== '',
     refetchInterval: every,
     placeholderData: keepPreviousData,
     queryFn: async () => {
@@ -20,7 +24,7 @@ export function useTold(keys: readonly string[]): ReadonlyMap<string, Explained>
         api.POST('/api/lapwing/v1/namespaces/{namespace}/events/explain', {
           params: { path: { namespace: everywhere } },
           body: {
-            keys: keys.map((key) => {
+            keys: asked.split(' ').map((key) => {
               const [namespace = '', entity = '', check = ''] = key.split('/')
               return { namespace, entity, check }
             }),

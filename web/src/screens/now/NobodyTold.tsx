@@ -13,9 +13,9 @@ const shown = 6
 export function NobodyTold({ namespace, open }: { namespace: string; open: number }) {
   const { api } = useApp()
   const untold = useQuery({
-    queryKey: ['untold', namespace, open],
+    queryKey: ['untold', namespace],
     enabled: open > 0,
-    refetchInterval: 10_000,
+    refetchInterval: 5000, // the server looks no more often
     placeholderData: keepPreviousData,
     queryFn: () => unwrap(api.GET('/api/lapwing/v1/namespaces/{namespace}/events/untold', { params: { path: { namespace } } })),
   })

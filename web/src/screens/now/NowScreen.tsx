@@ -1,3 +1,4 @@
+import { useCallbackRef } from '@mantine/hooks'
 import { getRouteApi, Link, useNavigate } from '@tanstack/react-router'
 import type { EventCounts, EventGroup } from '../../api/types'
 import { useAnnounce } from '../../app/announce'
@@ -12,7 +13,6 @@ import { EventRowView } from '../events/EventRowView'
 import { FirstCheck, FirstEvents } from '../events/FirstEvents'
 import { Refused } from '../events/Refused'
 import { groupTerm, statusSelector } from '../events/search'
-import { Told } from '../events/Told'
 import { useEventList } from '../events/use-event-list'
 import { useTold } from '../events/use-told'
 import { NobodyTold } from './NobodyTold'
@@ -24,6 +24,8 @@ const route = getRouteApi('/')
 
 /** Open incidents that are shown at most; the list of events has all. */
 const shown = 30
+/** Groups of a kind that are asked for: those with the worst incidents first. A storm may be of many lesser ones. */
+const groups = 20
 /** Groups of a kind that are shown at most. */
 const shownGroups = 6
 
@@ -31,12 +33,12 @@ const shownGroups = 6
 export function NowScreen() {
   const { ns = everywhere } = route.useSearch()
   const open = statusSelector('open')
-  const list = (selector: string, sort: string, groupBy = '') => ({ namespace: ns, selector, sort, groupBy })
-  const all = useEventList(list('', 'severity'))
-  const newest = useEventList(list(open, 'since'))
-  const byCheck = useEventList(list(open, 'severity', 'check'))
-  const byEntity = useEventList(list(open, 'severity', 'entity'))
-  const agents = useEventList(list('event.check.name == "keepalive"', 'severity'))
+  const list = (selector: string, sort: string, first: number, groupBy = '') => ({ namespace: ns, selector, sort, first, groupBy })
+  const all = useEventList(list('', 'severity', 0))
+  const newest = useEventList(list(open, 'since', shown))
+  const byCheck = useEventList(list(open, 'severity', groups, 'check'))
+  const byEntity = useEventList(list(open, 'severity', groups, 'entity'))
+  const agents = useEventList(list('event.check.name == "keepalive"', 'severity', 0))
   const { critical, warning, unknown } = all.counts
   const incidents = critical + warning + unknown
   useAnnounce(all.ready ? text.announceOpen(incidents) : undefined)
@@ -147,6 +149,7 @@ function Newest({ list, ns }: { list: EventList; ns: string }) {
   const rows = Math.min(shown, list.length)
   const keys = Array.from({ length: rows }, (_, i) => list.at(i)).filter((row) => row !== undefined).map(keyOf)
   const told = useTold(keys)
+  const open = useCallbackRef((event: string) => void navigate({ to: '/events', search: { ...searchOf(ns), status: 'open', sort: 'since', event } }))
   return (
     <section className={css.panel} aria-label={text.now.newest}>
       <h2>{text.now.newest}</h2>
@@ -177,8 +180,8 @@ function Newest({ list, ns }: { list: EventList; ns: string }) {
                   selected={false}
                   cursor={false}
                   namespace={ns === everywhere}
-                  told={<Told answer={key === undefined ? undefined : told.get(key)} />}
-                  onOpen={(event) => void navigate({ to: '/events', search: { ...searchOf(ns), status: 'open', sort: 'since', event } })}
+                  told={(key === undefined ? undefined : told.get(key)) ?? null}
+                  onOpen={open}
                 />
               )
             })}

@@ -35,6 +35,11 @@ export function SignIn({ ended }: { ended: boolean }) {
     }
   }
 
+  async function goTo(provider: string) {
+    const { pathname, search, hash } = location
+    location.assign(await browser.begin(provider, pathname + search + hash))
+  }
+
   return (
     <main className={css.page}>
       <Paper component="form" className={css.card} withBorder shadow="md" radius="lg" onSubmit={(e) => void submit(e)} aria-busy={busy}>
@@ -61,7 +66,7 @@ export function SignIn({ ended }: { ended: boolean }) {
           {text.signIn}
         </Button>
         {providers.map(({ name, title }) => (
-          <Button key={name} variant="default" size="md" onClick={() => void browser.begin(name).then((url) => location.assign(url))}>
+          <Button key={name} variant="default" size="md" onClick={() => void goTo(name)}>
             {text.signInAt(title)}
           </Button>
         ))}
