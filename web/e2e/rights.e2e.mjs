@@ -34,3 +34,18 @@ test('a user without rights is told what to ask for', async ({ open }) => {
   await page.go('/')
   await page.see('You need the verb “list” on “events” for this.')
 })
+
+test('each screen names the right that a user lacks', async ({ open }) => {
+  const page = await open()
+  await page.signIn('/', 'stranger', 'stranger-secret')
+  const lacking = {
+    '/': '“list” on “events”', '/events': '“list” on “events”', '/entities': '“list” on “entities”', '/silences': '“list” on “silenced”',
+    '/oncall': '“list” on “rotas”', '/services': '“list” on “aggregates”', '/reports?ns=default': '“list” on “events”', '/wall': '“list” on “events”',
+    '/checks': '“list” on “checks”', '/pipelines': '“list” on “pipelines”', '/config': '“list” on “checks”', '/queues': '“list” on “deadletters”',
+    '/cluster': '“get” on “cluster”', '/audit': '“list” on “audit”', '/access': '“list” on “users”', '/trace?event=default/web-1/http': '“get” on “events”',
+  }
+  for (const [screen, right] of Object.entries(lacking)) {
+    await page.go(screen)
+    await page.see(`You need the verb ${right} for this.`)
+  }
+})

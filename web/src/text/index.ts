@@ -330,8 +330,8 @@ export const text = {
   // Detail
   detail: 'Event',
   close: 'Close',
-  previous: 'Previous event (k)',
-  next: 'Next event (j)',
+  previous: 'Previous (k)',
+  next: 'Next (j)',
   copyJSON: 'Copy JSON',
   output: 'Output',
   noOutput: 'No output.',

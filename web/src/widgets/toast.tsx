@@ -5,14 +5,17 @@ import { text } from '../text'
 /** How long an act can be undone, in ms. */
 const undoFor = 10_000
 
+const closeButtonProps = { 'aria-label': text.close }
+
 /** Says what was done, and offers to undo it for a while. */
 export function done(message: string, undo?: () => Promise<unknown>): void {
   if (!undo) {
-    notifications.show({ message, color: 'lapwing' })
+    notifications.show({ message, color: 'lapwing', closeButtonProps })
     return
   }
   const id = notifications.show({
     color: 'lapwing',
+    closeButtonProps,
     autoClose: undoFor,
     message: (
       <Group justify="space-between" wrap="nowrap">
@@ -37,5 +40,5 @@ export function done(message: string, undo?: () => Promise<unknown>): void {
 
 /** Says that an act failed, in the server's words. */
 export function failed(what: string, err: unknown): void {
-  notifications.show({ title: what, message: err instanceof Error ? err.message : String(err), color: 'red', autoClose: false })
+  notifications.show({ title: what, message: err instanceof Error ? err.message : String(err), color: 'red', autoClose: false, closeButtonProps })
 }
