@@ -7,7 +7,7 @@ export const entitiesText = {
   searchHint: 'Name, or os == linux',
   count: entities,
   worst: { critical: 'Critical', warning: 'Warning', unknown: 'Unknown', silenced: 'Silenced', ok: 'OK', none: 'No events' },
-  letters: { critical: 'C', warning: '!', unknown: 'U', silenced: 'S', ok: '', none: '' },
+  signs: { critical: '×', warning: '!', unknown: '?', silenced: 'S', ok: '', none: '' },
   agent: { connected: 'Connected', late: 'Late', gone: 'Gone', proxy: 'No agent' },
   columns: {
     state: 'Events', name: 'Name', agent: 'Agent', os: 'System', version: 'Version', subscriptions: 'Subscriptions',

@@ -23,7 +23,7 @@ const keysOfMap = ['ArrowLeft', 'ArrowRight', 'ArrowUp', 'ArrowDown', 'Home', 'E
 
 const stateOf = ({ worst }: Cell) => (worst === undefined ? '' : t.worst[classes[worst] ?? 'none'])
 
-/** Every entity as a cell. Colour and shape tell its worst event, and a letter where there is room for it. */
+/** Every entity as a cell. Colour and shape tell its worst event, and a sign where there is room for it. */
 export function FleetMap({ map, zoom, titled, namespaces, titleOf, selected, onOpen }: Props) {
   const { ref: measured, width, height } = useElementSize<HTMLDivElement>()
   const scroller = useRef<HTMLDivElement>(null)
@@ -140,8 +140,8 @@ function Picture({ layout, top, width, height }: { layout: Layout; top: number; 
   return <canvas ref={canvas} className={css.canvas} style={{ width, height }} aria-hidden="true" />
 }
 
-/** From which size a cell has room for a letter. */
-const lettersFrom = 16
+/** From which size a cell has room for a sign. */
+const signsFrom = 16
 
 function draw(context: CanvasRenderingContext2D, layout: Layout, top: number, height: number): void {
   const style = getComputedStyle(document.documentElement)
@@ -165,33 +165,34 @@ function draw(context: CanvasRenderingContext2D, layout: Layout, top: number, he
       const y = band.cells + Math.floor(i / columns) * step - top
       context.fillStyle = context.strokeStyle = worst === undefined ? unseen : (colours[worst] ?? unseen)
       shape(context, worst, x, y, size)
-      const letter = worst === undefined ? '' : t.letters[classes[worst] ?? 'none']
-      if (letter !== '' && step >= lettersFrom) {
+      const sign = worst === undefined ? '' : t.signs[classes[worst] ?? 'none']
+      if (sign !== '' && step >= signsFrom) {
         context.fillStyle = worst === 3 ? (colours[3] ?? unseen) : on
-        context.fillText(letter, x + size / 2, y + size / 2 + size * (worst === 1 ? 0.16 : 0.04))
+        context.fillText(sign, x + size / 2, y + size / 2 + size * (worst === 1 ? 0.16 : 0.04))
       }
     }
   }
 }
 
-/** A shape for each class, so that colour is not needed: square, triangle, octagon, frame, small disc, dot. */
+/** A shape for each class, so that colour is not needed. The first three are those of the marks in lists; then frame, disc, dot. */
 function shape(context: CanvasRenderingContext2D, worst: number | undefined, x: number, y: number, size: number): void {
   context.beginPath()
   switch (worst) {
-    case 0:
-      context.rect(x, y, size, size)
+    case 0: {
+      const cut = size * 0.3
+      context.moveTo(x + cut, y)
+      const corners = [[size - cut, 0], [size, cut], [size, size - cut], [size - cut, size], [cut, size], [0, size - cut], [0, cut]] as const
+      for (const [px, py] of corners) context.lineTo(x + px, y + py)
       break
+    }
     case 1:
       context.moveTo(x + size / 2, y)
       context.lineTo(x + size, y + size)
       context.lineTo(x, y + size)
       break
-    case 2: {
-      const cut = size * 0.3
-      context.moveTo(x + cut, y)
-      for (const [px, py] of [[size - cut, 0], [size, cut], [size, size - cut], [size - cut, size], [cut, size], [0, size - cut], [0, cut]] as const) context.lineTo(x + px, y + py)
+    case 2:
+      context.rect(x, y, size, size)
       break
-    }
     case 3:
       context.lineWidth = 1.5
       context.strokeRect(x + 1, y + 1, size - 2, size - 2)
