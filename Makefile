@@ -61,7 +61,7 @@ docs-test: ## run or check each block of code of README.md and docs/*.md, and pr
 	$(GO) test -count 1 -v -run '^TestDocs' ./cmd/lapwing
 
 test-web: web
-	@if command -v npm >/dev/null; then cd web && npm run --silent check-generated && npm run --silent typecheck && npm run --silent test; \
+	@if command -v npm >/dev/null; then cd web && npm run --silent check-generated && npm run --silent check-format && npm run --silent typecheck && npm run --silent test; \
 	else echo "npm is not installed: the web page's tests are left out"; fi
 
 e2e: build ## test the web page in Chromium, on backends and agents of its own

@@ -12,7 +12,9 @@ const filters = (page) => page.tab.getByRole('group', { name: 'Filters' })
 const listed = (page, want) =>
   until(`the entities ${want.join(', ')}`, async () => {
     const rows = page.tab.getByRole('grid', { name: 'Entities' }).getByRole('row')
-    const all = await rows.evaluateAll((found) => found.map((one) => ({ words: one.textContent ?? '', top: one.getBoundingClientRect().top })))
+    const all = await rows.evaluateAll((found) =>
+      found.map((one) => ({ words: one.textContent ?? '', top: one.getBoundingClientRect().top })),
+    )
     const names = all.sort((a, b) => a.top - b.top).flatMap(({ words }) => words.match(/(?:web|db|cache)-\d/) ?? [])
     return names.join() === want.join()
   })
@@ -31,7 +33,9 @@ test('the list is live, and can be searched, filtered and ordered', async ({ ope
 
   await filters(page).getByRole('button', { name: /^web/ }).first().click()
   await listed(page, ['web-1', 'web-2'])
-  await filters(page).getByRole('button', { name: /^Warning/ }).click()
+  await filters(page)
+    .getByRole('button', { name: /^Warning/ })
+    .click()
   await listed(page, ['web-2'])
   assert.equal(page.parameter('worst'), 'warning')
   await filters(page).getByRole('button', { name: 'Remove all filters' }).click()
@@ -92,7 +96,10 @@ test('the detail of an entity has its checks, and edits its subscriptions and la
   await dialog.getByText('The server would take it.').waitFor()
   await dialog.getByRole('button', { name: 'Save' }).click()
   await page.see('The subscriptions of web-1 are saved.')
-  await pane.getByText(/canary/).first().waitFor()
+  await pane
+    .getByText(/canary/)
+    .first()
+    .waitFor()
   const saved = await backend.call('GET', '/api/core/v2/namespaces/default/entities/web-1')
   assert.deepEqual([...saved.subscriptions].sort(), ['canary', 'entity:web-1', 'linux', 'web'])
 
@@ -108,7 +115,10 @@ test('the detail of an entity has its checks, and edits its subscriptions and la
 
 test('several entities are labelled, silenced and deleted at once', async ({ open, backend }) => {
   for (const name of ['old-1', 'old-2']) {
-    await backend.call('POST', '/api/core/v2/namespaces/default/entities', { metadata: { name, namespace: 'default' }, entity_class: 'proxy' })
+    await backend.call('POST', '/api/core/v2/namespaces/default/entities', {
+      metadata: { name, namespace: 'default' },
+      entity_class: 'proxy',
+    })
   }
   const page = await open()
   await page.signIn('/entities?q=old&sort=name&ns=default')

@@ -21,7 +21,10 @@ test('the detail has the output, the facts and the timeline, and follows the che
   await timeline.getByText('nobody was told').waitFor()
   await detail.getByText('1 h', { exact: true }).click()
   await timeline.locator('[data-mark=critical]').first().hover()
-  await page.tab.getByRole('tooltip').getByText(/Critical · .*DISK CRITICAL/s).waitFor()
+  await page.tab
+    .getByRole('tooltip')
+    .getByText(/Critical · .*DISK CRITICAL/s)
+    .waitFor()
 
   await backend.pass('web-1', 'disk')
   await detail.getByText(/^OK for /).waitFor()

@@ -18,7 +18,10 @@ test('the page leads from an empty backend to the first result in two minutes', 
   await page.see('The check disk runs every 10 seconds.')
   await page.see('All clear')
   await page.go('/events')
-  await page.row('web1', 'disk').getByText(/% full/).waitFor({ timeout: 60_000 })
+  await page
+    .row('web1', 'disk')
+    .getByText(/% full/)
+    .waitFor({ timeout: 60_000 })
   const seconds = (Date.now() - begin) / 1000
   t.diagnostic(`${Math.round(seconds)} s`)
   assert.ok(seconds < 120, `${seconds} s`)

@@ -20,7 +20,9 @@ async function letters(backend) {
   const core = '/api/core/v2/namespaces/default'
   const file = receiver(backend)
   await backend.call('POST', `${core}/handlers`, {
-    metadata: { name: 'receiver', namespace: 'default' }, type: 'pipe', filters: ['is_incident'],
+    metadata: { name: 'receiver', namespace: 'default' },
+    type: 'pipe',
+    filters: ['is_incident'],
     command: `test -e ${file} || { echo the receiver is away; exit 1; }; cat >>${file}`,
   })
   await backend.call('POST', `${core}/events`, {
@@ -33,8 +35,12 @@ async function letters(backend) {
 /** A check with a metric. */
 async function measured(backend) {
   await backend.call('POST', '/api/core/v2/namespaces/default/checks', {
-    metadata: { name: 'requests', namespace: 'default' }, command: 'echo shop.requests 42 $(date +%s)', interval: 1, subscriptions: ['db'],
-    publish: true, output_metric_format: 'graphite_plaintext',
+    metadata: { name: 'requests', namespace: 'default' },
+    command: 'echo shop.requests 42 $(date +%s)',
+    interval: 1,
+    subscriptions: ['db'],
+    publish: true,
+    output_metric_format: 'graphite_plaintext',
   })
   await backend.status('db-1', 'requests', 0)
 }
@@ -62,7 +68,10 @@ test('an incident is found and silenced by keyboard alone', async ({ open, backe
   await type('the load balancer is replaced')
   await page.press('Enter')
   await page.see('Silenced 1 event.')
-  await until('the silence', async () => (await backend.event('web-1', 'http')).is_silenced ?? (await backend.event('web-1', 'http')).check.is_silenced)
+  await until(
+    'the silence',
+    async () => (await backend.event('web-1', 'http')).is_silenced ?? (await backend.event('web-1', 'http')).check.is_silenced,
+  )
   await page.tab.getByRole('button', { name: 'Undo' }).click()
   await until('the end of the silence', async () => !(await backend.event('web-1', 'http')).check.is_silenced)
 })

@@ -44,5 +44,8 @@ test('the button of the palette opens it', async ({ open }) => {
 /** Waits until what is typed goes into the box. */
 async function focused(box) {
   await box.waitFor()
-  await box.evaluate((input) => new Promise((resolve) => (document.activeElement === input ? resolve() : input.addEventListener('focus', resolve, { once: true }))))
+  await box.evaluate(
+    (input) =>
+      new Promise((resolve) => (document.activeElement === input ? resolve() : input.addEventListener('focus', resolve, { once: true }))),
+  )
 }

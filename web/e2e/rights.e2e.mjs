@@ -14,7 +14,10 @@ test('a user who may only read is offered nothing else, and told why', async ({ 
   await page.row('web-1', 'http').click()
   const detail = page.detail('http')
   const needed = {
-    Acknowledge: 'create” on “silenced', Silence: 'create” on “silenced', Resolve: 'update” on “events', 'Run again': 'create” on “checks',
+    Acknowledge: 'create” on “silenced',
+    Silence: 'create” on “silenced',
+    Resolve: 'update” on “events',
+    'Run again': 'create” on “checks',
   }
   for (const [name, right] of Object.entries(needed)) {
     const button = detail.getByRole('button', { name, disabled: true })
@@ -39,10 +42,22 @@ test('each screen names the right that a user lacks', async ({ open }) => {
   const page = await open()
   await page.signIn('/', 'stranger', 'stranger-secret')
   const lacking = {
-    '/': '“list” on “events”', '/events': '“list” on “events”', '/entities': '“list” on “entities”', '/silences': '“list” on “silenced”',
-    '/oncall': '“list” on “rotas”', '/services': '“list” on “aggregates”', '/reports?ns=default': '“list” on “events”', '/wall': '“list” on “events”',
-    '/checks': '“list” on “checks”', '/pipelines': '“list” on “pipelines”', '/config': '“list” on “checks”', '/queues': '“list” on “deadletters”',
-    '/cluster': '“get” on “cluster”', '/audit': '“list” on “audit”', '/access': '“list” on “users”', '/trace?event=default/web-1/http': '“get” on “events”',
+    '/': '“list” on “events”',
+    '/events': '“list” on “events”',
+    '/entities': '“list” on “entities”',
+    '/silences': '“list” on “silenced”',
+    '/oncall': '“list” on “rotas”',
+    '/services': '“list” on “aggregates”',
+    '/reports?ns=default': '“list” on “events”',
+    '/wall': '“list” on “events”',
+    '/checks': '“list” on “checks”',
+    '/pipelines': '“list” on “pipelines”',
+    '/config': '“list” on “checks”',
+    '/queues': '“list” on “deadletters”',
+    '/cluster': '“get” on “cluster”',
+    '/audit': '“list” on “audit”',
+    '/access': '“list” on “users”',
+    '/trace?event=default/web-1/http': '“get” on “events”',
   }
   for (const [screen, right] of Object.entries(lacking)) {
     await page.go(screen)

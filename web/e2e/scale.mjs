@@ -54,13 +54,19 @@ async function main() {
   const url = `http://127.0.0.1:${port}`
   const agentPort = await freePort()
   start(['backend', '--state-dir', join(directory, 'state'), '--api-listen-address', `127.0.0.1:${port}`, '--agent-port', `${agentPort}`], {
-    LAPWING_BACKEND_CLUSTER_ADMIN_USERNAME: user, LAPWING_BACKEND_CLUSTER_ADMIN_PASSWORD: password,
+    LAPWING_BACKEND_CLUSTER_ADMIN_USERNAME: user,
+    LAPWING_BACKEND_CLUSTER_ADMIN_PASSWORD: password,
   })
   await until('the backend starts', async () => (await fetch(`${url}/ready`)).ok)
-  const token = (await (await fetch(`${url}/auth`, { headers: { Authorization: `Basic ${btoa(`${user}:${password}`)}` } })).json()).access_token
+  const token = (await (await fetch(`${url}/auth`, { headers: { Authorization: `Basic ${btoa(`${user}:${password}`)}` } })).json())
+    .access_token
   let bearer = { Authorization: `Bearer ${token}` }
   const post = (body) =>
-    fetch(`${url}/api/core/v2/namespaces/default/events`, { method: 'POST', headers: { ...bearer, 'Content-Type': 'application/json' }, body: JSON.stringify(body) })
+    fetch(`${url}/api/core/v2/namespaces/default/events`, {
+      method: 'POST',
+      headers: { ...bearer, 'Content-Type': 'application/json' },
+      body: JSON.stringify(body),
+    })
 
   const proxies = entities - agents
   const eventOf = (i, status, output) => ({
@@ -80,10 +86,39 @@ async function main() {
   console.log(`${proxies} proxy entities are there`)
 
   start([
-    'load', '--api-url', url, '--api-user', user, '--api-password', password, '--backends', `ws://127.0.0.1:${agentPort}`,
-    '--source-addresses', '127.0.0.2,127.0.0.3', '--count', `${agents}`, '--checks', `${checks}`,
-    '--check-interval', `${Math.ceil((agents * checks) / rate)}s`, '--duration', '0', '--connect-rate', '1000', '--statuses', '0=96,1=2,2=2',
-    '--flap-rate', '0.02', '--probes', '0', '--no-verify', '--keep', '--protocol', 'lapwing', '--event-bytes', '120',
+    'load',
+    '--api-url',
+    url,
+    '--api-user',
+    user,
+    '--api-password',
+    password,
+    '--backends',
+    `ws://127.0.0.1:${agentPort}`,
+    '--source-addresses',
+    '127.0.0.2,127.0.0.3',
+    '--count',
+    `${agents}`,
+    '--checks',
+    `${checks}`,
+    '--check-interval',
+    `${Math.ceil((agents * checks) / rate)}s`,
+    '--duration',
+    '0',
+    '--connect-rate',
+    '1000',
+    '--statuses',
+    '0=96,1=2,2=2',
+    '--flap-rate',
+    '0.02',
+    '--probes',
+    '0',
+    '--no-verify',
+    '--keep',
+    '--protocol',
+    'lapwing',
+    '--event-bytes',
+    '120',
   ])
   const view = async (selector, limit = 1) => {
     const asked = new URLSearchParams({ limit, ...(selector === '' ? {} : { fieldSelector: `event.${selector}` }) })
@@ -96,23 +131,31 @@ async function main() {
   }
   const counted = async () => (await view('', 0)).counts?.total ?? 0
   let seen = 0
-  await until(`${events} events`, async () => {
-    seen = await counted()
-    return seen >= events
-  }, 900_000).catch((err) => {
+  await until(
+    `${events} events`,
+    async () => {
+      seen = await counted()
+      return seen >= events
+    },
+    900_000,
+  ).catch((err) => {
     throw new Error(`${err.message}; there are ${seen}`)
   })
   console.log(`${seen} events are there`)
   // The first results of all agents have come at once. What is measured is the fleet that goes on.
-  await until('the backend answers as usual', async () => {
-    for (let i = 0; i < 5; i++) {
-      const [output, begin] = [`settled ${Date.now()}`, performance.now()]
-      await post(eventOf(2, 0, output))
-      await until('the event', async () => (await view('entity.name == switch-2')).rows?.[0]?.output === output, 30_000)
-      if (performance.now() - begin > 1000) return false
-    }
-    return true
-  }, 300_000)
+  await until(
+    'the backend answers as usual',
+    async () => {
+      for (let i = 0; i < 5; i++) {
+        const [output, begin] = [`settled ${Date.now()}`, performance.now()]
+        await post(eventOf(2, 0, output))
+        await until('the event', async () => (await view('entity.name == switch-2')).rows?.[0]?.output === output, 30_000)
+        if (performance.now() - begin > 1000) return false
+      }
+      return true
+    },
+    300_000,
+  )
   const results = []
   const figure = (name, value, unit, most) => {
     results.push({ name, value, unit, most })
@@ -124,7 +167,10 @@ async function main() {
   }
   const [before, at] = [await ingested(), Date.now()]
 
-  browser = await chromium.launch({ executablePath: process.env.CHROMIUM_PATH ?? '/usr/bin/chromium', args: ['--no-sandbox', '--disable-dev-shm-usage'] })
+  browser = await chromium.launch({
+    executablePath: process.env.CHROMIUM_PATH ?? '/usr/bin/chromium',
+    args: ['--no-sandbox', '--disable-dev-shm-usage'],
+  })
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 } })
   // The tab's socket, for the eight hours of messages below.
   await context.addInitScript(() => {
@@ -147,17 +193,24 @@ async function main() {
   await page.getByRole('navigation').first().waitFor()
   await page.goto('about:blank')
 
-  for (const [screen, path, ready] of [['now', '/', '[data-entity]'], ['events', '/events?status=failing', '[data-entity]']]) {
+  for (const [screen, path, ready] of [
+    ['now', '/', '[data-entity]'],
+    ['events', '/events?status=failing', '[data-entity]'],
+  ]) {
     const cold = await context.newPage()
     const cdp = await context.newCDPSession(cold)
     await cdp.send('Network.setCacheDisabled', { cacheDisabled: true })
     await cold.goto(url + path, { waitUntil: 'commit' })
     await cold.locator(ready).first().waitFor()
-    const paint = await cold.evaluate((selector) =>
-      new Promise((resolve) => {
-        const seen = () => (document.querySelector(selector) ? requestAnimationFrame(() => resolve(performance.now())) : requestAnimationFrame(seen))
-        seen()
-      }), ready)
+    const paint = await cold.evaluate(
+      (selector) =>
+        new Promise((resolve) => {
+          const seen = () =>
+            document.querySelector(selector) ? requestAnimationFrame(() => resolve(performance.now())) : requestAnimationFrame(seen)
+          seen()
+        }),
+      ready,
+    )
     figure(`first useful paint of ${screen}, cold`, Math.round(paint), 'ms', budget.paint)
     await cold.close()
   }
@@ -169,7 +222,8 @@ async function main() {
   // From a key to the frame after it, in the page.
   const times = await page.evaluate(async () => {
     const frame = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))
-    const key = (key) => document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key, code: key, bubbles: true, cancelable: true }))
+    const key = (key) =>
+      document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key, code: key, bubbles: true, cancelable: true }))
     const grid = document.querySelector('[role=grid]')
     const measured = []
     const time = async (f) => {
@@ -195,7 +249,10 @@ async function main() {
   for (let i = 0; i < 12; i++) {
     const q = ['status == 2', 'label.rack == rack-7', 'check == ping', ''][i % 4]
     const begin = performance.now()
-    const sorted = await fetch(`${url}/api/lapwing/v1/namespaces/-/events/view?limit=100&sort=${['severity', '-since', 'entity'][i % 3]}${q === '' ? '' : `&fieldSelector=${encodeURIComponent(q.replace('status', 'event.check.status').replace('label.', 'event.labels.').replace('check ==', 'event.check.name =='))}`}`, { headers: bearer })
+    const sorted = await fetch(
+      `${url}/api/lapwing/v1/namespaces/-/events/view?limit=100&sort=${['severity', '-since', 'entity'][i % 3]}${q === '' ? '' : `&fieldSelector=${encodeURIComponent(q.replace('status', 'event.check.status').replace('label.', 'event.labels.').replace('check ==', 'event.check.name =='))}`}`,
+      { headers: bearer },
+    )
     await sorted.arrayBuffer()
     answers.push(performance.now() - begin)
   }
@@ -231,8 +288,10 @@ async function main() {
     await cdp.send('HeapProfiler.collectGarbage')
     const { usedSize } = await cdp.send('Runtime.getHeapUsage')
     await cdp.detach()
-    const rss = execFileSync('ps', ['-eo', 'rss,args'], { encoding: 'utf8' }).split('\n')
-      .filter((line) => line.includes('--type=renderer')).map((line) => Number(line.trim().split(/\s+/)[0]))
+    const rss = execFileSync('ps', ['-eo', 'rss,args'], { encoding: 'utf8' })
+      .split('\n')
+      .filter((line) => line.includes('--type=renderer'))
+      .map((line) => Number(line.trim().split(/\s+/)[0]))
     return [Math.round(usedSize / 2 ** 20), Math.round(Math.max(...rss) / 1024)]
   }
   console.log('memory of the tab before, heap and resident:', (await memory()).join(' and '), 'MiB')
@@ -244,8 +303,19 @@ async function main() {
     const id = lastWindow.slice(0, lastWindow.indexOf(':'))
     for (let i = 0; i < n; i++) {
       const rows = Array.from({ length: 20 }, (_, k) => ({
-        namespace: 'default', entity: `switch-${(i * 20 + k) % 25_000}`, check: 'ping', status: (i + k) % 3, state: 'failing', since: 0, occurrences: 1,
-        last_ok: 0, timestamp: i, interval: 60, output: `result ${i}`, history: [0, 1, 2], silenced: [],
+        namespace: 'default',
+        entity: `switch-${(i * 20 + k) % 25_000}`,
+        check: 'ping',
+        status: (i + k) % 3,
+        state: 'failing',
+        since: 0,
+        occurrences: 1,
+        last_ok: 0,
+        timestamp: i,
+        interval: 60,
+        output: `result ${i}`,
+        history: [0, 1, 2],
+        silenced: [],
       }))
       const order = rows.map(({ namespace, entity, check }) => `${namespace}/${entity}/${check}`)
       const window = { counts: { critical: i % 50, warning: 0, unknown: 0, silenced: 0, ok: 0, total: 400 }, offset: 0, order, rows }

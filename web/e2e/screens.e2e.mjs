@@ -21,7 +21,8 @@ for (const screen of screens) {
         await visit(page, screen)
         assert.deepEqual(await page.violations(), [])
         assert.equal(await page.tab.evaluate(() => document.documentElement.scrollWidth), size.viewport.width)
-        if (pictures && (device === 'desktop' || colorScheme === 'light')) await page.tab.screenshot({ path: join(pictures, `${name}.png`) })
+        if (pictures && (device === 'desktop' || colorScheme === 'light'))
+          await page.tab.screenshot({ path: join(pictures, `${name}.png`) })
       })
     }
   }
@@ -30,8 +31,14 @@ for (const screen of screens) {
 test('each screen of the navigation is in the list of harness/screens.mjs', async ({ open }) => {
   const page = await open()
   await page.signIn('/')
-  const links = await page.tab.getByRole('navigation', { name: 'Screens' }).getByRole('link').evaluateAll((all) => all.map((a) => new URL(a.href).pathname))
+  const links = await page.tab
+    .getByRole('navigation', { name: 'Screens' })
+    .getByRole('link')
+    .evaluateAll((all) => all.map((a) => new URL(a.href).pathname))
   const known = screens.map(({ path }) => path.split('?')[0])
   assert.ok(links.length > 0)
-  assert.deepEqual(links.filter((link) => !known.includes(link)), [])
+  assert.deepEqual(
+    links.filter((link) => !known.includes(link)),
+    [],
+  )
 })

@@ -81,14 +81,23 @@ test('people sign in at a provider, and come back to the address that they asked
   const provider = await Provider.start({ sub: '7', email: 'alice@example.org', groups: ['night'] })
   try {
     await backend.call('PUT', '/api/enterprise/authentication/v2/authproviders/sso', {
-      type: 'oidc', api_version: 'authentication/v2', metadata: { name: 'sso' },
+      type: 'oidc',
+      api_version: 'authentication/v2',
+      metadata: { name: 'sso' },
       spec: {
-        server: provider.url, client_id: provider.client.id, client_secret: provider.client.secret, username_claim: 'email',
-        groups_claim: 'groups', groups_prefix: 'sso', redirect_uri: `${backend.url}/api/enterprise/authentication/v2/oidc/callback`,
+        server: provider.url,
+        client_id: provider.client.id,
+        client_secret: provider.client.secret,
+        username_claim: 'email',
+        groups_claim: 'groups',
+        groups_prefix: 'sso',
+        redirect_uri: `${backend.url}/api/enterprise/authentication/v2/oidc/callback`,
       },
     })
     await backend.call('POST', '/api/core/v2/clusterrolebindings', {
-      metadata: { name: 'night' }, role_ref: { type: 'ClusterRole', name: 'view' }, subjects: [{ type: 'Group', name: 'sso:night' }],
+      metadata: { name: 'night' },
+      role_ref: { type: 'ClusterRole', name: 'view' },
+      subjects: [{ type: 'Group', name: 'sso:night' }],
     })
     const page = await open({ ...desktop, elsewhere: [provider.url] })
     provider.deny = true

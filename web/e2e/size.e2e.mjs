@@ -19,6 +19,9 @@ test('the first screen is small', async ({ open, t }) => {
   const sizes = await Promise.all(files)
   const total = sizes.reduce((sum, { bytes }) => sum + bytes, 0)
   t.diagnostic(`${sizes.length} files, ${Math.round(total / 1024)} KB`)
-  assert.ok(sizes.some(({ pathname, bytes }) => pathname.endsWith('.js') && bytes > 10_000), 'the scripts are counted')
+  assert.ok(
+    sizes.some(({ pathname, bytes }) => pathname.endsWith('.js') && bytes > 10_000),
+    'the scripts are counted',
+  )
   assert.ok(total <= most, `${total} bytes: ${sizes.map(({ pathname, bytes }) => `${pathname} ${bytes}`).join(', ')}`)
 })

@@ -27,10 +27,14 @@ export class Backend {
     const process = start(
       [
         'backend',
-        '--state-dir', join(this.dir, 'state'),
-        '--api-listen-address', `127.0.0.1:${this.apiPort}`,
-        '--agent-host', '127.0.0.1',
-        '--agent-port', String(this.agentPort),
+        '--state-dir',
+        join(this.dir, 'state'),
+        '--api-listen-address',
+        `127.0.0.1:${this.apiPort}`,
+        '--agent-host',
+        '127.0.0.1',
+        '--agent-port',
+        String(this.agentPort),
       ],
       {
         log: this.log,
@@ -59,9 +63,24 @@ export class Backend {
     this.agents.push(
       start(
         [
-          'agent', '--name', name, '--backend-url', `ws://127.0.0.1:${this.agentPort}`, '--cache-dir', dir,
-          '--subscriptions', subscriptions.join(','), '--batch-delay', '0s', '--retry-min', '100ms', '--retry-max', '500ms',
-          '--disable-api', '--disable-sockets', '--statsd-disable',
+          'agent',
+          '--name',
+          name,
+          '--backend-url',
+          `ws://127.0.0.1:${this.agentPort}`,
+          '--cache-dir',
+          dir,
+          '--subscriptions',
+          subscriptions.join(','),
+          '--batch-delay',
+          '0s',
+          '--retry-min',
+          '100ms',
+          '--retry-max',
+          '500ms',
+          '--disable-api',
+          '--disable-sockets',
+          '--statsd-disable',
           ...Object.entries(labels).flatMap(([key, value]) => ['--labels', `${key}=${value}`]),
         ],
         { log: `${dir}.log` },
@@ -72,7 +91,11 @@ export class Backend {
 
   /** Starts an agent with a command line as people have it. */
   run(args) {
-    this.agents.push(start([...args, '--cache-dir', join(this.dir, 'cache'), '--disable-api', '--disable-sockets', '--statsd-disable'], { log: join(this.dir, 'agent.log') }))
+    this.agents.push(
+      start([...args, '--cache-dir', join(this.dir, 'cache'), '--disable-api', '--disable-sockets', '--statsd-disable'], {
+        log: join(this.dir, 'agent.log'),
+      }),
+    )
   }
 
   switch(entity, check) {
@@ -88,7 +111,9 @@ export class Backend {
     return this.call('POST', '/api/core/v2/namespaces/default/checks', {
       metadata: { name, namespace: 'default' },
       command: `test -e ${file} || { echo ${name} is fine; exit 0; }; read status output < ${file}; echo "$output"; exit $status`,
-      interval: 1, subscriptions, publish: true,
+      interval: 1,
+      subscriptions,
+      publish: true,
       ...more,
     })
   }
@@ -134,7 +159,9 @@ export class Backend {
   async makeUser(username, password, role) {
     await this.call('POST', '/api/core/v2/users', { username, password, groups: [username] })
     await this.call('POST', '/api/core/v2/clusterrolebindings', {
-      metadata: { name: username }, role_ref: { type: 'ClusterRole', name: role }, subjects: [{ type: 'Group', name: username }],
+      metadata: { name: username },
+      role_ref: { type: 'ClusterRole', name: role },
+      subjects: [{ type: 'Group', name: username }],
     })
   }
 

@@ -42,7 +42,11 @@ export function scene(prepare = async () => {}) {
       }
       try {
         await body({ backend, open, t })
-        assert.deepEqual(pages.flatMap((page) => page.problems), [], 'problems of the page')
+        assert.deepEqual(
+          pages.flatMap((page) => page.problems),
+          [],
+          'problems of the page',
+        )
       } catch (err) {
         await report(name, pages, backend)
         throw err

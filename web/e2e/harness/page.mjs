@@ -106,9 +106,11 @@ export class Page {
 
   /** entity/check of the rows, from top to bottom. */
   async rows() {
-    const rows = await this.tab.locator('[role=row][data-entity]').evaluateAll((all) =>
-      all.map((row) => ({ name: `${row.dataset.entity}/${row.dataset.check}`, top: row.getBoundingClientRect().top })),
-    )
+    const rows = await this.tab
+      .locator('[role=row][data-entity]')
+      .evaluateAll((all) =>
+        all.map((row) => ({ name: `${row.dataset.entity}/${row.dataset.check}`, top: row.getBoundingClientRect().top })),
+      )
     return rows.sort((a, b) => a.top - b.top).map(({ name }) => name)
   }
 
@@ -138,7 +140,9 @@ export class Page {
     const { violations } = await this.tab.evaluate(
       `${axe}; axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'] })`,
     )
-    return violations.map((v) => `${v.id}: ${v.nodes.map((n) => `${n.target.join(' ')} (${n.failureSummary?.split('\n')[1]?.trim()})`).join('; ')}`)
+    return violations.map(
+      (v) => `${v.id}: ${v.nodes.map((n) => `${n.target.join(' ')} (${n.failureSummary?.split('\n')[1]?.trim()})`).join('; ')}`,
+    )
   }
 
   async close() {

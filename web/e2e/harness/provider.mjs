@@ -31,8 +31,13 @@ export class Provider {
     switch (pathname) {
       case '/.well-known/openid-configuration':
         return answer(200, {
-          issuer: this.url, authorization_endpoint: `${this.url}/authorize`, token_endpoint: `${this.url}/token`, jwks_uri: `${this.url}/keys`,
-          scopes_supported: ['openid'], response_types_supported: ['code'], id_token_signing_alg_values_supported: ['RS256'],
+          issuer: this.url,
+          authorization_endpoint: `${this.url}/authorize`,
+          token_endpoint: `${this.url}/token`,
+          jwks_uri: `${this.url}/keys`,
+          scopes_supported: ['openid'],
+          response_types_supported: ['code'],
+          id_token_signing_alg_values_supported: ['RS256'],
         })
       case '/keys':
         return answer(200, { keys: [{ ...this.#keys.publicKey.export({ format: 'jwk' }), kid: '1', alg: 'RS256', use: 'sig' }] })
@@ -54,7 +59,9 @@ export class Provider {
         const form = new URLSearchParams(body)
         const begun = this.#codes.get(form.get('code'))
         this.#codes.delete(form.get('code'))
-        const challenge = createHash('sha256').update(form.get('code_verifier') ?? '').digest('base64url')
+        const challenge = createHash('sha256')
+          .update(form.get('code_verifier') ?? '')
+          .digest('base64url')
         if (begun?.challenge !== challenge) return answer(400, { error: 'invalid_grant' })
         return answer(200, { access_token: randomUUID(), token_type: 'Bearer', expires_in: 300, id_token: this.#token(begun.nonce) })
       }

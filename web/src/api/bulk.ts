@@ -5,9 +5,16 @@ import type { BulkReport, BulkRequest } from './types'
 function together(reports: readonly BulkReport[]): BulkReport {
   const sum = (of: (report: BulkReport) => number) => reports.reduce((n, report) => n + of(report), 0)
   return {
-    resource: reports[0]?.resource ?? '', action: reports[0]?.action ?? '', dry_run: reports[0]?.dry_run ?? false,
-    matched: sum((r) => r.matched), done: sum((r) => r.done), denied: sum((r) => r.denied), failed: sum((r) => r.failed),
-    finished: reports.every((report) => report.finished), connected: sum((r) => r.connected ?? 0), objects: reports.flatMap((report) => report.objects ?? []),
+    resource: reports[0]?.resource ?? '',
+    action: reports[0]?.action ?? '',
+    dry_run: reports[0]?.dry_run ?? false,
+    matched: sum((r) => r.matched),
+    done: sum((r) => r.done),
+    denied: sum((r) => r.denied),
+    failed: sum((r) => r.failed),
+    finished: reports.every((report) => report.finished),
+    connected: sum((r) => r.connected ?? 0),
+    objects: reports.flatMap((report) => report.objects ?? []),
   }
 }
 
@@ -40,7 +47,10 @@ export async function actOn(
   const reports: BulkReport[] = []
   for (const { namespace, field_selector, all } of selections) {
     const body: BulkRequest = {
-      ...action, field_selector, all, dry_run: options.dry,
+      ...action,
+      field_selector,
+      all,
+      dry_run: options.dry,
       ...(options.matched === undefined ? {} : { at_most: Math.ceil(options.matched * slack) }),
     }
     const last = await run(fetch, namespace, body, (report) => options.onProgress?.(together([...reports, report])))
@@ -50,7 +60,12 @@ export async function actOn(
 }
 
 /** Reads the reports of a request, one a line, and returns the last one. */
-async function run(fetch: typeof globalThis.fetch, namespace: string, body: BulkRequest, onReport: (report: BulkReport) => void): Promise<BulkReport> {
+async function run(
+  fetch: typeof globalThis.fetch,
+  namespace: string,
+  body: BulkRequest,
+  onReport: (report: BulkReport) => void,
+): Promise<BulkReport> {
   const response = await fetch(`/api/lapwing/v1/namespaces/${encodeURIComponent(namespace)}/bulk`, {
     method: 'POST',
     headers: { 'Content-Type': 'application/json', Accept: 'application/x-ndjson' },

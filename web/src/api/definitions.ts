@@ -14,7 +14,13 @@ export interface Kind {
   namespaced: boolean
 }
 
-const kind = (type: string, plural: string, group = 'core/v2', namespaced = true): Kind => ({ plural, type, group, role: plural, namespaced })
+const kind = (type: string, plural: string, group = 'core/v2', namespaced = true): Kind => ({
+  plural,
+  type,
+  group,
+  role: plural,
+  namespaced,
+})
 
 /** The kinds that can be edited as YAML, in the order of dumps. */
 export const kinds = {

@@ -4,14 +4,35 @@ import { align, figuresOf, parseSeries, shortValue } from './graphite'
 const series = (...points: [number | null, number][]) => ({ target: 'a', tags: {}, points })
 
 test('parseSeries reads an answer of render', () =>
-  expect(parseSeries([{ target: 'a;b=c', tags: { name: 'a', b: 'c' }, datapoints: [[1.5, 10], [null, 20]] }])).toEqual([
-    { target: 'a;b=c', tags: { name: 'a', b: 'c' }, points: [[1.5, 10], [null, 20]] },
+  expect(
+    parseSeries([
+      {
+        target: 'a;b=c',
+        tags: { name: 'a', b: 'c' },
+        datapoints: [
+          [1.5, 10],
+          [null, 20],
+        ],
+      },
+    ]),
+  ).toEqual([
+    {
+      target: 'a;b=c',
+      tags: { name: 'a', b: 'c' },
+      points: [
+        [1.5, 10],
+        [null, 20],
+      ],
+    },
   ]))
 
 test('align keeps gaps, and lines that go on between the points of another series', () =>
   expect(align([series([1, 10], [null, 20], [3, 30]), series([5, 10], [6, 40])])).toEqual({
     times: [10, 20, 30, 40],
-    values: [[1, null, 3, undefined], [5, undefined, undefined, 6]],
+    values: [
+      [1, null, 3, undefined],
+      [5, undefined, undefined, 6],
+    ],
   }))
 
 describe('figuresOf', () => {

@@ -63,7 +63,9 @@ export async function render(fetch: Fetch, rendering: Rendering): Promise<Metric
 /** The nodes that a pattern matches, in order. */
 export async function findNodes(fetch: Fetch, pattern: string): Promise<MetricNode[]> {
   const found = list(await get(fetch, 'metrics/find', { query: pattern }))
-  return found.map(object).map((node) => ({ id: string(node.id), text: string(node.text), leaf: node.leaf === 1, expandable: node.expandable === 1 }))
+  return found
+    .map(object)
+    .map((node) => ({ id: string(node.id), text: string(node.text), leaf: node.leaf === 1, expandable: node.expandable === 1 }))
 }
 
 /** Tags of series, those that begin with a text. */
@@ -83,23 +85,29 @@ export async function graphiteFunctions(fetch: Fetch): Promise<GraphiteFunction[
       group: string(one.group),
       form: string(one.function),
       help: string(one.description),
-      parameters: list(one.params).map(object).map((parameter) => ({
-        name: string(parameter.name),
-        type: string(parameter.type),
-        required: parameter.required === true,
-        multiple: parameter.multiple === true,
-        options: [...list(parameter.options ?? []), ...list(parameter.suggestions ?? [])].map(string),
-      })),
+      parameters: list(one.params)
+        .map(object)
+        .map((parameter) => ({
+          name: string(parameter.name),
+          type: string(parameter.type),
+          required: parameter.required === true,
+          multiple: parameter.multiple === true,
+          options: [...list(parameter.options ?? []), ...list(parameter.suggestions ?? [])].map(string),
+        })),
     }))
     .sort((a, b) => a.name.localeCompare(b.name))
 }
 
 export function parseSeries(answer: unknown): MetricSeries[] {
-  return list(answer).map(object).map((series) => ({
-    target: string(series.target),
-    tags: Object.fromEntries(Object.entries(object(series.tags ?? {})).map(([tag, value]) => [tag, string(value)])),
-    points: list(series.datapoints).map(list).map(([value, time]) => [typeof value === 'number' ? value : null, Number(time)] as const),
-  }))
+  return list(answer)
+    .map(object)
+    .map((series) => ({
+      target: string(series.target),
+      tags: Object.fromEntries(Object.entries(object(series.tags ?? {})).map(([tag, value]) => [tag, string(value)])),
+      points: list(series.datapoints)
+        .map(list)
+        .map(([value, time]) => [typeof value === 'number' ? value : null, Number(time)] as const),
+    }))
 }
 
 /** The values of several series for the times of all. A series without a point at the time of another has undefined there. */
@@ -153,5 +161,6 @@ async function succeeded(response: Response): Promise<Response> {
 }
 
 const list = (value: unknown): unknown[] => (Array.isArray(value) ? value : [])
-const object = (value: unknown): Record<string, unknown> => (typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {})
+const object = (value: unknown): Record<string, unknown> =>
+  typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {}
 const string = (value: unknown): string => (typeof value === 'string' ? value : typeof value === 'number' ? String(value) : '')

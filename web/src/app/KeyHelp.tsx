@@ -7,7 +7,8 @@ export function KeyHelp() {
   const [opened, { open, close }] = useDisclosure()
   useWindowEvent('keydown', (event) => {
     const { tagName = '', isContentEditable = false } = (event.target as HTMLElement | null) ?? {}
-    if (event.key === '?' && !event.ctrlKey && !event.metaKey && !isContentEditable && !['INPUT', 'TEXTAREA', 'SELECT'].includes(tagName)) open()
+    if (event.key === '?' && !event.ctrlKey && !event.metaKey && !isContentEditable && !['INPUT', 'TEXTAREA', 'SELECT'].includes(tagName))
+      open()
   })
   return (
     <Modal opened={opened} onClose={close} title={text.keys} closeButtonProps={{ 'aria-label': text.close }}>

@@ -42,7 +42,10 @@ export function Palette() {
     queryFn: () =>
       unwrap(
         api.GET('/api/lapwing/v1/namespaces/{namespace}/entities/view', {
-          params: { path: { namespace: ns }, query: { fieldSelector: parseQuery(words, entityLanguage).selector, sort: 'name', limit: offered } },
+          params: {
+            path: { namespace: ns },
+            query: { fieldSelector: parseQuery(words, entityLanguage).selector, sort: 'name', limit: offered },
+          },
         }),
       ),
   })
@@ -61,7 +64,8 @@ export function Palette() {
     // The palette selects the first one when a key is pressed, which is before the answer.
     ...(i === 0 && noScreen ? { 'data-selected': true } : {}),
     leftSection: <StatusMark mark={markOf(row.status)} />,
-    onClick: () => void navigate({ to: '/events', search: (all) => ({ ...(all.ns === undefined ? {} : { ns: all.ns }), event: keyOf(row) }) }),
+    onClick: () =>
+      void navigate({ to: '/events', search: (all) => ({ ...(all.ns === undefined ? {} : { ns: all.ns }), event: keyOf(row) }) }),
   }))
   const hosts: SpotlightActionData[] = (wanted ? (entities.data?.rows ?? []) : []).map((row) => ({
     id: `entity ${entityKeyOf(row)}`,
@@ -69,7 +73,8 @@ export function Palette() {
     description: [row.namespace, row.platform || row.os].filter((part) => part !== '').join(' · '),
     keywords: words,
     leftSection: <Icon name="entities" size={18} />,
-    onClick: () => void navigate({ to: '/entities', search: (all) => ({ ...(all.ns === undefined ? {} : { ns: all.ns }), entity: entityKeyOf(row) }) }),
+    onClick: () =>
+      void navigate({ to: '/entities', search: (all) => ({ ...(all.ns === undefined ? {} : { ns: all.ns }), entity: entityKeyOf(row) }) }),
   }))
   const groups: SpotlightActionGroupData[] = [
     { group: text.palette.screens, actions: screens },
@@ -87,7 +92,11 @@ export function Palette() {
       transitionProps={{ duration: 0 }}
       maxHeight={420}
       shortcut={['mod + K']}
-      searchProps={{ leftSection: <Icon name="search" size={18} />, placeholder: text.palette.placeholder, 'aria-label': text.palette.placeholder }}
+      searchProps={{
+        leftSection: <Icon name="search" size={18} />,
+        placeholder: text.palette.placeholder,
+        'aria-label': text.palette.placeholder,
+      }}
     />
   )
 }

@@ -33,19 +33,21 @@ export function Shell() {
         {groups.map((group) => (
           <div key={group} className={css.section}>
             <p className={css.group}>{group}</p>
-            {places.filter((place) => place.group === group).map((place) => (
-              <Link
-                key={place.to}
-                to={place.to}
-                search={(all) => (all.ns === undefined ? {} : { ns: all.ns })}
-                className={`${css.link} ${place.secondary ? css.secondary : ''}`}
-                activeOptions={{ exact: place.to === '/', includeSearch: false }}
-                title={place.label}
-              >
-                <Icon name={place.icon} size={18} />
-                <span className={css.label}>{place.label}</span>
-              </Link>
-            ))}
+            {places
+              .filter((place) => place.group === group)
+              .map((place) => (
+                <Link
+                  key={place.to}
+                  to={place.to}
+                  search={(all) => (all.ns === undefined ? {} : { ns: all.ns })}
+                  className={`${css.link} ${place.secondary ? css.secondary : ''}`}
+                  activeOptions={{ exact: place.to === '/', includeSearch: false }}
+                  title={place.label}
+                >
+                  <Icon name={place.icon} size={18} />
+                  <span className={css.label}>{place.label}</span>
+                </Link>
+              ))}
           </div>
         ))}
       </nav>
@@ -95,8 +97,18 @@ function Header() {
         <Menu.Dropdown>
           {state.phase === 'in' && <Menu.Label>{text.signedInAs(state.user)}</Menu.Label>}
           <Choice label={text.user.theme} value={colorScheme} options={text.user.themes} onChange={(v) => setColorScheme(v as 'light')} />
-          <Choice label={text.user.contrast} value={contrast} options={text.user.contrasts} onChange={(v) => setPreferences({ contrast: v as 'high' })} />
-          <Choice label={text.user.density} value={density} options={text.user.densities} onChange={(v) => setPreferences({ density: v as 'compact' })} />
+          <Choice
+            label={text.user.contrast}
+            value={contrast}
+            options={text.user.contrasts}
+            onChange={(v) => setPreferences({ contrast: v as 'high' })}
+          />
+          <Choice
+            label={text.user.density}
+            value={density}
+            options={text.user.densities}
+            onChange={(v) => setPreferences({ density: v as 'compact' })}
+          />
           <Choice label={text.user.time} value={time} options={text.user.times} onChange={(v) => setPreferences({ time: v as 'utc' })} />
           <Menu.Divider />
           <Menu.Item leftSection={<Icon name="out" />} onClick={() => void session.signOut()}>
@@ -149,7 +161,10 @@ function NamespaceSelect() {
       value={ns}
       data={[{ value: everywhere, label: text.allNamespaces }, ...names.sort().map((name) => ({ value: name, label: name }))]}
       onChange={(value) => {
-        void navigate({ to: '.', search: (all: Record<string, unknown>) => ({ ...all, ns: value === everywhere ? undefined : (value ?? undefined) }) })
+        void navigate({
+          to: '.',
+          search: (all: Record<string, unknown>) => ({ ...all, ns: value === everywhere ? undefined : (value ?? undefined) }),
+        })
       }}
     />
   )

@@ -38,10 +38,13 @@ export function useAnnounce(message: string | undefined): void {
       return
     }
     if (last.current.message === message) return
-    const timer = setTimeout(() => {
-      last.current = { message, at: Date.now() }
-      announce(message)
-    }, Math.max(0, last.current.at + every - Date.now()))
+    const timer = setTimeout(
+      () => {
+        last.current = { message, at: Date.now() }
+        announce(message)
+      },
+      Math.max(0, last.current.at + every - Date.now()),
+    )
     return () => clearTimeout(timer)
   }, [message])
 }

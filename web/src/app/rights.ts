@@ -18,8 +18,7 @@ export function useRights(namespace: string): Rights {
   const { api } = useApp()
   const rights = useQuery({
     queryKey: ['rights', namespace],
-    queryFn: () =>
-      unwrap(api.GET('/api/lapwing/v1/auth/rights', { params: { query: namespace === everywhere ? {} : { namespace } } })),
+    queryFn: () => unwrap(api.GET('/api/lapwing/v1/auth/rights', { params: { query: namespace === everywhere ? {} : { namespace } } })),
     staleTime: 60_000,
   })
   const can = (verb: string, resource: string) => rights.data === undefined || allows(rights.data, verb, resource)
@@ -27,9 +26,7 @@ export function useRights(namespace: string): Rights {
 }
 
 export function allows(answer: RightsAnswer, verb: string, resource: string): boolean {
-  return (answer.rights ?? []).some(
-    ({ verbs, resources }) => has(verbs, verb) && has(resources, resource),
-  )
+  return (answer.rights ?? []).some(({ verbs, resources }) => has(verbs, verb) && has(resources, resource))
 }
 
 function has(names: readonly string[] | null, name: string): boolean {

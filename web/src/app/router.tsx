@@ -28,12 +28,16 @@ const root = createRootRoute({
 })
 
 const events = createRoute({
-  getParentRoute: () => root, path: '/events', validateSearch: eventsSearch,
+  getParentRoute: () => root,
+  path: '/events',
+  validateSearch: eventsSearch,
   component: lazyRouteComponent(() => import('../screens/events/EventsScreen'), 'EventsScreen'),
 })
 
 const entities = createRoute({
-  getParentRoute: () => root, path: '/entities', validateSearch: entitiesSearch,
+  getParentRoute: () => root,
+  path: '/entities',
+  validateSearch: entitiesSearch,
   component: lazyRouteComponent(() => import('../screens/entities/EntitiesScreen'), 'EntitiesScreen'),
 })
 
@@ -60,17 +64,23 @@ const wall = createRoute({
 })
 
 const trace = createRoute({
-  getParentRoute: () => root, path: '/trace', validateSearch: traceSearch,
+  getParentRoute: () => root,
+  path: '/trace',
+  validateSearch: traceSearch,
   component: lazyRouteComponent(() => import('../screens/trace/TraceScreen'), 'TraceScreen'),
 })
 
 const queues = createRoute({
-  getParentRoute: () => root, path: '/queues', validateSearch: queuesSearch,
+  getParentRoute: () => root,
+  path: '/queues',
+  validateSearch: queuesSearch,
   component: lazyRouteComponent(() => import('../screens/queues/QueuesScreen'), 'QueuesScreen'),
 })
 
 const pipelines = createRoute({
-  getParentRoute: () => root, path: '/pipelines', validateSearch: pipelinesSearch,
+  getParentRoute: () => root,
+  path: '/pipelines',
+  validateSearch: pipelinesSearch,
   component: lazyRouteComponent(() => import('../screens/pipelines/PipelinesScreen'), 'PipelinesScreen'),
 })
 

@@ -28,7 +28,12 @@ export function useNow(): number {
 /** A span in the two largest units: 45s, 3m 20s, 2h 5m, 3d 4h. */
 export function span(seconds: number): string {
   const s = Math.max(0, Math.round(seconds))
-  const units: [string, number][] = [['d', 86_400], ['h', 3600], ['m', 60], ['s', 1]]
+  const units: [string, number][] = [
+    ['d', 86_400],
+    ['h', 3600],
+    ['m', 60],
+    ['s', 1],
+  ]
   const first = units.findIndex(([, size]) => s >= size)
   if (first === -1) return '0s'
   const [unit, size] = units[first] ?? ['s', 1]
@@ -58,9 +63,14 @@ export function clock(at: number, zone: 'local' | 'utc', seconds = true): string
   let format = formats.get(id)
   if (!format) {
     format = new Intl.DateTimeFormat('en-GB', {
-      year: 'numeric', month: 'short', day: '2-digit', hour: '2-digit', minute: '2-digit',
+      year: 'numeric',
+      month: 'short',
+      day: '2-digit',
+      hour: '2-digit',
+      minute: '2-digit',
       ...(seconds ? { second: '2-digit' } : {}),
-      hourCycle: 'h23', timeZoneName: 'short',
+      hourCycle: 'h23',
+      timeZoneName: 'short',
       ...(zone === 'utc' ? { timeZone: 'UTC' } : {}),
     })
     formats.set(id, format)
@@ -76,7 +86,10 @@ export function timeOfDay(at: number, zone: 'local' | 'utc', now = Date.now() / 
   if (!format) {
     format = new Intl.DateTimeFormat('en-GB', {
       ...(old ? { month: 'short', day: '2-digit' } : {}),
-      hour: '2-digit', minute: '2-digit', hourCycle: 'h23', ...(zone === 'utc' ? { timeZone: 'UTC' } : {}),
+      hour: '2-digit',
+      minute: '2-digit',
+      hourCycle: 'h23',
+      ...(zone === 'utc' ? { timeZone: 'UTC' } : {}),
     })
     formats.set(id, format)
   }

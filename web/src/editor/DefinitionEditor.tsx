@@ -40,12 +40,8 @@ export default function DefinitionEditor({ kind, definition, draft, fresh = fals
     queryFn: () => (fresh ? definitions.create(kind, read ?? {}, true) : definitions.put(kind, read ?? {}, true)),
   })
   const refused = answer.error instanceof ApiError ? answer.error : undefined
-  const mistakes: Mistake[] =
-    'mistakes' in parsed ? parsed.mistakes : refused?.mistakes ? placed(parsed.document, refused.mistakes) : []
-  const diagnostics = useMemo(
-    () => mistakes.map((mistake) => ({ ...mistake, severity: 'error' as const })),
-    [parsed, refused],
-  )
+  const mistakes: Mistake[] = 'mistakes' in parsed ? parsed.mistakes : refused?.mistakes ? placed(parsed.document, refused.mistakes) : []
+  const diagnostics = useMemo(() => mistakes.map((mistake) => ({ ...mistake, severity: 'error' as const })), [parsed, refused])
   const renamed = !fresh && read?.metadata?.name !== definition.metadata?.name
   const save = useMutation({
     mutationFn: () => (fresh ? definitions.create(kind, read ?? {}) : definitions.put(kind, read ?? {})),
@@ -56,23 +52,38 @@ export default function DefinitionEditor({ kind, definition, draft, fresh = fals
   })
   const ready = answer.isSuccess && asked === typed && (fresh || typed !== before)
   return (
-    <Modal opened onClose={onClose} size="min(1100px, 96vw)" title={fresh ? text.editor.make(kind.type) : text.editor.change(definition.metadata?.name ?? '')}
-      closeButtonProps={{ 'aria-label': text.close }}>
+    <Modal
+      opened
+      onClose={onClose}
+      size="min(1100px, 96vw)"
+      title={fresh ? text.editor.make(kind.type) : text.editor.change(definition.metadata?.name ?? '')}
+      closeButtonProps={{ 'aria-label': text.close }}
+    >
       <Stack gap="md">
         <YamlEditor label={kind.type} value={typed} onChange={setTyped} diagnostics={diagnostics} />
         <div role="status" aria-live="polite">
           {mistakes.length > 0 ? (
             <Alert color="red" title={text.editor.mistakes(mistakes.length)}>
-              {mistakes.map(({ message }, i) => <Text key={i} size="sm">{message}</Text>)}
+              {mistakes.map(({ message }, i) => (
+                <Text key={i} size="sm">
+                  {message}
+                </Text>
+              ))}
             </Alert>
           ) : answer.error ? (
             <Alert color="red">{answer.error.message}</Alert>
           ) : (answer.data?.warnings ?? []).length > 0 ? (
             <Alert color="yellow" title={text.editor.warnings}>
-              {answer.data?.warnings.map((warning, i) => <Text key={i} size="sm">{warning}</Text>)}
+              {answer.data?.warnings.map((warning, i) => (
+                <Text key={i} size="sm">
+                  {warning}
+                </Text>
+              ))}
             </Alert>
           ) : (
-            <Text size="sm" c="dimmed">{answer.isFetching || asked !== typed ? text.editor.asking : text.editor.fine}</Text>
+            <Text size="sm" c="dimmed">
+              {answer.isFetching || asked !== typed ? text.editor.asking : text.editor.fine}
+            </Text>
           )}
           {renamed && <Alert color="yellow">{text.editor.renamed(definition.metadata?.name ?? '')}</Alert>}
         </div>
@@ -90,10 +101,18 @@ export default function DefinitionEditor({ kind, definition, draft, fresh = fals
             <Fields type={kind.type} />
           </Tabs.Panel>
         </Tabs>
-        {save.error && <Alert color="red" role="alert">{save.error.message}</Alert>}
+        {save.error && (
+          <Alert color="red" role="alert">
+            {save.error.message}
+          </Alert>
+        )}
         <Group justify="flex-end">
-          <Button variant="default" onClick={onClose}>{text.cancel}</Button>
-          <Button disabled={!ready} loading={save.isPending} onClick={() => save.mutate()}>{text.save}</Button>
+          <Button variant="default" onClick={onClose}>
+            {text.cancel}
+          </Button>
+          <Button disabled={!ready} loading={save.isPending} onClick={() => save.mutate()}>
+            {text.save}
+          </Button>
         </Group>
       </Stack>
     </Modal>
@@ -123,7 +142,9 @@ function Fields({ type }: { type: string }) {
         <Table.Tbody>
           {fields.map(([name, schema]) => (
             <Table.Tr key={name}>
-              <Table.Td><code>{name}</code></Table.Td>
+              <Table.Td>
+                <code>{name}</code>
+              </Table.Td>
               <Table.Td c="dimmed">{typeOf(schema)}</Table.Td>
               <Table.Td>{schema.description}</Table.Td>
             </Table.Tr>
@@ -137,5 +158,8 @@ function Fields({ type }: { type: string }) {
 function typeOf({ type, $ref, items }: Schema): string {
   if ($ref) return $ref.replace(/.*\//, '')
   if (items) return `${typeOf(items)}[]`
-  return [type].flat().filter((one) => one !== 'null').join(' ')
+  return [type]
+    .flat()
+    .filter((one) => one !== 'null')
+    .join(' ')
 }

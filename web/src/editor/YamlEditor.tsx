@@ -23,7 +23,14 @@ const colours = HighlightStyle.define([
 ])
 
 const look = EditorView.theme({
-  '&': { fontSize: '13px', backgroundColor: 'var(--raised)', color: 'var(--text)', border: '1px solid var(--line)', borderRadius: 'var(--radius)', maxHeight: '60vh' },
+  '&': {
+    fontSize: '13px',
+    backgroundColor: 'var(--raised)',
+    color: 'var(--text)',
+    border: '1px solid var(--line)',
+    borderRadius: 'var(--radius)',
+    maxHeight: '60vh',
+  },
   '&.cm-focused': { outline: '2px solid var(--focus)', outlineOffset: '-1px' },
   '.cm-scroller': { fontFamily: 'var(--mono)', lineHeight: '1.55', overflow: 'auto' },
   '.cm-content': { caretColor: 'var(--text)' },
@@ -49,10 +56,18 @@ export function YamlEditor({ label, value, onChange, diagnostics = [] }: Props) 
         doc: value,
         extensions: [
           EditorView.cspNonce.of(nonce),
-          lineNumbers(), history(), drawSelection(), highlightActiveLine(), indentOnInput(), bracketMatching(), lintGutter(),
+          lineNumbers(),
+          history(),
+          drawSelection(),
+          highlightActiveLine(),
+          indentOnInput(),
+          bracketMatching(),
+          lintGutter(),
           indentUnit.of('  '),
           keymap.of([...defaultKeymap, ...historyKeymap, indentWithTab]),
-          yaml(), syntaxHighlighting(colours), look,
+          yaml(),
+          syntaxHighlighting(colours),
+          look,
           EditorView.contentAttributes.of({ 'aria-label': label }),
           EditorState.readOnly.of(!writable),
           EditorView.updateListener.of((update) => {

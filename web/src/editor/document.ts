@@ -16,7 +16,13 @@ export type Parsed = { value: Record<string, unknown>; document: Document } | { 
 export function parse(text: string): Parsed {
   const document = parseDocument(text, { lineCounter: new LineCounter(), prettyErrors: true })
   if (document.errors.length > 0) {
-    return { mistakes: document.errors.map(({ pos: [from, to], message }) => ({ from, to: Math.max(to, from + 1), message: message.split('\n')[0] ?? message })) }
+    return {
+      mistakes: document.errors.map(({ pos: [from, to], message }) => ({
+        from,
+        to: Math.max(to, from + 1),
+        message: message.split('\n')[0] ?? message,
+      })),
+    }
   }
   const value = document.toJS() as unknown
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
@@ -36,7 +42,10 @@ export function placed(document: Document, mistakes: NonNullable<Refusal['mistak
 }
 
 function placeOf(document: Document, field: string): { from: number; to: number } {
-  const steps = field.split(/[.[\]]/).filter((step) => step !== '').map((step) => (/^\d+$/.test(step) ? Number(step) : step))
+  const steps = field
+    .split(/[.[\]]/)
+    .filter((step) => step !== '')
+    .map((step) => (/^\d+$/.test(step) ? Number(step) : step))
   const path = steps[0] === 'metadata' ? steps : ['spec', ...steps]
   for (let n = path.length; n > 0; n--) {
     const node = document.getIn(path.slice(0, n), true) as { range?: [number, number, number] } | undefined
@@ -55,9 +64,11 @@ export function diffLines(before: string, after: string): DiffLine[] {
   const { hunks } = structuredPatch('', '', before, after, '', '', { context: 3 })
   return hunks.flatMap(({ lines }, i) => [
     ...(i === 0 ? [] : [{ kind: 'gap' as const, text: '…' }]),
-    ...lines.filter((line) => !line.startsWith('\\')).map((line): DiffLine => ({
-      kind: line.startsWith('+') ? 'added' : line.startsWith('-') ? 'removed' : 'same',
-      text: line.slice(1),
-    })),
+    ...lines
+      .filter((line) => !line.startsWith('\\'))
+      .map((line): DiffLine => ({
+        kind: line.startsWith('+') ? 'added' : line.startsWith('-') ? 'removed' : 'same',
+        text: line.slice(1),
+      })),
   ])
 }

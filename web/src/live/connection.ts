@@ -128,15 +128,21 @@ export class LiveConnection {
     const mine = (f: () => void) => () => {
       if (this.socket === socket) f()
     }
-    socket.addEventListener('open', mine(() => {
-      this.open = true
-      this.alive()
-      for (const running of this.streams) this.ask(running)
-    }))
+    socket.addEventListener(
+      'open',
+      mine(() => {
+        this.open = true
+        this.alive()
+        for (const running of this.streams) this.ask(running)
+      }),
+    )
     socket.addEventListener('message', (event) => {
       if (this.socket === socket) this.take(String((event as MessageEvent).data))
     })
-    socket.addEventListener('close', mine(() => this.lost('the connection was closed')))
+    socket.addEventListener(
+      'close',
+      mine(() => this.lost('the connection was closed')),
+    )
     this.watch()
   }
 
@@ -210,7 +216,7 @@ export class LiveConnection {
         return
       }
       this.options.renew().then(
-        () => this.streams.size > 0 ? this.connect() : (this.retry = undefined),
+        () => (this.streams.size > 0 ? this.connect() : (this.retry = undefined)),
         (err: unknown) => this.lost(err instanceof Error ? err.message : String(err)),
       )
     }, wait)

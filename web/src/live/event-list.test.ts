@@ -4,8 +4,19 @@ import type { Stream } from './connection'
 import { EventList, keyOf } from './event-list'
 
 const row = (entity: string, status: number): EventRow => ({
-  namespace: 'default', entity, check: 'cpu', status, state: status ? 'failing' : 'passing', since: 0, occurrences: 1,
-  last_ok: 0, timestamp: 0, interval: 60, output: '', history: [status], silenced: [],
+  namespace: 'default',
+  entity,
+  check: 'cpu',
+  status,
+  state: status ? 'failing' : 'passing',
+  since: 0,
+  occurrences: 1,
+  last_ok: 0,
+  timestamp: 0,
+  interval: 60,
+  output: '',
+  history: [status],
+  silenced: [],
 })
 
 /** A server that is told what to send, and tells what was asked. */
@@ -54,7 +65,13 @@ test('held rows keep their places, and change in them', () => {
   const { list, send, close } = open()
   send({ counts: counts(2), offset: 0, order: ['default/a/cpu', 'default/b/cpu'], rows: [row('a', 1), row('b', 1)] })
   list.hold(true)
-  send({ counts: counts(2), offset: 0, order: ['default/c/cpu', 'default/b/cpu'], rows: [row('c', 2), row('a', 0)], gone: ['default/a/cpu'] })
+  send({
+    counts: counts(2),
+    offset: 0,
+    order: ['default/c/cpu', 'default/b/cpu'],
+    rows: [row('c', 2), row('a', 0)],
+    gone: ['default/a/cpu'],
+  })
   expect(names(list)).toEqual(['a', 'b'])
   expect(list.at(0)?.status).toBe(0)
   expect(list.isGone('default/a/cpu')).toBe(true)

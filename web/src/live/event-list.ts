@@ -1,8 +1,7 @@
 import type { EventCounts, EventGroup, EventRow } from '../api/types'
 import { LiveList, type ListOptions, type RowKind } from './live-list'
 
-export const keyOf = (row: { namespace: string; entity: string; check: string }): string =>
-  `${row.namespace}/${row.entity}/${row.check}`
+export const keyOf = (row: { namespace: string; entity: string; check: string }): string => `${row.namespace}/${row.entity}/${row.check}`
 
 const events: RowKind<EventRow, EventCounts> = {
   resource: 'events',

@@ -20,8 +20,22 @@ describe('SSEParser', () => {
     ['a type alone is none', 'event: e\n\ndata: x\n\n', [{ type: 'message', data: 'x' }]],
     ['comments', ': heartbeat\n\n:\n\ndata: x\n: in between\n\n', [{ type: 'message', data: 'x' }]],
     ['unknown fields', 'id: 7\nretry: 10\nfoo: bar\ndata: x\n\n', [{ type: 'message', data: 'x' }]],
-    ['CRLF', 'event: e\r\ndata: x\r\n\r\ndata: y\r\n\r\n', [{ type: 'e', data: 'x' }, { type: 'message', data: 'y' }]],
-    ['CR', 'event: e\rdata: x\r\rdata: y\r\r', [{ type: 'e', data: 'x' }, { type: 'message', data: 'y' }]],
+    [
+      'CRLF',
+      'event: e\r\ndata: x\r\n\r\ndata: y\r\n\r\n',
+      [
+        { type: 'e', data: 'x' },
+        { type: 'message', data: 'y' },
+      ],
+    ],
+    [
+      'CR',
+      'event: e\rdata: x\r\rdata: y\r\r',
+      [
+        { type: 'e', data: 'x' },
+        { type: 'message', data: 'y' },
+      ],
+    ],
     ['mixed ends', 'data: x\r\n\ndata: y\n\r\ndata: z\r\r\n', ['x', 'y', 'z'].map((data) => ({ type: 'message', data }))],
     ['byte order mark', '\ufeffdata: x\n\n', [{ type: 'message', data: 'x' }]],
     ['no empty line yet', 'data: x\n', []],

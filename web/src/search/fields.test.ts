@@ -35,7 +35,11 @@ test('values of a field', () => {
 })
 
 test.each([
-  ['name == web1 && os == linux', 'entity.name == web1 && entity.system.os == linux', 'event.entity.name == web1 && event.entity.system.os == linux'],
+  [
+    'name == web1 && os == linux',
+    'entity.name == web1 && entity.system.os == linux',
+    'event.entity.name == web1 && event.entity.system.os == linux',
+  ],
   ['"web" in subscriptions', '"web" in entity.subscriptions', '"web" in event.entity.subscriptions'],
   ['label.region == eu', 'entity.labels.region == eu', 'event.entity.labels.region == eu'],
   ['entity.user == "entity.name"', 'entity.user == "entity.name"', 'event.entity.user == "entity.name"'],

@@ -59,7 +59,9 @@ const ofEvents = (name: string) => (name.startsWith('entity.') ? `event.${name}`
 
 /** A search for entities, as a condition for their events. */
 export const eventsOfEntities: Language = {
-  fields: entityFields.map((field) => ({ ...field, full: ofEvents(field.full) })), words: ['event.entity.name'], others: ofEvents,
+  fields: entityFields.map((field) => ({ ...field, full: ofEvents(field.full) })),
+  words: ['event.entity.name'],
+  others: ofEvents,
 }
 
 function full(name: string, { fields, others }: Language): string {
@@ -88,13 +90,15 @@ export function expand(selector: string, language: Language = eventLanguage): st
     rest = rest.slice(found.length)
     const member = membership.exec(rest)
     const right = member && word.exec(rest.slice(member[0].length))?.[0]
-    if (member && right !== undefined && right !== null && member[1]?.toLowerCase() !== 'matches') { // value in name
+    if (member && right !== undefined && right !== null && member[1]?.toLowerCase() !== 'matches') {
+      // value in name
       out += found + member[0] + full(right, language)
       rest = rest.slice(member[0].length + right.length)
     } else {
       out += quoted === undefined && (member || comparison.test(rest)) ? full(found, language) : found
       const value = comparison.exec(rest)?.[0] ?? member?.[0]
-      if (value !== undefined) { // what follows is a value
+      if (value !== undefined) {
+        // what follows is a value
         out += value
         rest = rest.slice(value.length)
         const bare = /^\s*[^\s"'[(&|)]+/.exec(rest)?.[0] ?? ''

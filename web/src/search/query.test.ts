@@ -12,7 +12,11 @@ test.each([
   ['a.b*', word('a\\\\.b\\\\*'), ['a.b*']],
   ['say "hi', `${word('say')} && ${word('\\"hi')}`, ['say', '"hi']],
   ['event.check.status == 2', 'event.check.status == 2', ['event.check.status == 2']],
-  ['event.check.status == 2 && region == "a && b"', 'event.check.status == 2 && region == "a && b"', ['event.check.status == 2', 'region == "a && b"']],
+  [
+    'event.check.status == 2 && region == "a && b"',
+    'event.check.status == 2 && region == "a && b"',
+    ['event.check.status == 2', 'region == "a && b"'],
+  ],
   ['a == 1 || b == 2', '(a == 1 || b == 2)', ['a == 1 || b == 2']],
   ['(a == 1 || b == 2) && c == 3', '(a == 1 || b == 2) && c == 3', ['(a == 1 || b == 2)', 'c == 3']],
   ['linux in event.check.subscriptions', 'linux in event.check.subscriptions', ['linux in event.check.subscriptions']],

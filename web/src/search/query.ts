@@ -21,7 +21,10 @@ export function isSelector(text: string): boolean {
 /** Reports whether a selector lacks its end: it is being typed, and would be refused. */
 export function isUnfinished(text: string): boolean {
   const trimmed = text.trim()
-  return isSelector(trimmed) && (/(==|!=|=~|!~|<=|>=|<|>|&&|\|\||[(!,[]|\b(in|notin|matches))$/.test(trimmed) || /(&&|\|\|)\s*[\w.]+$/.test(trimmed))
+  return (
+    isSelector(trimmed) &&
+    (/(==|!=|=~|!~|<=|>=|<|>|&&|\|\||[(!,[]|\b(in|notin|matches))$/.test(trimmed) || /(&&|\|\|)\s*[\w.]+$/.test(trimmed))
+  )
 }
 
 /** Quotes a text for a selector. */

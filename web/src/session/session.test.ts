@@ -12,7 +12,10 @@ function backend() {
   const answer = (status: number, body?: object) => new Response(body && JSON.stringify(body), { status })
   const who = { user: 'ann', groups: ['ops'], expires: 300 }
   const fetch = (async (input: RequestInfo | URL, init?: RequestInit) => {
-    const request = new Request(new URL(input instanceof Request ? input.url : input, 'http://host'), input instanceof Request ? input : init)
+    const request = new Request(
+      new URL(input instanceof Request ? input.url : input, 'http://host'),
+      input instanceof Request ? input : init,
+    )
     const path = new URL(request.url).pathname
     asked.push(`${request.method} ${path}`)
     if (request.headers.get('X-Lapwing-Page') !== '1') return answer(400)

@@ -83,7 +83,8 @@ export class Session {
     if (response.status === 401) throw new SignInError('credentials', 'unauthorized')
     if (!response.ok) throw new SignInError('server', (await response.text()).trim() || `the server answered ${response.status}`)
     const session = (await response.json()) as PageSession
-    if ('key' in start) this.keep(session) // other tabs may have a sign-in of a person
+    if ('key' in start)
+      this.keep(session) // other tabs may have a sign-in of a person
     else this.announce(session)
   }
 

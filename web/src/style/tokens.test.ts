@@ -24,7 +24,9 @@ const statuses = ['ok', 'warning', 'critical', 'unknown', 'silenced']
 const grounds = ['bg', 'surface', 'raised', 'hover', 'selected']
 const pairs: [string, string, number][] = [
   ...['text', 'muted'].flatMap((ink) => grounds.map((ground): [string, string, number] => [ink, ground, 4.5])),
-  ...statuses.flatMap((ink) => ['surface', 'hover', 'selected', `${ink}-soft`].map((ground): [string, string, number] => [ink, ground, 4.5])),
+  ...statuses.flatMap((ink) =>
+    ['surface', 'hover', 'selected', `${ink}-soft`].map((ground): [string, string, number] => [ink, ground, 4.5]),
+  ),
   ...statuses.map((ground): [string, string, number] => ['text', `${ground}-soft`, 4.5]),
   ['on-accent', 'accent', 4.5],
   // Not text: 3 is enough.

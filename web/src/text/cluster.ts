@@ -3,7 +3,8 @@ import { text } from './index'
 export const clusterText = {
   title: 'Cluster',
   problems: 'Problems',
-  well: (members: number) => (members === 1 ? 'One backend runs, and nothing is wrong with it.' : `All ${members} backends run, and nothing is wrong.`),
+  well: (members: number) =>
+    members === 1 ? 'One backend runs, and nothing is wrong with it.' : `All ${members} backends run, and nothing is wrong.`,
   found: (n: number) => (n === 1 ? '1 problem' : `${n} problems`),
   summary: (up: number, size: number, sessions: number) =>
     `${up} of ${size === 1 ? '1 backend' : `${size} backends`} up, ${text.number(sessions)} ${sessions === 1 ? 'agent' : 'agents'} connected`,
@@ -11,8 +12,14 @@ export const clusterText = {
   member: 'Backend',
   here: 'this page is from it',
   state: 'State',
-  states: { up: 'Ready', waiting: 'Reads the log', alone: 'Hears no majority', draining: 'Draining', leaving: 'Stops', away: (seconds: number) =>
-    `Not heard for ${text.duration(seconds)}` },
+  states: {
+    up: 'Ready',
+    waiting: 'Reads the log',
+    alone: 'Hears no majority',
+    draining: 'Draining',
+    leaving: 'Stops',
+    away: (seconds: number) => `Not heard for ${text.duration(seconds)}`,
+  },
   sessions: 'Agents',
   share: (percent: number) => `${percent} %`,
   disk: 'Free disk',
@@ -22,7 +29,9 @@ export const clusterText = {
   lags: (events: number, definitions: number) =>
     events + definitions === 0
       ? 'nothing'
-      : [events > 0 && `${text.number(events)} events`, definitions > 0 && `${text.number(definitions)} changes`].filter(Boolean).join(', '),
+      : [events > 0 && `${text.number(events)} events`, definitions > 0 && `${text.number(definitions)} changes`]
+          .filter(Boolean)
+          .join(', '),
   clock: 'Clock',
   ahead: (seconds: number) => (Math.abs(seconds) < 0.001 ? 'same' : `${seconds > 0 ? '+' : '−'}${Math.abs(seconds).toFixed(3)} s`),
   version: 'Version',
@@ -43,7 +52,8 @@ export const clusterText = {
   left: (n: number) => `${text.number(n)} agents left`,
   undrainHelp: 'The backend takes agents again. Agents that left stay where they are.',
   removeTitle: (name: string) => `Remove ${name}`,
-  removeHelp: 'Only for a backend that never comes back, for example because its disk is lost. The other backends no longer wait for it, and its ' +
+  removeHelp:
+    'Only for a backend that never comes back, for example because its disk is lost. The other backends no longer wait for it, and its ' +
     'copies are made elsewhere. This cannot be undone.',
   removed: (name: string) => `${name} is removed.`,
   streams: 'Copies of the data',
@@ -52,7 +62,8 @@ export const clusterText = {
   none: 'none',
   copies: 'Copies',
   current: (n: number, of: number) => `${n} of ${of} current`,
-  replica: (member: string, offline: boolean, lag: number) => `${member}: ${offline ? 'not connected' : lag > 0 ? `${text.number(lag)} behind` : 'current'}`,
+  replica: (member: string, offline: boolean, lag: number) =>
+    `${member}: ${offline ? 'not connected' : lag > 0 ? `${text.number(lag)} behind` : 'current'}`,
   owner: 'Owner',
   ownNATS: 'Each backend has a NATS server of its own.',
   theirNATS: (names: string) => `The log is kept by ${names}.`,
@@ -60,8 +71,17 @@ export const clusterText = {
   noLeader: (why: string) => `Nobody decides who keeps which data${why === '' ? '.' : `: ${why}`}`,
   postgres: 'PostgreSQL',
   noPostgres: 'No backend writes to PostgreSQL. With it, events and their history are kept for as long as you want.',
-  pg: { server: 'Server', state: 'State', connected: 'Connected', not: 'Not connected', since: 'since', lag: 'Behind', journal: 'Journal',
-    gone: 'Gone; others write for it', gaps: (n: number) => `${n} ranges were skipped` },
+  pg: {
+    server: 'Server',
+    state: 'State',
+    connected: 'Connected',
+    not: 'Not connected',
+    since: 'since',
+    lag: 'Behind',
+    journal: 'Journal',
+    gone: 'Gone; others write for it',
+    gaps: (n: number) => `${n} ranges were skipped`,
+  },
   log: 'What the backends log',
   level: 'Level',
   component: 'Part',
@@ -82,7 +102,8 @@ export const clusterText = {
   levelSet: (name: string) => `The log level of ${name} is changed.`,
   levelReset: (name: string) => `${name} logs as configured again.`,
   backup: 'Backup',
-  backupHelp: 'A backup has the definitions, the users and the state of one backend, while it runs. It needs a user or an API key with all rights. ' +
+  backupHelp:
+    'A backup has the definitions, the users and the state of one backend, while it runs. It needs a user or an API key with all rights. ' +
     'Make it with the command line, which checks it:',
   backupCommand: (url: string) => `lapwing backup /var/backups/lapwing/ --api-url ${url} --api-key KEY`,
   size: bytes,

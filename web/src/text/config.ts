@@ -4,11 +4,25 @@ export const configText = {
   title: 'Config',
   kinds: 'Kinds of definitions',
   kindNames: {
-    clusterroles: 'Cluster roles', clusterrolebindings: 'Cluster role bindings', assets: 'Assets', calendars: 'Calendars', contacts: 'Contacts',
-      rotas: 'Rotas', checks: 'Checks',
-    entities: 'Entities', filters: 'Filters', handlers: 'Handlers', hooks: 'Hooks', mutators: 'Mutators', pipelines: 'Pipelines',
-      fallbackPipeline: 'Fallback pipelines', roles: 'Roles',
-    rolebindings: 'Role bindings', silenced: 'Silences', aggregates: 'Aggregates', metricchecks: 'Metric checks',
+    clusterroles: 'Cluster roles',
+    clusterrolebindings: 'Cluster role bindings',
+    assets: 'Assets',
+    calendars: 'Calendars',
+    contacts: 'Contacts',
+    rotas: 'Rotas',
+    checks: 'Checks',
+    entities: 'Entities',
+    filters: 'Filters',
+    handlers: 'Handlers',
+    hooks: 'Hooks',
+    mutators: 'Mutators',
+    pipelines: 'Pipelines',
+    fallbackPipeline: 'Fallback pipelines',
+    roles: 'Roles',
+    rolebindings: 'Role bindings',
+    silenced: 'Silences',
+    aggregates: 'Aggregates',
+    metricchecks: 'Metric checks',
   } as Record<string, string>,
   findings: 'Findings',
   import: 'Import a file',
@@ -16,14 +30,23 @@ export const configText = {
   new: 'New',
   dump: 'Download',
   dumpTitle: 'Download definitions',
-  dumpHelp: 'One YAML file with all definitions of the chosen kinds that you may see. It is for lapwing create -f, apply and sensuctl create -f. ' +
+  dumpHelp:
+    'One YAML file with all definitions of the chosen kinds that you may see. It is for lapwing create -f, apply and sensuctl create -f. ' +
     'Users, passwords and API keys are not in it.',
   dumpKinds: 'Kinds',
   dumpDo: 'Download',
   dumped: (n: number) => `${text.number(n)} definitions are in the file.`,
   dumpDenied: (kinds: string) => `Not in the file, because you may not list them: ${kinds}.`,
   shown: (shown: number, all: number) => (shown === all ? text.number(all) : `${text.number(shown)} of ${text.number(all)}`),
-  columns: { name: 'Name', namespace: 'Namespace', labels: 'Labels', by: 'Created by', severity: 'Weight', kind: 'Kind', text: 'What is doubtful' },
+  columns: {
+    name: 'Name',
+    namespace: 'Namespace',
+    labels: 'Labels',
+    by: 'Created by',
+    severity: 'Weight',
+    kind: 'Kind',
+    text: 'What is doubtful',
+  },
   empty: (kind: string) => `There are no ${kind.toLowerCase()} here`,
   emptyHelp: 'Make one from YAML, or import a file with many.',
   nothing: 'Nothing matches',
@@ -39,7 +62,8 @@ export const configText = {
   severity: { warning: 'Warning', note: 'Note', unseen: 'Not looked at' } as Record<string, string>,
   changes: 'All changes of it',
   yaml: 'YAML',
-  importHelp: 'Paste YAML or JSON with any number of documents, or drop a file here. The server says of each what it would do. Nothing is written ' +
+  importHelp:
+    'Paste YAML or JSON with any number of documents, or drop a file here. The server says of each what it would do. Nothing is written ' +
     'until you apply it.',
   importText: 'Definitions',
   chooseFile: 'Choose a file',
@@ -54,9 +78,13 @@ export const configText = {
   results: { waiting: '', written: 'Written', failed: 'Refused' },
   summary: (counts: Record<'create' | 'update' | 'same' | 'refused' | 'unread', number>) =>
     [
-      `${text.number(counts.create)} new`, `${text.number(counts.update)} changed`, `${text.number(counts.same)} the same`,
+      `${text.number(counts.create)} new`,
+      `${text.number(counts.update)} changed`,
+      `${text.number(counts.same)} the same`,
       counts.refused + counts.unread > 0 && `${text.number(counts.refused + counts.unread)} refused`,
-    ].filter(Boolean).join(', '),
+    ]
+      .filter(Boolean)
+      .join(', '),
   unknownKind: (type: string) => `This page cannot write the type ${type}. Use lapwing create -f.`,
   noType: 'It has no type or no metadata.name.',
   show: 'Show what changes',

@@ -219,7 +219,8 @@ export const text = {
       unknown: 'It is not known whether somebody was told',
     },
     words: { waiting: 'waits', no: 'nobody', nothing: '–', unknown: 'not known', yes: 'yes' },
-    by: (handlers: readonly string[], at: string) => [handlers.length === 0 ? 'yes' : handlers.join(', '), at].filter((part) => part !== '').join(' '),
+    by: (handlers: readonly string[], at: string) =>
+      [handlers.length === 0 ? 'yes' : handlers.join(', '), at].filter((part) => part !== '').join(' '),
     why: 'Why?',
     noHandler: 'No handler',
     more: (n: number) => `and ${count(n, 'other route', 'other routes')}`,
@@ -257,7 +258,8 @@ export const text = {
     clear: 'Select none',
     actions: { silence: 'Silence', acknowledge: 'Acknowledge', resolve: 'Resolve', run: 'Run again', delete: 'Delete' },
     help: {
-      resolve: 'Sets the status to OK by hand; handlers get the resolutions. The next results of the checks count again. This cannot be undone.',
+      resolve:
+        'Sets the status to OK by hand; handlers get the resolutions. The next results of the checks count again. This cannot be undone.',
       delete: 'Deletes the events with their history. A check that still runs makes its event anew. This cannot be undone.',
       run: 'Asks the agents to run these checks now, once. Agents that are not connected do not get it.',
     },
@@ -273,7 +275,9 @@ export const text = {
       `This would change ${count(n, 'event', 'events')}${denied > 0 ? `; for ${number.format(denied)} you lack the right` : ''}.`,
     progress: 'Progress',
     report: (n: number, denied: number, broken: number) =>
-      [`${number.format(n)} done`, denied > 0 && `${number.format(denied)} denied`, broken > 0 && `${number.format(broken)} failed`].filter(Boolean).join(', '),
+      [`${number.format(n)} done`, denied > 0 && `${number.format(denied)} denied`, broken > 0 && `${number.format(broken)} failed`]
+        .filter(Boolean)
+        .join(', '),
     notAll: 'Not all could be done',
     silenced: (n: number) => `Silenced ${count(n, 'event', 'events')}.`,
     silenceHelp: 'One silence for all events that match now or later:',

@@ -36,7 +36,8 @@ export const metricsText = {
   empty: 'Nothing is plotted yet',
   emptyHelp: 'Choose a name in the tree, choose tags, or type or paste a Graphite target above.',
   nothing: 'No series',
-  nothingHelp: 'The targets match no series with values in this time. Choose a longer time, or check the names. You see the series of namespaces whose events you may list.',
+  nothingHelp:
+    'The targets match no series with values in this time. Choose a longer time, or check the names. You see the series of namespaces whose events you may list.',
   plot: 'Metrics over time',
   views: [
     { value: 'plot', label: 'Plot' },
@@ -58,7 +59,8 @@ export const metricsText = {
   last: 'Last',
   time: 'Time',
   noValue: '–',
-  drawn: (shown: number, all: number) => `The plot has ${text.number(shown)} of ${text.number(all)} series. A function such as highestAverage chooses some.`,
+  drawn: (shown: number, all: number) =>
+    `The plot has ${text.number(shown)} of ${text.number(all)} series. A function such as highestAverage chooses some.`,
   check: {
     title: 'New metric check',
     name: 'Name',
@@ -79,7 +81,10 @@ export const metricsText = {
     yaml: 'Edit as YAML',
     made: (name: string) => `Metric check ${name} is made.`,
     thresholds: 'Give a threshold to see when it would have alerted.',
-    would: (n: number) => (n === 0 ? 'It would not have alerted in this time.' : `It would have alerted ${n === 1 ? 'once' : `${text.number(n)} times`} in this time:`),
+    would: (n: number) =>
+      n === 0
+        ? 'It would not have alerted in this time.'
+        : `It would have alerted ${n === 1 ? 'once' : `${text.number(n)} times`} in this time:`,
     of: (entity: string, check: string) => `${entity}, ${check}`,
   },
 }

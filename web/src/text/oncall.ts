@@ -17,7 +17,8 @@ export const oncall = {
   continue: 'Continue',
 
   empty: 'No one is on call',
-  emptyHelp: 'A rota says which of its contacts is on call. Steps of an escalation name it. Define contacts first: they say how people are reached.',
+  emptyHelp:
+    'A rota says which of its contacts is on call. Steps of an escalation name it. Define contacts first: they say how people are reached.',
   now: 'Now',
   until: (time: string) => `until ${time}`,
   then: 'Then',
@@ -28,7 +29,8 @@ export const oncall = {
   noGaps: 'No gap this week',
   override: 'override',
   unreachable: 'This contact does not exist: no one is reached.',
-  bar: (contact: string, begin: string, end: string, reason: string | undefined) => `${contact}: ${begin} to ${end}${reason ? `, ${reason}` : ''}`,
+  bar: (contact: string, begin: string, end: string, reason: string | undefined) =>
+    `${contact}: ${begin} to ${end}${reason ? `, ${reason}` : ''}`,
   zone: (zone: string) => `Hands over in ${zone}`,
   more: 'There are further turns in this week.',
   takeOver: 'Take over',
@@ -69,7 +71,8 @@ export const oncall = {
 
   calendars: {
     empty: 'No calendars yet',
-    emptyHelp: 'A calendar is a set of times with a name: working hours, holidays, patch nights. Checks, silences, filters, rotas and escalations name it.',
+    emptyHelp:
+      'A calendar is a set of times with a name: working hours, holidays, patch nights. Checks, silences, filters, rotas and escalations name it.',
     columns: { name: 'Name', state: 'State', changes: 'Changes', description: 'Description' },
     label: 'Calendar',
     active: 'Active',

@@ -10,7 +10,8 @@ export const servicesText = {
   csvNeeds: 'Choose a namespace: a report is of one.',
   csvFailed: 'The export failed',
   empty: 'No services yet',
-  emptyHelp: 'A service is an aggregate: it selects checks by their fields or labels, and fails when too many of them fail. Aggregates can have aggregates as members, so that a service is a tree.',
+  emptyHelp:
+    'A service is an aggregate: it selects checks by their fields or labels, and fails when too many of them fail. Aggregates can have aggregates as members, so that a service is a tree.',
   noneFound: 'No service matches the search',
   state: 'State',
   name: 'Service',
@@ -46,7 +47,8 @@ export const servicesText = {
   warning: 'Warning from',
   critical: 'Critical from',
   interval: 'Every',
-  threshold: (percent: number, count: number) => [percent > 0 ? `${percent} %` : '', count > 0 ? plural(count, 'member', 'members') : ''].filter((part) => part !== '').join(' or '),
+  threshold: (percent: number, count: number) =>
+    [percent > 0 ? `${percent} %` : '', count > 0 ? plural(count, 'member', 'members') : ''].filter((part) => part !== '').join(' or '),
   deleteTitle: (name: string) => `Delete ${name}`,
   deleteHelp: 'Its results are resolved and removed. Its members stay.',
   deleted: (name: string) => `Service ${name} is deleted.`,

@@ -23,7 +23,17 @@ export const silences = {
     { value: 'ended', label: 'Ended lately' },
   ],
   kinds: { active: 'Active', scheduled: 'Begins later', recurring: 'Recurring', acknowledgement: 'Acknowledged' },
-  columns: { what: 'What', kind: 'Kind', reason: 'Why', creator: 'Who', begin: 'Begins', ends: 'Ends', hits: 'Hits now', at: 'Ended', by: 'How' },
+  columns: {
+    what: 'What',
+    kind: 'Kind',
+    reason: 'Why',
+    creator: 'Who',
+    begin: 'Begins',
+    ends: 'Ends',
+    hits: 'Hits now',
+    at: 'Ended',
+    by: 'How',
+  },
   empty: 'Nothing is silenced',
   emptyHelp: 'A silence keeps events away from handlers while you work on something. Events are still stored and shown.',
   nothingHelp: 'No silence here matches. Remove a part of the search, or show all silences.',
@@ -33,7 +43,17 @@ export const silences = {
   endedBy: (user: string) => `by ${user}`,
   endedItself: 'by itself',
   endedResolved: 'when the check passed',
-  what: ({ entity, subscription, check, selectors }: { entity?: string; subscription?: string; check?: string; selectors?: string }): string => {
+  what: ({
+    entity,
+    subscription,
+    check,
+    selectors,
+  }: {
+    entity?: string
+    subscription?: string
+    check?: string
+    selectors?: string
+  }): string => {
     if (selectors !== undefined) return selectors
     const on = entity !== undefined ? `on ${entity}` : subscription !== undefined ? `in ${subscription}` : ''
     if (check === undefined) return entity !== undefined ? `all checks on ${entity}` : `all checks in ${subscription ?? ''}`
@@ -49,9 +69,22 @@ export const silences = {
   notActive: 'It does not apply at this moment.',
   applies: 'It applies now.',
   facts: {
-    name: 'Name', namespace: 'Namespace', what: 'Silences', labels: 'Labels', fields: 'Fields', limited: 'Only events with', reason: 'Why', creator: 'Who',
-    begin: 'Begin', end: 'End', resolve: 'Resolutions', expireResolve: 'Ends early', remind: 'Reminder', remindTo: 'Reminder to',
-    windows: 'Recurs', calendars: 'Calendars',
+    name: 'Name',
+    namespace: 'Namespace',
+    what: 'Silences',
+    labels: 'Labels',
+    fields: 'Fields',
+    limited: 'Only events with',
+    reason: 'Why',
+    creator: 'Who',
+    begin: 'Begin',
+    end: 'End',
+    resolve: 'Resolutions',
+    expireResolve: 'Ends early',
+    remind: 'Reminder',
+    remindTo: 'Reminder to',
+    windows: 'Recurs',
+    calendars: 'Calendars',
   },
   passes: 'go through',
   held: 'are held back',

@@ -9,7 +9,8 @@ export const text = {
   chooseHelp: 'Open an event in the list and press “Why?”. Its trace says who was told of it, or why nobody was.',
   events: 'Show the events',
   none: 'No trace of this event',
-  noneHelp: 'Traces of incidents and resolutions are kept for a week. Of other results, one in a hundred is kept. A simulation ' +
+  noneHelp:
+    'Traces of incidents and resolutions are kept for a week. Of other results, one in a hundred is kept. A simulation ' +
     'shows what the present definitions would do.',
   answer: 'Newest result',
   noHandler: 'no handler',
@@ -20,8 +21,18 @@ export const text = {
   older: 'Earlier results',
   route: 'Pipeline and workflow',
   verdicts: {
-    delivered: 'Delivered', waiting: 'Waiting', held: 'Held', grouped: 'Grouped', folded: 'Folded', filtered: 'Filtered',
-    silenced: 'Silenced', inhibited: 'Inhibited', no_handler: 'No handler', dead: 'Dead', dropped: 'Dropped', failed: 'Failed',
+    delivered: 'Delivered',
+    waiting: 'Waiting',
+    held: 'Held',
+    grouped: 'Grouped',
+    folded: 'Folded',
+    filtered: 'Filtered',
+    silenced: 'Silenced',
+    inhibited: 'Inhibited',
+    no_handler: 'No handler',
+    dead: 'Dead',
+    dropped: 'Dropped',
+    failed: 'Failed',
   } as Record<string, string>,
   next: {
     delivered: 'Nothing is left to do: the handler took it.',
@@ -40,7 +51,12 @@ export const text = {
   nextAttempt: 'Next attempt',
   nextIs: 'What is next',
   kinds: {
-    filter: 'Filter', mutator: 'Mutator', silence: 'Silence', inhibit: 'Dependencies', group: 'Group', resolve: 'Resolution',
+    filter: 'Filter',
+    mutator: 'Mutator',
+    silence: 'Silence',
+    inhibit: 'Dependencies',
+    group: 'Group',
+    resolve: 'Resolution',
     escalate: 'Escalation',
   } as Record<string, string>,
   steps: { pass: 'pass', deny: 'deny', error: 'error', '': 'not run' } as Record<string, string>,

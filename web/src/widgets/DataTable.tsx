@@ -63,10 +63,13 @@ export function DataTable<Row>(props: Props<Row>) {
   const { label, columns, rows, keyOf, selected, onOpen, sort, onSort, picked, onPick, empty, onElement } = props
   const { density } = usePreferences()
   const [element, setElement] = useState<HTMLDivElement | null>(null)
-  const attach = useCallback((now: HTMLDivElement | null) => {
-    setElement(now)
-    onElement?.(now)
-  }, [onElement])
+  const attach = useCallback(
+    (now: HTMLDivElement | null) => {
+      setElement(now)
+      onElement?.(now)
+    },
+    [onElement],
+  )
   const [cursor, setCursor] = useState(0)
   const window = isArray(rows) ? undefined : rows
   const given = useMemo(() => (isArray(rows) ? order(rows, columns, sort) : undefined), [rows, columns, sort])
@@ -133,13 +136,7 @@ export function DataTable<Row>(props: Props<Row>) {
         <div className={css.head} role="row" aria-rowindex={1} style={template}>
           {onPick && (
             <span role="columnheader" data-pick="true">
-              <Checkbox
-                size="xs"
-                aria-label={text.table.pickAll}
-                checked={all}
-                indeterminate={!all && some}
-                onChange={pickAll}
-              />
+              <Checkbox size="xs" aria-label={text.table.pickAll} checked={all} indeterminate={!all && some} onChange={pickAll} />
             </span>
           )}
           {columns.map((column) => (
@@ -168,7 +165,11 @@ export function DataTable<Row>(props: Props<Row>) {
               >
                 {onPick && (
                   <span role="gridcell" data-pick="true" onClick={(event) => event.stopPropagation()}>
-                    <PickBox label={text.table.pick(key)} picked={picked === 'all' || (picked?.has(key) ?? false)} onPick={() => pick(row)} />
+                    <PickBox
+                      label={text.table.pick(key)}
+                      picked={picked === 'all' || (picked?.has(key) ?? false)}
+                      onPick={() => pick(row)}
+                    />
                   </span>
                 )}
                 {columns.map((column) => (
@@ -219,6 +220,12 @@ function order<Row>(rows: readonly Row[], columns: Column<Row>[], sort: string |
 const collator = new Intl.Collator('en', { numeric: true })
 
 /** Orders by a text of the row, with numbers inside it as numbers. */
-export const byText = <Row,>(of: (row: Row) => string) => (a: Row, b: Row) => collator.compare(of(a), of(b))
+export const byText =
+  <Row,>(of: (row: Row) => string) =>
+  (a: Row, b: Row) =>
+    collator.compare(of(a), of(b))
 
-export const byNumber = <Row,>(of: (row: Row) => number) => (a: Row, b: Row) => of(a) - of(b)
+export const byNumber =
+  <Row,>(of: (row: Row) => number) =>
+  (a: Row, b: Row) =>
+    of(a) - of(b)

@@ -55,20 +55,29 @@ export function DeleteDefinition({ kind, definition, query = {}, onClose, childr
     <FormDialog opened title={t.title(name)} onClose={() => onClose(false)} act={act} label={text.delete} danger disabled={!dry.isSuccess}>
       {children}
       <div role="status" aria-live="polite">
-        {dry.error ? (
-          <Alert color="red">{dry.error.message}</Alert>
-        ) : (
-          <Text size="sm">{dry.isSuccess ? t.fine : t.asking}</Text>
-        )}
-        {(dry.data?.warnings ?? []).map((warning) => <Text key={warning} size="sm">{warning}</Text>)}
+        {dry.error ? <Alert color="red">{dry.error.message}</Alert> : <Text size="sm">{dry.isSuccess ? t.fine : t.asking}</Text>}
+        {(dry.data?.warnings ?? []).map((warning) => (
+          <Text key={warning} size="sm">
+            {warning}
+          </Text>
+        ))}
         {referrers.isSuccess && (
-          <Text size="sm" mt="xs">{found.length === 0 ? t.none : t.referrers(found.length + more)}</Text>
+          <Text size="sm" mt="xs">
+            {found.length === 0 ? t.none : t.referrers(found.length + more)}
+          </Text>
         )}
-        {referrers.error && <Text size="sm" mt="xs">{referrers.error.message}</Text>}
+        {referrers.error && (
+          <Text size="sm" mt="xs">
+            {referrers.error.message}
+          </Text>
+        )}
       </div>
       {found.length > 0 && (
         <Output>
-          {[...found.map((one) => `${one.type} ${one.namespace ? `${one.namespace}/` : ''}${one.name}`), ...(more > 0 ? [t.more(more)] : [])].join('\n')}
+          {[
+            ...found.map((one) => `${one.type} ${one.namespace ? `${one.namespace}/` : ''}${one.name}`),
+            ...(more > 0 ? [t.more(more)] : []),
+          ].join('\n')}
         </Output>
       )}
     </FormDialog>

@@ -70,16 +70,25 @@ export function Plot({ label, times, series, height = 180, sync, from, to, onZoo
     const cursor = sync === undefined ? undefined : cursorOf(sync)
     const style = getComputedStyle(document.documentElement)
     const colour = (name: string) => style.getPropertyValue(name).trim()
-    const axis = { stroke: colour('--muted'), grid: { stroke: colour('--line'), width: 1 }, ticks: { stroke: colour('--line'), width: 1 }, font: '12px ui-sans-serif, system-ui' }
+    const axis = {
+      stroke: colour('--muted'),
+      grid: { stroke: colour('--line'), width: 1 },
+      ticks: { stroke: colour('--line'), width: 1 },
+      font: '12px ui-sans-serif, system-ui',
+    }
     const made = new uPlot(
       {
-        width, height,
+        width,
+        height,
         ...(time === 'utc' ? { tzDate: (at: number) => uPlot.tzDate(new Date(at * 1000), 'UTC') } : {}),
         padding: [null, plotEdges.right, null, null],
         cursor: { y: false, drag: { x: true, y: false, setScale: false } },
         legend: { show: legend, live: true },
         scales: { x: { time: true, ...(from !== undefined && to !== undefined ? { range: [from, to] } : {}) } },
-        axes: [{ ...axis, values: times24 }, { ...axis, size: plotEdges.left, ...(format ? { values: (_: uPlot, values: number[]) => values.map(format) } : {}) }],
+        axes: [
+          { ...axis, values: times24 },
+          { ...axis, size: plotEdges.left, ...(format ? { values: (_: uPlot, values: number[]) => values.map(format) } : {}) },
+        ],
         series: [
           { value: '{D} {MMM} {YYYY} {HH}:{mm}:{ss}' },
           ...series.map((one, i): uPlot.Series => {

@@ -25,7 +25,8 @@ export function SearchBox({ value, onChange, placeholder = text.searchHint, sugg
   const input = useRef<HTMLInputElement>(null)
   const [typed, setTyped] = useState(value)
   const [before, setBefore] = useState(value)
-  if (value !== before) { // the address has changed
+  if (value !== before) {
+    // the address has changed
     setBefore(value)
     setTyped(value)
   }
@@ -34,9 +35,7 @@ export function SearchBox({ value, onChange, placeholder = text.searchHint, sugg
     const timer = setTimeout(() => onChange(typed), settled)
     return () => clearTimeout(timer)
   })
-  useHotkeys([
-    ['/', () => input.current?.select()],
-  ])
+  useHotkeys([['/', () => input.current?.select()]])
   const set = (next: string) => {
     setTyped(next)
     onChange(next)
@@ -104,7 +103,11 @@ function Offer({ label, help }: Partial<Suggestion>) {
   return (
     <span className={css.offer}>
       <code>{label}</code>
-      {help !== undefined && <Text size="xs" c="dimmed">{help}</Text>}
+      {help !== undefined && (
+        <Text size="xs" c="dimmed">
+          {help}
+        </Text>
+      )}
     </span>
   )
 }

@@ -18,7 +18,10 @@ interface Props {
 export function useDays(week: string | undefined, shown: number): { begins: readonly number[]; today: string; utc: boolean } {
   const utc = usePreferences().time === 'utc'
   const today = dayText(new Date(useNow()), utc)
-  const begins = useMemo(() => days(dayOf(week, utc) ?? monday(dayOf(today, utc) ?? new Date(), utc), shown, utc), [week, today, shown, utc])
+  const begins = useMemo(
+    () => days(dayOf(week, utc) ?? monday(dayOf(today, utc) ?? new Date(), utc), shown, utc),
+    [week, today, shown, utc],
+  )
   return { begins, today, utc }
 }
 

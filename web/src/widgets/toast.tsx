@@ -40,5 +40,11 @@ export function done(message: string, undo?: () => Promise<unknown>): void {
 
 /** Says that an act failed, in the server's words. */
 export function failed(what: string, err: unknown): void {
-  notifications.show({ title: what, message: err instanceof Error ? err.message : String(err), color: 'red', autoClose: false, closeButtonProps })
+  notifications.show({
+    title: what,
+    message: err instanceof Error ? err.message : String(err),
+    color: 'red',
+    autoClose: false,
+    closeButtonProps,
+  })
 }

@@ -40,7 +40,9 @@ export function AccessScreen() {
             data={t.views}
             onChange={(next) => change({ view: next === 'users' ? undefined : next, open: undefined, sort: undefined, act: undefined })}
           />
-          {view !== 'test' && <SearchBox value={search.q ?? ''} placeholder={t.search} onChange={(q) => change({ q: q === '' ? undefined : q })} />}
+          {view !== 'test' && (
+            <SearchBox value={search.q ?? ''} placeholder={t.search} onChange={(q) => change({ q: q === '' ? undefined : q })} />
+          )}
           <Space />
           {bar}
         </>

@@ -28,20 +28,35 @@ const nameOf = (key: APIKey): string => key.metadata?.name ?? ''
 export function Keys({ search, change, frame }: ViewProps) {
   const { api } = useApp()
   const rights = useRights(everywhere)
-  const query = useQuery({ queryKey: definitionsKey('apikeys'), queryFn: async () => (await unwrap(api.GET('/api/core/v2/apikeys'))) ?? [], retry: false })
+  const query = useQuery({
+    queryKey: definitionsKey('apikeys'),
+    queryFn: async () => (await unwrap(api.GET('/api/core/v2/apikeys'))) ?? [],
+    retry: false,
+  })
   const keys = query.data ?? []
   const rows = keys.filter((key) => has(search.q ?? '', nameOf(key), key.username, key.metadata?.created_by))
   const open = keys.find((key) => nameOf(key) === search.open)
   const why = rights.why('create', 'apikeys')
   const remove = rights.why('delete', 'apikeys')
-  const make = <Button size="xs" disabled={why !== undefined} title={why} onClick={() => change({ act: 'new' })}>{t.newKey}</Button>
+  const make = (
+    <Button size="xs" disabled={why !== undefined} title={why} onClick={() => change({ act: 'new' })}>
+      {t.newKey}
+    </Button>
+  )
   return frame({
     bar: make,
     detail: search.open !== undefined && query.isSuccess && (
-      <DetailPane id={search.open} label={`${t.columns.key}: ${search.open}`} title={search.open} onClose={() => change({ open: undefined })}>
+      <DetailPane
+        id={search.open}
+        label={`${t.columns.key}: ${search.open}`}
+        title={search.open}
+        onClose={() => change({ open: undefined })}
+      >
         {open ? (
           <>
-            <Button size="xs" variant="default" disabled={remove !== undefined} title={remove} onClick={() => change({ act: 'delete' })}>{t.deleteKey}</Button>
+            <Button size="xs" variant="default" disabled={remove !== undefined} title={remove} onClick={() => change({ act: 'delete' })}>
+              {t.deleteKey}
+            </Button>
             <Facts
               facts={[
                 [t.fact.name, <code>{nameOf(open)}</code>],
@@ -70,15 +85,21 @@ export function Keys({ search, change, frame }: ViewProps) {
               sort={search.sort}
               onSort={(sort) => change({ sort })}
               empty={
-                keys.length === 0 ? <EmptyState title={t.emptyKeys} help={t.emptyKeysHelp}>{make}</EmptyState>
-                  : <EmptyState title={t.nothing} help={t.nothingHelp} />
+                keys.length === 0 ? (
+                  <EmptyState title={t.emptyKeys} help={t.emptyKeysHelp}>
+                    {make}
+                  </EmptyState>
+                ) : (
+                  <EmptyState title={t.nothing} help={t.nothingHelp} />
+                )
               }
             />
           )}
         </QueryView>
         {search.act === 'new' && why === undefined && <NewKey onClose={() => change({ act: undefined })} />}
-        {open && search.act === 'delete' &&
-          <DeleteKey apiKey={open} onClose={(deleted) => change({ act: undefined, ...(deleted ? { open: undefined } : {}) })} />}
+        {open && search.act === 'delete' && (
+          <DeleteKey apiKey={open} onClose={(deleted) => change({ act: undefined, ...(deleted ? { open: undefined } : {}) })} />
+        )}
       </>
     ),
   })
@@ -86,11 +107,29 @@ export function Keys({ search, change, frame }: ViewProps) {
 
 const columns: Column<APIKey>[] = [
   { id: 'key', title: t.columns.key, width: 'minmax(140px, 2fr)', mono: true, order: byText(nameOf), cell: nameOf },
-  { id: 'owner', title: t.columns.owner, width: 'minmax(80px, 1fr)', order: byText(({ username = '' }) => username), cell: ({ username }) => username },
-  { id: 'made', title: t.columns.made, width: '215px', wide: true, order: byNumber(({ created_at = 0 }) => created_at), cell: ({ created_at = 0 }) =>
-    <Moment at={created_at} /> },
-  { id: 'by', title: t.columns.by, width: 'minmax(80px, 1fr)', wide: true, order: byText(({ metadata }) => metadata?.created_by ?? ''),
-    cell: ({ metadata }) => metadata?.created_by },
+  {
+    id: 'owner',
+    title: t.columns.owner,
+    width: 'minmax(80px, 1fr)',
+    order: byText(({ username = '' }) => username),
+    cell: ({ username }) => username,
+  },
+  {
+    id: 'made',
+    title: t.columns.made,
+    width: '215px',
+    wide: true,
+    order: byNumber(({ created_at = 0 }) => created_at),
+    cell: ({ created_at = 0 }) => <Moment at={created_at} />,
+  },
+  {
+    id: 'by',
+    title: t.columns.by,
+    width: 'minmax(80px, 1fr)',
+    wide: true,
+    order: byText(({ metadata }) => metadata?.created_by ?? ''),
+    cell: ({ metadata }) => metadata?.created_by,
+  },
 ]
 
 /** Makes a key, and shows it this once. */
@@ -121,11 +160,19 @@ function NewKey({ onClose }: { onClose: () => void }) {
       {key === undefined ? (
         <>
           <Text size="sm">{t.keyHelp}</Text>
-          <Autocomplete label={t.keyUser} required data={(users.data ?? []).map(({ username = '' }) => username)} value={username} onChange={setUsername} />
+          <Autocomplete
+            label={t.keyUser}
+            required
+            data={(users.data ?? []).map(({ username = '' }) => username)}
+            value={username}
+            onChange={setUsername}
+          />
         </>
       ) : (
         <>
-          <Alert color="yellow" role="status">{t.keyOnce}</Alert>
+          <Alert color="yellow" role="status">
+            {t.keyOnce}
+          </Alert>
           <div className={css.key}>
             <code>{key}</code>
             <CopyButton value={() => key} label={t.copyKey} />

@@ -36,7 +36,11 @@ export function Roles(props: ViewProps) {
         return (
           <>
             <Section title={t.rules}>
-              <ul className={css.lines}>{(row.one.rules ?? []).map((rule, i) => <li key={i}>{ruleWords(rule)}</li>)}</ul>
+              <ul className={css.lines}>
+                {(row.one.rules ?? []).map((rule, i) => (
+                  <li key={i}>{ruleWords(rule)}</li>
+                ))}
+              </ul>
             </Section>
             <Section title={t.boundBy}>
               <ul className={css.lines}>
@@ -71,7 +75,11 @@ export function Bindings(props: ViewProps) {
             <Facts facts={[[one.role_ref?.type ?? '', one.role_ref?.name]]} />
           </Section>
           <Section title={t.columns.subjects}>
-            <ul className={css.lines}>{subjectsOf(one).map((subject) => <li key={subject}>{subject}</li>)}</ul>
+            <ul className={css.lines}>
+              {subjectsOf(one).map((subject) => (
+                <li key={subject}>{subject}</li>
+              ))}
+            </ul>
           </Section>
         </>
       )}
@@ -91,7 +99,18 @@ interface Props<T> extends ViewProps {
 }
 
 /** Roles or bindings, those of the whole cluster first. */
-function View<T extends Role | RoleBinding>({ search, namespace, change, frame, what, label, both: { query, rows: all }, texts, columns, detail }: Props<T>) {
+function View<T extends Role | RoleBinding>({
+  search,
+  namespace,
+  change,
+  frame,
+  what,
+  label,
+  both: { query, rows: all },
+  texts,
+  columns,
+  detail,
+}: Props<T>) {
   const rights = useRights(namespace)
   const rows = all.filter((row) => has(search.q ?? '', row.name, row.namespace, row.kind.type, ...texts(row)))
   const open = all.find(({ key }) => key === search.open)
@@ -102,31 +121,42 @@ function View<T extends Role | RoleBinding>({ search, namespace, change, frame, 
   const edit = open && rights.why('update', open.kind.role)
   const remove = open && rights.why('delete', open.kind.role)
   return frame({
-    bar: <Button size="xs" disabled={why !== undefined} title={why} onClick={() => change({ act: 'new' })}>{label}</Button>,
-    detail: search.open !== undefined && query.isSuccess && (open && definition ? (
-      <DetailPane
-        id={open.key}
-        label={`${open.kind.type}: ${open.name}`}
-        title={open.name}
-        subtitle={[open.kind.type, open.namespace].filter(Boolean).join(' · ')}
-        tools={<CopyButton value={() => yamlOf(open.kind, definition)} label={text.copyYAML} />}
-        onClose={() => change({ open: undefined })}
-        onStep={(by) => {
-          const next = rows[rows.indexOf(open) + by]
-          if (next) change({ open: next.key })
-        }}
-      >
-        <Group gap="sm">
-          <Button size="xs" variant="default" disabled={edit !== undefined} title={edit} onClick={() => change({ act: 'edit' })}>{text.edit}</Button>
-          <Button size="xs" variant="default" disabled={remove !== undefined} title={remove} onClick={() => change({ act: 'delete' })}>{text.delete}</Button>
-        </Group>
-        {detail(open)}
-      </DetailPane>
-    ) : (
-      <DetailPane id={search.open} label={search.open} title={search.open.split('/').at(-1)} onClose={() => change({ open: undefined })}>
-        <EmptyState title={text.missing} help={t.missing} />
-      </DetailPane>
-    )),
+    bar: (
+      <Button size="xs" disabled={why !== undefined} title={why} onClick={() => change({ act: 'new' })}>
+        {label}
+      </Button>
+    ),
+    detail:
+      search.open !== undefined &&
+      query.isSuccess &&
+      (open && definition ? (
+        <DetailPane
+          id={open.key}
+          label={`${open.kind.type}: ${open.name}`}
+          title={open.name}
+          subtitle={[open.kind.type, open.namespace].filter(Boolean).join(' · ')}
+          tools={<CopyButton value={() => yamlOf(open.kind, definition)} label={text.copyYAML} />}
+          onClose={() => change({ open: undefined })}
+          onStep={(by) => {
+            const next = rows[rows.indexOf(open) + by]
+            if (next) change({ open: next.key })
+          }}
+        >
+          <Group gap="sm">
+            <Button size="xs" variant="default" disabled={edit !== undefined} title={edit} onClick={() => change({ act: 'edit' })}>
+              {text.edit}
+            </Button>
+            <Button size="xs" variant="default" disabled={remove !== undefined} title={remove} onClick={() => change({ act: 'delete' })}>
+              {text.delete}
+            </Button>
+          </Group>
+          {detail(open)}
+        </DetailPane>
+      ) : (
+        <DetailPane id={search.open} label={search.open} title={search.open.split('/').at(-1)} onClose={() => change({ open: undefined })}>
+          <EmptyState title={text.missing} help={t.missing} />
+        </DetailPane>
+      )),
     children: (
       <>
         <QueryView query={query}>
@@ -144,11 +174,16 @@ function View<T extends Role | RoleBinding>({ search, namespace, change, frame, 
             />
           )}
         </QueryView>
-        {search.act === 'new' && why === undefined && <DefinitionEditor kind={made.kind} definition={made.definition} fresh onClose={close} />}
+        {search.act === 'new' && why === undefined && (
+          <DefinitionEditor kind={made.kind} definition={made.definition} fresh onClose={close} />
+        )}
         {open && definition && search.act === 'edit' && <DefinitionEditor kind={open.kind} definition={definition} onClose={close} />}
         {open && definition && search.act === 'delete' && (
-          <DeleteDefinition kind={open.kind} definition={definition}
-            onClose={(deleted) => change({ act: undefined, ...(deleted ? { open: undefined } : {}) })} />
+          <DeleteDefinition
+            kind={open.kind}
+            definition={definition}
+            onClose={(deleted) => change({ act: undefined, ...(deleted ? { open: undefined } : {}) })}
+          />
         )}
       </>
     ),
@@ -158,7 +193,14 @@ function View<T extends Role | RoleBinding>({ search, namespace, change, frame, 
 const place = <T,>(): Column<Row<T>>[] => [
   { id: 'name', title: t.columns.name, width: 'minmax(120px, 1.4fr)', order: byText(({ name }) => name), cell: ({ name }) => name },
   { id: 'kind', title: t.columns.kind, width: '150px', wide: true, order: byText(({ kind }) => kind.type), cell: ({ kind }) => kind.type },
-  { id: 'namespace', title: t.columns.namespace, width: '110px', wide: true, order: byText(({ namespace }) => namespace), cell: ({ namespace }) => namespace },
+  {
+    id: 'namespace',
+    title: t.columns.namespace,
+    width: '110px',
+    wide: true,
+    order: byText(({ namespace }) => namespace),
+    cell: ({ namespace }) => namespace,
+  },
 ]
 
 const roleColumns: Column<Row<Role>>[] = [
@@ -168,7 +210,12 @@ const roleColumns: Column<Row<Role>>[] = [
 
 const bindingColumns: Column<Row<RoleBinding>>[] = [
   ...place<RoleBinding>(),
-  { id: 'role', title: t.columns.role, width: 'minmax(100px, 1fr)', order: byText(({ one }) => one.role_ref?.name ?? ''), cell: ({ one }) =>
-    one.role_ref?.name },
+  {
+    id: 'role',
+    title: t.columns.role,
+    width: 'minmax(100px, 1fr)',
+    order: byText(({ one }) => one.role_ref?.name ?? ''),
+    cell: ({ one }) => one.role_ref?.name,
+  },
   { id: 'subjects', title: t.columns.subjects, width: 'minmax(100px, 2fr)', cell: ({ one }) => subjectsOf(one).join(', ') },
 ]

@@ -21,9 +21,19 @@ type Verb = 'get' | 'list' | 'create' | 'update' | 'delete'
 
 const verbs: Verb[] = ['get', 'list', 'create', 'update', 'delete']
 
-const resources = [...new Set([
-  ...Object.values(kinds).map(({ role }) => role), 'events', 'namespaces', 'users', 'apikeys', 'authproviders', 'audit', 'cluster', 'deadletters',
-])].sort()
+const resources = [
+  ...new Set([
+    ...Object.values(kinds).map(({ role }) => role),
+    'events',
+    'namespaces',
+    'users',
+    'apikeys',
+    'authproviders',
+    'audit',
+    'cluster',
+    'deadletters',
+  ]),
+].sort()
 
 /** Asks whether a user may do something, and by which binding. */
 export function Tester({ search, namespace, change, frame }: ViewProps) {
@@ -40,8 +50,11 @@ export function Tester({ search, namespace, change, frame }: ViewProps) {
         api.GET('/api/lapwing/v1/auth/can-i', {
           params: {
             query: {
-              verb, resource,
-              ...(named === '' ? {} : { name: named }), ...(as === '' ? {} : { as }), ...(namespace === everywhere ? {} : { namespace }),
+              verb,
+              resource,
+              ...(named === '' ? {} : { name: named }),
+              ...(as === '' ? {} : { as }),
+              ...(namespace === everywhere ? {} : { namespace }),
             },
           },
         }),
@@ -57,17 +70,35 @@ export function Tester({ search, namespace, change, frame }: ViewProps) {
         <Text size="sm">{t.help}</Text>
         <div className={css.fields}>
           <Autocomplete
-            label={t.user} description={t.userHelp} value={user} onChange={(value) => change({ user: value || undefined })}
+            label={t.user}
+            description={t.userHelp}
+            value={user}
+            onChange={(value) => change({ user: value || undefined })}
             data={(users.data ?? []).map(({ username = '' }) => username)}
           />
-          <Select label={t.verb} description={t.verbHelp} value={verb} data={verbs} allowDeselect={false}
-            onChange={(value) => change({ verb: value ?? undefined })} />
           <Select
-            label={t.resource} description={t.resourceHelp} searchable value={resource} data={resources.includes(resource) ? resources : [...resources,
-              resource]} allowDeselect={false}
+            label={t.verb}
+            description={t.verbHelp}
+            value={verb}
+            data={verbs}
+            allowDeselect={false}
+            onChange={(value) => change({ verb: value ?? undefined })}
+          />
+          <Select
+            label={t.resource}
+            description={t.resourceHelp}
+            searchable
+            value={resource}
+            data={resources.includes(resource) ? resources : [...resources, resource]}
+            allowDeselect={false}
             onChange={(value) => change({ resource: value ?? undefined })}
           />
-          <TextInput label={t.name} description={t.nameHelp} value={name} onChange={(event) => change({ name: event.currentTarget.value || undefined })} />
+          <TextInput
+            label={t.name}
+            description={t.nameHelp}
+            value={name}
+            onChange={(event) => change({ name: event.currentTarget.value || undefined })}
+          />
         </div>
         <Panel>
           <div role="status" aria-live="polite">
@@ -80,7 +111,11 @@ export function Tester({ search, namespace, change, frame }: ViewProps) {
                   </p>
                   <Facts
                     facts={[
-                      [t.binding, answer.binding && [`${answer.binding.type} ${answer.binding.name}`, answer.binding.namespace].filter(Boolean).join(' · ')],
+                      [
+                        t.binding,
+                        answer.binding &&
+                          [`${answer.binding.type} ${answer.binding.name}`, answer.binding.namespace].filter(Boolean).join(' · '),
+                      ],
                       [t.role, answer.role && `${answer.role.type} ${answer.role.name}`],
                       [t.groupsOf, list(answer.groups)],
                       [t.labels, list(answer.label_selectors)],

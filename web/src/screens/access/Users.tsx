@@ -33,10 +33,18 @@ export function Users({ search, namespace, change, frame }: ViewProps) {
   const open = users.find(({ username }) => username === search.open)
   const close = () => change({ act: undefined })
   const why = rights.why('create', 'users')
-  const known = [...new Set([...users.flatMap(groupsOf), ...bindings.flatMap(({ one }) => (one.subjects ?? []).filter(({ type }) =>
-    type === 'Group').map(({ name }) => name ?? ''))])].sort()
+  const known = [
+    ...new Set([
+      ...users.flatMap(groupsOf),
+      ...bindings.flatMap(({ one }) => (one.subjects ?? []).filter(({ type }) => type === 'Group').map(({ name }) => name ?? '')),
+    ]),
+  ].sort()
   return frame({
-    bar: <Button size="xs" disabled={why !== undefined} title={why} onClick={() => change({ act: 'new' })}>{t.newUser}</Button>,
+    bar: (
+      <Button size="xs" disabled={why !== undefined} title={why} onClick={() => change({ act: 'new' })}>
+        {t.newUser}
+      </Button>
+    ),
     detail: search.open !== undefined && query.isSuccess && (
       <UserDetail
         name={search.open}
@@ -78,13 +86,30 @@ export function Users({ search, namespace, change, frame }: ViewProps) {
 }
 
 const columnsOf = (bindings: readonly Row<RoleBinding>[]): Column<User>[] => [
-  { id: 'user', title: t.columns.user, width: 'minmax(120px, 1fr)', order: byText(({ username = '' }) => username), cell: ({ username }) => username },
-  { id: 'state', title: t.columns.state, width: 'minmax(110px, 160px)', order: byText(stateWord), cell: (user) => <State user={user} /> },
-  { id: 'groups', title: t.columns.groups, width: 'minmax(100px, 2fr)', order: byText((user) => groupsOf(user).join()), cell: (user) =>
-    groupsOf(user).join(', ') },
   {
-    id: 'bindings', title: t.columns.bindings, width: 'minmax(100px, 2fr)', wide: true,
-    cell: (user) => bindingsOf(bindings, user.username ?? '', groupsOf(user)).map(({ name }) => name).join(', '),
+    id: 'user',
+    title: t.columns.user,
+    width: 'minmax(120px, 1fr)',
+    order: byText(({ username = '' }) => username),
+    cell: ({ username }) => username,
+  },
+  { id: 'state', title: t.columns.state, width: 'minmax(110px, 160px)', order: byText(stateWord), cell: (user) => <State user={user} /> },
+  {
+    id: 'groups',
+    title: t.columns.groups,
+    width: 'minmax(100px, 2fr)',
+    order: byText((user) => groupsOf(user).join()),
+    cell: (user) => groupsOf(user).join(', '),
+  },
+  {
+    id: 'bindings',
+    title: t.columns.bindings,
+    width: 'minmax(100px, 2fr)',
+    wide: true,
+    cell: (user) =>
+      bindingsOf(bindings, user.username ?? '', groupsOf(user))
+        .map(({ name }) => name)
+        .join(', '),
   },
 ]
 
@@ -114,7 +139,10 @@ function UserDetail({ name, user, bindings, namespace, onClose, onStep, onAct }:
   const query = useQuery({
     queryKey: ['rights', namespace, 'as', name, groupsOf(user ?? {}), bindings.length],
     enabled: user !== undefined,
-    queryFn: () => unwrap(api.GET('/api/lapwing/v1/auth/rights', { params: { query: { as: name, ...(namespace === everywhere ? {} : { namespace }) } } })),
+    queryFn: () =>
+      unwrap(
+        api.GET('/api/lapwing/v1/auth/rights', { params: { query: { as: name, ...(namespace === everywhere ? {} : { namespace }) } } }),
+      ),
     retry: false,
   })
   if (!user) {
@@ -135,16 +163,25 @@ function UserDetail({ name, user, bindings, namespace, onClose, onStep, onAct }:
     <DetailPane id={name} label={`${t.columns.user}: ${name}`} title={name} subtitle={stateWord(user)} onClose={onClose} onStep={onStep}>
       <Group gap="sm">
         {acts.map(({ act, label, why }) => (
-          <Button key={act} size="xs" variant="default" disabled={why !== undefined} title={why} onClick={() => onAct(act)}>{label}</Button>
+          <Button key={act} size="xs" variant="default" disabled={why !== undefined} title={why} onClick={() => onAct(act)}>
+            {label}
+          </Button>
         ))}
       </Group>
       <Section title={t.groups}>
-        <Facts facts={[[t.groups, list(groupsOf(user)) ?? '–'], [t.columns.state, <State user={user} />]]} />
+        <Facts
+          facts={[
+            [t.groups, list(groupsOf(user)) ?? '–'],
+            [t.columns.state, <State user={user} />],
+          ]}
+        />
       </Section>
       <Section title={t.boundBy}>
         <ul className={css.lines}>
           {mine.length === 0 && <li className={css.muted}>{t.givesNothing}</li>}
-          {mine.map((one) => <li key={one.key}>{givingWords(one)}</li>)}
+          {mine.map((one) => (
+            <li key={one.key}>{givingWords(one)}</li>
+          ))}
         </ul>
       </Section>
       <Section title={t.mayDo}>
@@ -182,8 +219,14 @@ function Gives({ user, groups, bindings }: { user: string; groups: readonly stri
   const mine = bindingsOf(bindings, user, groups)
   return (
     <div role="status">
-      <Text size="sm" c="dimmed">{mine.length === 0 ? t.givesNothing : t.gives}</Text>
-      <ul className={css.lines}>{mine.map((one) => <li key={one.key}>{givingWords(one)}</li>)}</ul>
+      <Text size="sm" c="dimmed">
+        {mine.length === 0 ? t.givesNothing : t.gives}
+      </Text>
+      <ul className={css.lines}>
+        {mine.map((one) => (
+          <li key={one.key}>{givingWords(one)}</li>
+        ))}
+      </ul>
     </div>
   )
 }
@@ -208,9 +251,22 @@ function NewUser({ known, bindings, onClose }: GroupsProps) {
   )
   return (
     <FormDialog opened title={t.newUser} onClose={onClose} act={act} label={t.newUser} disabled={username === '' || password === ''}>
-      <TextInput label={t.username} required value={username} autoComplete="off" onChange={(event) => setUsername(event.currentTarget.value)} data-autofocus />
-      <PasswordInput label={t.password} description={t.passwordHelp} required value={password} autoComplete="new-password"
-        onChange={(event) => setPassword(event.currentTarget.value)} />
+      <TextInput
+        label={t.username}
+        required
+        value={username}
+        autoComplete="off"
+        onChange={(event) => setUsername(event.currentTarget.value)}
+        data-autofocus
+      />
+      <PasswordInput
+        label={t.password}
+        description={t.passwordHelp}
+        required
+        value={password}
+        autoComplete="new-password"
+        onChange={(event) => setPassword(event.currentTarget.value)}
+      />
       <TagsInput label={t.groups} description={t.groupsHelp} data={known} value={groups} onChange={setGroups} />
       <Gives user={username} groups={groups} bindings={bindings} />
     </FormDialog>
@@ -224,9 +280,10 @@ function ChangeGroups({ user, known, bindings, onClose }: GroupsProps & { user: 
   const before = groupsOf(user)
   const [groups, setGroups] = useState<string[]>([...before])
   const set = async (from: readonly string[], to: readonly string[]) => {
-    for (const group of to) if (!from.includes(group)) await unwrap(api.PUT('/api/core/v2/users/{name}/groups/{group}', { params: { path: { name, group } } }))
-    for (const group of from) if (!to.includes(group)) await unwrap(api.DELETE('/api/core/v2/users/{name}/groups/{group}',
-      { params: { path: { name, group } } }))
+    for (const group of to)
+      if (!from.includes(group)) await unwrap(api.PUT('/api/core/v2/users/{name}/groups/{group}', { params: { path: { name, group } } }))
+    for (const group of from)
+      if (!to.includes(group)) await unwrap(api.DELETE('/api/core/v2/users/{name}/groups/{group}', { params: { path: { name, group } } }))
   }
   const act = useAct(
     () => set(before, groups),
@@ -249,8 +306,13 @@ function SetPassword({ user, onClose }: { user: User; onClose: () => void }) {
   const name = user.username ?? ''
   const [password, setPassword] = useState('')
   const act = useAct(
-    () => unwrap(api.PUT('/api/core/v2/users/{name}',
-      { params: { path: { name } }, body: { username: name, password, groups: user.groups ?? [], disabled: user.disabled ?? false } })),
+    () =>
+      unwrap(
+        api.PUT('/api/core/v2/users/{name}', {
+          params: { path: { name } },
+          body: { username: name, password, groups: user.groups ?? [], disabled: user.disabled ?? false },
+        }),
+      ),
     () => {
       done(t.passwordSet(name))
       onClose()
@@ -259,8 +321,15 @@ function SetPassword({ user, onClose }: { user: User; onClose: () => void }) {
   return (
     <FormDialog opened title={`${t.setPassword}: ${name}`} onClose={onClose} act={act} label={t.setPassword} disabled={password === ''}>
       <Text size="sm">{t.setPasswordHelp}</Text>
-      <PasswordInput label={t.password} description={t.passwordHelp} required value={password} autoComplete="new-password"
-        onChange={(event) => setPassword(event.currentTarget.value)} data-autofocus />
+      <PasswordInput
+        label={t.password}
+        description={t.passwordHelp}
+        required
+        value={password}
+        autoComplete="new-password"
+        onChange={(event) => setPassword(event.currentTarget.value)}
+        data-autofocus
+      />
     </FormDialog>
   )
 }
@@ -272,12 +341,16 @@ function Switch({ user, onClose }: { user: User; onClose: () => void }) {
   const name = user.username ?? ''
   const params = { path: { name } }
   const to = (disabled: boolean) =>
-    (disabled ? unwrap(api.DELETE('/api/core/v2/users/{name}', { params })) : unwrap(api.PUT('/api/core/v2/users/{name}/reinstate', { params })))
+    disabled
+      ? unwrap(api.DELETE('/api/core/v2/users/{name}', { params }))
+      : unwrap(api.PUT('/api/core/v2/users/{name}/reinstate', { params }))
   const off = !user.disabled
   const act = useAct(
     () => to(off),
     () => {
-      done(off ? t.disabled(name) : t.enabled(name), () => to(!off).finally(() => client.invalidateQueries({ queryKey: definitionsKey('users') })))
+      done(off ? t.disabled(name) : t.enabled(name), () =>
+        to(!off).finally(() => client.invalidateQueries({ queryKey: definitionsKey('users') })),
+      )
       onClose()
     },
   )

@@ -3,11 +3,12 @@ import { kinds } from '../../api/definitions'
 import type { Role, RoleBinding } from '../../api/types'
 import { bindingsOf, fresh, givenBy, givingWords, has, rowsOf, ruleWords } from './rules'
 
-const binding = (name: string, namespace: string | undefined, role: string, subjects: [string, string][]): RoleBinding => ({
-  metadata: { name, ...(namespace ? { namespace } : {}) },
-  role_ref: { type: namespace ? 'Role' : 'ClusterRole', name: role },
-  subjects: subjects.map(([type, name]) => ({ type, name })),
-}) as RoleBinding
+const binding = (name: string, namespace: string | undefined, role: string, subjects: [string, string][]): RoleBinding =>
+  ({
+    metadata: { name, ...(namespace ? { namespace } : {}) },
+    role_ref: { type: namespace ? 'Role' : 'ClusterRole', name: role },
+    subjects: subjects.map(([type, name]) => ({ type, name })),
+  }) as RoleBinding
 
 const bindings = [
   ...rowsOf(kinds.clusterrolebindings, [binding('admins', undefined, 'admin', [['Group', 'admins']])]),
@@ -35,7 +36,10 @@ test('who has a role', () => {
 
 test('new ones', () => {
   expect(fresh('roles', undefined).kind).toBe(kinds.clusterroles)
-  expect(fresh('bindings', 'a')).toMatchObject({ kind: kinds.rolebindings, definition: { metadata: { namespace: 'a' }, role_ref: { type: 'Role' } } })
+  expect(fresh('bindings', 'a')).toMatchObject({
+    kind: kinds.rolebindings,
+    definition: { metadata: { namespace: 'a' }, role_ref: { type: 'Role' } },
+  })
 })
 
 test('words', () => {

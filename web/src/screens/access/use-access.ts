@@ -9,7 +9,11 @@ import { rowsOf, type Row } from './rules'
 
 export function useUsers(): UseQueryResult<User[]> {
   const { api } = useApp()
-  return useQuery({ queryKey: definitionsKey('users'), queryFn: async () => (await unwrap(api.GET('/api/core/v2/users'))) ?? [], retry: false })
+  return useQuery({
+    queryKey: definitionsKey('users'),
+    queryFn: async () => (await unwrap(api.GET('/api/core/v2/users'))) ?? [],
+    retry: false,
+  })
 }
 
 /** What is listed together: of the whole cluster, and of a namespace or all. */
@@ -37,4 +41,5 @@ function useList<T>(kind: Kind, namespace: string): UseQueryResult<T[]> {
 
 export const useRoles = (namespace: string): Both<Role> => useBoth<Role>(kinds.clusterroles, kinds.roles, namespace)
 
-export const useBindings = (namespace: string): Both<RoleBinding> => useBoth<RoleBinding>(kinds.clusterrolebindings, kinds.rolebindings, namespace)
+export const useBindings = (namespace: string): Both<RoleBinding> =>
+  useBoth<RoleBinding>(kinds.clusterrolebindings, kinds.rolebindings, namespace)

@@ -71,26 +71,50 @@ export function AuditScreen() {
         <>
           <Words label={t.filters.user} value={search.user} onChange={(user) => change({ user })} />
           <Select
-            size="xs" w={140} searchable clearable aria-label={t.filters.kind} placeholder={t.filters.kind}
+            size="xs"
+            w={140}
+            searchable
+            clearable
+            aria-label={t.filters.kind}
+            placeholder={t.filters.kind}
             data={search.kind && !kindNames.includes(search.kind) ? [...kindNames, search.kind] : kindNames}
-            value={search.kind ?? null} onChange={(kind) => change({ kind: kind ?? undefined })}
+            value={search.kind ?? null}
+            onChange={(kind) => change({ kind: kind ?? undefined })}
           />
           <Words label={t.filters.name} value={search.name} onChange={(name) => change({ name })} />
-          <Select size="xs" w={135} aria-label={t.filters.action} data={t.actions} value={search.action ?? ''} allowDeselect={false}
-            onChange={(action) => change({ action: action || undefined })} />
           <Select
-            size="xs" w={130} aria-label={t.filters.since} allowDeselect={false} value={search.since ?? ''} onChange={(since) =>
-              change({ since: since || undefined })}
-            data={search.since && !t.times.some(({ value }) => value === search.since) ? [...t.times, { value: search.since, label: search.since }] : t.times}
+            size="xs"
+            w={135}
+            aria-label={t.filters.action}
+            data={t.actions}
+            value={search.action ?? ''}
+            allowDeselect={false}
+            onChange={(action) => change({ action: action || undefined })}
+          />
+          <Select
+            size="xs"
+            w={130}
+            aria-label={t.filters.since}
+            allowDeselect={false}
+            value={search.since ?? ''}
+            onChange={(since) => change({ since: since || undefined })}
+            data={
+              search.since && !t.times.some(({ value }) => value === search.since)
+                ? [...t.times, { value: search.since, label: search.since }]
+                : t.times
+            }
           />
           <Space />
-          {filtered && <Button size="compact-sm" variant="subtle" onClick={clear}>{t.clear}</Button>}
+          {filtered && (
+            <Button size="compact-sm" variant="subtle" onClick={clear}>
+              {t.clear}
+            </Button>
+          )}
         </>
       }
       detail={
-        search.entry !== undefined && query.isSuccess && (
-          <Detail id={search.entry} entry={open} onClose={() => change({ entry: undefined })} onStep={step} />
-        )
+        search.entry !== undefined &&
+        query.isSuccess && <Detail id={search.entry} entry={open} onClose={() => change({ entry: undefined })} onStep={step} />
       }
     >
       <QueryView query={query as unknown as UseQueryResult<unknown>}>
@@ -108,7 +132,9 @@ export function AuditScreen() {
             {rows.length > 0 && (
               <div className={css.foot}>
                 {query.hasNextPage ? (
-                  <Button size="xs" variant="default" loading={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>{t.older}</Button>
+                  <Button size="xs" variant="default" loading={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>
+                    {t.older}
+                  </Button>
                 ) : (
                   t.oldest
                 )}
@@ -125,14 +151,20 @@ export function AuditScreen() {
 function Words({ label, value, onChange }: { label: string; value: string | undefined; onChange: (value: string | undefined) => void }) {
   const [typed, setTyped] = useState(value ?? '')
   const [before, setBefore] = useState(value)
-  if (value !== before) { // the address has changed
+  if (value !== before) {
+    // the address has changed
     setBefore(value)
     setTyped(value ?? '')
   }
   const settle = useDebouncedCallback((next: string) => onChange(next.trim() || undefined), 400)
   return (
     <TextInput
-      size="xs" w={130} aria-label={label} placeholder={label} value={typed} spellCheck={false}
+      size="xs"
+      w={130}
+      aria-label={label}
+      placeholder={label}
+      value={typed}
+      spellCheck={false}
       onChange={(event) => {
         setTyped(event.currentTarget.value)
         settle(event.currentTarget.value)
@@ -148,7 +180,13 @@ const columns: Column<AuditEntry>[] = [
   { id: 'kind', title: t.columns.kind, width: 'minmax(80px, 1fr)', wide: true, cell: ({ resource }) => resource },
   { id: 'namespace', title: t.columns.namespace, width: '110px', wide: true, cell: ({ namespace }) => namespace },
   { id: 'name', title: t.columns.name, width: 'minmax(100px, 1.5fr)', cell: ({ name }) => name },
-  { id: 'what', title: t.columns.what, width: 'minmax(100px, 2fr)', wide: true, cell: (entry) => <span className={css.paths}>{summary(entry)}</span> },
+  {
+    id: 'what',
+    title: t.columns.what,
+    width: 'minmax(100px, 2fr)',
+    wide: true,
+    cell: (entry) => <span className={css.paths}>{summary(entry)}</span>,
+  },
 ]
 
 interface DetailProps {
@@ -190,8 +228,14 @@ function Detail({ id, entry, onClose, onStep }: DetailProps) {
         ]}
       />
       <p className={css.links}>
-        <Link to="/audit" search={{ ...ns, kind: resource, name }}>{t.history}</Link>
-        {resource in kinds && <Link to="/config" search={{ ...ns, kind: resource, open: `${namespace ?? ''}/${name}` }}>{t.open}</Link>}
+        <Link to="/audit" search={{ ...ns, kind: resource, name }}>
+          {t.history}
+        </Link>
+        {resource in kinds && (
+          <Link to="/config" search={{ ...ns, kind: resource, open: `${namespace ?? ''}/${name}` }}>
+            {t.open}
+          </Link>
+        )}
       </p>
       {changes.length === 0 && <p>{t.noChanges}</p>}
       {changes.map(({ path, before, after }) => (

@@ -12,7 +12,11 @@ test('the address and the request', () => {
 })
 
 test('changes', () => {
-  const changes = [{ path: '/interval', old: 10, new: 20 }, { path: '/metadata/labels/a~1b', new: 'x' }, { path: '', old: { a: 1 } }]
+  const changes = [
+    { path: '/interval', old: 10, new: 20 },
+    { path: '/metadata/labels/a~1b', new: 'x' },
+    { path: '', old: { a: 1 } },
+  ]
   expect(changesOf(entry(changes))).toEqual([
     { path: '/interval', before: '10\n', after: '20\n' },
     { path: '/metadata/labels/a~1b', before: '', after: 'x\n' },

@@ -35,7 +35,9 @@ export function Publish({ check, namespace, onClose }: { check: CheckConfig; nam
   return (
     <FormDialog opened title={`${label}: ${name}`} onClose={onClose} act={act} label={label} disabled={!dry.isSuccess}>
       <Text size="sm">{t.publishHelp(publish, targets.data?.agents)}</Text>
-      <Text size="sm" c="dimmed" role="status">{dry.error ? dry.error.message : dry.isSuccess ? text.editor.fine : text.editor.asking}</Text>
+      <Text size="sm" c="dimmed" role="status">
+        {dry.error ? dry.error.message : dry.isSuccess ? text.editor.fine : text.editor.asking}
+      </Text>
     </FormDialog>
   )
 }

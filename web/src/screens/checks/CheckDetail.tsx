@@ -68,7 +68,14 @@ export function CheckDetail({ target, row, onClose, onStep, onAct }: Props) {
     >
       <Group gap="sm">
         {acts.map(({ act, label, why }) => (
-          <Button key={act} size="xs" variant={act === 'run' ? 'filled' : 'default'} disabled={why !== undefined} title={why} onClick={() => onAct(act)}>
+          <Button
+            key={act}
+            size="xs"
+            variant={act === 'run' ? 'filled' : 'default'}
+            disabled={why !== undefined}
+            title={why}
+            onClick={() => onAct(act)}
+          >
             {label}
           </Button>
         ))}
@@ -118,7 +125,10 @@ function Failing({ row: { namespace, name, counts } }: { row: CheckRow }) {
     queryFn: () =>
       unwrap(
         api.GET('/api/lapwing/v1/namespaces/{namespace}/events/view', {
-          params: { path: { namespace }, query: { fieldSelector: `${selector} && event.is_incident == true`, sort: 'severity', limit: shown } },
+          params: {
+            path: { namespace },
+            query: { fieldSelector: `${selector} && event.is_incident == true`, sort: 'severity', limit: shown },
+          },
         }),
       ),
     placeholderData: (old) => old,
@@ -140,7 +150,9 @@ function Failing({ row: { namespace, name, counts } }: { row: CheckRow }) {
                   </li>
                 ))}
               </ul>
-              <Link className={css.more} to="/events" search={{ ns: namespace, q: selector, status: 'failing' }}>{t.showAll(failing)}</Link>
+              <Link className={css.more} to="/events" search={{ ns: namespace, q: selector, status: 'failing' }}>
+                {t.showAll(failing)}
+              </Link>
             </>
           )}
         </QueryView>
@@ -154,7 +166,11 @@ function NextRuns({ namespace, name }: { namespace: string; name: string }) {
   const query = useQuery({
     queryKey: definitionsKey('checks', 'next', namespace, name),
     queryFn: () =>
-      unwrap(api.GET('/api/lapwing/v1/namespaces/{namespace}/checks/{name}/next', { params: { path: { namespace, name }, query: { count: 5 } } })),
+      unwrap(
+        api.GET('/api/lapwing/v1/namespaces/{namespace}/checks/{name}/next', {
+          params: { path: { namespace, name }, query: { count: 5 } },
+        }),
+      ),
     refetchInterval: 10_000,
   })
   return (
@@ -163,10 +179,18 @@ function NextRuns({ namespace, name }: { namespace: string; name: string }) {
         {({ problem, runs, pauses, spread, agent, now }) => (
           <>
             {problem && <p className={css.muted}>{problem}</p>}
-            {(now ?? []).map((why) => <p key={why} className={css.muted}>{why}</p>)}
+            {(now ?? []).map((why) => (
+              <p key={why} className={css.muted}>
+                {why}
+              </p>
+            ))}
             {!problem && (runs ?? []).length === 0 && <p className={css.muted}>{t.noRuns}</p>}
             <ul className={css.runs}>
-              {(runs ?? []).map((at) => <li key={at}><Moment at={at} /></li>)}
+              {(runs ?? []).map((at) => (
+                <li key={at}>
+                  <Moment at={at} />
+                </li>
+              ))}
               {(pauses ?? []).map(({ from, until, why }) => (
                 <li key={from} className={css.muted}>
                   <Moment at={from} seconds={false} /> – <Moment at={until} seconds={false} /> {t.pause(why)}

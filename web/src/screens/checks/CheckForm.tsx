@@ -58,7 +58,8 @@ export function CheckForm({ check, namespace, onClose }: Props) {
       onClose()
     },
   })
-  if (yaml) return <DefinitionEditor kind={kinds.checks} definition={fresh ? draft : before} draft={draft} fresh={fresh} onClose={onClose} />
+  if (yaml)
+    return <DefinitionEditor kind={kinds.checks} definition={fresh ? draft : before} draft={draft} fresh={fresh} onClose={onClose} />
   return (
     <FormDialog
       opened
@@ -76,35 +77,68 @@ export function CheckForm({ check, namespace, onClose }: Props) {
         </Group>
       )}
       <Textarea
-        label={t.command} description={t.commandHelp} autosize minRows={2} maxRows={10} required styles={{ input: { fontFamily: 'var(--mono)' } }}
-        value={fields.command ?? ''} onChange={(e) => set({ command: e.currentTarget.value })}
+        label={t.command}
+        description={t.commandHelp}
+        autosize
+        minRows={2}
+        maxRows={10}
+        required
+        styles={{ input: { fontFamily: 'var(--mono)' } }}
+        value={fields.command ?? ''}
+        onChange={(e) => set({ command: e.currentTarget.value })}
       />
       <Group grow align="end">
-        <NumberInput label={t.interval} min={1} value={fields.interval ?? ''} disabled={Boolean(fields.cron)}
-          onChange={(interval) => set({ interval: Number(interval) })} />
-        <TextInput label={t.cron} placeholder="*/5 * * * *" value={fields.cron ?? ''} onChange={(e) => set({ cron: e.currentTarget.value })} />
+        <NumberInput
+          label={t.interval}
+          min={1}
+          value={fields.interval ?? ''}
+          disabled={Boolean(fields.cron)}
+          onChange={(interval) => set({ interval: Number(interval) })}
+        />
+        <TextInput
+          label={t.cron}
+          placeholder="*/5 * * * *"
+          value={fields.cron ?? ''}
+          onChange={(e) => set({ cron: e.currentTarget.value })}
+        />
         <NumberInput label={t.timeout} min={0} value={fields.timeout ?? 0} onChange={(timeout) => set({ timeout: Number(timeout) })} />
       </Group>
-      <Text size="xs" c="dimmed">{t.cronHelp}</Text>
+      <Text size="xs" c="dimmed">
+        {t.cronHelp}
+      </Text>
       <TagsInput
-        label={t.subscriptions} description={t.subscriptionsHelp} data={(subscriptions.data ?? []).map((one) => one.name)}
-        value={[...(fields.subscriptions ?? [])]} onChange={(value) => set({ subscriptions: value })}
+        label={t.subscriptions}
+        description={t.subscriptionsHelp}
+        data={(subscriptions.data ?? []).map((one) => one.name)}
+        value={[...(fields.subscriptions ?? [])]}
+        onChange={(value) => set({ subscriptions: value })}
       />
       <TagsInput
-        label={t.handlers} description={t.handlersHelp} data={names}
-        value={[...(fields.handlers ?? [])]} onChange={(value) => set({ handlers: value })}
+        label={t.handlers}
+        description={t.handlersHelp}
+        data={names}
+        value={[...(fields.handlers ?? [])]}
+        onChange={(value) => set({ handlers: value })}
       />
       <Switch label={t.publish} checked={fields.publish ?? false} onChange={(e) => set({ publish: e.currentTarget.checked })} />
       <div role="status" aria-live="polite">
         {answer.error ? (
           <Alert color="red">{answer.error.message}</Alert>
         ) : (
-          <Text size="sm" c="dimmed">{name === '' ? '' : answer.isFetching || asked !== draft ? text.editor.asking : text.editor.fine}</Text>
+          <Text size="sm" c="dimmed">
+            {name === '' ? '' : answer.isFetching || asked !== draft ? text.editor.asking : text.editor.fine}
+          </Text>
         )}
-        {(answer.data?.warnings ?? []).map((warning) => <Alert key={warning} color="yellow">{warning}</Alert>)}
+        {(answer.data?.warnings ?? []).map((warning) => (
+          <Alert key={warning} color="yellow">
+            {warning}
+          </Alert>
+        ))}
       </div>
       {!fresh && <DiffView before={yamlOf(kinds.checks, before)} after={yamlOf(kinds.checks, asked)} />}
-      <Button variant="subtle" size="compact-sm" onClick={() => setYAML(true)}>{t.yaml}</Button>
+      <Button variant="subtle" size="compact-sm" onClick={() => setYAML(true)}>
+        {t.yaml}
+      </Button>
     </FormDialog>
   )
 }

@@ -63,7 +63,8 @@ export function ChecksScreen() {
         </>
       }
       detail={
-        search.check !== undefined && query.isSuccess && (
+        search.check !== undefined &&
+        query.isSuccess && (
           <CheckDetail
             target={search.check}
             row={open}
@@ -87,7 +88,9 @@ export function ChecksScreen() {
             onSort={(sort) => change({ sort })}
             empty={
               rows.length === 0 ? (
-                <EmptyState title={t.empty} help={t.emptyHelp}>{make}</EmptyState>
+                <EmptyState title={t.empty} help={t.emptyHelp}>
+                  {make}
+                </EmptyState>
               ) : (
                 <EmptyState title={t.nothing} help={t.nothingHelp} />
               )
@@ -95,7 +98,9 @@ export function ChecksScreen() {
           />
         )}
       </QueryView>
-      {search.act === 'new' && why === undefined && <CheckForm namespace={namespace === everywhere ? 'default' : namespace} onClose={close} />}
+      {search.act === 'new' && why === undefined && (
+        <CheckForm namespace={namespace === everywhere ? 'default' : namespace} onClose={close} />
+      )}
       {open && search.act === 'edit' && <CheckForm check={open.check} namespace={open.namespace} onClose={close} />}
       {open && search.act === 'run' && <TestRun check={open.check} namespace={open.namespace} onClose={close} />}
       {open && search.act === 'publish' && <Publish check={open.check} namespace={open.namespace} onClose={close} />}
@@ -108,29 +113,83 @@ export function ChecksScreen() {
 
 const columns: Column<CheckRow>[] = [
   {
-    id: 'name', title: t.columns.name, width: 'minmax(160px, 2fr)', order: byText(({ name }) => name),
+    id: 'name',
+    title: t.columns.name,
+    width: 'minmax(160px, 2fr)',
+    order: byText(({ name }) => name),
     cell: ({ name, counts }) => (
       <span className={css.name}>
         <StatusMark mark={markOfCheck(counts)} /> {name}
       </span>
     ),
   },
-  { id: 'namespace', title: t.columns.namespace, width: '110px', wide: true, order: byText(({ namespace }) => namespace), cell: ({ namespace }) => namespace },
-  { id: 'failing', title: t.columns.failing, width: '100px', end: true, order: byNumber(({ counts }) => failingOf(counts)), cell: ({ counts }) => (counts
-    ? t.of(failingOf(counts), counts.total) : t.noResults) },
   {
-    id: 'late', title: t.columns.late, width: 'minmax(90px, 1fr)', order: byNumber(({ late }) => (late?.overdue ?? 0) + (isLate(late) ? 1 : 0)),
-    cell: ({ late }) => <span className={isLate(late) ? css.late : undefined} title={late?.summary || undefined}>{lateness(late)}</span>,
+    id: 'namespace',
+    title: t.columns.namespace,
+    width: '110px',
+    wide: true,
+    order: byText(({ namespace }) => namespace),
+    cell: ({ namespace }) => namespace,
   },
-  { id: 'schedule', title: t.columns.schedule, width: 'minmax(90px, 1fr)', wide: true, order: byNumber(({ check }) => check.interval ?? 0),
-    cell: ({ check }) => schedule(check) },
-  { id: 'targets', title: t.columns.targets, width: 'minmax(90px, 1.2fr)', wide: true, order: byText(({ check }) => (check.subscriptions ?? []).join()),
-    cell: ({ check }) => (check.subscriptions ?? []).join(', ') },
-  { id: 'handlers', title: t.columns.handlers, width: 'minmax(90px, 1.2fr)', wide: true, order: byText(({ check }) => handledBy(check).join()),
-    cell: ({ check }) => handledBy(check).join(', ') || t.nobody },
-  { id: 'published', title: t.columns.published, width: '84px', wide: true, order: byNumber(({ check }) => (check.publish ? 1 : 0)), cell: ({ check }) =>
-    (check.publish ? t.yes : t.no) },
-  { id: 'agents', title: t.columns.agents, width: '70px', end: true, wide: true, cell: ({ namespace, name }) => <Agents namespace={namespace} name={name} /> },
+  {
+    id: 'failing',
+    title: t.columns.failing,
+    width: '100px',
+    end: true,
+    order: byNumber(({ counts }) => failingOf(counts)),
+    cell: ({ counts }) => (counts ? t.of(failingOf(counts), counts.total) : t.noResults),
+  },
+  {
+    id: 'late',
+    title: t.columns.late,
+    width: 'minmax(90px, 1fr)',
+    order: byNumber(({ late }) => (late?.overdue ?? 0) + (isLate(late) ? 1 : 0)),
+    cell: ({ late }) => (
+      <span className={isLate(late) ? css.late : undefined} title={late?.summary || undefined}>
+        {lateness(late)}
+      </span>
+    ),
+  },
+  {
+    id: 'schedule',
+    title: t.columns.schedule,
+    width: 'minmax(90px, 1fr)',
+    wide: true,
+    order: byNumber(({ check }) => check.interval ?? 0),
+    cell: ({ check }) => schedule(check),
+  },
+  {
+    id: 'targets',
+    title: t.columns.targets,
+    width: 'minmax(90px, 1.2fr)',
+    wide: true,
+    order: byText(({ check }) => (check.subscriptions ?? []).join()),
+    cell: ({ check }) => (check.subscriptions ?? []).join(', '),
+  },
+  {
+    id: 'handlers',
+    title: t.columns.handlers,
+    width: 'minmax(90px, 1.2fr)',
+    wide: true,
+    order: byText(({ check }) => handledBy(check).join()),
+    cell: ({ check }) => handledBy(check).join(', ') || t.nobody,
+  },
+  {
+    id: 'published',
+    title: t.columns.published,
+    width: '84px',
+    wide: true,
+    order: byNumber(({ check }) => (check.publish ? 1 : 0)),
+    cell: ({ check }) => (check.publish ? t.yes : t.no),
+  },
+  {
+    id: 'agents',
+    title: t.columns.agents,
+    width: '70px',
+    end: true,
+    wide: true,
+    cell: ({ namespace, name }) => <Agents namespace={namespace} name={name} />,
+  },
 ]
 
 /** How many connected agents run a check; asked for the rows that are drawn. */

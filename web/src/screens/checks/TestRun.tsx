@@ -38,17 +38,35 @@ export function TestRun({ check, namespace, onClose }: { check: CheckConfig; nam
   })
   const asked = run.data
   return (
-    <FormDialog opened title={t.runTitle(name)} size="lg" onClose={onClose} act={{ ...run, mutate: () => run.mutate() }} label={asked ? t.runAgain : t.runNow}
-      disabled={agent === ''}>
+    <FormDialog
+      opened
+      title={t.runTitle(name)}
+      size="lg"
+      onClose={onClose}
+      act={{ ...run, mutate: () => run.mutate() }}
+      label={asked ? t.runAgain : t.runNow}
+      disabled={agent === ''}
+    >
       <Text size="sm">{t.runHelp}</Text>
       <Autocomplete
-        label={t.agent} placeholder={t.agentHint} data={[...new Set(targets.data?.names ?? [])]} value={agent} onChange={setTyped}
+        label={t.agent}
+        placeholder={t.agentHint}
+        data={[...new Set(targets.data?.names ?? [])]}
+        value={agent}
+        onChange={setTyped}
         error={targets.error?.message}
       />
-      {asked?.warnings.map((warning) => <Alert key={warning} color="yellow">{warning}</Alert>)}
-      {asked && (check.proxy_requests ? <Text size="sm">{t.many}</Text> : (
-        <Result key={asked.asked} namespace={namespace} check={name} patience={patience + (check.timeout ?? 0)} {...asked} />
+      {asked?.warnings.map((warning) => (
+        <Alert key={warning} color="yellow">
+          {warning}
+        </Alert>
       ))}
+      {asked &&
+        (check.proxy_requests ? (
+          <Text size="sm">{t.many}</Text>
+        ) : (
+          <Result key={asked.asked} namespace={namespace} check={name} patience={patience + (check.timeout ?? 0)} {...asked} />
+        ))}
     </FormDialog>
   )
 }
@@ -99,8 +117,12 @@ function Result({ namespace, entity, check, issued, asked, patience }: ResultPro
       <Group gap="sm" mb="sm">
         <StatusMark mark={markOf(status)} />
         <b>{text.status(status)}</b>
-        <Text size="sm" c="dimmed">{t.took(result.duration ?? 0)}</Text>
-        <Link to="/events" search={{ ns: namespace, event: `${namespace}/${entity}/${check}` }}>{text.detail}</Link>
+        <Text size="sm" c="dimmed">
+          {t.took(result.duration ?? 0)}
+        </Text>
+        <Link to="/events" search={{ ns: namespace, event: `${namespace}/${entity}/${check}` }}>
+          {text.detail}
+        </Link>
       </Group>
       <Output>{plainOutput(result.output ?? '') || text.noOutput}</Output>
     </div>

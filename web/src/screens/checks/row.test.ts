@@ -5,7 +5,11 @@ import { checksSearch } from './search'
 const counts = { critical: 1, warning: 0, unknown: 0, silenced: 1, ok: 3, total: 5 }
 const late = { namespace: 'default', check: 'disk', last_run: 100, overdue: 0, since: 0, without_agent: [], summary: '' }
 const row = (part: Partial<CheckRow> = {}): CheckRow => ({
-  key: 'default/disk', namespace: 'default', name: 'disk', late, counts,
+  key: 'default/disk',
+  namespace: 'default',
+  name: 'disk',
+  late,
+  counts,
   check: { command: 'check-disk -w 80', interval: 60, publish: true, subscriptions: ['linux'], handlers: ['slack'] },
   ...part,
 })

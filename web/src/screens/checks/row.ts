@@ -28,10 +28,14 @@ export function matches({ check, late, counts, name, namespace }: CheckRow, q: s
   if (state === 'late' && !isLate(late)) return false
   if (state === 'off' && check.publish) return false
   const texts = [name, namespace, check.command ?? '', ...(check.subscriptions ?? []), ...handledBy(check)].join('\n').toLowerCase()
-  return q.toLowerCase().split(/\s+/).every((word) => texts.includes(word))
+  return q
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => texts.includes(word))
 }
 
-export const isLate = (late: CheckLateness | undefined): boolean => late !== undefined && (late.overdue > 0 || (late.without_agent ?? []).length > 0)
+export const isLate = (late: CheckLateness | undefined): boolean =>
+  late !== undefined && (late.overdue > 0 || (late.without_agent ?? []).length > 0)
 
 /** Handlers and pipelines by their names. */
 export function handledBy(check: CheckConfig): string[] {

@@ -70,7 +70,8 @@ export function useTargets(namespace: string, name: string): UseQueryResult<Chec
   const { api } = useApp()
   return useQuery({
     queryKey: definitionsKey('checks', 'targets', namespace, name),
-    queryFn: () => unwrap(api.GET('/api/lapwing/v1/namespaces/{namespace}/checks/{name}/targets', { params: { path: { namespace, name } } })),
+    queryFn: () =>
+      unwrap(api.GET('/api/lapwing/v1/namespaces/{namespace}/checks/{name}/targets', { params: { path: { namespace, name } } })),
     staleTime: 30_000,
     refetchInterval: 30_000,
   })

@@ -26,7 +26,12 @@ export function ClusterScreen() {
   const { act, member } = route.useSearch()
   const navigate = route.useNavigate()
   const open = (act?: string, member?: string) => void navigate({ search: (all) => ({ ...all, act, member }), replace: true })
-  const query = useQuery({ queryKey: ['cluster'], queryFn: () => unwrap(api.GET('/api/lapwing/v1/cluster')), refetchInterval: 5000, retry: false })
+  const query = useQuery({
+    queryKey: ['cluster'],
+    queryFn: () => unwrap(api.GET('/api/lapwing/v1/cluster')),
+    refetchInterval: 5000,
+    retry: false,
+  })
   const status = query.data
   const chosen = (status?.members ?? []).find(({ name }) => name === member)
   return (
@@ -34,7 +39,11 @@ export function ClusterScreen() {
       title={t.title}
       bar={
         <>
-          {status && <span className={css.muted}>{t.summary(upOf(status).length, status.size, sum((status.members ?? []).map((one) => one.sessions)))}</span>}
+          {status && (
+            <span className={css.muted}>
+              {t.summary(upOf(status).length, status.size, sum((status.members ?? []).map((one) => one.sessions)))}
+            </span>
+          )}
           <Space />
         </>
       }
@@ -57,8 +66,9 @@ export function ClusterScreen() {
           </>
         )}
       </QueryView>
-      {status && chosen && act === 'drain' &&
-        <DrainMember member={chosen} others={upOf(status).filter((one) => one !== chosen && !one.draining).length} onClose={() => open()} />}
+      {status && chosen && act === 'drain' && (
+        <DrainMember member={chosen} others={upOf(status).filter((one) => one !== chosen && !one.draining).length} onClose={() => open()} />
+      )}
       {chosen && act === 'undrain' && <EndDrain member={chosen} onClose={() => open()} />}
       {chosen && act === 'remove' && <RemoveMember member={chosen} onClose={() => open()} />}
       {chosen && act === 'level' && <SetLevel member={chosen} onClose={() => open()} />}
@@ -79,8 +89,16 @@ function Problems({ status }: { status: ClusterStatus }) {
   return (
     <Panel title={problems.length === 0 ? t.problems : t.found(problems.length)}>
       <ul className={css.problems} aria-live="polite">
-        {problems.length === 0 && <li><State mark="ok" word={t.well(status.size)} /></li>}
-        {problems.map((problem) => <li key={problem}><State mark="critical" word={problem} /></li>)}
+        {problems.length === 0 && (
+          <li>
+            <State mark="ok" word={t.well(status.size)} />
+          </li>
+        )}
+        {problems.map((problem) => (
+          <li key={problem}>
+            <State mark="critical" word={problem} />
+          </li>
+        ))}
       </ul>
     </Panel>
   )
@@ -115,7 +133,9 @@ function Members({ status, onAct }: { status: ClusterStatus; onAct: (act: string
                   {member.name}
                   {member.self && members.length > 1 && <div className={css.muted}>{t.here}</div>}
                 </Table.Td>
-                <Table.Td><State {...stateOf(member)} /></Table.Td>
+                <Table.Td>
+                  <State {...stateOf(member)} />
+                </Table.Td>
                 <Table.Td className={css.number}>
                   {text.number(member.sessions)}
                   {all > 0 && members.length > 1 && (
@@ -127,15 +147,21 @@ function Members({ status, onAct }: { status: ClusterStatus; onAct: (act: string
                 <Table.Td className={css.number}>{t.size(member.disk_free)}</Table.Td>
                 <Table.Td>{t.lags(sum(member.fold_lag), member.definitions_lag)}</Table.Td>
                 <Table.Td className={css.number}>{t.ahead(member.clock_skew_seconds)}</Table.Td>
-                <Table.Td><Age at={member.started ?? 0} /></Table.Td>
+                <Table.Td>
+                  <Age at={member.started ?? 0} />
+                </Table.Td>
                 <Table.Td title={member.version}>{(member.version ?? '').split('-')[0]}</Table.Td>
                 <Table.Td>
                   <Group gap={6} wrap="nowrap">
-                    {member.up && !member.draining &&
-                      <Act label={t.drain} name={member.name} why={why('create')} onClick={() => onAct('drain', member.name)} />}
-                    {member.up && member.draining &&
-                      <Act label={t.undrain} name={member.name} why={why('delete')} onClick={() => onAct('undrain', member.name)} />}
-                    {!member.up && <Act label={t.remove} name={member.name} why={why('delete')} onClick={() => onAct('remove', member.name)} />}
+                    {member.up && !member.draining && (
+                      <Act label={t.drain} name={member.name} why={why('create')} onClick={() => onAct('drain', member.name)} />
+                    )}
+                    {member.up && member.draining && (
+                      <Act label={t.undrain} name={member.name} why={why('delete')} onClick={() => onAct('undrain', member.name)} />
+                    )}
+                    {!member.up && (
+                      <Act label={t.remove} name={member.name} why={why('delete')} onClick={() => onAct('remove', member.name)} />
+                    )}
                   </Group>
                 </Table.Td>
               </Table.Tr>
@@ -161,7 +187,8 @@ function Streams({ status }: { status: ClusterStatus }) {
     <Panel title={t.streams}>
       <div className={css.lines}>
         <p className={css.muted}>
-          {status.nats ? t.theirNATS(status.nats) : t.ownNATS} {status.leader ? t.leading(status.leader) : t.noLeader(status.leader_error ?? '')}
+          {status.nats ? t.theirNATS(status.nats) : t.ownNATS}{' '}
+          {status.leader ? t.leading(status.leader) : t.noLeader(status.leader_error ?? '')}
         </p>
         <WideTable minWidth={560}>
           <Table verticalSpacing={6} fz="sm">
@@ -185,9 +212,13 @@ function Streams({ status }: { status: ClusterStatus }) {
                     <Table.Td>{stream.leader || stream.error || t.none}</Table.Td>
                     <Table.Td title={replicas.map((one) => t.replica(one.member, one.offline, one.lag)).join('\n')}>
                       <State mark={mark} word={t.current(current, stream.copies)} />
-                      {replicas.filter(({ current, offline }) => !current || offline).map((one) => (
-                        <div key={one.member} className={css.muted}>{t.replica(one.member, one.offline, one.lag)}</div>
-                      ))}
+                      {replicas
+                        .filter(({ current, offline }) => !current || offline)
+                        .map((one) => (
+                          <div key={one.member} className={css.muted}>
+                            {t.replica(one.member, one.offline, one.lag)}
+                          </div>
+                        ))}
                     </Table.Td>
                     <Table.Td>{owner && (owner.owner || t.none)}</Table.Td>
                   </Table.Tr>
@@ -203,8 +234,12 @@ function Streams({ status }: { status: ClusterStatus }) {
 
 function Postgres() {
   const { api } = useApp()
-  const query = useQuery({ queryKey: ['postgres'], queryFn: async () => (await unwrap(api.GET('/api/lapwing/v1/postgres'))) ?? [], refetchInterval: 10_000,
-    retry: false })
+  const query = useQuery({
+    queryKey: ['postgres'],
+    queryFn: async () => (await unwrap(api.GET('/api/lapwing/v1/postgres'))) ?? [],
+    refetchInterval: 10_000,
+    retry: false,
+  })
   return (
     <Panel title={t.postgres}>
       <QueryView query={query} rows={2}>
@@ -232,13 +267,22 @@ function Postgres() {
                         ) : one.connected ? (
                           <State mark="ok" word={t.pg.connected} />
                         ) : (
-                          <State mark={one.gone ? 'warning' : 'critical'} word={one.gone ? t.pg.gone : [t.pg.not, one.error].filter(Boolean).join(': ')} />
+                          <State
+                            mark={one.gone ? 'warning' : 'critical'}
+                            word={one.gone ? t.pg.gone : [t.pg.not, one.error].filter(Boolean).join(': ')}
+                          />
                         )}
-                        {one.since && <span className={css.muted}>{t.pg.since} <Moment at={Date.parse(one.since) / 1000} /></span>}
+                        {one.since && (
+                          <span className={css.muted}>
+                            {t.pg.since} <Moment at={Date.parse(one.since) / 1000} />
+                          </span>
+                        )}
                         {one.gaps > 0 && <span className={css.muted}>{t.pg.gaps(one.gaps)}</span>}
                       </Table.Td>
                       <Table.Td className={css.number}>{text.duration(one.lag)}</Table.Td>
-                      <Table.Td>{t.size(one.journal?.bytes ?? 0)} / {t.size(one.journal?.max_bytes ?? 0)}</Table.Td>
+                      <Table.Td>
+                        {t.size(one.journal?.bytes ?? 0)} / {t.size(one.journal?.max_bytes ?? 0)}
+                      </Table.Td>
                     </Table.Tr>
                   ))}
                 </Table.Tbody>
@@ -257,7 +301,9 @@ function LogLevels({ members, onAct }: { members: MemberStatus[]; onAct: (act: s
   return (
     <Panel title={t.log}>
       <div className={css.lines}>
-        {members.map((member) => <Level key={member.name} member={member} onAct={onAct} />)}
+        {members.map((member) => (
+          <Level key={member.name} member={member} onAct={onAct} />
+        ))}
       </div>
     </Panel>
   )
@@ -275,16 +321,20 @@ function Level({ member: { name }, onAct }: { member: MemberStatus; onAct: (act:
   return (
     <Group gap="sm">
       <b>{name}</b>
-      {query.error ? <span className={css.muted}>{query.error.message}</span> : query.data && (
-        <>
-          <span>{query.data.level}</span>
-          {(query.data.changed ?? []).map((one) => (
-            <span key={one.component ?? ''} className={css.muted}>
-              {t.changed(one.level, one.component ?? '')} {t.until} <Moment at={one.until} />
-            </span>
-          ))}
-          <Act label={t.change} name={name} why={rights.why('create', 'cluster')} onClick={() => onAct('level', name)} />
-        </>
+      {query.error ? (
+        <span className={css.muted}>{query.error.message}</span>
+      ) : (
+        query.data && (
+          <>
+            <span>{query.data.level}</span>
+            {(query.data.changed ?? []).map((one) => (
+              <span key={one.component ?? ''} className={css.muted}>
+                {t.changed(one.level, one.component ?? '')} {t.until} <Moment at={one.until} />
+              </span>
+            ))}
+            <Act label={t.change} name={name} why={rights.why('create', 'cluster')} onClick={() => onAct('level', name)} />
+          </>
+        )
       )}
     </Group>
   )

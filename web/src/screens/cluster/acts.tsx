@@ -26,7 +26,11 @@ function useAct(call: () => Promise<unknown>, onDone: () => void) {
   })
 }
 
-export function DrainMember({ member: { name, sessions }, others, onClose }: Props & { /** Backends that take its agents. */ others: number }) {
+export function DrainMember({
+  member: { name, sessions },
+  others,
+  onClose,
+}: Props & { /** Backends that take its agents. */ others: number }) {
   const { api } = useApp()
   const [seconds, setSeconds] = useState<string | number>(30)
   const params = { query: { member: name } }
@@ -38,7 +42,15 @@ export function DrainMember({ member: { name, sessions }, others, onClose }: Pro
     },
   )
   return (
-    <FormDialog opened title={t.drainTitle(name)} onClose={onClose} act={act} label={t.drain} danger={others === 0} disabled={seconds === ''}>
+    <FormDialog
+      opened
+      title={t.drainTitle(name)}
+      onClose={onClose}
+      act={act}
+      label={t.drain}
+      danger={others === 0}
+      disabled={seconds === ''}
+    >
       <Text size="sm">{t.drainHelp(sessions, others)}</Text>
       <NumberInput label={t.over} min={0} max={3600} value={seconds} onChange={setSeconds} data-autofocus />
     </FormDialog>
@@ -48,7 +60,11 @@ export function DrainMember({ member: { name, sessions }, others, onClose }: Pro
 export function EndDrain({ member: { name }, onClose }: Props) {
   const { api } = useApp()
   const params = { query: { member: name } }
-  const drain = useQuery({ queryKey: ['drain', name], queryFn: () => unwrap(api.GET('/api/lapwing/v1/drain', { params })), refetchInterval: 2000 })
+  const drain = useQuery({
+    queryKey: ['drain', name],
+    queryFn: () => unwrap(api.GET('/api/lapwing/v1/drain', { params })),
+    refetchInterval: 2000,
+  })
   const act = useAct(
     () => unwrap(api.DELETE('/api/lapwing/v1/drain', { params })),
     () => {
@@ -58,7 +74,11 @@ export function EndDrain({ member: { name }, onClose }: Props) {
   )
   return (
     <FormDialog opened title={`${t.undrain}: ${name}`} onClose={onClose} act={act} label={t.undrain}>
-      {drain.data && <Text size="sm" role="status">{t.left(drain.data.sessions)}</Text>}
+      {drain.data && (
+        <Text size="sm" role="status">
+          {t.left(drain.data.sessions)}
+        </Text>
+      )}
       <Text size="sm">{t.undrainHelp}</Text>
     </FormDialog>
   )
@@ -90,9 +110,16 @@ export function SetLevel({ member: { name }, onClose }: Props) {
   const params = { query: { member: name } }
   const present = useQuery({ queryKey: ['log-level', name], queryFn: () => unwrap(api.GET('/api/lapwing/v1/log-level', { params })) })
   const client = useQueryClient()
-  const reset = () => unwrap(api.DELETE('/api/lapwing/v1/log-level', { params })).finally(() => client.invalidateQueries({ queryKey: ['log-level'] }))
+  const reset = () =>
+    unwrap(api.DELETE('/api/lapwing/v1/log-level', { params })).finally(() => client.invalidateQueries({ queryKey: ['log-level'] }))
   const act = useAct(
-    () => unwrap(api.POST('/api/lapwing/v1/log-level', { params, body: { level: level ?? '', component: component ?? '', seconds: Number(seconds) } })),
+    () =>
+      unwrap(
+        api.POST('/api/lapwing/v1/log-level', {
+          params,
+          body: { level: level ?? '', component: component ?? '', seconds: Number(seconds) },
+        }),
+      ),
     () => {
       done(t.levelSet(name), reset)
       onClose()
@@ -103,7 +130,11 @@ export function SetLevel({ member: { name }, onClose }: Props) {
     <FormDialog opened title={t.levelTitle(name)} onClose={onClose} act={act} label={t.change}>
       <Select label={t.level} data={levels} value={level} allowDeselect={false} onChange={setLevel} />
       <Select
-        label={t.component} value={component} allowDeselect={false} searchable onChange={setComponent}
+        label={t.component}
+        value={component}
+        allowDeselect={false}
+        searchable
+        onChange={setComponent}
         data={[{ value: '', label: t.allParts }, ...(present.data?.components ?? []).map((value) => ({ value, label: value }))]}
       />
       <Select label={t.length} description={t.levelHelp} data={t.lengths} value={seconds} allowDeselect={false} onChange={setSeconds} />
@@ -112,7 +143,10 @@ export function SetLevel({ member: { name }, onClose }: Props) {
           variant="subtle"
           size="compact-sm"
           onClick={() => {
-            reset().then(() => done(t.levelReset(name)), (err: unknown) => failed(t.reset, err))
+            reset().then(
+              () => done(t.levelReset(name)),
+              (err: unknown) => failed(t.reset, err),
+            )
             onClose()
           }}
         >

@@ -62,7 +62,9 @@ export function ConfigScreen() {
   const why = kind && rights.why('create', kind.role)
   const to = namespace === everywhere ? 'default' : namespace
   const make = kind && (
-    <Button size="xs" disabled={why !== undefined} title={why} onClick={() => change({ act: 'new' })}>{t.new}</Button>
+    <Button size="xs" disabled={why !== undefined} title={why} onClick={() => change({ act: 'new' })}>
+      {t.new}
+    </Button>
   )
   const draft = useMemo(() => (kind ? starter(kind, to) : undefined), [kind, to])
   return (
@@ -79,7 +81,9 @@ export function ConfigScreen() {
             aria-label={t.kinds}
             value={view}
             data={[
-              ...Object.keys(kinds).map((value) => ({ value, label: t.kindNames[value] ?? value })).sort((a, b) => a.label.localeCompare(b.label)),
+              ...Object.keys(kinds)
+                .map((value) => ({ value, label: t.kindNames[value] ?? value }))
+                .sort((a, b) => a.label.localeCompare(b.label)),
               { value: 'findings', label: t.findings },
               { value: 'import', label: t.import },
             ]}
@@ -88,14 +92,22 @@ export function ConfigScreen() {
           {kind && <SearchBox value={search.q ?? ''} placeholder={t.search} onChange={(q) => change({ q: q === '' ? undefined : q })} />}
           {kind && query.isSuccess && <span className={css.muted}>{t.shown(rows.length, query.data.length)}</span>}
           <Space />
-          <Button size="xs" variant="default" onClick={() => change({ kind: 'findings', open: undefined })}>{t.findings}</Button>
-          <Button size="xs" variant="default" onClick={() => change({ kind: 'import', open: undefined })}>{t.import}</Button>
-          <Button size="xs" variant="default" onClick={() => change({ act: 'dump' })}>{t.dump}</Button>
+          <Button size="xs" variant="default" onClick={() => change({ kind: 'findings', open: undefined })}>
+            {t.findings}
+          </Button>
+          <Button size="xs" variant="default" onClick={() => change({ kind: 'import', open: undefined })}>
+            {t.import}
+          </Button>
+          <Button size="xs" variant="default" onClick={() => change({ act: 'dump' })}>
+            {t.dump}
+          </Button>
           {make}
         </>
       }
       detail={
-        kind && search.open !== undefined && query.isSuccess && (
+        kind &&
+        search.open !== undefined &&
+        query.isSuccess && (
           <DefinitionDetail
             kind={kind}
             target={search.open}
@@ -110,7 +122,10 @@ export function ConfigScreen() {
       {view === 'import' ? (
         <Import namespace={to} />
       ) : view === 'findings' ? (
-        <Findings namespace={namespace} onOpen={(finding) => change({ kind: finding.resource, open: `${finding.namespace ?? ''}/${finding.name}` })} />
+        <Findings
+          namespace={namespace}
+          onOpen={(finding) => change({ kind: finding.resource, open: `${finding.namespace ?? ''}/${finding.name}` })}
+        />
       ) : kind ? (
         <QueryView query={query}>
           {() => (
@@ -125,7 +140,9 @@ export function ConfigScreen() {
               onSort={(sort) => change({ sort })}
               empty={
                 query.data?.length === 0 ? (
-                  <EmptyState title={t.empty(t.kindNames[view] ?? view)} help={t.emptyHelp}>{make}</EmptyState>
+                  <EmptyState title={t.empty(t.kindNames[view] ?? view)} help={t.emptyHelp}>
+                    {make}
+                  </EmptyState>
                 ) : (
                   <EmptyState title={t.nothing} help={t.nothingHelp} />
                 )
@@ -137,10 +154,16 @@ export function ConfigScreen() {
         <EmptyState title={text.missing} help={view} />
       )}
       {search.act === 'dump' && <Dump namespace={namespace} kind={kind} onClose={close} />}
-      {kind && draft && search.act === 'new' && why === undefined && <DefinitionEditor kind={kind} definition={draft} fresh onClose={close} />}
+      {kind && draft && search.act === 'new' && why === undefined && (
+        <DefinitionEditor kind={kind} definition={draft} fresh onClose={close} />
+      )}
       {kind && open && search.act === 'edit' && <DefinitionEditor kind={kind} definition={open} onClose={close} />}
       {kind && open && search.act === 'delete' && (
-        <DeleteDefinition kind={kind} definition={open} onClose={(deleted) => change({ act: undefined, ...(deleted ? { open: undefined } : {}) })} />
+        <DeleteDefinition
+          kind={kind}
+          definition={open}
+          onClose={(deleted) => change({ act: undefined, ...(deleted ? { open: undefined } : {}) })}
+        />
       )}
     </Screen>
   )
@@ -148,7 +171,10 @@ export function ConfigScreen() {
 
 /** Those that have all words in their text. */
 function found(list: readonly Definition[], q: string): readonly Definition[] {
-  const words = q.toLowerCase().split(/\s+/).filter((word) => word !== '')
+  const words = q
+    .toLowerCase()
+    .split(/\s+/)
+    .filter((word) => word !== '')
   if (words.length === 0) return list
   return list.filter((one) => {
     const whole = JSON.stringify(one).toLowerCase()
@@ -156,16 +182,35 @@ function found(list: readonly Definition[], q: string): readonly Definition[] {
   })
 }
 
-const labels = ({ metadata }: Definition): string => Object.entries(metadata?.labels ?? {}).map(([name, value]) => `${name}=${value}`).join(', ')
+const labels = ({ metadata }: Definition): string =>
+  Object.entries(metadata?.labels ?? {})
+    .map(([name, value]) => `${name}=${value}`)
+    .join(', ')
 
 const columns: Column<Definition>[] = [
-  { id: 'name', title: t.columns.name, width: 'minmax(160px, 2fr)', order: byText(({ metadata }) => metadata?.name ?? ''), cell: ({ metadata }) =>
-    metadata?.name },
-  { id: 'namespace', title: t.columns.namespace, width: 'minmax(90px, 1fr)', order: byText(({ metadata }) => metadata?.namespace ?? ''),
-    cell: ({ metadata }) => metadata?.namespace },
+  {
+    id: 'name',
+    title: t.columns.name,
+    width: 'minmax(160px, 2fr)',
+    order: byText(({ metadata }) => metadata?.name ?? ''),
+    cell: ({ metadata }) => metadata?.name,
+  },
+  {
+    id: 'namespace',
+    title: t.columns.namespace,
+    width: 'minmax(90px, 1fr)',
+    order: byText(({ metadata }) => metadata?.namespace ?? ''),
+    cell: ({ metadata }) => metadata?.namespace,
+  },
   { id: 'labels', title: t.columns.labels, width: 'minmax(90px, 2fr)', wide: true, order: byText(labels), cell: labels },
-  { id: 'by', title: t.columns.by, width: 'minmax(80px, 1fr)', wide: true, order: byText(({ metadata }) => metadata?.created_by ?? ''),
-    cell: ({ metadata }) => metadata?.created_by },
+  {
+    id: 'by',
+    title: t.columns.by,
+    width: 'minmax(80px, 1fr)',
+    wide: true,
+    order: byText(({ metadata }) => metadata?.created_by ?? ''),
+    cell: ({ metadata }) => metadata?.created_by,
+  },
 ]
 
 const marks: Record<string, Mark> = { warning: 'warning', note: 'ok', unseen: 'unknown' }
@@ -201,11 +246,22 @@ function Findings({ namespace, onOpen }: { namespace: string; onOpen: (finding: 
 
 const findingColumns: Column<LintFinding>[] = [
   {
-    id: 'severity', title: t.columns.severity, width: '110px',
-    cell: ({ severity }) => <span className={css.severity}><StatusMark mark={marks[severity] ?? 'unknown'} /> {t.severity[severity] ?? severity}</span>,
+    id: 'severity',
+    title: t.columns.severity,
+    width: '110px',
+    cell: ({ severity }) => (
+      <span className={css.severity}>
+        <StatusMark mark={marks[severity] ?? 'unknown'} /> {t.severity[severity] ?? severity}
+      </span>
+    ),
   },
   { id: 'kind', title: t.columns.kind, width: '110px', wide: true, cell: ({ kind }) => kind },
   { id: 'namespace', title: t.columns.namespace, width: '110px', wide: true, cell: ({ namespace }) => namespace },
   { id: 'name', title: t.columns.name, width: 'minmax(100px, 1fr)', cell: ({ name }) => name },
-  { id: 'text', title: t.columns.text, width: 'minmax(140px, 3fr)', cell: ({ text, hint }) => <span title={hint ? `${text}\n${hint}` : text}>{text}</span> },
+  {
+    id: 'text',
+    title: t.columns.text,
+    width: 'minmax(140px, 3fr)',
+    cell: ({ text, hint }) => <span title={hint ? `${text}\n${hint}` : text}>{text}</span>,
+  },
 ]

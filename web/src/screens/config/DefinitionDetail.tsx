@@ -54,13 +54,23 @@ export function DefinitionDetail({ kind, target, definition, onClose, onStep, on
       onStep={onStep}
     >
       <Group gap="sm">
-        <Button size="xs" variant="default" disabled={edit !== undefined} title={edit} onClick={() => onAct('edit')}>{text.edit}</Button>
-        <Button size="xs" variant="default" disabled={remove !== undefined} title={remove} onClick={() => onAct('delete')}>{text.delete}</Button>
+        <Button size="xs" variant="default" disabled={edit !== undefined} title={edit} onClick={() => onAct('edit')}>
+          {text.edit}
+        </Button>
+        <Button size="xs" variant="default" disabled={remove !== undefined} title={remove} onClick={() => onAct('delete')}>
+          {text.delete}
+        </Button>
         <CopyButton value={() => `lapwing create -f - <<'END'\n${yaml}END\n`} label={t.copyCommand} />
       </Group>
       <p className={css.links}>
-        <Link to="/audit" search={{ ...ns, kind: kind.role, name }}>{t.changes}</Link>
-        {kind.plural === 'checks' && <Link to="/checks" search={{ ...ns, check: target }}>{text.nav.checks}</Link>}
+        <Link to="/audit" search={{ ...ns, kind: kind.role, name }}>
+          {t.changes}
+        </Link>
+        {kind.plural === 'checks' && (
+          <Link to="/checks" search={{ ...ns, check: target }}>
+            {text.nav.checks}
+          </Link>
+        )}
       </p>
       <Section title={t.yaml}>
         <Output>{yaml}</Output>
@@ -100,8 +110,14 @@ function NamedBy({ kind, namespace, name }: Target) {
               {(referrers ?? []).map((one) => (
                 <li key={`${one.type}/${one.namespace ?? ''}/${one.name}/${one.names}`}>
                   {one.resource in kinds ? (
-                    <Link to="/config"
-                      search={{ ...(one.namespace ? { ns: one.namespace } : {}), kind: one.resource, open: `${one.namespace ?? ''}/${one.name}` }}>
+                    <Link
+                      to="/config"
+                      search={{
+                        ...(one.namespace ? { ns: one.namespace } : {}),
+                        kind: one.resource,
+                        open: `${one.namespace ?? ''}/${one.name}`,
+                      }}
+                    >
                       {one.type} {one.name}
                     </Link>
                   ) : (
@@ -123,7 +139,8 @@ function Findings({ kind, namespace, name }: Target) {
   const of = namespace || everywhere
   const query = useQuery({
     queryKey: ['lint', of],
-    queryFn: async () => (await unwrap(api.GET('/api/lapwing/v1/namespaces/{namespace}/lint', { params: { path: { namespace: of } } }))) ?? [],
+    queryFn: async () =>
+      (await unwrap(api.GET('/api/lapwing/v1/namespaces/{namespace}/lint', { params: { path: { namespace: of } } }))) ?? [],
     retry: false,
   })
   const mine = (query.data ?? []).filter((one) => one.resource === kind.role && one.name === name && (one.namespace ?? '') === namespace)
@@ -131,7 +148,11 @@ function Findings({ kind, namespace, name }: Target) {
   return (
     <Section title={t.findingsOf}>
       <ul className={css.named}>
-        {mine.map((one) => <li key={one.text}><b>{t.severity[one.severity] ?? one.severity}</b>: {one.text}</li>)}
+        {mine.map((one) => (
+          <li key={one.text}>
+            <b>{t.severity[one.severity] ?? one.severity}</b>: {one.text}
+          </li>
+        ))}
       </ul>
     </Section>
   )

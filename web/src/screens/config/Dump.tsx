@@ -19,7 +19,9 @@ const work = ['entities', 'silenced']
 /** Downloads the definitions of some kinds as one file. */
 export function Dump({ namespace, kind, onClose }: { namespace: string; kind: Kind | undefined; onClose: () => void }) {
   const { definitions } = useApp()
-  const [chosen, setChosen] = useState<string[]>(() => Object.keys(kinds).filter((plural) => !work.includes(plural) || plural === kind?.plural))
+  const [chosen, setChosen] = useState<string[]>(() =>
+    Object.keys(kinds).filter((plural) => !work.includes(plural) || plural === kind?.plural),
+  )
   const act = useMutation({
     mutationFn: async () => {
       const documents: { kind: Kind; definition: Definition }[] = []
@@ -46,8 +48,13 @@ export function Dump({ namespace, kind, onClose }: { namespace: string; kind: Ki
     <FormDialog opened title={t.dumpTitle} size="lg" onClose={onClose} act={act} label={t.dumpDo} disabled={chosen.length === 0}>
       <Text size="sm">{t.dumpHelp}</Text>
       <MultiSelect
-        label={t.dumpKinds} data={Object.keys(kinds).map((value) => ({ value, label: t.kindNames[value] ?? value }))} value={chosen} onChange={setChosen}
-        searchable clearable hidePickedOptions
+        label={t.dumpKinds}
+        data={Object.keys(kinds).map((value) => ({ value, label: t.kindNames[value] ?? value }))}
+        value={chosen}
+        onChange={setChosen}
+        searchable
+        clearable
+        hidePickedOptions
       />
       {act.data && (
         <Alert color="yellow" role="status">

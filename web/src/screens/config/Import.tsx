@@ -93,24 +93,28 @@ export function Import({ namespace }: { namespace: string }) {
       let n = 0
       let refused = 0
       setProgress({ done: 0, of: due.length })
-      const mark = (line: Line, part: Partial<Line>) => setLines((all) => all?.map((one) => (one.document.place === line.document.place ? { ...one, ...part }
-        : one)))
+      const mark = (line: Line, part: Partial<Line>) =>
+        setLines((all) => all?.map((one) => (one.document.place === line.document.place ? { ...one, ...part } : one)))
       const ranks = [...new Set(due.map(({ document }) => rankOf(document)))].sort((a, b) => a - b)
       for (const wanted of ranks) {
-        await inParallel(due.filter(({ document }) => rankOf(document) === wanted), workers, async (line) => {
-          const { kind, definition } = line.document as Readable
-          const { namespace: of = '', name = '' } = definition.metadata ?? {}
-          try {
-            await definitions.put(kind, definition)
-            const { before } = line
-            undo.unshift(() => (before ? definitions.put(kind, before) : definitions.delete(kind, of, name)))
-            mark(line, { written: 'written' })
-          } catch (err) {
-            refused++
-            mark(line, { written: 'failed', said: [err instanceof Error ? err.message : String(err)] })
-          }
-          setProgress({ done: ++n, of: due.length })
-        })
+        await inParallel(
+          due.filter(({ document }) => rankOf(document) === wanted),
+          workers,
+          async (line) => {
+            const { kind, definition } = line.document as Readable
+            const { namespace: of = '', name = '' } = definition.metadata ?? {}
+            try {
+              await definitions.put(kind, definition)
+              const { before } = line
+              undo.unshift(() => (before ? definitions.put(kind, before) : definitions.delete(kind, of, name)))
+              mark(line, { written: 'written' })
+            } catch (err) {
+              refused++
+              mark(line, { written: 'failed', said: [err instanceof Error ? err.message : String(err)] })
+            }
+            setProgress({ done: ++n, of: due.length })
+          },
+        )
       }
       said(t.applied(n - refused, refused), async () => {
         for (const one of undo) await one()
@@ -140,37 +144,76 @@ export function Import({ namespace }: { namespace: string }) {
         }}
       >
         <Textarea
-          label={t.importText} autosize minRows={6} maxRows={lines ? 8 : 20} spellCheck={false} value={input} onChange={(event) =>
-            take(event.currentTarget.value)}
+          label={t.importText}
+          autosize
+          minRows={6}
+          maxRows={lines ? 8 : 20}
+          spellCheck={false}
+          value={input}
+          onChange={(event) => take(event.currentTarget.value)}
           placeholder={'type: CheckConfig\napi_version: core/v2\nmetadata:\n  name: disk\nspec: …'}
         />
       </div>
-      {problem && <Alert color="red" role="alert">{problem}</Alert>}
+      {problem && (
+        <Alert color="red" role="alert">
+          {problem}
+        </Alert>
+      )}
       <Group gap="sm">
         <FileButton onChange={(file) => void takeFile(file)} accept=".yaml,.yml,.json,.txt">
-          {(props) => <Button {...props} variant="default" size="sm">{t.chooseFile}</Button>}
+          {(props) => (
+            <Button {...props} variant="default" size="sm">
+              {t.chooseFile}
+            </Button>
+          )}
         </FileButton>
-        <Button size="sm" {...(lines ? { variant: 'default' } : {})} disabled={input.trim() === ''} loading={check.isPending}
-          onClick={() => check.mutate()}>{t.check}</Button>
-        {lines && <Button size="sm" disabled={due.length === 0} loading={apply.isPending} onClick={() => apply.mutate()}>{t.apply(due.length)}</Button>}
+        <Button
+          size="sm"
+          {...(lines ? { variant: 'default' } : {})}
+          disabled={input.trim() === ''}
+          loading={check.isPending}
+          onClick={() => check.mutate()}
+        >
+          {t.check}
+        </Button>
+        {lines && (
+          <Button size="sm" disabled={due.length === 0} loading={apply.isPending} onClick={() => apply.mutate()}>
+            {t.apply(due.length)}
+          </Button>
+        )}
         <Text size="sm" c="dimmed" role="status">
-          {progress ? (apply.isPending ? t.applying : t.asking)(progress.done, progress.of) : lines ? `${t.summary(counts)}. ${t.order}` : ''}
+          {progress
+            ? (apply.isPending ? t.applying : t.asking)(progress.done, progress.of)
+            : lines
+              ? `${t.summary(counts)}. ${t.order}`
+              : ''}
         </Text>
       </Group>
-      {check.error && <Alert color="red" role="alert">{check.error.message}</Alert>}
+      {check.error && (
+        <Alert color="red" role="alert">
+          {check.error.message}
+        </Alert>
+      )}
       {progress && <Progress aria-label={t.progress} value={progress.of === 0 ? 100 : (100 * progress.done) / progress.of} />}
       {lines && (
         <WideTable minWidth={520}>
           <Table verticalSpacing={6} fz="sm">
             <Table.Thead>
               <Table.Tr>
-                {Object.values(t.importColumns).map((title) => <Table.Th key={title}>{title}</Table.Th>)}
+                {Object.values(t.importColumns).map((title) => (
+                  <Table.Th key={title}>{title}</Table.Th>
+                ))}
               </Table.Tr>
             </Table.Thead>
             <Table.Tbody>
-              {lines.map((line) =>
-                <Row key={line.document.place} line={line} open={open === line.document.place}
-                  onOpen={(on) => setOpen(on ? line.document.place : undefined)} />)}
+              {lines.map((line) => (
+                <Row
+                  key={line.document.place}
+                  line={line}
+                  open={open === line.document.place}
+                  onOpen={(on) => setOpen(on ? line.document.place : undefined)}
+                />
+              ))}
             </Table.Tbody>
           </Table>
         </WideTable>
@@ -184,7 +227,9 @@ const rankOf = (document: Document): number => ('kind' in document ? rank(docume
 function Row({ line, open, onOpen }: { line: Line; open: boolean; onOpen: (on: boolean) => void }) {
   const { document, change, said, written } = line
   const readable = 'kind' in document
-  const name = readable ? [document.definition.metadata?.namespace, document.definition.metadata?.name].filter(Boolean).join('/') : document.name
+  const name = readable
+    ? [document.definition.metadata?.namespace, document.definition.metadata?.name].filter(Boolean).join('/')
+    : document.name
   return (
     <>
       <Table.Tr>
@@ -192,19 +237,29 @@ function Row({ line, open, onOpen }: { line: Line; open: boolean; onOpen: (on: b
         <Table.Td>{readable ? document.kind.type : document.type}</Table.Td>
         <Table.Td>
           {readable && (change === 'create' || change === 'update') ? (
-            <Anchor component="button" type="button" fz="sm" ta="left" aria-expanded={open} title={t.show} onClick={() => onOpen(!open)}>{name}</Anchor>
+            <Anchor component="button" type="button" fz="sm" ta="left" aria-expanded={open} title={t.show} onClick={() => onOpen(!open)}>
+              {name}
+            </Anchor>
           ) : (
             name
           )}
         </Table.Td>
         <Table.Td>
-          <span className={css.word} data-change={written === 'failed' ? 'refused' : change}>{written ? t.results[written] : t.changesTo[change]}</span>
+          <span className={css.word} data-change={written === 'failed' ? 'refused' : change}>
+            {written ? t.results[written] : t.changesTo[change]}
+          </span>
         </Table.Td>
-        <Table.Td>{said.map((one, i) => <div key={i}>{one}</div>)}</Table.Td>
+        <Table.Td>
+          {said.map((one, i) => (
+            <div key={i}>{one}</div>
+          ))}
+        </Table.Td>
       </Table.Tr>
       {open && readable && (
         <Table.Tr>
-          <Table.Td colSpan={5}><Changes document={document} before={line.before} /></Table.Td>
+          <Table.Td colSpan={5}>
+            <Changes document={document} before={line.before} />
+          </Table.Td>
         </Table.Tr>
       )}
     </>

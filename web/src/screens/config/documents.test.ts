@@ -5,7 +5,10 @@ import { merged, rank, read } from './documents'
 const check = 'type: CheckConfig\napi_version: core/v2\nmetadata:\n  name: disk\nspec:\n  interval: 60\n'
 
 test('many documents, in YAML and JSON', () => {
-  const docs = read(`---\n${check}---\n{"type":"Role","api_version":"core/v2","metadata":{"name":"r","namespace":"b"},"spec":{"rules":[]}}\n---\n`, 'a')
+  const docs = read(
+    `---\n${check}---\n{"type":"Role","api_version":"core/v2","metadata":{"name":"r","namespace":"b"},"spec":{"rules":[]}}\n---\n`,
+    'a',
+  )
   expect(docs).toEqual([
     { place: 1, kind: kinds.checks, definition: { metadata: { name: 'disk', namespace: 'a' }, interval: 60 } },
     { place: 2, kind: kinds.roles, definition: { metadata: { name: 'r', namespace: 'b' }, rules: [] } },
@@ -39,8 +42,19 @@ test('what others name comes first', () => {
 })
 
 test('defaults do not count as changes', () => {
-  const stored = { metadata: { name: 'a', namespace: 'b', created_by: 'ann' }, interval: 60, ttl: 0, handlers: null, command: 'x', stdin: true }
+  const stored = {
+    metadata: { name: 'a', namespace: 'b', created_by: 'ann' },
+    interval: 60,
+    ttl: 0,
+    handlers: null,
+    command: 'x',
+    stdin: true,
+  }
   expect(merged(stored, { metadata: { name: 'a', namespace: 'b' }, interval: 30, command: 'x' })).toEqual({
-    metadata: { name: 'a', namespace: 'b', created_by: 'ann' }, interval: 30, ttl: 0, handlers: null, command: 'x',
+    metadata: { name: 'a', namespace: 'b', created_by: 'ann' },
+    interval: 30,
+    ttl: 0,
+    handlers: null,
+    command: 'x',
   })
 })

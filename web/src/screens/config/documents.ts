@@ -4,8 +4,7 @@ import { configText as t } from '../../text/config'
 
 /** A document of a file: a definition, or why it is none. */
 export type Document =
-  | { place: number; kind: Kind; definition: Definition }
-  | { place: number; type: string; name: string; problem: string }
+  { place: number; kind: Kind; definition: Definition } | { place: number; type: string; name: string; problem: string }
 
 /** Reads YAML or JSON with any number of documents. Those without a namespace are of the given one. */
 export function read(text: string, namespace: string): Document[] {

@@ -8,8 +8,15 @@ const fields: Record<string, Record<string, unknown>> = {
   mutators: { type: 'pipe', command: '' },
   hooks: { command: '', timeout: 10 },
   assets: { url: '', sha512: '' },
-  pipelines: { workflows: [{ name: 'notify', filters: [{ name: 'is_incident', type: 'EventFilter', api_version: 'core/v2' }],
-    handler: { name: '', type: 'Handler', api_version: 'core/v2' } }] },
+  pipelines: {
+    workflows: [
+      {
+        name: 'notify',
+        filters: [{ name: 'is_incident', type: 'EventFilter', api_version: 'core/v2' }],
+        handler: { name: '', type: 'Handler', api_version: 'core/v2' },
+      },
+    ],
+  },
   roles: { rules: [{ verbs: ['get', 'list'], resources: ['events'], resource_names: [] }] },
   clusterroles: { rules: [{ verbs: ['get', 'list'], resources: ['events'], resource_names: [] }] },
   rolebindings: { role_ref: { type: 'Role', name: '' }, subjects: [{ type: 'Group', name: '' }] },

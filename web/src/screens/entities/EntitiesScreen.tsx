@@ -50,7 +50,9 @@ export function EntitiesScreen() {
   const suggest = useSuggestions(namespace, 'entities')
   const labels = useLabels(namespace)
   const facets = [
-    ...facetKeys, ...(namespace === everywhere ? ['namespace'] : []), ...(search.facet === undefined ? [] : [`label:${search.facet}`]),
+    ...facetKeys,
+    ...(namespace === everywhere ? ['namespace'] : []),
+    ...(search.facet === undefined ? [] : [`label:${search.facet}`]),
     ...labels.filter((key) => key !== search.facet).map((key) => `label:${key}`),
   ].slice(0, mostFacets)
   const onMap = search.view === 'map'
@@ -60,7 +62,8 @@ export function EntitiesScreen() {
   const [picked, setPicked] = useState<ReadonlySet<string> | 'all'>(new Set())
   const asked = JSON.stringify(selected)
   const [before, setBefore] = useState(asked)
-  if (asked !== before) { // what was selected is of another list
+  if (asked !== before) {
+    // what was selected is of another list
     setBefore(asked)
     setPicked(new Set())
   }
@@ -73,7 +76,9 @@ export function EntitiesScreen() {
   const target: Target | undefined =
     picked === 'all'
       ? { kind: 'matching', selected, condition, total: list.counts.total }
-      : picked.size > 0 ? { kind: 'picked', keys: [...picked] } : undefined
+      : picked.size > 0
+        ? { kind: 'picked', keys: [...picked] }
+        : undefined
   const groupKeys = [...Object.keys(t.groups), ...labels.map((key) => `label:${key}`)]
   if (group !== '' && !groupKeys.includes(group)) groupKeys.push(group)
   return (
@@ -82,24 +87,50 @@ export function EntitiesScreen() {
       flush
       bar={
         <>
-          <SearchBox value={search.q ?? ''} onChange={(q) => change({ q: q === '' ? undefined : q })} placeholder={t.searchHint} {...suggest} />
+          <SearchBox
+            value={search.q ?? ''}
+            onChange={(q) => change({ q: q === '' ? undefined : q })}
+            placeholder={t.searchHint}
+            {...suggest}
+          />
           <Group gap="sm">
             {!beside && (
               <Button size="xs" variant="default" onClick={() => setDrawer(true)}>
                 {t.facets}
               </Button>
             )}
-            <SegmentedControl size="xs" aria-label={t.view} data={t.views} value={onMap ? 'map' : 'list'} onChange={(view) => change({ view: view === 'map' ? view : undefined })} />
+            <SegmentedControl
+              size="xs"
+              aria-label={t.view}
+              data={t.views}
+              value={onMap ? 'map' : 'list'}
+              onChange={(view) => change({ view: view === 'map' ? view : undefined })}
+            />
             <Select
-              size="xs" w={150} aria-label={t.group} value={group} allowDeselect={false}
+              size="xs"
+              w={150}
+              aria-label={t.group}
+              value={group}
+              allowDeselect={false}
               data={[{ value: '', label: t.noGroups }, ...groupKeys.map((key) => ({ value: key, label: titleOf(key) }))]}
               onChange={(to) => change({ group: to || undefined })}
             />
             {onMap ? (
-              <SegmentedControl size="xs" aria-label={t.zoom} data={t.zooms} value={search.zoom ?? 'fit'} onChange={(zoom) => change({ zoom: zoom === 'fit' ? undefined : zoom })} />
+              <SegmentedControl
+                size="xs"
+                aria-label={t.zoom}
+                data={t.zooms}
+                value={search.zoom ?? 'fit'}
+                onChange={(zoom) => change({ zoom: zoom === 'fit' ? undefined : zoom })}
+              />
             ) : (
               <Select
-                size="xs" w={165} aria-label={t.sort} data={t.sorts} value={sort} allowDeselect={false}
+                size="xs"
+                w={165}
+                aria-label={t.sort}
+                data={t.sorts}
+                value={sort}
+                allowDeselect={false}
                 onChange={(to) => change({ sort: to === 'state' ? undefined : (to ?? undefined) })}
               />
             )}
@@ -120,35 +151,73 @@ export function EntitiesScreen() {
       }
     >
       <div className={css.body}>
-        {beside && refused === undefined && <div className={css.side} role="group" aria-label={t.facets}>{side}</div>}
-        <Drawer opened={drawer && !beside} onClose={() => setDrawer(false)} title={t.facets} size="xs" closeButtonProps={{ 'aria-label': text.close }}>
+        {beside && refused === undefined && (
+          <div className={css.side} role="group" aria-label={t.facets}>
+            {side}
+          </div>
+        )}
+        <Drawer
+          opened={drawer && !beside}
+          onClose={() => setDrawer(false)}
+          title={t.facets}
+          size="xs"
+          closeButtonProps={{ 'aria-label': text.close }}
+        >
           {side}
         </Drawer>
         <div className={css.main}>
           {refused ??
             (list.ready && list.counts.total === 0 ? (
-              filtered ? <EmptyState title={text.nothingMatches} help={t.nothingHelp} /> : <FirstEvents namespace={namespace} />
+              filtered ? (
+                <EmptyState title={text.nothingMatches} help={t.nothingHelp} />
+              ) : (
+                <FirstEvents namespace={namespace} />
+              )
             ) : onMap ? (
               <QueryView query={map}>
                 {(found) => (
                   <>
                     {(found.groups ?? []).some((one) => one.worst === undefined) && <p className={css.skew}>{t.blind}</p>}
                     <FleetMap
-                      map={found} zoom={search.zoom} titled={group !== '' || (found.groups ?? []).length > 1} namespaces={namespace === everywhere}
-                      titleOf={(value) => (group === '' ? '' : value === '' ? t.without : value)} selected={search.entity} onOpen={(entity) => change({ entity })}
+                      map={found}
+                      zoom={search.zoom}
+                      titled={group !== '' || (found.groups ?? []).length > 1}
+                      namespaces={namespace === everywhere}
+                      titleOf={(value) => (group === '' ? '' : value === '' ? t.without : value)}
+                      selected={search.entity}
+                      onOpen={(entity) => change({ entity })}
                     />
                   </>
                 )}
               </QueryView>
             ) : group !== '' ? (
-              <EntityGroups list={list} by={group} onOpen={(value) => toggled(search, group, value) && change({ group: undefined, ...toggled(search, group, value) })} can={(value) => toggled(search, group, value) !== undefined} />
+              <EntityGroups
+                list={list}
+                by={group}
+                onOpen={(value) => toggled(search, group, value) && change({ group: undefined, ...toggled(search, group, value) })}
+                can={(value) => toggled(search, group, value) !== undefined}
+              />
             ) : (
               <EntityRows
-                list={list} namespaces={namespace === everywhere} sort={sort === 'state' ? undefined : sort} onSort={(to) => change({ sort: to })}
-                selected={search.entity} onOpen={(entity) => change({ entity })} picked={picked} onPick={setPicked}
+                list={list}
+                namespaces={namespace === everywhere}
+                sort={sort === 'state' ? undefined : sort}
+                onSort={(to) => change({ sort: to })}
+                selected={search.entity}
+                onOpen={(entity) => change({ entity })}
+                picked={picked}
+                onPick={setPicked}
               />
             ))}
-          {target && <EntityBulk target={target} matching={list.counts.total} labels={labels} onAll={() => setPicked('all')} onClear={() => setPicked(new Set())} />}
+          {target && (
+            <EntityBulk
+              target={target}
+              matching={list.counts.total}
+              labels={labels}
+              onAll={() => setPicked('all')}
+              onClear={() => setPicked(new Set())}
+            />
+          )}
         </div>
       </div>
     </Screen>

@@ -84,7 +84,9 @@ function useKeysOf(target: Target): () => Promise<readonly string[]> {
     if (isSelector(target)) return []
     const { selected } = target
     const map = await unwrap(
-      api.GET('/api/lapwing/v1/namespaces/{namespace}/entities/map', { params: { path: { namespace: selected.namespace }, query: queryOf(selected) } }),
+      api.GET('/api/lapwing/v1/namespaces/{namespace}/entities/map', {
+        params: { path: { namespace: selected.namespace }, query: queryOf(selected) },
+      }),
     )
     return (map.groups ?? []).flatMap(({ namespace, names }) => (names ?? []).map((name) => `${namespace}/${name}`))
   }
@@ -109,7 +111,11 @@ function useAct(target: Target, request: Pick<BulkRequest, 'action' | 'labels'>,
   const would = enabled ? preview.data : undefined
   const run = useMutation({
     mutationFn: () =>
-      actOn(session.fetch, requestsOf(target, would?.keys ?? []), action, { dry: false, matched: would?.report.matched ?? 0, onProgress: setProgress }),
+      actOn(session.fetch, requestsOf(target, would?.keys ?? []), action, {
+        dry: false,
+        matched: would?.report.matched ?? 0,
+        onProgress: setProgress,
+      }),
     onSuccess: (report) => {
       if (report.denied + report.failed > 0) return // the dialog shows it
       done(t.did[request.action as 'label' | 'delete'](report.done))
@@ -128,7 +134,10 @@ function LabelEntities({ target, labels, onClose }: DialogProps & { labels: read
   const [asked] = useDebouncedValue({ key: key.trim(), value, what }, 300)
   const ready = asked.key !== '' && asked.key === key.trim() && asked.value === value && asked.what === what
   const { preview, would, run, over, progress, act } = useAct(
-    target, { action: 'label', labels: { [asked.key]: asked.what === 'remove' ? null : asked.value } }, ready, onClose,
+    target,
+    { action: 'label', labels: { [asked.key]: asked.what === 'remove' ? null : asked.value } },
+    ready,
+    onClose,
   )
   return (
     <FormDialog
@@ -142,12 +151,24 @@ function LabelEntities({ target, labels, onClose }: DialogProps & { labels: read
       {!over && (
         <>
           <SegmentedControl
-            aria-label={t.what} value={what} onChange={setWhat} data={[{ value: 'set', label: t.set }, { value: 'remove', label: t.remove }]}
+            aria-label={t.what}
+            value={what}
+            onChange={setWhat}
+            data={[
+              { value: 'set', label: t.set },
+              { value: 'remove', label: t.remove },
+            ]}
           />
           <Autocomplete label={t.key} required data={[...labels]} value={key} onChange={setKey} data-autofocus />
           {what === 'set' && <TextInput label={t.value} value={value} onChange={(e) => setValue(e.currentTarget.value)} />}
           <Text size="sm" role="status" c="dimmed">
-            {preview.error && ready ? preview.error.message : would ? t.would(would.report.done, would.report.denied) : key.trim() === '' ? '' : text.act.looking}
+            {preview.error && ready
+              ? preview.error.message
+              : would
+                ? t.would(would.report.done, would.report.denied)
+                : key.trim() === ''
+                  ? ''
+                  : text.act.looking}
           </Text>
         </>
       )}
@@ -172,7 +193,9 @@ function DeleteEntities({ target, onClose }: DialogProps) {
       let n = 0
       for (const { namespace, field_selector } of eventConditions(target, would?.keys ?? [])) {
         const query = { limit: 0, ...(field_selector === '' ? {} : { fieldSelector: field_selector }) }
-        const found = await unwrap(api.GET('/api/lapwing/v1/namespaces/{namespace}/events/view', { params: { path: { namespace }, query } }))
+        const found = await unwrap(
+          api.GET('/api/lapwing/v1/namespaces/{namespace}/events/view', { params: { path: { namespace }, query } }),
+        )
         n += found.counts.total
       }
       return n
@@ -194,16 +217,25 @@ function DeleteEntities({ target, onClose }: DialogProps) {
         <>
           <div role="status">
             <Text size="sm">
-              {preview.error ? preview.error.message : report
-                ? events.data === undefined ? t.would(report.done, report.denied) : t.wouldDelete(report.done, events.data, report.denied)
-                : text.act.looking}
+              {preview.error
+                ? preview.error.message
+                : report
+                  ? events.data === undefined
+                    ? t.would(report.done, report.denied)
+                    : t.wouldDelete(report.done, events.data, report.denied)
+                  : text.act.looking}
             </Text>
-            <Text size="sm" c="dimmed">{t.deleteHelp}</Text>
+            <Text size="sm" c="dimmed">
+              {t.deleteHelp}
+            </Text>
           </div>
           {(report?.connected ?? 0) > 0 && <Alert color="yellow">{t.connected(report?.connected ?? 0)}</Alert>}
           {objects.length > 0 && (
             <Text size="sm" aria-label={t.names}>
-              {objects.slice(0, named).map(({ name }) => name).join(', ')}
+              {objects
+                .slice(0, named)
+                .map(({ name }) => name)
+                .join(', ')}
               {(report?.matched ?? 0) > named && ` ${t.more((report?.matched ?? 0) - named)}`}
             </Text>
           )}

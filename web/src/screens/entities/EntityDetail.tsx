@@ -103,13 +103,35 @@ export function EntityDetail({ target, onClose, onStep }: Props) {
             <Session namespace={namespace} name={name} entity={one} row={row.data} events={events} />
             <Section
               title={t.subscriptions}
-              tools={<Button size="compact-sm" variant="default" aria-label={t.subscriptionsEdit} disabled={update !== undefined} title={update} onClick={() => setActing('subscriptions')}>{t.edit}</Button>}
+              tools={
+                <Button
+                  size="compact-sm"
+                  variant="default"
+                  aria-label={t.subscriptionsEdit}
+                  disabled={update !== undefined}
+                  title={update}
+                  onClick={() => setActing('subscriptions')}
+                >
+                  {t.edit}
+                </Button>
+              }
             >
               <p>{list((one.subscriptions ?? []).filter((sub) => sub !== `entity:${name}`)) ?? t.none}</p>
             </Section>
             <Section
               title={text.labels}
-              tools={<Button size="compact-sm" variant="default" aria-label={t.labelsEdit} disabled={update !== undefined} title={update} onClick={() => setActing('labels')}>{t.edit}</Button>}
+              tools={
+                <Button
+                  size="compact-sm"
+                  variant="default"
+                  aria-label={t.labelsEdit}
+                  disabled={update !== undefined}
+                  title={update}
+                  onClick={() => setActing('labels')}
+                >
+                  {t.edit}
+                </Button>
+              }
             >
               <Labels labels={one.metadata?.labels} />
             </Section>
@@ -117,7 +139,11 @@ export function EntityDetail({ target, onClose, onStep }: Props) {
             <System entity={one} />
             <Pairs title={text.annotations} sources={[one.metadata?.annotations]} />
             <Section title={t.metrics}>
-              <Link to="/explore" search={{ ns: namespace, target: [`seriesByTag('namespace=${namespace}','entity=${name}')`] }} className={css.more}>
+              <Link
+                to="/explore"
+                search={{ ns: namespace, target: [`seriesByTag('namespace=${namespace}','entity=${name}')`] }}
+                className={css.more}
+              >
                 {t.explore}
               </Link>
             </Section>
@@ -171,9 +197,18 @@ function Checks({ namespace, name, events }: { namespace: string; name: string; 
   const rows = Array.from({ length: Math.min(shown.checks, events.length) }, (_, i) => events.at(i)).filter((row) => row !== undefined)
   const search = { ns: namespace, q: `entity == ${quoted(name)}` }
   return (
-    <Section title={events.ready ? t.checks(events.counts.total) : text.nav.checks} tools={<Link to="/events" search={search}>{t.allEvents}</Link>}>
+    <Section
+      title={events.ready ? t.checks(events.counts.total) : text.nav.checks}
+      tools={
+        <Link to="/events" search={search}>
+          {t.allEvents}
+        </Link>
+      }
+    >
       {events.state.phase === 'denied' ? (
-        <p className={css.muted}>{t.noChecksAccess} {text.needs('list', 'events')}</p>
+        <p className={css.muted}>
+          {t.noChecksAccess} {text.needs('list', 'events')}
+        </p>
       ) : events.ready && rows.length === 0 ? (
         <p className={css.muted}>{t.noChecks}</p>
       ) : (
@@ -258,7 +293,9 @@ function Silences({ namespace, events }: { namespace: string; events: EventList 
       <ul className={css.lines}>
         {names.map((one) => (
           <li key={one}>
-            <Link to="/silences" search={{ ns: namespace, silence: `${namespace}/${one}` }}>{one}</Link>
+            <Link to="/silences" search={{ ns: namespace, silence: `${namespace}/${one}` }}>
+              {one}
+            </Link>
           </li>
         ))}
       </ul>
@@ -309,7 +346,14 @@ function Changes({ namespace, name }: { namespace: string; name: string }) {
       ),
   })
   return (
-    <Section title={t.changes} tools={<Link to="/audit" search={{ ns: namespace, kind: 'entities', name }}>{t.allChanges}</Link>}>
+    <Section
+      title={t.changes}
+      tools={
+        <Link to="/audit" search={{ ns: namespace, kind: 'entities', name }}>
+          {t.allChanges}
+        </Link>
+      }
+    >
       <QueryView query={query} rows={2}>
         {(entries) =>
           (entries ?? []).length === 0 ? (

@@ -37,7 +37,13 @@ function useWrite(before: Entity, after: Entity, said: string, onClose: () => vo
     },
   })
   const ready = changed && dry.isSuccess && asked === JSON.stringify(after)
-  const says = !changed ? text.editor.same : dry.error ? dry.error.message : ready ? [t.wouldTake, ...dry.data.warnings].join(' ') : text.editor.asking
+  const says = !changed
+    ? text.editor.same
+    : dry.error
+      ? dry.error.message
+      : ready
+        ? [t.wouldTake, ...dry.data.warnings].join(' ')
+        : text.editor.asking
   return { act, ready, says }
 }
 
@@ -48,14 +54,28 @@ export function SubscriptionsDialog({ entity, known, onClose }: Props & { known:
   const before = entity.subscriptions ?? []
   const [chosen, setChosen] = useState(before.filter((one) => one !== own))
   const after = { ...entity, subscriptions: [...chosen, ...before.filter((one) => one === own)] }
-  const { act, ready, says } = useWrite({ ...entity, subscriptions: [...before.filter((one) => one !== own), ...before.filter((one) => one === own)] }, after, t.subscriptionsSaved(name), onClose)
+  const { act, ready, says } = useWrite(
+    { ...entity, subscriptions: [...before.filter((one) => one !== own), ...before.filter((one) => one === own)] },
+    after,
+    t.subscriptionsSaved(name),
+    onClose,
+  )
   return (
     <FormDialog opened title={`${t.subscriptionsEdit}: ${name}`} onClose={onClose} act={act} label={text.save} disabled={!ready}>
       <TagsInput
-        label={t.subscriptions} description={t.subscriptionsHelp} value={chosen} onChange={setChosen} splitChars={[',', ' ']} acceptValueOnBlur comboboxProps={{ position: 'top' }}
-        data={known.filter((one) => one !== '' && !one.startsWith('entity:'))} data-autofocus
+        label={t.subscriptions}
+        description={t.subscriptionsHelp}
+        value={chosen}
+        onChange={setChosen}
+        splitChars={[',', ' ']}
+        acceptValueOnBlur
+        comboboxProps={{ position: 'top' }}
+        data={known.filter((one) => one !== '' && !one.startsWith('entity:'))}
+        data-autofocus
       />
-      <Text size="sm" c="dimmed" role="status">{says}</Text>
+      <Text size="sm" c="dimmed" role="status">
+        {says}
+      </Text>
     </FormDialog>
   )
 }
@@ -69,23 +89,38 @@ export function LabelsDialog({ entity, onClose }: Props) {
   const { act, ready, says } = useWrite(
     withLabels(Object.fromEntries(Object.entries(entity.metadata?.labels ?? {}).sort())),
     withLabels(Object.fromEntries(pairs.filter(([key]) => key.trim() !== '').map(([key, value]) => [key.trim(), value]))),
-    t.bulk.did.label(1), onClose,
+    t.bulk.did.label(1),
+    onClose,
   )
   return (
     <FormDialog opened title={`${t.labelsEdit}: ${name}`} onClose={onClose} act={act} label={text.save} disabled={!ready}>
       <Stack gap="xs">
         {pairs.map(([key, value], i) => (
           <Group key={i} gap="xs" wrap="nowrap">
-            <TextInput flex={1} aria-label={`${t.bulk.key} ${i + 1}`} value={key} onChange={(e) => set(i, [e.currentTarget.value, value])} />
-            <TextInput flex={1} aria-label={`${t.bulk.value} ${i + 1}`} value={value} onChange={(e) => set(i, [key, e.currentTarget.value])} />
+            <TextInput
+              flex={1}
+              aria-label={`${t.bulk.key} ${i + 1}`}
+              value={key}
+              onChange={(e) => set(i, [e.currentTarget.value, value])}
+            />
+            <TextInput
+              flex={1}
+              aria-label={`${t.bulk.value} ${i + 1}`}
+              value={value}
+              onChange={(e) => set(i, [key, e.currentTarget.value])}
+            />
             <CloseButton aria-label={`${t.bulk.remove} ${key}`} onClick={() => setPairs(pairs.filter((_, at) => at !== i))} />
           </Group>
         ))}
         <Group>
-          <Button size="compact-sm" variant="default" onClick={() => setPairs([...pairs, ['', '']])}>{t.addLabel}</Button>
+          <Button size="compact-sm" variant="default" onClick={() => setPairs([...pairs, ['', '']])}>
+            {t.addLabel}
+          </Button>
         </Group>
       </Stack>
-      <Text size="sm" c="dimmed" role="status">{says}</Text>
+      <Text size="sm" c="dimmed" role="status">
+        {says}
+      </Text>
     </FormDialog>
   )
 }

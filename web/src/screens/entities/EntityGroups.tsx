@@ -30,8 +30,17 @@ export function EntityGroups({ list, by, onOpen, can }: Props) {
               <Table.Th>{titleOf(by)}</Table.Th>
               <Table.Th ta="right">{t.title}</Table.Th>
               <Table.Th>{t.share}</Table.Th>
-              {(['connected', 'late', 'gone'] as const).map((agent) => <Table.Th key={agent} ta="right">{t.agent[agent]}</Table.Th>)}
-              {seen && classes.slice(0, 5).map((worst) => <Table.Th key={worst} ta="right">{t.worst[worst]}</Table.Th>)}
+              {(['connected', 'late', 'gone'] as const).map((agent) => (
+                <Table.Th key={agent} ta="right">
+                  {t.agent[agent]}
+                </Table.Th>
+              ))}
+              {seen &&
+                classes.slice(0, 5).map((worst) => (
+                  <Table.Th key={worst} ta="right">
+                    {t.worst[worst]}
+                  </Table.Th>
+                ))}
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
@@ -42,8 +51,10 @@ export function EntityGroups({ list, by, onOpen, can }: Props) {
                     <Anchor component="button" ta="left" onClick={() => onOpen(value)}>
                       {value === '' ? t.without : value}
                     </Anchor>
+                  ) : value === '' ? (
+                    t.without
                   ) : (
-                    value === '' ? t.without : value
+                    value
                   )}
                 </Table.Td>
                 <Count n={counts.total} />

@@ -35,8 +35,18 @@ export function EntityRows({ list, namespaces, sort, onSort, selected, onOpen, p
         </Button>
       )}
       <DataTable
-        label={t.title} columns={columns} rows={list} keyOf={entityKeyOf} selected={selected} onOpen={onOpen} sort={sort} onSort={onSort}
-        picked={picked} onPick={onPick} empty={null} onElement={setElement}
+        label={t.title}
+        columns={columns}
+        rows={list}
+        keyOf={entityKeyOf}
+        selected={selected}
+        onOpen={onOpen}
+        sort={sort}
+        onSort={onSort}
+        picked={picked}
+        onPick={onPick}
+        empty={null}
+        onElement={setElement}
       />
     </>
   )
@@ -55,9 +65,18 @@ function Loading() {
 function columnsOf(namespaces: boolean): Column<EntityRow>[] {
   const c = t.columns
   return [
-    { id: 'state', title: c.state, width: '96px', order: 'server', cell: (row) => (row.worst === undefined ? <AgentWord agent={agentOf(row)} /> : <WorstWord worst={row.worst} />) },
     {
-      id: 'name', title: c.name, width: 'minmax(110px, 1.6fr)', order: 'server',
+      id: 'state',
+      title: c.state,
+      width: '96px',
+      order: 'server',
+      cell: (row) => (row.worst === undefined ? <AgentWord agent={agentOf(row)} /> : <WorstWord worst={row.worst} />),
+    },
+    {
+      id: 'name',
+      title: c.name,
+      width: 'minmax(110px, 1.6fr)',
+      order: 'server',
       cell: ({ name, namespace }) => (
         <span className={css.name} title={name}>
           {name}
@@ -66,7 +85,10 @@ function columnsOf(namespaces: boolean): Column<EntityRow>[] {
       ),
     },
     {
-      id: 'agent', title: c.agent, width: '96px', wide: true,
+      id: 'agent',
+      title: c.agent,
+      width: '96px',
+      wide: true,
       cell: (row) => (
         <span title={row.backend && t.connectedTo(row.backend)}>
           <AgentWord agent={agentOf(row)} />
@@ -74,15 +96,35 @@ function columnsOf(namespaces: boolean): Column<EntityRow>[] {
       ),
     },
     {
-      id: 'failing', title: c.failing, width: '68px', end: true, wide: true,
+      id: 'failing',
+      title: c.failing,
+      width: '68px',
+      end: true,
+      wide: true,
       cell: (row) => (row.events ? t.failing(failingOf(row), row.events.total) : '–'),
     },
-    { id: 'os', title: c.os, width: 'minmax(60px, 0.8fr)', wide: true, cell: ({ os, platform }) => [os, platform].filter((part) => part !== '').join(' · ') },
+    {
+      id: 'os',
+      title: c.os,
+      width: 'minmax(60px, 0.8fr)',
+      wide: true,
+      cell: ({ os, platform }) => [os, platform].filter((part) => part !== '').join(' · '),
+    },
     { id: 'version', title: c.version, width: '68px', order: 'server', wide: true, cell: ({ version }) => version },
     {
-      id: 'subscriptions', title: c.subscriptions, width: 'minmax(70px, 1fr)', wide: true,
+      id: 'subscriptions',
+      title: c.subscriptions,
+      width: 'minmax(70px, 1fr)',
+      wide: true,
       cell: ({ subscriptions, name }) => (subscriptions ?? []).filter((one) => one !== `entity:${name}`).join(', '),
     },
-    { id: 'last_seen', title: c.last_seen, width: '68px', end: true, order: 'server', cell: ({ last_seen }) => (last_seen > 0 ? <Age at={last_seen} /> : text.never) },
+    {
+      id: 'last_seen',
+      title: c.last_seen,
+      width: '68px',
+      end: true,
+      order: 'server',
+      cell: ({ last_seen }) => (last_seen > 0 ? <Age at={last_seen} /> : text.never),
+    },
   ]
 }

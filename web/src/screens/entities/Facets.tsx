@@ -28,7 +28,9 @@ export function Facets({ list, search, labels, onChange }: Props) {
   const fixed = (by: 'agent' | 'worst', names: readonly string[], n: (name: string) => number, word: (name: string) => ReactNode) => (
     <Facet
       title={t.facet[by]}
-      values={names.filter((name) => n(name) > 0 || isChosen(search, by, name)).map((name) => ({ value: name, n: n(name), word: word(name) }))}
+      values={names
+        .filter((name) => n(name) > 0 || isChosen(search, by, name))
+        .map((name) => ({ value: name, n: n(name), word: word(name) }))}
       total={0}
       by={by}
       search={search}
@@ -38,12 +40,29 @@ export function Facets({ list, search, labels, onChange }: Props) {
   return (
     <div className={css.facets}>
       {filtered && (
-        <Button size="compact-sm" variant="subtle" onClick={() => onChange({ q: undefined, agent: undefined, worst: undefined, backend: undefined })}>
+        <Button
+          size="compact-sm"
+          variant="subtle"
+          onClick={() => onChange({ q: undefined, agent: undefined, worst: undefined, backend: undefined })}
+        >
           {t.clearFilters}
         </Button>
       )}
-      {counts.worst && fixed('worst', classes, (name) => counts.worst?.[name as keyof NonNullable<EntityCounts['worst']>] ?? 0, (name) => <WorstWord worst={name} />)}
-      {fixed('agent', agents, (name) => counts[name as 'connected'], (name) => <AgentWord agent={name} />)}
+      {counts.worst &&
+        fixed(
+          'worst',
+          classes,
+          (name) => counts.worst?.[name as keyof NonNullable<EntityCounts['worst']>] ?? 0,
+          (name) => <WorstWord worst={name} />,
+        )}
+      {fixed(
+        'agent',
+        agents,
+        (name) => counts[name as 'connected'],
+        (name) => (
+          <AgentWord agent={name} />
+        ),
+      )}
       {list.facets.map(({ key, total, values }) => (
         <Facet
           key={key}
@@ -57,7 +76,12 @@ export function Facets({ list, search, labels, onChange }: Props) {
       ))}
       {rest.length > 0 && (
         <Select
-          size="xs" aria-label={t.otherLabel} placeholder={t.otherLabel} data={rest} value={null} searchable
+          size="xs"
+          aria-label={t.otherLabel}
+          placeholder={t.otherLabel}
+          data={rest}
+          value={null}
+          searchable
           onChange={(key) => onChange({ facet: key ?? undefined })}
         />
       )}

@@ -181,7 +181,15 @@ function shape(context: CanvasRenderingContext2D, worst: number | undefined, x: 
     case 0: {
       const cut = size * 0.3
       context.moveTo(x + cut, y)
-      const corners = [[size - cut, 0], [size, cut], [size, size - cut], [size - cut, size], [cut, size], [0, size - cut], [0, cut]] as const
+      const corners = [
+        [size - cut, 0],
+        [size, cut],
+        [size, size - cut],
+        [size - cut, size],
+        [cut, size],
+        [0, size - cut],
+        [0, cut],
+      ] as const
       for (const [px, py] of corners) context.lineTo(x + px, y + py)
       break
     }

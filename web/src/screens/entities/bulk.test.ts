@@ -6,9 +6,13 @@ const matching: Target = { kind: 'matching', selected, condition: 'event.entity.
 
 test('entities by name, each namespace by itself', () => {
   expect(selectionsOf(['a/x', 'b/z', 'a/y'], 'entity.name')).toEqual([
-    { namespace: 'a', field_selector: 'entity.name in ["x", "y"]' }, { namespace: 'b', field_selector: 'entity.name in ["z"]' },
+    { namespace: 'a', field_selector: 'entity.name in ["x", "y"]' },
+    { namespace: 'b', field_selector: 'entity.name in ["z"]' },
   ])
-  const many = selectionsOf(Array.from({ length: 600 }, (_, i) => `a/host-${i}`), 'entity.name')
+  const many = selectionsOf(
+    Array.from({ length: 600 }, (_, i) => `a/host-${i}`),
+    'entity.name',
+  )
   expect(many).toHaveLength(3)
   expect(many.map(({ field_selector }) => field_selector.split(',').length)).toEqual([250, 250, 100])
 })

@@ -22,7 +22,8 @@ export function selectionsOf(keys: readonly string[], field: string): { namespac
   return [...groupBy(keys, (key) => key.split('/')[0] ?? '')].flatMap(([namespace, same]) => {
     const names = same.map((key) => quoted(key.slice(namespace.length + 1)))
     return Array.from({ length: Math.ceil(names.length / together) }, (_, i) => ({
-      namespace, field_selector: `${field} in [${names.slice(i * together, (i + 1) * together).join(', ')}]`,
+      namespace,
+      field_selector: `${field} in [${names.slice(i * together, (i + 1) * together).join(', ')}]`,
     }))
   })
 }

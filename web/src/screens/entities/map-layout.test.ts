@@ -2,7 +2,10 @@ import { expect, test } from 'vitest'
 import { cellAt, cellOf, layoutOf, moved, stepOf, visible } from './map-layout'
 
 const group = (value: string, n: number) => ({
-  value, namespace: 'default', names: Array.from({ length: n }, (_, i) => `${value}${i}`), worst: '4'.repeat(n),
+  value,
+  namespace: 'default',
+  names: Array.from({ length: n }, (_, i) => `${value}${i}`),
+  worst: '4'.repeat(n),
 })
 // Ten cells a row: a has three rows, the last with 5 cells; b has one row with 3.
 const layout = layoutOf([group('a', 25), group('b', 3)], 105, 10, true)
@@ -31,10 +34,19 @@ test('only what is seen is drawn', () => {
 })
 
 test.each([
-  ['ArrowRight', 0, 1], ['ArrowLeft', 0, 0], ['ArrowRight', 27, 27],
-  ['ArrowDown', 4, 14], ['ArrowDown', 18, 24], ['ArrowDown', 22, 27], ['ArrowDown', 26, 26],
-  ['ArrowUp', 14, 4], ['ArrowUp', 26, 21], ['ArrowUp', 4, 4],
-  ['Home', 14, 0], ['End', 14, 27], ['a', 14, 14],
+  ['ArrowRight', 0, 1],
+  ['ArrowLeft', 0, 0],
+  ['ArrowRight', 27, 27],
+  ['ArrowDown', 4, 14],
+  ['ArrowDown', 18, 24],
+  ['ArrowDown', 22, 27],
+  ['ArrowDown', 26, 26],
+  ['ArrowUp', 14, 4],
+  ['ArrowUp', 26, 21],
+  ['ArrowUp', 4, 4],
+  ['Home', 14, 0],
+  ['End', 14, 27],
+  ['a', 14, 14],
 ])('%s from %i', (key, from, to) => {
   expect(moved(layout, from, key)).toBe(to)
 })

@@ -57,7 +57,10 @@ function lastAt(bands: readonly Band[], value: number, of: (band: Band) => numbe
 /** The bands that are in a part of the height. */
 export function visible({ bands }: Layout, from: number, to: number): readonly Band[] {
   if (bands.length === 0) return []
-  return bands.slice(lastAt(bands, from, ({ top }) => top), lastAt(bands, to, ({ top }) => top) + 1)
+  return bands.slice(
+    lastAt(bands, from, ({ top }) => top),
+    lastAt(bands, to, ({ top }) => top) + 1,
+  )
 }
 
 /** A cell: which entity, and where. */
@@ -78,8 +81,12 @@ export function cellOf({ bands, columns, step, total }: Layout, place: number): 
   const at = place - band.first
   const digit = band.group.worst?.[at]
   return {
-    place, namespace: band.group.namespace, name: band.group.names?.[at] ?? '', worst: digit === undefined ? undefined : Number(digit),
-    x: (at % columns) * step, y: band.cells + Math.floor(at / columns) * step,
+    place,
+    namespace: band.group.namespace,
+    name: band.group.names?.[at] ?? '',
+    worst: digit === undefined ? undefined : Number(digit),
+    x: (at % columns) * step,
+    y: band.cells + Math.floor(at / columns) * step,
   }
 }
 

@@ -2,7 +2,11 @@ import { describe, expect, test } from 'vitest'
 import type { EntityGroup } from '../../api/types'
 import { gapsOf, newerFirst, skewOf } from './present'
 
-const change = (at: number, status: number, state = status === 0 ? 'passing' : 'failing') => ({ time: new Date(at * 1000).toISOString(), status, state })
+const change = (at: number, status: number, state = status === 0 ? 'passing' : 'failing') => ({
+  time: new Date(at * 1000).toISOString(),
+  status,
+  state,
+})
 
 describe('gaps of keepalives', () => {
   test.each([
@@ -11,7 +15,14 @@ describe('gaps of keepalives', () => {
     ['over', [change(200, 0), change(100, 1)], [{ from: 100, until: 200 }]],
     ['late, then gone', [change(300, 0), change(200, 2), change(100, 1), change(50, 0)], [{ from: 100, until: 300 }]],
     ['going on', [change(200, 2), change(100, 1)], [{ from: 100, until: undefined }]],
-    ['two', [change(400, 1), change(300, 0), change(200, 1), change(100, 0)], [{ from: 400, until: undefined }, { from: 200, until: 300 }]],
+    [
+      'two',
+      [change(400, 1), change(300, 0), change(200, 1), change(100, 0)],
+      [
+        { from: 400, until: undefined },
+        { from: 200, until: 300 },
+      ],
+    ],
     ['deleted', [change(300, 0), change(200, 2, 'deleted'), change(100, 2)], [{ from: 100, until: 200 }]],
   ])('%s', (_, changes, want) => expect(gapsOf(changes)).toEqual(want))
 })

@@ -2,7 +2,12 @@ import { expect, test } from 'vitest'
 import { entitiesSearch, isChosen, toggled } from './search'
 
 test('the address', () => {
-  expect(entitiesSearch({ ns: 'a', q: 'web', view: 'map', worst: 'critical', other: 1, sort: '' })).toEqual({ ns: 'a', q: 'web', view: 'map', worst: 'critical' })
+  expect(entitiesSearch({ ns: 'a', q: 'web', view: 'map', worst: 'critical', other: 1, sort: '' })).toEqual({
+    ns: 'a',
+    q: 'web',
+    view: 'map',
+    worst: 'critical',
+  })
 })
 
 test.each([

@@ -18,7 +18,9 @@ export type Selected = Pick<EntityQuery, 'namespace' | 'selector' | 'agent' | 'w
 
 export function queryOf({ selector, agent, worst, backend }: Selected) {
   return {
-    ...(selector === '' ? {} : { fieldSelector: selector }), ...(agent === '' ? {} : { agent }), ...(worst === '' ? {} : { worst }),
+    ...(selector === '' ? {} : { fieldSelector: selector }),
+    ...(agent === '' ? {} : { agent }),
+    ...(worst === '' ? {} : { worst }),
     ...(backend === '' ? {} : { backend }),
   }
 }

@@ -57,14 +57,7 @@ export function BulkBar({ target, matching, onAll, onClear, open: asked, onOpen 
       )}
       <Group gap={6}>
         {buttons.map(({ action, why }) => (
-          <Button
-            key={action}
-            size="compact-sm"
-            variant="default"
-            disabled={why !== undefined}
-            title={why}
-            onClick={() => onOpen(action)}
-          >
+          <Button key={action} size="compact-sm" variant="default" disabled={why !== undefined} title={why} onClick={() => onOpen(action)}>
             {t.actions[action]}
           </Button>
         ))}
@@ -94,7 +87,8 @@ function ActOnMany({ action, target, onClose }: DialogProps & { action: 'acknowl
   const preview = useQuery({
     queryKey: ['bulk', action, requestsOf(target)],
     // An acknowledgement needs a comment; which events it would change does not depend on the words.
-    queryFn: () => act(session.fetch, target, { action, ...(action === 'acknowledge' ? { reason: t.actions.acknowledge } : {}) }, { dry: true }),
+    queryFn: () =>
+      act(session.fetch, target, { action, ...(action === 'acknowledge' ? { reason: t.actions.acknowledge } : {}) }, { dry: true }),
     staleTime: 0,
     retry: false,
   })
@@ -102,15 +96,17 @@ function ActOnMany({ action, target, onClose }: DialogProps & { action: 'acknowl
   const run = useMutation({
     mutationFn: () =>
       act(
-        session.fetch, target,
+        session.fetch,
+        target,
         { action, ...(action === 'acknowledge' ? { reason, expire: secondsOf(length) } : {}) },
         { dry: false, matched: would?.matched ?? 0, onProgress: setProgress },
       ),
     onSuccess: (report) => {
       if (report.denied + report.failed > 0) return // the dialog shows it
-      const undo = action === 'acknowledge' && target.kind === 'picked'
-        ? () => act(session.fetch, target, { action: 'unacknowledge' }, { dry: false })
-        : undefined
+      const undo =
+        action === 'acknowledge' && target.kind === 'picked'
+          ? () => act(session.fetch, target, { action: 'unacknowledge' }, { dry: false })
+          : undefined
       done(t.did(action, report.done), undo)
       onClose(true)
     },
@@ -149,7 +145,10 @@ function SilenceMany({ target, onClose }: DialogProps) {
   const { api } = useApp()
   const parts = async () => {
     if (target.kind === 'picked') {
-      return [...groupBy(target.keys, (key) => key.split('/')[0] ?? '')].map(([namespace, keys]) => ({ namespace, field_selector: selectorOf(keys) }))
+      return [...groupBy(target.keys, (key) => key.split('/')[0] ?? '')].map(([namespace, keys]) => ({
+        namespace,
+        field_selector: selectorOf(keys),
+      }))
     }
     const { namespace, search } = target
     if (namespace !== everywhere) return [{ namespace, field_selector: search }]
@@ -197,7 +196,13 @@ function RunMany({ target, onClose }: DialogProps) {
     },
   })
   return (
-    <FormDialog opened title={`${t.actions.run}: ${t.selected(keys.length)}`} onClose={() => onClose(false)} act={run} label={t.actions.run}>
+    <FormDialog
+      opened
+      title={`${t.actions.run}: ${t.selected(keys.length)}`}
+      onClose={() => onClose(false)}
+      act={run}
+      label={t.actions.run}
+    >
       <Text size="sm">{t.help.run}</Text>
     </FormDialog>
   )

@@ -134,7 +134,11 @@ function Silence({ namespace, entity, check, why }: Target) {
           <Length label={text.act.endsAfter} value={length} onChange={setLength} none={text.act.never} />
           <TextInput label={text.act.reason} value={reason} onChange={(e) => setReason(e.currentTarget.value)} data-autofocus />
           <Text size="sm" c="dimmed" role="status">
-            {preview.error ? preview.error.message : preview.data ? text.act.hits(preview.data.events, preview.data.failing) : text.act.looking}
+            {preview.error
+              ? preview.error.message
+              : preview.data
+                ? text.act.hits(preview.data.events, preview.data.failing)
+                : text.act.looking}
           </Text>
         </Form>
       </Modal>

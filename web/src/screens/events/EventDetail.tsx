@@ -105,9 +105,7 @@ function StatusLine({ check }: { check: Check }) {
 
 function NewestOutput({ output }: { output: string }) {
   const plain = plainOutput(output)
-  return (
-    <Section title={text.output}>{plain === '' ? <p className={css.none}>{text.noOutput}</p> : <Output>{plain}</Output>}</Section>
-  )
+  return <Section title={text.output}>{plain === '' ? <p className={css.none}>{text.noOutput}</p> : <Output>{plain}</Output>}</Section>
 }
 
 function EventBody({ event, json }: { event: SensuEvent; json: () => string }) {
@@ -157,7 +155,10 @@ function EventBody({ event, json }: { event: SensuEvent; json: () => string }) {
       <Section
         title={text.entity}
         tools={
-          <Link to="/entities" search={{ ns: entity.metadata?.namespace, entity: `${entity.metadata?.namespace}/${entity.metadata?.name}` }}>
+          <Link
+            to="/entities"
+            search={{ ns: entity.metadata?.namespace, entity: `${entity.metadata?.namespace}/${entity.metadata?.name}` }}
+          >
             {text.showEntity}
           </Link>
         }
@@ -175,10 +176,7 @@ function EventBody({ event, json }: { event: SensuEvent; json: () => string }) {
       </Section>
 
       <Pairs title={text.labels} sources={[entity.metadata?.labels, check.metadata?.labels, event.metadata?.labels]} />
-      <Pairs
-        title={text.annotations}
-        sources={[entity.metadata?.annotations, check.metadata?.annotations, event.metadata?.annotations]}
-      />
+      <Pairs title={text.annotations} sources={[entity.metadata?.annotations, check.metadata?.annotations, event.metadata?.annotations]} />
 
       {(check.hooks ?? []).map((hook, i) => (
         <Section key={i} title={`${text.hooks}: ${hook.metadata?.name ?? ''}`}>

@@ -46,7 +46,8 @@ export function EventsScreen() {
   const [picked, setPicked] = useState<ReadonlySet<string> | 'all'>(new Set())
   const [acting, setActing] = useState<Action>()
   const [asked, setAsked] = useState(`${namespace} ${selector}`)
-  if (asked !== `${namespace} ${selector}`) { // what was selected is of another list
+  if (asked !== `${namespace} ${selector}`) {
+    // what was selected is of another list
     setAsked(`${namespace} ${selector}`)
     setPicked(new Set())
   }
@@ -120,7 +121,10 @@ export function EventsScreen() {
           onAct={setActing}
         />
       ) : (
-        <Groups list={list} onOpen={(value) => change({ group: undefined, q: withTerm(search.q ?? '', groupTerm(search.group ?? '', value)) })} />
+        <Groups
+          list={list}
+          onOpen={(value) => change({ group: undefined, q: withTerm(search.q ?? '', groupTerm(search.group ?? '', value)) })}
+        />
       )}
       {search.event !== undefined && search.group === undefined && (
         <EventDetail
@@ -202,7 +206,10 @@ function Rows({ list, selected, onOpen, filtered, picked, onPick, bar, onAct }: 
     onOpen(key)
   })
   const pickPage = () => {
-    const keys = drawn.map(({ index }) => list.at(index)).filter((row) => row !== undefined).map(keyOf)
+    const keys = drawn
+      .map(({ index }) => list.at(index))
+      .filter((row) => row !== undefined)
+      .map(keyOf)
     onPick(picked === 'all' || keys.every((key) => picked.has(key)) ? new Set() : new Set([...picked, ...keys]))
   }
   const cursorRow = list.at(cursor)
@@ -235,7 +242,11 @@ function Rows({ list, selected, onOpen, filtered, picked, onPick, bar, onAct }: 
   if (list.failed !== undefined) return <EmptyState title={text.list.failed} help={list.failed} />
   if (list.state.phase === 'denied') return <Refused {...list.state} />
   if (list.ready && list.length === 0) {
-    return filtered ? <EmptyState title={text.nothingMatches} help={text.list.nothingHelp} /> : <FirstEvents namespace={list.query.namespace} />
+    return filtered ? (
+      <EmptyState title={text.nothingMatches} help={text.list.nothingHelp} />
+    ) : (
+      <FirstEvents namespace={list.query.namespace} />
+    )
   }
   const columns = text.list.columns
   return (

@@ -16,7 +16,13 @@ export function FirstEvents({ namespace }: { namespace: string }) {
   const agents = document.querySelector<HTMLMetaElement>('meta[name="agents"]')?.content ?? ''
   const ns = namespace === everywhere ? 'default' : namespace
   const inNamespace = ns === 'default' ? [] : [`--namespace ${ns}`]
-  const agent = lines('lapwing agent', `--backend-url ${agents.replace('//:', `//${location.hostname}:`)}`, '--name web1', '--subscriptions linux', ...inNamespace)
+  const agent = lines(
+    'lapwing agent',
+    `--backend-url ${agents.replace('//:', `//${location.hostname}:`)}`,
+    '--name web1',
+    '--subscriptions linux',
+    ...inNamespace,
+  )
   return (
     <EmptyState title={text.empty} help={text.emptyHelp}>
       <Command command={agent} />
@@ -41,10 +47,20 @@ export function FirstCheck({ namespace }: { namespace: string }) {
         <code>{firstCheck.command}</code>
       </div>
       <Group>
-        <Button loading={make.isPending} disabled={why('create', 'checks') !== undefined} title={why('create', 'checks')} onClick={() => make.mutate()}>
+        <Button
+          loading={make.isPending}
+          disabled={why('create', 'checks') !== undefined}
+          title={why('create', 'checks')}
+          onClick={() => make.mutate()}
+        >
           {text.first.make}
         </Button>
-        <Button variant="default" renderRoot={(props) => <Link to="/checks" search={{ ...(namespace === everywhere ? {} : { ns: namespace }), act: 'new' }} {...props} />}>
+        <Button
+          variant="default"
+          renderRoot={(props) => (
+            <Link to="/checks" search={{ ...(namespace === everywhere ? {} : { ns: namespace }), act: 'new' }} {...props} />
+          )}
+        >
           {text.first.other}
         </Button>
       </Group>

@@ -73,7 +73,11 @@ export default function MetricCharts({ series, from, until, time, chosen, onChoo
                 <figcaption>
                   <b>{metric.name}</b>
                   {metric.total > mostLines && <span>{t.some(mostLines, metric.total)}</span>}
-                  <Link to="/explore" search={{ target: targetsOf(metric.name, metric.series), time }} aria-label={t.exploreOne(metric.name)}>
+                  <Link
+                    to="/explore"
+                    search={{ target: targetsOf(metric.name, metric.series), time }}
+                    aria-label={t.exploreOne(metric.name)}
+                  >
                     {t.explore}
                   </Link>
                 </figcaption>

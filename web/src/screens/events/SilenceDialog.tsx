@@ -32,7 +32,10 @@ export function SilenceDialog({ title, about, parts: partsOf, selector, onClose 
   const [length, setLength] = useState('3600')
   const parts = useQuery({ queryKey: ['silence-parts', about], queryFn: partsOf })
   const bodyOf = ({ namespace, ...subject }: SilencePart) => ({
-    metadata: { namespace, name: '' }, ...subject, reason, expire: secondsOf(length) || -1,
+    metadata: { namespace, name: '' },
+    ...subject,
+    reason,
+    expire: secondsOf(length) || -1,
   })
   const preview = useQuery({
     queryKey: ['silence-preview', parts.data],
@@ -42,7 +45,10 @@ export function SilenceDialog({ title, about, parts: partsOf, selector, onClose 
       const all = await Promise.all(
         (parts.data ?? []).map((part) =>
           unwrap(
-            api.POST('/api/lapwing/v1/namespaces/{namespace}/silenced/preview', { params: { path: { namespace: part.namespace } }, body: bodyOf(part) }),
+            api.POST('/api/lapwing/v1/namespaces/{namespace}/silenced/preview', {
+              params: { path: { namespace: part.namespace } },
+              body: bodyOf(part),
+            }),
           ),
         ),
       )

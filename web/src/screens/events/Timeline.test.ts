@@ -3,7 +3,13 @@ import type { StateChange } from '../../api/types'
 import { partsOf } from './Timeline'
 
 const change = (at: number, status: number, state = status === 0 ? 'passing' : 'failing'): StateChange => ({
-  time: new Date(at * 1000).toISOString(), executed: at, status, state, silenced: false, missing: false, output: '',
+  time: new Date(at * 1000).toISOString(),
+  executed: at,
+  status,
+  state,
+  silenced: false,
+  missing: false,
+  output: '',
 })
 
 describe('partsOf', () => {
@@ -14,6 +20,8 @@ describe('partsOf', () => {
   test('of changes, newest first', () =>
     expect(show([change(180, 0), change(150, 2)], change(10, 0), 100, 200)).toEqual(['100-150 0', '150-180 2', '180-200 0']))
   test('begins with a first event', () => expect(show([change(150, 1)], undefined, 100, 200)).toEqual(['100-150 none', '150-200 1']))
-  test('of a deleted event', () => expect(show([change(150, 1)], change(90, 2, 'deleted'), 100, 200)).toEqual(['100-150 none', '150-200 1']))
-  test('of two changes in a second', () => expect(show([change(150, 1), change(150, 2)], undefined, 100, 200)).toEqual(['100-150 none', '150-200 1']))
+  test('of a deleted event', () =>
+    expect(show([change(150, 1)], change(90, 2, 'deleted'), 100, 200)).toEqual(['100-150 none', '150-200 1']))
+  test('of two changes in a second', () =>
+    expect(show([change(150, 1), change(150, 2)], undefined, 100, 200)).toEqual(['100-150 none', '150-200 1']))
 })

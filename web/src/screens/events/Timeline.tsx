@@ -53,8 +53,11 @@ export function Timeline({ namespace, entity, check, revision, silenced, time, o
   const series = useQuery({
     queryKey: ['event-series', namespace, entity, check],
     queryFn: () =>
-      unwrap(api.GET('/api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/series', { params: { path: { namespace, entity, check } } }))
-        .catch(() => null), // this backend stores no metrics, or the user may not see them
+      unwrap(
+        api.GET('/api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/series', {
+          params: { path: { namespace, entity, check } },
+        }),
+      ).catch(() => null), // this backend stores no metrics, or the user may not see them
     staleTime: 60_000,
   })
   const held = useQuery({
@@ -134,8 +137,12 @@ export function useStates({ namespace, entity, check, time, revision }: StatesOf
         ).catch(() => null), // the user may not see them
       ])
       return {
-        begin, end, parts: partsOf(changes ?? [], before?.[0], begin, end),
-        changes: changes ?? [], before: before?.[0], notifications: notifications ?? [],
+        begin,
+        end,
+        parts: partsOf(changes ?? [], before?.[0], begin, end),
+        changes: changes ?? [],
+        before: before?.[0],
+        notifications: notifications ?? [],
       }
     },
     placeholderData: keepPreviousData,
@@ -179,7 +186,11 @@ export function Band({ begin, end, parts, notifications, silences, sync, onZoom,
   return (
     <figure className={css.figure} style={edges} data-testid="timeline">
       <Pointer begin={begin} end={end} sync={sync} onZoom={onZoom}>
-        <div className={css.band} role="img" aria-label={text.timeline.summary(parts.filter((part) => (part.change?.status ?? 0) !== 0).length)}>
+        <div
+          className={css.band}
+          role="img"
+          aria-label={text.timeline.summary(parts.filter((part) => (part.change?.status ?? 0) !== 0).length)}
+        >
           {parts.map(({ begin: from, end: to, change }) => (
             <Tooltip key={from} label={describe(change, from, to, time)} multiline maw={360} openDelay={100}>
               <span
@@ -208,7 +219,12 @@ export function Band({ begin, end, parts, notifications, silences, sync, onZoom,
         {silences
           .filter(({ begin: at = 0 }) => at >= begin && at <= end)
           .map((silence) => (
-            <Tooltip key={silence.metadata?.name} label={`${silenceWord(silence)} · ${clock(silence.begin ?? 0, time)}`} multiline maw={360}>
+            <Tooltip
+              key={silence.metadata?.name}
+              label={`${silenceWord(silence)} · ${clock(silence.begin ?? 0, time)}`}
+              multiline
+              maw={360}
+            >
               <span
                 className={css.note}
                 data-result={silence.acknowledgement ? 'acknowledged' : 'silenced'}
@@ -219,9 +235,7 @@ export function Band({ begin, end, parts, notifications, silences, sync, onZoom,
       </div>
       <figcaption>
         <span>{clock(begin, time, false)}</span>
-        <span title={text.timeline.lanes}>
-          {[text.timeline.told(notifications.length), ...silences.map(silenceWord)].join(' · ')}
-        </span>
+        <span title={text.timeline.lanes}>{[text.timeline.told(notifications.length), ...silences.map(silenceWord)].join(' · ')}</span>
         <span>{now ? text.timeline.now : clock(end, time, false)}</span>
       </figcaption>
     </figure>

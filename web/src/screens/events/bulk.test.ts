@@ -32,14 +32,25 @@ test('lines that come in pieces', async () => {
 })
 
 const report = (part: Partial<BulkReport>): BulkReport => ({
-  resource: 'events', action: 'resolve', dry_run: false, matched: 0, done: 0, denied: 0, failed: 0, finished: true, objects: [], ...part,
+  resource: 'events',
+  action: 'resolve',
+  dry_run: false,
+  matched: 0,
+  done: 0,
+  denied: 0,
+  failed: 0,
+  finished: true,
+  objects: [],
+  ...part,
 })
 
 test('progress of several namespaces adds up', async () => {
   const asked: BulkRequest[] = []
   const fetch = (async (_: string, init: RequestInit) => {
     asked.push(JSON.parse(String(init.body)) as BulkRequest)
-    return new Response(streamOf(`${JSON.stringify(report({ done: 1, finished: false }))}\n${JSON.stringify(report({ matched: 2, done: 2 }))}\n`))
+    return new Response(
+      streamOf(`${JSON.stringify(report({ done: 1, finished: false }))}\n${JSON.stringify(report({ matched: 2, done: 2 }))}\n`),
+    )
   }) as typeof globalThis.fetch
   const seen: number[] = []
   const target = { kind: 'picked' as const, keys: ['n1/a/x', 'n1/a/y', 'n2/a/x', 'n2/a/y'] }
@@ -51,5 +62,7 @@ test('progress of several namespaces adds up', async () => {
 
 test('a connection that ends early is an error', async () => {
   const fetch = (async () => new Response(streamOf(`${JSON.stringify(report({ finished: false }))}\n`))) as typeof globalThis.fetch
-  await expect(act(fetch, { kind: 'picked', keys: ['n/a/x'] }, { action: 'resolve' }, { dry: false })).rejects.toThrow('lost before the end')
+  await expect(act(fetch, { kind: 'picked', keys: ['n/a/x'] }, { action: 'resolve' }, { dry: false })).rejects.toThrow(
+    'lost before the end',
+  )
 })

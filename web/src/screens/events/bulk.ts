@@ -5,7 +5,13 @@ import { quoted } from '../../search/query'
 /** Events to act on: those that were ticked, or all that the list has. */
 export type Target =
   | { kind: 'picked'; keys: readonly string[] }
-  | { kind: 'matching'; namespace: string; /** With the state of the events. */ selector: string; /** What the user searched for. */ search: string; total: number }
+  | {
+      kind: 'matching'
+      namespace: string
+      /** With the state of the events. */ selector: string
+      /** What the user searched for. */ search: string
+      total: number
+    }
 
 export function sizeOf(target: Target): number {
   return target.kind === 'picked' ? target.keys.length : target.total

@@ -1,7 +1,11 @@
 import { describe, expect, test } from 'vitest'
 import { metricsOf, mostCharts, mostLines, seriesLabel, shownMetrics } from './metrics'
 
-const one = (name: string, tags: Record<string, string> = {}) => ({ name, tags: { entity: 'web1', ...tags }, target: `${name};${JSON.stringify(tags)}` })
+const one = (name: string, tags: Record<string, string> = {}) => ({
+  name,
+  tags: { entity: 'web1', ...tags },
+  target: `${name};${JSON.stringify(tags)}`,
+})
 
 describe('metricsOf', () => {
   const many = Array.from({ length: 30 }, (_, i) => one('disk', { mount: `/${i}` }))
@@ -16,7 +20,13 @@ describe('shownMetrics', () => {
   test('the first ones', () => expect(shownMetrics(all, undefined).map(({ name }) => name)).toEqual(['m0', 'm1', 'm2']))
   test('the chosen ones', () => expect(shownMetrics(all, ['m7', 'gone']).map(({ name }) => name)).toEqual(['m7']))
   test('the first ones of a check without the chosen ones', () => expect(shownMetrics(all, ['gone'])).toHaveLength(3))
-  test('no more than can be drawn', () => expect(shownMetrics(all, all.map(({ name }) => name))).toHaveLength(mostCharts))
+  test('no more than can be drawn', () =>
+    expect(
+      shownMetrics(
+        all,
+        all.map(({ name }) => name),
+      ),
+    ).toHaveLength(mostCharts))
 })
 
 test('seriesLabel has the tags that are not of the event', () => {

@@ -11,7 +11,10 @@ const most = 100
 const languages = { events: eventLanguage, entities: entityLanguage }
 
 /** What may come at the end of a search for events, or for entities: fields, and the values that there are. */
-export function useSuggestions(namespace: string, of: 'events' | 'entities' = 'events'): { suggestions: (typed: string) => readonly Suggestion[]; onType: (typed: string) => void } {
+export function useSuggestions(
+  namespace: string,
+  of: 'events' | 'entities' = 'events',
+): { suggestions: (typed: string) => readonly Suggestion[]; onType: (typed: string) => void } {
   const { api } = useApp()
   const language = languages[of]
   const [typed, setTyped] = useState('')

@@ -48,7 +48,9 @@ export function useExplanation(namespace: string, entity: string, check: string,
     placeholderData: (old, of) => (of?.queryKey.slice(1, 4).join('/') === `${namespace}/${entity}/${check}` ? old : undefined),
     queryFn: () =>
       unwrap(
-        api.GET('/api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/explain', { params: { path: { namespace, entity, check } } }),
+        api.GET('/api/lapwing/v1/namespaces/{namespace}/events/{entity}/{check}/explain', {
+          params: { path: { namespace, entity, check } },
+        }),
       ),
   })
 }

@@ -61,7 +61,13 @@ function Level({ under, onAdd }: { under: string; onAdd: (target: string) => voi
                 </li>
               ),
             )}
-            {found.length > mostNames && <li><Text size="xs" c="dimmed">{t.more(found.length - mostNames)}</Text></li>}
+            {found.length > mostNames && (
+              <li>
+                <Text size="xs" c="dimmed">
+                  {t.more(found.length - mostNames)}
+                </Text>
+              </li>
+            )}
           </ul>
         )
       }
@@ -145,10 +151,23 @@ function Tags({ onAdd }: { onAdd: (target: string) => void }) {
             setValue('')
           }}
         />
-        <Autocomplete size="xs" label={t.value} disabled={tag === null} value={value} data={values.data ?? []} filter={({ options }) => options}
-          onChange={setValue} />
-        {(tags.error ?? values.error) && <Text size="sm" c="red" role="alert">{(tags.error ?? values.error)?.message}</Text>}
-        <Button size="xs" type="submit" variant="default" disabled={all.length === 0}>{t.addTags}</Button>
+        <Autocomplete
+          size="xs"
+          label={t.value}
+          disabled={tag === null}
+          value={value}
+          data={values.data ?? []}
+          filter={({ options }) => options}
+          onChange={setValue}
+        />
+        {(tags.error ?? values.error) && (
+          <Text size="sm" c="red" role="alert">
+            {(tags.error ?? values.error)?.message}
+          </Text>
+        )}
+        <Button size="xs" type="submit" variant="default" disabled={all.length === 0}>
+          {t.addTags}
+        </Button>
       </Stack>
     </form>
   )

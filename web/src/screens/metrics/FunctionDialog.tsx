@@ -25,7 +25,9 @@ export function FunctionDialog({ functions, target, onApply, onClose }: Props) {
         {(all) => {
           const usable = all.filter(({ parameters }) => parameters[0]?.type.startsWith('seriesList'))
           const words = typed.toLowerCase().split(/\s+/)
-          const found = usable.filter(({ name, help, group }) => words.every((word) => `${name} ${help} ${group}`.toLowerCase().includes(word)))
+          const found = usable.filter(({ name, help, group }) =>
+            words.every((word) => `${name} ${help} ${group}`.toLowerCase().includes(word)),
+          )
           const one = usable.find(({ name }) => name === chosen)
           if (one) {
             return (
@@ -42,8 +44,13 @@ export function FunctionDialog({ functions, target, onApply, onClose }: Props) {
           }
           return (
             <Stack gap="sm">
-              <TextInput aria-label={t.functionSearch} placeholder={t.functionSearch} value={typed}
-                onChange={(event) => setTyped(event.currentTarget.value)} data-autofocus />
+              <TextInput
+                aria-label={t.functionSearch}
+                placeholder={t.functionSearch}
+                value={typed}
+                onChange={(event) => setTyped(event.currentTarget.value)}
+                data-autofocus
+              />
               <ul className={css.functions} aria-label={t.functionList}>
                 {found.map(({ name, group, help }) => (
                   <li key={name}>
@@ -53,7 +60,13 @@ export function FunctionDialog({ functions, target, onApply, onClose }: Props) {
                     </button>
                   </li>
                 ))}
-                {found.length === 0 && <li><Text size="sm" c="dimmed">{t.noFunction}</Text></li>}
+                {found.length === 0 && (
+                  <li>
+                    <Text size="sm" c="dimmed">
+                      {t.noFunction}
+                    </Text>
+                  </li>
+                )}
               </ul>
             </Stack>
           )
@@ -63,7 +76,17 @@ export function FunctionDialog({ functions, target, onApply, onClose }: Props) {
   )
 }
 
-function Form({ of: one, target, onBack, onApply }: { of: GraphiteFunction; target: string; onBack: () => void; onApply: (target: string) => void }) {
+function Form({
+  of: one,
+  target,
+  onBack,
+  onApply,
+}: {
+  of: GraphiteFunction
+  target: string
+  onBack: () => void
+  onApply: (target: string) => void
+}) {
   const parameters = one.parameters.slice(1)
   const [typed, setTyped] = useState<Record<string, string>>({})
   const next = targetOf({ base: target, calls: [writeCall(one.name, parameters, typed)] })
@@ -91,11 +114,17 @@ function Form({ of: one, target, onBack, onApply }: { of: GraphiteFunction; targ
             {...(i === 0 ? { 'data-autofocus': true } : {})}
           />
         ))}
-        <Text size="xs" c="dimmed">{t.preview}</Text>
+        <Text size="xs" c="dimmed">
+          {t.preview}
+        </Text>
         <code className={css.form}>{next}</code>
         <Group justify="flex-end">
-          <Button variant="default" onClick={onBack}>{text.cancel}</Button>
-          <Button type="submit" disabled={missing}>{t.functions}</Button>
+          <Button variant="default" onClick={onBack}>
+            {text.cancel}
+          </Button>
+          <Button type="submit" disabled={missing}>
+            {t.functions}
+          </Button>
         </Group>
       </Stack>
     </form>

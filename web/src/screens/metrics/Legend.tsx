@@ -14,7 +14,11 @@ export function Legend({ series, sync }: { series: readonly MetricSeries[]; sync
         <Table.Thead>
           <Table.Tr>
             <Table.Th>{t.series}</Table.Th>
-            {[t.min, t.mean, t.max, t.last].map((name) => <Table.Th key={name} ta="right">{name}</Table.Th>)}
+            {[t.min, t.mean, t.max, t.last].map((name) => (
+              <Table.Th key={name} ta="right">
+                {name}
+              </Table.Th>
+            ))}
           </Table.Tr>
         </Table.Thead>
         <Table.Tbody>
@@ -26,13 +30,23 @@ export function Legend({ series, sync }: { series: readonly MetricSeries[]; sync
               <Table.Tr key={`${i}-${one.target}`}>
                 <Table.Td>
                   <svg width="20" height="8" aria-hidden="true">
-                    <line x1="0" x2="20" y1="4" y2="4" strokeWidth="2" strokeDasharray={dash?.join(' ')} style={{ stroke: `var(${colour})` }} />
+                    <line
+                      x1="0"
+                      x2="20"
+                      y1="4"
+                      y2="4"
+                      strokeWidth="2"
+                      strokeDasharray={dash?.join(' ')}
+                      style={{ stroke: `var(${colour})` }}
+                    />
                   </svg>{' '}
                   {one.target}
                   {value !== undefined && <b> {shortValue(value)}</b>}
                 </Table.Td>
                 {(['min', 'mean', 'max', 'last'] as const).map((name) => (
-                  <Table.Td key={name} ta="right">{figures ? shortValue(figures[name]) : t.noValue}</Table.Td>
+                  <Table.Td key={name} ta="right">
+                    {figures ? shortValue(figures[name]) : t.noValue}
+                  </Table.Td>
                 ))}
               </Table.Tr>
             )

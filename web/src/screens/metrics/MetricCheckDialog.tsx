@@ -91,7 +91,13 @@ export function MetricCheckDialog({ targets, namespace, time, onClose }: Props) 
         <TextInput label={t.target} value={target} onChange={(event) => setTarget(event.currentTarget.value)} />
       )}
       <Group grow align="end">
-        <Select label={t.when} value={when} data={t.whens} allowDeselect={false} onChange={(next) => setWhen(next === 'below' ? 'below' : 'above')} />
+        <Select
+          label={t.when}
+          value={when}
+          data={t.whens}
+          allowDeselect={false}
+          onChange={(next) => setWhen(next === 'below' ? 'below' : 'above')}
+        />
         <NumberInput label={t.warning} value={warning} onChange={setWarning} hideControls />
         <NumberInput label={t.critical} value={critical} onChange={setCritical} hideControls />
       </Group>
@@ -102,9 +108,13 @@ export function MetricCheckDialog({ targets, namespace, time, onClose }: Props) 
       <NumberInput label={t.node} description={t.nodeHelp} value={node} onChange={setNode} hideControls />
       <div role="status" aria-live="polite">
         {!ready ? (
-          <Text size="sm" c="dimmed">{t.thresholds}</Text>
+          <Text size="sm" c="dimmed">
+            {t.thresholds}
+          </Text>
         ) : preview.error ? (
-          <Text size="sm" c="red">{preview.error.message}</Text>
+          <Text size="sm" c="red">
+            {preview.error.message}
+          </Text>
         ) : preview.data ? (
           <Stack gap={4}>
             <Text size="sm">{t.would(preview.data.fired)}</Text>
@@ -113,17 +123,23 @@ export function MetricCheckDialog({ targets, namespace, time, onClose }: Props) 
                 <li key={`${entity}/${result}`}>
                   <b>{t.of(entity, result)}</b>
                   {(changes ?? []).slice(-6).map(({ at, status }) => (
-                    <span key={at}>{clock(at, preferences.time, false)} {text.status(status)}</span>
+                    <span key={at}>
+                      {clock(at, preferences.time, false)} {text.status(status)}
+                    </span>
                   ))}
                 </li>
               ))}
             </ul>
           </Stack>
         ) : (
-          <Text size="sm" c="dimmed">{text.editor.asking}</Text>
+          <Text size="sm" c="dimmed">
+            {text.editor.asking}
+          </Text>
         )}
       </div>
-      <Button variant="subtle" size="compact-sm" onClick={() => setAsYAML(true)}>{t.yaml}</Button>
+      <Button variant="subtle" size="compact-sm" onClick={() => setAsYAML(true)}>
+        {t.yaml}
+      </Button>
     </FormDialog>
   )
 }

@@ -92,8 +92,12 @@ export function MetricsScreen() {
           <Space />
           <Group gap={6}>
             <CopyButton value={() => location.href} label={t.link} />
-            <Button size="xs" variant="default" disabled={none} onClick={() => save('png')}>{t.png}</Button>
-            <Button size="xs" variant="default" disabled={none} onClick={() => save('csv')}>{t.csv}</Button>
+            <Button size="xs" variant="default" disabled={none} onClick={() => save('png')}>
+              {t.png}
+            </Button>
+            <Button size="xs" variant="default" disabled={none} onClick={() => save('csv')}>
+              {t.csv}
+            </Button>
             <Button
               size="xs"
               disabled={none || !rights.can('create', 'metricchecks')}
@@ -111,7 +115,10 @@ export function MetricsScreen() {
           <Finder by={search.find ?? 'tree'} onBy={(find) => change({ find: find === 'tree' ? undefined : find })} onAdd={add} />
         </Panel>
         <div className={css.main}>
-          <Panel title={t.targets} tools={<Overlay namespace={search.ns ?? everywhere} value={search.event} onChange={(event) => change({ event })} />}>
+          <Panel
+            title={t.targets}
+            tools={<Overlay namespace={search.ns ?? everywhere} value={search.event} onChange={(event) => change({ event })} />}
+          >
             <Targets targets={targets} onChange={setTargets} />
           </Panel>
           {none ? (
@@ -121,7 +128,9 @@ export function MetricsScreen() {
               <QueryView query={query}>
                 {({ from, until, series }) => (
                   <>
-                    {search.event !== undefined && <Events event={search.event} time={time} onZoom={(a, b) => change({ time: writeBounds(a, b) })} />}
+                    {search.event !== undefined && (
+                      <Events event={search.event} time={time} onZoom={(a, b) => change({ time: writeBounds(a, b) })} />
+                    )}
                     {series.length === 0 ? (
                       <EmptyState title={t.nothing} help={t.nothingHelp} />
                     ) : search.view === 'table' ? (
@@ -155,7 +164,11 @@ function Lines({ series, from, until, onZoom }: LinesProps) {
   const { times, values } = useMemo(() => align(drawn), [series])
   return (
     <>
-      {series.length > drawn.length && <Alert color="yellow" mb="sm">{t.drawn(drawn.length, series.length)}</Alert>}
+      {series.length > drawn.length && (
+        <Alert color="yellow" mb="sm">
+          {t.drawn(drawn.length, series.length)}
+        </Alert>
+      )}
       <Plot
         label={t.plot}
         times={times}
@@ -187,13 +200,23 @@ function Values({ series }: { series: readonly MetricSeries[] }) {
   const columns: Column<ValueRow>[] = [
     { id: 'time', title: t.time, width: '200px', cell: (row) => clock(row.time, time) },
     ...series.map(({ target }, i): Column<ValueRow> => ({
-      id: String(i), title: target, width: 'minmax(110px, 1fr)', end: true, mono: true,
+      id: String(i),
+      title: target,
+      width: 'minmax(110px, 1fr)',
+      end: true,
+      mono: true,
       cell: (row) => (row.values[i] == null ? t.noValue : shortValue(row.values[i])),
     })),
   ]
   return (
     <div className={css.values}>
-      <DataTable label={t.plot} columns={columns} rows={rows} keyOf={({ time: at }) => String(at)} empty={<EmptyState title={t.nothing} />} />
+      <DataTable
+        label={t.plot}
+        columns={columns}
+        rows={rows}
+        keyOf={({ time: at }) => String(at)}
+        empty={<EmptyState title={t.nothing} />}
+      />
     </div>
   )
 }
@@ -202,12 +225,25 @@ function Values({ series }: { series: readonly MetricSeries[] }) {
 function Events({ event, time, onZoom }: { event: string; time: string; onZoom: (from: number, until: number) => void }) {
   const [namespace = '', entity = '', check = ''] = event.split('/')
   const states = useStates({ namespace, entity, check, time })
-  if (states.error) return <Text size="sm" c="red">{states.error.message}</Text>
+  if (states.error)
+    return (
+      <Text size="sm" c="red">
+        {states.error.message}
+      </Text>
+    )
   return states.data ? <Band {...states.data} silences={[]} sync={sync} onZoom={onZoom} aligned /> : null
 }
 
 /** Chooses the check whose states lie over the plot. */
-function Overlay({ namespace, value, onChange }: { namespace: string; value: string | undefined; onChange: (event: string | undefined) => void }) {
+function Overlay({
+  namespace,
+  value,
+  onChange,
+}: {
+  namespace: string
+  value: string | undefined
+  onChange: (event: string | undefined) => void
+}) {
   const { api } = useApp()
   const [typed, setTyped] = useState('')
   const [asked] = useDebouncedValue(typed, 200)
@@ -215,7 +251,9 @@ function Overlay({ namespace, value, onChange }: { namespace: string; value: str
     queryKey: ['overlay', namespace, asked],
     queryFn: async () => {
       const words = asked.split(/[\s/]+/).filter((word) => word !== '')
-      const fieldSelector = words.map((word) => `(event.entity.name matches ${quoted(word)} || event.check.name matches ${quoted(word)})`).join(' && ')
+      const fieldSelector = words
+        .map((word) => `(event.entity.name matches ${quoted(word)} || event.check.name matches ${quoted(word)})`)
+        .join(' && ')
       const answer = await unwrap(
         api.GET('/api/lapwing/v1/namespaces/{namespace}/events/view', {
           params: { path: { namespace }, query: { limit: 30, ...(fieldSelector === '' ? {} : { fieldSelector }) } },
@@ -261,9 +299,16 @@ function Targets({ targets, onChange }: { targets: readonly string[]; onChange: 
         return (
           <div key={`${i}-${target}`} className={css.target}>
             <TargetInput label={t.target(i + 1)} value={target} onChange={(next) => replace(i, next)} />
-            <Button size="xs" variant="default" aria-label={t.applyTo(i + 1)} onClick={() => setApplying(i)}>{t.apply}</Button>
-            <ActionIcon variant="subtle" color="gray" aria-label={t.remove(i + 1)} title={t.remove(i + 1)}
-              onClick={() => onChange(targets.filter((_, place) => place !== i))}>
+            <Button size="xs" variant="default" aria-label={t.applyTo(i + 1)} onClick={() => setApplying(i)}>
+              {t.apply}
+            </Button>
+            <ActionIcon
+              variant="subtle"
+              color="gray"
+              aria-label={t.remove(i + 1)}
+              title={t.remove(i + 1)}
+              onClick={() => onChange(targets.filter((_, place) => place !== i))}
+            >
               <Icon name="close" />
             </ActionIcon>
             {chain.calls.length > 0 && (
@@ -275,7 +320,8 @@ function Targets({ targets, onChange }: { targets: readonly string[]; onChange: 
                     removeButtonProps={{ 'aria-label': t.removeCall(call.name), 'aria-hidden': false, tabIndex: 0 }}
                     onRemove={() => replace(i, targetOf({ ...chain, calls: chain.calls.filter((_, other) => other !== place) }))}
                   >
-                    {call.name}{call.rest.length > 0 ? `: ${call.rest.join(', ')}` : ''}
+                    {call.name}
+                    {call.rest.length > 0 ? `: ${call.rest.join(', ')}` : ''}
                   </Pill>
                 ))}
               </div>

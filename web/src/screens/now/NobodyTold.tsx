@@ -30,7 +30,12 @@ export function NobodyTold({ namespace, open }: { namespace: string; open: numbe
           <li key={`${ns}/${entity}/${check}`}>
             <Link
               to="/events"
-              search={{ ...(namespace === everywhere ? {} : { ns: namespace }), status: 'open', sort: 'since', event: `${ns}/${entity}/${check}` }}
+              search={{
+                ...(namespace === everywhere ? {} : { ns: namespace }),
+                status: 'open',
+                sort: 'since',
+                event: `${ns}/${entity}/${check}`,
+              }}
               className={css.group}
               title={reason}
             >

@@ -147,9 +147,13 @@ function Newest({ list, ns }: { list: EventList; ns: string }) {
   const { density } = usePreferences()
   const height = density === 'compact' ? 30 : 40
   const rows = Math.min(shown, list.length)
-  const keys = Array.from({ length: rows }, (_, i) => list.at(i)).filter((row) => row !== undefined).map(keyOf)
+  const keys = Array.from({ length: rows }, (_, i) => list.at(i))
+    .filter((row) => row !== undefined)
+    .map(keyOf)
   const told = useTold(keys)
-  const open = useCallbackRef((event: string) => void navigate({ to: '/events', search: { ...searchOf(ns), status: 'open', sort: 'since', event } }))
+  const open = useCallbackRef(
+    (event: string) => void navigate({ to: '/events', search: { ...searchOf(ns), status: 'open', sort: 'since', event } }),
+  )
   return (
     <section className={css.panel} aria-label={text.now.newest}>
       <h2>{text.now.newest}</h2>

@@ -13,8 +13,7 @@ export function OnCallNow({ namespace }: { namespace: string }) {
   const { time } = usePreferences()
   const rotas = useQuery({
     queryKey: definitionsKey('rotas', 'now', namespace),
-    queryFn: () =>
-      unwrap(api.GET('/api/lapwing/v1/namespaces/{namespace}/oncall', { params: { path: { namespace } } })),
+    queryFn: () => unwrap(api.GET('/api/lapwing/v1/namespaces/{namespace}/oncall', { params: { path: { namespace } } })),
     refetchInterval: 60_000,
     retry: false,
   })
@@ -29,8 +28,7 @@ export function OnCallNow({ namespace }: { namespace: string }) {
             <li key={rota} title={problem}>
               <span>{rota}</span>
               <span>
-                <b>{shift?.contact ?? text.now.noOne}</b>{' '}
-                {shift && <small>{text.now.until(clock(shift.until, time, false))}</small>}
+                <b>{shift?.contact ?? text.now.noOne}</b> {shift && <small>{text.now.until(clock(shift.until, time, false))}</small>}
               </span>
             </li>
           )

@@ -35,7 +35,10 @@ function useTimes(id: string) {
     queryKey: definitionsKey('calendars', 'times', id),
     refetchInterval: 30_000,
     retry: false,
-    queryFn: () => unwrap(api.GET('/api/lapwing/v1/namespaces/{namespace}/calendars/{name}/preview', { params: { path: { namespace, name }, query: {} } })),
+    queryFn: () =>
+      unwrap(
+        api.GET('/api/lapwing/v1/namespaces/{namespace}/calendars/{name}/preview', { params: { path: { namespace, name }, query: {} } }),
+      ),
   })
 }
 
@@ -48,7 +51,10 @@ export function Calendars({ namespace, ...rest }: ListProps) {
   })
   const columns: Column<Calendar>[] = [
     {
-      id: 'name', title: c.columns.name, width: 'minmax(120px, 1fr)', order: byText(keyOf),
+      id: 'name',
+      title: c.columns.name,
+      width: 'minmax(120px, 1fr)',
+      order: byText(keyOf),
       cell: ({ metadata }) => (
         <>
           <b>{metadata?.name}</b> {namespace === everywhere && <small className={css.sub}>{metadata?.namespace}</small>}
@@ -58,7 +64,10 @@ export function Calendars({ namespace, ...rest }: ListProps) {
     { id: 'state', title: c.columns.state, width: '130px', cell: (one) => <State id={keyOf(one)} /> },
     { id: 'changes', title: c.columns.changes, width: '140px', cell: (one) => <Changes id={keyOf(one)} /> },
     {
-      id: 'description', title: c.columns.description, width: 'minmax(120px, 2fr)', wide: true,
+      id: 'description',
+      title: c.columns.description,
+      width: 'minmax(120px, 2fr)',
+      wide: true,
       cell: ({ description }) => description,
       order: byText((one) => one.description ?? ''),
     },
@@ -84,7 +93,11 @@ const stateOf = ({ problem, active }: CalendarPreview) => (problem ? c.problem :
 function State({ id }: { id: string }) {
   const { data, error } = useTimes(id)
   if (!data) return <span title={error?.message}>{error ? '–' : '…'}</span>
-  return <span className={data.problem ? css.broken : data.active ? css.link : css.sub} title={data.problem}>{stateOf(data)}</span>
+  return (
+    <span className={data.problem ? css.broken : data.active ? css.link : css.sub} title={data.problem}>
+      {stateOf(data)}
+    </span>
+  )
 }
 
 function Changes({ id }: { id: string }) {

@@ -50,17 +50,25 @@ function useAround(namespace: string) {
 /** The rotas of a contact's namespace that name it. */
 function rotasOf(contact: Contact, rotas: readonly Rota[]): string[] {
   const { namespace, name = '' } = contact.metadata ?? {}
-  return rotas.flatMap((rota) => (rota.metadata?.namespace === namespace && (rota.contacts ?? []).includes(name) ? [rota.metadata?.name ?? ''] : []))
+  return rotas.flatMap((rota) =>
+    rota.metadata?.namespace === namespace && (rota.contacts ?? []).includes(name) ? [rota.metadata?.name ?? ''] : [],
+  )
 }
 
 /** Who can be notified, and how. */
 export function Contacts({ namespace, ...rest }: ListProps) {
   const { definitions } = useApp()
-  const query = useQuery({ queryKey: definitionsKey('contacts', namespace), queryFn: () => definitions.list<Contact & Definition>(kinds.contacts, namespace) })
+  const query = useQuery({
+    queryKey: definitionsKey('contacts', namespace),
+    queryFn: () => definitions.list<Contact & Definition>(kinds.contacts, namespace),
+  })
   const { handlers, rotas } = useAround(namespace)
   const columns: Column<Contact>[] = [
     {
-      id: 'name', title: c.columns.name, width: 'minmax(100px, 1fr)', order: byText(keyOf),
+      id: 'name',
+      title: c.columns.name,
+      width: 'minmax(100px, 1fr)',
+      order: byText(keyOf),
       cell: ({ metadata }) => (
         <>
           <b>{metadata?.name}</b> {namespace === everywhere && <small className={css.sub}>{metadata?.namespace}</small>}
@@ -68,7 +76,12 @@ export function Contacts({ namespace, ...rest }: ListProps) {
       ),
     },
     { id: 'full', title: c.columns.full, wide: true, cell: ({ full_name: full }) => full, order: byText((one) => one.full_name ?? '') },
-    { id: 'reached', title: c.columns.reached, width: 'minmax(140px, 1.6fr)', cell: (one) => <Reached contact={one} handlers={handlers} /> },
+    {
+      id: 'reached',
+      title: c.columns.reached,
+      width: 'minmax(140px, 1.6fr)',
+      cell: (one) => <Reached contact={one} handlers={handlers} />,
+    },
     { id: 'user', title: c.columns.user, wide: true, cell: ({ user }) => user, order: byText((one) => one.user ?? '') },
     { id: 'turns', title: c.columns.turns, wide: true, cell: (one) => rotasOf(one, rotas).join(', ') },
   ]
@@ -117,7 +130,8 @@ export function ContactDetail({ id, onClose }: { id: string; onClose: () => void
     retry: false,
     queryFn: () => unwrap(api.GET('/api/lapwing/v1/namespaces/{namespace}/oncall', { params: { path: { namespace }, query: {} } })),
   })
-  const onCall = (rota: string) => shiftAt((now.data ?? []).find((one) => one.rota === rota)?.shifts ?? [], Date.now() / 1000)?.contact === name
+  const onCall = (rota: string) =>
+    shiftAt((now.data ?? []).find((one) => one.rota === rota)?.shifts ?? [], Date.now() / 1000)?.contact === name
   return (
     <DetailPane id={id} label={c.label} title={name} subtitle={query.data?.full_name} onClose={onClose}>
       <QueryView query={query}>
@@ -140,7 +154,13 @@ export function ContactDetail({ id, onClose }: { id: string; onClose: () => void
                 <ul className={css.lines}>
                   {by.map((one) => (
                     <li key={one.name}>
-                      {one.type === undefined ? <Warn>{c.missing(one.name)}</Warn> : one.type === '' ? one.name : c.handler(one.name, one.type)}
+                      {one.type === undefined ? (
+                        <Warn>{c.missing(one.name)}</Warn>
+                      ) : one.type === '' ? (
+                        one.name
+                      ) : (
+                        c.handler(one.name, one.type)
+                      )}
                     </li>
                   ))}
                 </ul>
@@ -155,7 +175,14 @@ export function ContactDetail({ id, onClose }: { id: string; onClose: () => void
                 </ul>
               </Section>
               <Section title={c.label}>
-                <Facts facts={[[c.columns.full, contact.full_name], [c.email, contact.email], [c.columns.user, contact.user], [text.namespace, namespace]]} />
+                <Facts
+                  facts={[
+                    [c.columns.full, contact.full_name],
+                    [c.email, contact.email],
+                    [c.columns.user, contact.user],
+                    [text.namespace, namespace],
+                  ]}
+                />
               </Section>
               <Pairs title={text.labels} sources={[contact.metadata?.labels]} />
               <Pairs title={text.annotations} sources={[contact.metadata?.annotations]} />

@@ -25,7 +25,9 @@ export function DeleteButton({ kind, definition, onDeleted }: Props) {
       <Button size="xs" variant="default" disabled={cannot !== undefined} title={cannot} onClick={() => setOpened(true)}>
         {t.delete}
       </Button>
-      {opened && <DeleteDialog kind={kind} definition={definition} onClose={() => setOpened(false)} {...(onDeleted ? { onDeleted } : {})} />}
+      {opened && (
+        <DeleteDialog kind={kind} definition={definition} onClose={() => setOpened(false)} {...(onDeleted ? { onDeleted } : {})} />
+      )}
     </>
   )
 }
@@ -56,7 +58,9 @@ function DeleteDialog({ kind, definition, onDeleted, onClose }: Props & { onClos
         ) : warnings.length > 0 ? (
           <Alert color="yellow" title={t.deleteHelp}>
             {warnings.map((warning) => (
-              <Text key={warning} size="sm">{warning}</Text>
+              <Text key={warning} size="sm">
+                {warning}
+              </Text>
             ))}
           </Alert>
         ) : (

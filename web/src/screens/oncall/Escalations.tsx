@@ -27,7 +27,10 @@ export function Escalations({ namespace, sort, onSort }: ListProps) {
   })
   const columns: Column<Escalation>[] = [
     {
-      id: 'incident', title: c.columns.incident, width: 'minmax(140px, 1.2fr)', order: byText((one) => `${one.check} ${one.entity}`),
+      id: 'incident',
+      title: c.columns.incident,
+      width: 'minmax(140px, 1.2fr)',
+      order: byText((one) => `${one.check} ${one.entity}`),
       cell: ({ namespace: space, entity, check }) => (
         <>
           <b>{check}</b> · {entity} {namespace === everywhere && <small className={css.sub}>{space}</small>}
@@ -35,18 +38,37 @@ export function Escalations({ namespace, sort, onSort }: ListProps) {
       ),
     },
     {
-      id: 'handler', title: c.columns.handler, wide: true, width: 'minmax(80px, 0.7fr)',
+      id: 'handler',
+      title: c.columns.handler,
+      wide: true,
+      width: 'minmax(80px, 0.7fr)',
       cell: ({ handler }) => handler,
       order: byText(({ handler }) => handler),
     },
-    { id: 'steps', title: c.columns.steps, wide: true, width: '96px', cell: ({ steps }) => c.steps(steps), order: byNumber(({ steps }) => steps) },
+    {
+      id: 'steps',
+      title: c.columns.steps,
+      wide: true,
+      width: '96px',
+      cell: ({ steps }) => c.steps(steps),
+      order: byNumber(({ steps }) => steps),
+    },
     { id: 'told', title: c.columns.told, wide: true, width: 'minmax(120px, 1.3fr)', cell: (one) => <Told escalation={one} /> },
     {
-      id: 'next', title: c.columns.next, width: 'minmax(140px, 1.6fr)',
+      id: 'next',
+      title: c.columns.next,
+      width: 'minmax(140px, 1.6fr)',
       cell: (one) => <Next escalation={one} />,
       order: byNumber(({ next }) => next || Infinity),
     },
-    { id: 'since', title: c.columns.since, width: '84px', end: true, cell: (one) => <For began={one.began} />, order: byNumber(({ began }) => -began) },
+    {
+      id: 'since',
+      title: c.columns.since,
+      width: '84px',
+      end: true,
+      cell: (one) => <For began={one.began} />,
+      order: byNumber(({ began }) => -began),
+    },
   ]
   const open = (key: string | undefined) => {
     const one = (query.data?.escalations ?? []).find((escalation) => escalationKey(escalation) === key)
@@ -82,11 +104,22 @@ function Told({ escalation: { notified, sending, failed, tries } }: { escalation
     ...((sending ?? []).length > 0 ? [c.sending(sending ?? [])] : []),
     ...(bad.length > 0 ? [c.failed(bad)] : []),
   ].join('; ')
-  const help = [words, ...(tries ?? []).map(({ contact, handler, attempts, error }) => c.tries(contact || handler, attempts, error ?? ''))].join('\n')
-  return <span title={help} className={bad.length > 0 ? css.broken : ''}>{words}</span>
+  const help = [
+    words,
+    ...(tries ?? []).map(({ contact, handler, attempts, error }) => c.tries(contact || handler, attempts, error ?? '')),
+  ].join('\n')
+  return (
+    <span title={help} className={bad.length > 0 ? css.broken : ''}>
+      {words}
+    </span>
+  )
 }
 
-function Next({ escalation: { held, next = 0, next_notifies: whom, next_problem: problem, quiet, quiet_until: until } }: { escalation: Escalation }) {
+function Next({
+  escalation: { held, next = 0, next_notifies: whom, next_problem: problem, quiet, quiet_until: until },
+}: {
+  escalation: Escalation
+}) {
   const { time } = usePreferences()
   const now = useNow()
   const due = next <= now ? c.due : c.next(span((next - now) / 1000), whom ?? [])
@@ -97,7 +130,11 @@ function Next({ escalation: { held, next = 0, next_notifies: whom, next_problem:
       : next === 0
         ? c.over
         : [due, problem && c.problem(problem)].filter(Boolean).join('; ')
-  return <span title={words} className={problem || (next === 0 && !held && !quiet) ? css.broken : ''}>{words}</span>
+  return (
+    <span title={words} className={problem || (next === 0 && !held && !quiet) ? css.broken : ''}>
+      {words}
+    </span>
+  )
 }
 
 function For({ began }: { began: number }) {

@@ -23,7 +23,11 @@ type Makes = 'rotas' | 'contacts' | 'calendars'
 const begins: Record<Makes, Record<string, unknown>> = {
   rotas: { time_zone: 'Europe/Berlin', contacts: ['NAME'], start: `${new Date().toISOString().slice(0, 10)}T09:00`, shift: 604_800 },
   contacts: { full_name: '', email: '', handlers: [] },
-  calendars: { description: '', time_zone: 'Europe/Berlin', windows: [{ rrule: 'FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR', begin: '08:00', end: '18:00' }] },
+  calendars: {
+    description: '',
+    time_zone: 'Europe/Berlin',
+    windows: [{ rrule: 'FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR', begin: '08:00', end: '18:00' }],
+  },
 }
 
 /** Who is on call, how they are reached, and which escalations go on. */
@@ -41,7 +45,13 @@ export function OnCallScreen() {
   const why = makes && rights.why('create', makes)
   const close = () => change({ open: undefined })
   const open = (key: string | undefined) => change({ open: key })
-  const shared = { namespace, selected: search.open, onOpen: open, sort: search.sort, onSort: (sort: string | undefined) => change({ sort }) }
+  const shared = {
+    namespace,
+    selected: search.open,
+    onOpen: open,
+    sort: search.sort,
+    onSort: (sort: string | undefined) => change({ sort }),
+  }
   return (
     <Screen
       title={t.title}
@@ -70,7 +80,11 @@ export function OnCallScreen() {
       }
       detail={
         search.open !== undefined &&
-        (part === 'contacts' ? <ContactDetail id={search.open} onClose={close} /> : part === 'calendars' && <CalendarDetail id={search.open} onClose={close} />)
+        (part === 'contacts' ? (
+          <ContactDetail id={search.open} onClose={close} />
+        ) : (
+          part === 'calendars' && <CalendarDetail id={search.open} onClose={close} />
+        ))
       }
     >
       {part === 'rotas' && <Rotas namespace={namespace} week={search.week} onWeek={(week) => change({ week })} />}

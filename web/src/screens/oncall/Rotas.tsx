@@ -133,7 +133,11 @@ function RotaPanel({ namespace, rota, turns, begins, present, showNamespace }: P
         </Group>
       }
     >
-      {turns.problem && <p className={css.warn} role="alert">{turns.problem}</p>}
+      {turns.problem && (
+        <p className={css.warn} role="alert">
+          {turns.problem}
+        </p>
+      )}
       {present && <Present shifts={present} zone={turns.time_zone} description={rota.description} />}
       <Strip shifts={turns.shifts ?? []} begins={begins} name={name} />
       {turns.more && <p className={css.sub}>{t.more}</p>}
@@ -287,7 +291,17 @@ function Overrides({ rota, cannot }: { rota: Rota; cannot: string | undefined })
 }
 
 /** Puts a contact on call for a time. */
-function TakeOver({ namespace, rota, shifts, onClose }: { namespace: string; rota: Rota; shifts: readonly OnCallShift[]; onClose: () => void }) {
+function TakeOver({
+  namespace,
+  rota,
+  shifts,
+  onClose,
+}: {
+  namespace: string
+  rota: Rota
+  shifts: readonly OnCallShift[]
+  onClose: () => void
+}) {
   const { definitions } = useApp()
   const { time } = usePreferences()
   const contacts = useQuery({
@@ -296,9 +310,14 @@ function TakeOver({ namespace, rota, shifts, onClose }: { namespace: string; rot
   })
   const [contact, setContact] = useState<string | null>(null)
   const [begin, setBegin] = useState<number | undefined>(() => Math.floor(Date.now() / 60_000) * 60)
-  const [end, setEnd] = useState<number | undefined>(() => shiftAt(shifts, Date.now() / 1000)?.until ?? Math.floor(Date.now() / 60_000) * 60 + turn)
+  const [end, setEnd] = useState<number | undefined>(
+    () => shiftAt(shifts, Date.now() / 1000)?.until ?? Math.floor(Date.now() / 60_000) * 60 + turn,
+  )
   const [reason, setReason] = useState('')
-  const changed = contact !== null && begin !== undefined && end !== undefined && end > begin ? withOverride(rota, { contact, begin, end, reason }) : undefined
+  const changed =
+    contact !== null && begin !== undefined && end !== undefined && end > begin
+      ? withOverride(rota, { contact, begin, end, reason })
+      : undefined
   const dry = useQuery({
     queryKey: definitionsKey('rotas', 'dry', changed),
     enabled: changed !== undefined,
@@ -344,7 +363,10 @@ function TakeOver({ namespace, rota, shifts, onClose }: { namespace: string; rot
           : dry.error
             ? dry.error.message
             : changed
-              ? [t.would(contact ?? '', clock(begin ?? 0, time, false), clock(end ?? 0, time, false), instead), ...(dry.data?.warnings ?? [])].join(' ')
+              ? [
+                  t.would(contact ?? '', clock(begin ?? 0, time, false), clock(end ?? 0, time, false), instead),
+                  ...(dry.data?.warnings ?? []),
+                ].join(' ')
               : ''}
       </Text>
     </FormDialog>

@@ -8,7 +8,11 @@ describe('turns', () => {
   const shifts = [shift('alice', 10, 20), shift('bob', 30, 40)]
 
   it('leave gaps', () => {
-    expect(gapsOf(shifts, 0, 50)).toEqual([{ begin: 0, end: 10 }, { begin: 20, end: 30 }, { begin: 40, end: 50 }])
+    expect(gapsOf(shifts, 0, 50)).toEqual([
+      { begin: 0, end: 10 },
+      { begin: 20, end: 30 },
+      { begin: 40, end: 50 },
+    ])
     expect(gapsOf([shift('alice', 0, 50)], 0, 50)).toEqual([])
     expect(gapsOf([], 0, 50)).toEqual([{ begin: 0, end: 50 }])
     expect(gapsOf([shift('alice', 0, 40), shift('bob', 10, 20)], 0, 50)).toEqual([{ begin: 40, end: 50 }])
@@ -32,7 +36,10 @@ describe('turns', () => {
 
 describe('contacts', () => {
   const contact = (fields: Partial<Contact>) => ({ metadata: { name: 'alice', namespace: 'default' }, ...fields }) as Contact
-  const handlers = [{ metadata: { name: 'mail', namespace: 'default' }, type: 'email' }, { metadata: { name: 'chat', namespace: 'prod' }, type: 'pipe' }]
+  const handlers = [
+    { metadata: { name: 'mail', namespace: 'default' }, type: 'email' },
+    { metadata: { name: 'chat', namespace: 'prod' }, type: 'pipe' },
+  ]
 
   it('are reached by handlers of their namespace', () => {
     expect(reachOf(contact({ handlers: ['mail'], email: 'a@example.org' }), handlers).broken).toBeUndefined()

@@ -64,7 +64,8 @@ export interface Reach {
 
 /** How a contact is reached, and what is wrong with that. */
 export function reachOf(contact: Contact, handlers: readonly HandlerLike[] | undefined): Reach {
-  const there = (name: string) => handlers?.find(({ metadata }) => metadata?.name === name && metadata.namespace === contact.metadata?.namespace)
+  const there = (name: string) =>
+    handlers?.find(({ metadata }) => metadata?.name === name && metadata.namespace === contact.metadata?.namespace)
   const by = (contact.handlers ?? []).map((name) => ({ name, type: handlers === undefined ? '' : there(name)?.type }))
   const broken =
     by.length === 0

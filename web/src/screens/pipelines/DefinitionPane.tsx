@@ -62,7 +62,11 @@ export function DefinitionPane({ tab, open, search, change, knownIn }: Props) {
         </Button>
         {definition && <Remove tab={tab} definition={definition} onDone={() => change({ open: undefined })} />}
         {tab === 'handlers' && (
-          <Button size="xs" variant="default" renderRoot={(props) => <Link to="/queues" search={{ ns: search.ns, handler: open }} {...props} />}>
+          <Button
+            size="xs"
+            variant="default"
+            renderRoot={(props) => <Link to="/queues" search={{ ns: search.ns, handler: open }} {...props} />}
+          >
             {text.queue}
           </Button>
         )}
@@ -75,7 +79,9 @@ export function DefinitionPane({ tab, open, search, change, knownIn }: Props) {
                 key={open}
                 tab={tab}
                 definition={one}
-                flows={tab === 'pipelines' ? flowsOf(one as Pipeline, knownIn(namespace)) : flowOfHandler(one as Handler, knownIn(namespace))}
+                flows={
+                  tab === 'pipelines' ? flowsOf(one as Pipeline, knownIn(namespace)) : flowOfHandler(one as Handler, knownIn(namespace))
+                }
                 namespace={namespace}
                 search={search}
                 change={change}
@@ -108,14 +114,24 @@ interface FlowsProps {
 function Flows({ tab, definition, flows, namespace, search, change }: FlowsProps) {
   const [deliveries, setDeliveries] = useState<readonly Delivery[]>([])
   const name = definition.metadata?.name
-  const here = deliveries.filter(({ pipeline = '', handler }) => (tab === 'pipelines' ? pipeline === name : pipeline === '' && handler === name))
+  const here = deliveries.filter(({ pipeline = '', handler }) =>
+    tab === 'pipelines' ? pipeline === name : pipeline === '' && handler === name,
+  )
   const runs = new Map(here.map((delivery) => [delivery.workflow ?? '', delivery]))
   return (
     <>
       <Section title={text.flow}>
         <FlowView namespace={namespace} flows={flows} runs={runs} search={search} />
       </Section>
-      <DryRun tab={tab} definition={definition} namespace={namespace} search={search} change={change} deliveries={here} onRun={setDeliveries} />
+      <DryRun
+        tab={tab}
+        definition={definition}
+        namespace={namespace}
+        search={search}
+        change={change}
+        deliveries={here}
+        onRun={setDeliveries}
+      />
     </>
   )
 }
@@ -132,14 +148,21 @@ function References({ namespace, to }: { namespace: string; to: string }) {
       <QueryView query={query} rows={2}>
         {({ referrers, more }) => {
           const left = Object.values(more ?? {}).reduce((sum, n) => sum + n, 0)
-          if ((referrers ?? []).length === 0) return <Text size="sm" c="dimmed">{text.notNamed}</Text>
+          if ((referrers ?? []).length === 0)
+            return (
+              <Text size="sm" c="dimmed">
+                {text.notNamed}
+              </Text>
+            )
           return (
             <ul className={css.refs}>
               {(referrers ?? []).map(({ type, resource, name, namespace: ns = namespace }) => (
                 <li key={`${resource}/${ns}/${name}`}>
                   <span>{type}</span>{' '}
                   {resource === 'pipelines' || resource === 'handlers' ? (
-                    <Link to="/pipelines" search={(all) => ({ ...all, tab: resource, open: `${ns}/${name}` })}>{name}</Link>
+                    <Link to="/pipelines" search={(all) => ({ ...all, tab: resource, open: `${ns}/${name}` })}>
+                      {name}
+                    </Link>
                   ) : (
                     <b>{name}</b>
                   )}
@@ -179,10 +202,26 @@ function Remove({ tab, definition, onDone }: { tab: PipelinesTab; definition: De
       <Button size="xs" variant="default" disabled={!rights.can('delete', tab)} title={rights.why('delete', tab)} onClick={open}>
         {shared.delete}
       </Button>
-      <FormDialog title={text.remove(name)} opened={opened} onClose={close} act={act} label={shared.delete} danger disabled={!preview.isSuccess}>
+      <FormDialog
+        title={text.remove(name)}
+        opened={opened}
+        onClose={close}
+        act={act}
+        label={shared.delete}
+        danger
+        disabled={!preview.isSuccess}
+      >
         <Text size="sm">{text.removeHelp}</Text>
-        {preview.error && <Text size="sm" role="alert">{preview.error.message}</Text>}
-        {(preview.data?.warnings ?? []).map((warning) => <Text key={warning} size="sm">{warning}</Text>)}
+        {preview.error && (
+          <Text size="sm" role="alert">
+            {preview.error.message}
+          </Text>
+        )}
+        {(preview.data?.warnings ?? []).map((warning) => (
+          <Text key={warning} size="sm">
+            {warning}
+          </Text>
+        ))}
         <References namespace={namespace} to={`${tab}/${name}`} />
       </FormDialog>
     </>

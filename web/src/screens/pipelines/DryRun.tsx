@@ -42,7 +42,12 @@ export function DryRun({ tab, definition, namespace, search, change, deliveries,
       unwrap<Simulated>(
         api.POST('/api/lapwing/v1/namespaces/{namespace}/pipelines/simulate', {
           params: { path: { namespace } },
-          body: { entity: picked?.entity ?? '', check: picked?.check ?? '', [tab]: [definition], ...(at === undefined ? {} : { at }) } as never,
+          body: {
+            entity: picked?.entity ?? '',
+            check: picked?.check ?? '',
+            [tab]: [definition],
+            ...(at === undefined ? {} : { at }),
+          } as never,
         }),
       ),
   })
@@ -54,14 +59,22 @@ export function DryRun({ tab, definition, namespace, search, change, deliveries,
         <EventPicker namespace={namespace} value={picked && event} onChange={(to) => change({ event: to })} />
         <MomentInput label={text.at} value={at} onChange={(to) => change({ at: to })} />
       </Group>
-      {!picked && <Text size="sm" c="dimmed" mt="xs">{text.dryRunHelp}</Text>}
+      {!picked && (
+        <Text size="sm" c="dimmed" mt="xs">
+          {text.dryRunHelp}
+        </Text>
+      )}
       {picked && (
         <div className={css.answer} aria-live="polite">
           <QueryView query={query} rows={2}>
             {() => (
               <>
-                {deliveries.map((delivery) => <DeliveryCard key={delivery.id} delivery={delivery} />)}
-                <Link to="/trace" search={{ ns: search.ns, event, simulate: true }}>{text.edit}</Link>
+                {deliveries.map((delivery) => (
+                  <DeliveryCard key={delivery.id} delivery={delivery} />
+                ))}
+                <Link to="/trace" search={{ ns: search.ns, event, simulate: true }}>
+                  {text.edit}
+                </Link>
               </>
             )}
           </QueryView>
@@ -74,7 +87,15 @@ export function DryRun({ tab, definition, namespace, search, change, deliveries,
 /** Events that are offered at most. */
 const offered = 20
 
-function EventPicker({ namespace, value, onChange }: { namespace: string; value: string | undefined; onChange: (event: string | undefined) => void }) {
+function EventPicker({
+  namespace,
+  value,
+  onChange,
+}: {
+  namespace: string
+  value: string | undefined
+  onChange: (event: string | undefined) => void
+}) {
   const { api } = useApp()
   const [typed, setTyped] = useState('')
   const [asked] = useDebouncedValue(typed, 200)
@@ -90,10 +111,12 @@ function EventPicker({ namespace, value, onChange }: { namespace: string; value:
         }) as never,
       ),
   })
-  const options = new Map((query.data ?? []).map(({ entity, check }) => {
-    const key = `${namespace}/${entity?.metadata?.name ?? ''}/${check?.metadata?.name ?? ''}`
-    return [key, { value: key, label: labelOf(key) }]
-  }))
+  const options = new Map(
+    (query.data ?? []).map(({ entity, check }) => {
+      const key = `${namespace}/${entity?.metadata?.name ?? ''}/${check?.metadata?.name ?? ''}`
+      return [key, { value: key, label: labelOf(key) }]
+    }),
+  )
   if (value !== undefined) options.set(value, { value, label: labelOf(value) })
   return (
     <Select

@@ -59,7 +59,17 @@ export function FlowView({ namespace, flows, runs, search }: Props) {
   )
 }
 
-function NodeView({ node, state, namespace, search }: { node: Node; state: NodeState | undefined; namespace: string; search: PipelinesSearch }) {
+function NodeView({
+  node,
+  state,
+  namespace,
+  search,
+}: {
+  node: Node
+  state: NodeState | undefined
+  namespace: string
+  search: PipelinesSearch
+}) {
   const kind = text.one[node.kind]
   const mark = state && marks[state]
   return (

@@ -24,7 +24,15 @@ const route = getRouteApi('/pipelines')
 
 /** What a new definition begins with. */
 const templates: Record<PipelinesTab, Definition> = {
-  pipelines: { workflows: [{ name: 'alerts', filters: [{ name: 'is_incident', type: 'EventFilter', api_version: 'core/v2' }], handler: { name: '', type: 'Handler', api_version: 'core/v2' } }] },
+  pipelines: {
+    workflows: [
+      {
+        name: 'alerts',
+        filters: [{ name: 'is_incident', type: 'EventFilter', api_version: 'core/v2' }],
+        handler: { name: '', type: 'Handler', api_version: 'core/v2' },
+      },
+    ],
+  },
   handlers: { type: 'pipe', command: '', filters: ['is_incident', 'not_silenced'] },
   filters: { action: 'allow', expressions: ['event.check.occurrences == 3'] },
   mutators: { type: 'javascript', eval: 'return JSON.stringify({ entity: event.entity.metadata.name })' },
@@ -35,7 +43,8 @@ export function PipelinesScreen() {
   const { definitions } = useApp()
   const search = route.useSearch()
   const navigate = route.useNavigate()
-  const change = (to: { [K in keyof PipelinesSearch]?: PipelinesSearch[K] }) => void navigate({ search: (all) => ({ ...all, ...to }), replace: true })
+  const change = (to: { [K in keyof PipelinesSearch]?: PipelinesSearch[K] }) =>
+    void navigate({ search: (all) => ({ ...all, ...to }), replace: true })
   const { tab = 'pipelines', ns: namespace = everywhere, open } = search
   const rights = useRights(namespace)
   const [making, setMaking] = useState(false)
@@ -113,7 +122,8 @@ function useKnown(namespace: string): (of: string) => Known {
   const handlers = useQuery(ask('handlers'))
   return (of) => {
     if (!filters.data || !mutators.data || !handlers.data) return undefined
-    const names = (list: readonly Definition[]) => new Set(list.filter(({ metadata }) => metadata?.namespace === of).map(({ metadata }) => metadata?.name ?? ''))
+    const names = (list: readonly Definition[]) =>
+      new Set(list.filter(({ metadata }) => metadata?.namespace === of).map(({ metadata }) => metadata?.name ?? ''))
     return { filters: names(filters.data), mutators: names(mutators.data), handlers: names(handlers.data) }
   }
 }
@@ -126,12 +136,25 @@ function whatOf({ command, webhook, socket, handlers, eval: script }: Handler & 
 function columnsOf(tab: PipelinesTab, all: boolean, knownIn: (namespace: string) => Known): Column<Definition>[] {
   const c = text.columns
   const name: Column<Definition> = {
-    id: 'name', title: c.name, width: 'minmax(120px, 1.2fr)', order: byText((row) => row.metadata?.name ?? ''),
+    id: 'name',
+    title: c.name,
+    width: 'minmax(120px, 1.2fr)',
+    order: byText((row) => row.metadata?.name ?? ''),
     cell: (row) => row.metadata?.name,
   }
   const first = [
     name,
-    ...(all ? [{ id: 'namespace', title: c.namespace, wide: true, order: byText((row: Definition) => row.metadata?.namespace ?? ''), cell: (row: Definition) => row.metadata?.namespace }] : []),
+    ...(all
+      ? [
+          {
+            id: 'namespace',
+            title: c.namespace,
+            wide: true,
+            order: byText((row: Definition) => row.metadata?.namespace ?? ''),
+            cell: (row: Definition) => row.metadata?.namespace,
+          },
+        ]
+      : []),
   ]
   const missing = (flows: ReturnType<typeof flowsOf>) => {
     const n = missingIn(flows)
@@ -146,14 +169,31 @@ function columnsOf(tab: PipelinesTab, all: boolean, knownIn: (namespace: string)
     case 'pipelines':
       return [
         ...first,
-        { id: 'workflows', title: c.workflows, width: 'minmax(0, 1.5fr)', cell: (row) => ((row as Pipeline).workflows ?? []).map((one) => one.name).join(', ') },
-        { id: 'handlers', title: c.handlers, width: 'minmax(0, 1.5fr)', wide: true, cell: (row) => [...new Set(((row as Pipeline).workflows ?? []).map((one) => one.handler?.name))].join(', ') },
+        {
+          id: 'workflows',
+          title: c.workflows,
+          width: 'minmax(0, 1.5fr)',
+          cell: (row) => ((row as Pipeline).workflows ?? []).map((one) => one.name).join(', '),
+        },
+        {
+          id: 'handlers',
+          title: c.handlers,
+          width: 'minmax(0, 1.5fr)',
+          wide: true,
+          cell: (row) => [...new Set(((row as Pipeline).workflows ?? []).map((one) => one.handler?.name))].join(', '),
+        },
         { id: 'missing', title: '', width: '180px', cell: (row) => missing(flowsOf(row as Pipeline, known(row))) },
       ]
     case 'handlers':
       return [
         ...first,
-        { id: 'type', title: c.type, width: '110px', order: byText((row) => (row as Handler).type ?? ''), cell: (row) => (row as Handler).type },
+        {
+          id: 'type',
+          title: c.type,
+          width: '110px',
+          order: byText((row) => (row as Handler).type ?? ''),
+          cell: (row) => (row as Handler).type,
+        },
         { id: 'what', title: c.what, width: 'minmax(0, 2fr)', mono: true, cell: (row) => whatOf(row as Handler) },
         { id: 'filters', title: c.filters, wide: true, cell: (row) => ((row as Handler).filters ?? []).join(', ') },
         { id: 'missing', title: '', width: '180px', wide: true, cell: (row) => missing(flowOfHandler(row as Handler, known(row))) },
@@ -161,13 +201,31 @@ function columnsOf(tab: PipelinesTab, all: boolean, knownIn: (namespace: string)
     case 'filters':
       return [
         ...first,
-        { id: 'action', title: c.action, width: '80px', order: byText((row) => (row as EventFilter).action ?? ''), cell: (row) => (row as EventFilter).action },
-        { id: 'expressions', title: c.expressions, width: 'minmax(0, 3fr)', mono: true, cell: (row) => ((row as EventFilter).expressions ?? []).join(' && ') },
+        {
+          id: 'action',
+          title: c.action,
+          width: '80px',
+          order: byText((row) => (row as EventFilter).action ?? ''),
+          cell: (row) => (row as EventFilter).action,
+        },
+        {
+          id: 'expressions',
+          title: c.expressions,
+          width: 'minmax(0, 3fr)',
+          mono: true,
+          cell: (row) => ((row as EventFilter).expressions ?? []).join(' && '),
+        },
       ]
     case 'mutators':
       return [
         ...first,
-        { id: 'type', title: c.type, width: '110px', order: byText((row) => (row as Mutator).type ?? ''), cell: (row) => (row as Mutator).type || 'pipe' },
+        {
+          id: 'type',
+          title: c.type,
+          width: '110px',
+          order: byText((row) => (row as Mutator).type ?? ''),
+          cell: (row) => (row as Mutator).type || 'pipe',
+        },
         { id: 'what', title: c.what, width: 'minmax(0, 3fr)', mono: true, cell: (row) => whatOf(row as Mutator) },
       ]
   }

@@ -50,12 +50,14 @@ export function flowOfHandler({ metadata, filters, mutator, type, handlers }: Ha
   if (type === 'set') {
     return (handlers ?? []).map((name) => ({ workflow: '', filters: [], mutator: undefined, handler: node('handlers', name, known) }))
   }
-  return [{
-    workflow: '',
-    filters: (filters ?? []).map((name) => node('filters', name, known)),
-    mutator: mutator ? node('mutators', mutator, known) : undefined,
-    handler: node('handlers', metadata?.name ?? '', known),
-  }]
+  return [
+    {
+      workflow: '',
+      filters: (filters ?? []).map((name) => node('filters', name, known)),
+      mutator: mutator ? node('mutators', mutator, known) : undefined,
+      handler: node('handlers', metadata?.name ?? '', known),
+    },
+  ]
 }
 
 /** How many of the names in workflows are not defined. */
@@ -66,7 +68,10 @@ export function missingIn(flows: readonly Flow[]): number {
 export type NodeState = 'pass' | 'deny' | 'error' | 'skipped' | 'reached'
 
 /** What a dry run did at each part of a workflow. */
-export function statesOf({ filters, mutator }: Flow, { steps, verdict }: Pick<Delivery, 'steps' | 'verdict'>): { filters: NodeState[]; mutator: NodeState | undefined; handler: NodeState } {
+export function statesOf(
+  { filters, mutator }: Flow,
+  { steps, verdict }: Pick<Delivery, 'steps' | 'verdict'>,
+): { filters: NodeState[]; mutator: NodeState | undefined; handler: NodeState } {
   const stepOf = (kind: string, name: string) => (steps ?? []).find((step) => step.kind === kind && step.name === name)
   const stateOf = (kind: string, name: string): NodeState => {
     const step = stepOf(kind, name)

@@ -23,7 +23,10 @@ test('what is not defined is marked, built-in filters are not', () => {
 test('a dry run on a workflow', () => {
   const [flow] = flowsOf(pipeline, known)
   if (!flow) throw new Error('no flow')
-  const steps = [{ kind: 'filter', name: 'is_incident', verdict: 'pass' }, { kind: 'filter', name: 'f', verdict: 'deny' }]
+  const steps = [
+    { kind: 'filter', name: 'is_incident', verdict: 'pass' },
+    { kind: 'filter', name: 'f', verdict: 'deny' },
+  ]
   expect(statesOf(flow, { steps, verdict: 'filtered' })).toEqual({ filters: ['pass', 'deny'], mutator: 'skipped', handler: 'skipped' })
   const all = [...steps.map((step) => ({ ...step, verdict: 'pass' })), { kind: 'mutator', name: 'm', verdict: 'pass' }]
   expect(statesOf(flow, { steps: all, verdict: 'delivered' })).toEqual({ filters: ['pass', 'pass'], mutator: 'pass', handler: 'reached' })

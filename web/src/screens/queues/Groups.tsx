@@ -25,21 +25,61 @@ const markOfGroup = ({ agents, expired, again }: TurnGroup): Mark => (agents ===
 
 export function GroupTable({ namespace, search, change }: PartProps) {
   const c = text.groups.columns
-  const number = (id: 'open' | 'given' | 'again' | 'expired' | 'late' | 'twice', of: (row: TurnGroup) => number, wide = false): Column<TurnGroup> => ({
-    id, title: c[id], width: id === 'again' ? '92px' : '70px', end: true, wide, order: byNumber(of), cell: (row) => shared.number(of(row)),
+  const number = (
+    id: 'open' | 'given' | 'again' | 'expired' | 'late' | 'twice',
+    of: (row: TurnGroup) => number,
+    wide = false,
+  ): Column<TurnGroup> => ({
+    id,
+    title: c[id],
+    width: id === 'again' ? '92px' : '70px',
+    end: true,
+    wide,
+    order: byNumber(of),
+    cell: (row) => shared.number(of(row)),
   })
   const columns: Column<TurnGroup>[] = [
     {
-      id: 'check', title: c.check, width: 'minmax(100px, 1.4fr)', order: byText((row) => row.check),
-      cell: (row) => <span className={css.state}><StatusMark mark={markOfGroup(row)} size={14} /> {row.check}</span>,
+      id: 'check',
+      title: c.check,
+      width: 'minmax(100px, 1.4fr)',
+      order: byText((row) => row.check),
+      cell: (row) => (
+        <span className={css.state}>
+          <StatusMark mark={markOfGroup(row)} size={14} /> {row.check}
+        </span>
+      ),
     },
     { id: 'subscription', title: c.subscription, order: byText((row) => row.subscription), cell: (row) => row.subscription },
     ...(namespace === everywhere
-      ? [{ id: 'namespace', title: c.namespace, wide: true, order: byText((row: TurnGroup) => row.namespace), cell: (row: TurnGroup) => row.namespace }]
+      ? [
+          {
+            id: 'namespace',
+            title: c.namespace,
+            wide: true,
+            order: byText((row: TurnGroup) => row.namespace),
+            cell: (row: TurnGroup) => row.namespace,
+          },
+        ]
       : []),
-    { id: 'agents', title: c.agents, width: '84px', end: true, order: byNumber((row) => row.agents), cell: ({ agents }) => (agents === 0 ? text.groups.noAgents : shared.number(agents)) },
+    {
+      id: 'agents',
+      title: c.agents,
+      width: '84px',
+      end: true,
+      order: byNumber((row) => row.agents),
+      cell: ({ agents }) => (agents === 0 ? text.groups.noAgents : shared.number(agents)),
+    },
     number('open', (row) => row.open),
-    { id: 'oldest', title: c.oldest, width: '70px', end: true, wide: true, order: byNumber((row) => row.oldest), cell: ({ open, oldest }) => (open > 0 ? span(oldest) : '–') },
+    {
+      id: 'oldest',
+      title: c.oldest,
+      width: '70px',
+      end: true,
+      wide: true,
+      order: byNumber((row) => row.oldest),
+      cell: ({ open, oldest }) => (open > 0 ? span(oldest) : '–'),
+    },
     number('given', (row) => row.given, true),
     number('again', (row) => row.again, true),
     number('expired', (row) => row.expired),
@@ -73,7 +113,9 @@ export function GroupPane({ open, change }: PartProps & { open: string }) {
     queryKey: ['queue', namespace, check],
     refetchInterval: every,
     queryFn: async () => {
-      const groups = await unwrap(api.GET('/api/lapwing/v1/namespaces/{namespace}/queue/{name}', { params: { path: { namespace, name: check } } }))
+      const groups = await unwrap(
+        api.GET('/api/lapwing/v1/namespaces/{namespace}/queue/{name}', { params: { path: { namespace, name: check } } }),
+      )
       return { group: groups?.find((one) => one.subscription === subscription) }
     },
   })
@@ -94,12 +136,16 @@ export function GroupPane({ open, change }: PartProps & { open: string }) {
             <>
               <Section title={t.turns}>
                 {(one.turns ?? []).length === 0 ? (
-                  <Text size="sm" c="dimmed">{t.noTurns}</Text>
+                  <Text size="sm" c="dimmed">
+                    {t.noTurns}
+                  </Text>
                 ) : (
                   <Table fz="sm" verticalSpacing={4}>
                     <Table.Thead>
                       <Table.Tr>
-                        {[t.turn, t.agent, t.since, t.attempt, t.state].map((title) => <Table.Th key={title}>{title}</Table.Th>)}
+                        {[t.turn, t.agent, t.since, t.attempt, t.state].map((title) => (
+                          <Table.Th key={title}>{title}</Table.Th>
+                        ))}
                       </Table.Tr>
                     </Table.Thead>
                     <Table.Tbody>
@@ -140,7 +186,9 @@ export function GroupPane({ open, change }: PartProps & { open: string }) {
                 <Section title={t.fairness}>
                   <Text size="sm">{t.spread(one.fairness.least, one.fairness.most, one.fairness.mean)}</Text>
                   <ul className={css.list}>
-                    {(one.fairness.bins ?? []).map(({ from, to, agents }) => <li key={from}>{t.agentsOf(agents, from, to)}</li>)}
+                    {(one.fairness.bins ?? []).map(({ from, to, agents }) => (
+                      <li key={from}>{t.agentsOf(agents, from, to)}</li>
+                    ))}
                   </ul>
                 </Section>
               )}

@@ -42,26 +42,85 @@ export function HandlerTable({ namespace, search, change }: PartProps) {
   const c = text.handlers.columns
   const columns: Column<HandlerRow>[] = [
     {
-      id: 'state', title: c.state, width: 'minmax(130px, 1.1fr)', order: byText((row) => stateOf(row.waiting)),
+      id: 'state',
+      title: c.state,
+      width: 'minmax(130px, 1.1fr)',
+      order: byText((row) => stateOf(row.waiting)),
       cell: (row) => <State waiting={row.waiting} />,
     },
     { id: 'handler', title: c.handler, width: 'minmax(110px, 1.4fr)', order: byText((row) => row.name), cell: (row) => row.name },
     ...(namespace === everywhere
-      ? [{ id: 'namespace', title: c.namespace, wide: true, order: byText((row: HandlerRow) => row.namespace), cell: (row: HandlerRow) => row.namespace }]
+      ? [
+          {
+            id: 'namespace',
+            title: c.namespace,
+            wide: true,
+            order: byText((row: HandlerRow) => row.namespace),
+            cell: (row: HandlerRow) => row.namespace,
+          },
+        ]
       : []),
     {
-      id: 'depth', title: c.depth, width: '64px', end: true, order: byNumber((row) => depthOf(row.waiting)),
+      id: 'depth',
+      title: c.depth,
+      width: '64px',
+      end: true,
+      order: byNumber((row) => depthOf(row.waiting)),
       cell: (row) => <span title={text.handlers.depthHelp}>{shared.number(depthOf(row.waiting))}</span>,
     },
-    { id: 'retrying', title: c.retrying, width: '74px', end: true, wide: true, order: byNumber((row) => row.waiting?.retrying ?? 0), cell: (row) => shared.number(row.waiting?.retrying ?? 0) },
-    { id: 'oldest', title: c.oldest, width: '74px', wide: true, order: byNumber((row) => row.waiting?.oldest ?? Infinity), cell: (row) => <Age at={(row.waiting?.oldest ?? 0) / 1000} /> },
-    { id: 'next', title: c.next, width: '84px', wide: true, order: byNumber((row) => row.waiting?.next ?? Infinity), cell: (row) => <Until at={row.waiting?.next ?? 0} /> },
-    { id: 'delivered', title: c.delivered, width: '84px', wide: true, order: byNumber((row) => row.waiting?.last_delivered ?? 0), cell: (row) => <Age at={(row.waiting?.last_delivered ?? 0) / 1000} /> },
     {
-      id: 'letters', title: c.letters, width: '96px', end: true, order: byNumber((row) => row.letters),
-      cell: (row) => (letters.hasNextPage ? <span title={text.handlers.atLeastHelp}>{text.handlers.atLeast(row.letters)}</span> : shared.number(row.letters)),
+      id: 'retrying',
+      title: c.retrying,
+      width: '74px',
+      end: true,
+      wide: true,
+      order: byNumber((row) => row.waiting?.retrying ?? 0),
+      cell: (row) => shared.number(row.waiting?.retrying ?? 0),
     },
-    { id: 'error', title: c.error, width: 'minmax(0, 2fr)', wide: true, cell: (row) => <span title={row.waiting?.last_error}>{row.waiting?.last_error}</span> },
+    {
+      id: 'oldest',
+      title: c.oldest,
+      width: '74px',
+      wide: true,
+      order: byNumber((row) => row.waiting?.oldest ?? Infinity),
+      cell: (row) => <Age at={(row.waiting?.oldest ?? 0) / 1000} />,
+    },
+    {
+      id: 'next',
+      title: c.next,
+      width: '84px',
+      wide: true,
+      order: byNumber((row) => row.waiting?.next ?? Infinity),
+      cell: (row) => <Until at={row.waiting?.next ?? 0} />,
+    },
+    {
+      id: 'delivered',
+      title: c.delivered,
+      width: '84px',
+      wide: true,
+      order: byNumber((row) => row.waiting?.last_delivered ?? 0),
+      cell: (row) => <Age at={(row.waiting?.last_delivered ?? 0) / 1000} />,
+    },
+    {
+      id: 'letters',
+      title: c.letters,
+      width: '96px',
+      end: true,
+      order: byNumber((row) => row.letters),
+      cell: (row) =>
+        letters.hasNextPage ? (
+          <span title={text.handlers.atLeastHelp}>{text.handlers.atLeast(row.letters)}</span>
+        ) : (
+          shared.number(row.letters)
+        ),
+    },
+    {
+      id: 'error',
+      title: c.error,
+      width: 'minmax(0, 2fr)',
+      wide: true,
+      cell: (row) => <span title={row.waiting?.last_error}>{row.waiting?.last_error}</span>,
+    },
   ]
   return (
     <QueryView query={waiting}>
@@ -121,20 +180,23 @@ export function HandlerPane({ open, change }: PartProps & { open: string }) {
         <Button
           size="xs"
           variant="default"
-          renderRoot={(props) => <Link to="/pipelines" search={{ ns: namespace, tab: 'handlers', open: `${namespace}/${name}` }} {...props} />}
+          renderRoot={(props) => (
+            <Link to="/pipelines" search={{ ns: namespace, tab: 'handlers', open: `${namespace}/${name}` }} {...props} />
+          )}
         >
           {t.definition}
         </Button>
       </Group>
-      <QueryView query={query}>{({ waiting }) => (waiting ? <HandlerBody waiting={waiting} /> : <EmptyState title={t.nothing} />)}</QueryView>
+      <QueryView query={query}>
+        {({ waiting }) => (waiting ? <HandlerBody waiting={waiting} /> : <EmptyState title={t.nothing} />)}
+      </QueryView>
     </DetailPane>
   )
 }
 
 function HandlerBody({ waiting }: { waiting: Waiting }) {
   const t = text.handler
-  const of = (counts: ClassCounts) =>
-    counts.total === 0 ? undefined : `${shared.number(counts.total)}: ${t.classes(counts)}`
+  const of = (counts: ClassCounts) => (counts.total === 0 ? undefined : `${shared.number(counts.total)}: ${t.classes(counts)}`)
   const at = (ms = 0) => (ms > 0 ? <Moment at={ms / 1000} /> : undefined)
   const list = waiting.deliveries ?? []
   return (
@@ -149,7 +211,13 @@ function HandlerBody({ waiting }: { waiting: Waiting }) {
             [t.lastDelivered, at(waiting.last_delivered)],
           ]}
         />
-        {waiting.last_error ? <Output>{waiting.last_error}</Output> : <Text size="sm" c="dimmed">{t.noError}</Text>}
+        {waiting.last_error ? (
+          <Output>{waiting.last_error}</Output>
+        ) : (
+          <Text size="sm" c="dimmed">
+            {t.noError}
+          </Text>
+        )}
       </Section>
       <Section title={t.counts}>
         <Facts
@@ -159,7 +227,14 @@ function HandlerBody({ waiting }: { waiting: Waiting }) {
             [t.parked, of(waiting.parked)],
             [text.handlers.columns.retrying, waiting.retrying > 0 ? shared.number(waiting.retrying) : undefined],
             [t.running, waiting.running > 0 ? shared.number(waiting.running) : undefined],
-            [t.shed, waiting.shed.total > 0 ? <>{of(waiting.shed)} <small>{t.shedHelp}</small></> : undefined],
+            [
+              t.shed,
+              waiting.shed.total > 0 ? (
+                <>
+                  {of(waiting.shed)} <small>{t.shedHelp}</small>
+                </>
+              ) : undefined,
+            ],
             [text.handlers.columns.oldest, waiting.oldest ? <Age at={waiting.oldest / 1000} /> : undefined],
             [text.handlers.columns.next, waiting.next ? <Until at={waiting.next} /> : undefined],
           ]}
@@ -199,7 +274,9 @@ function Retry({ namespace, name, retrying }: { namespace: string; name: string;
   const [opened, { open, close }] = useDisclosure()
   const act = useMutation({
     mutationFn: () =>
-      unwrap(api.POST('/api/lapwing/v1/namespaces/{namespace}/waiting/retry', { params: { path: { namespace } }, body: { handler: name } })),
+      unwrap(
+        api.POST('/api/lapwing/v1/namespaces/{namespace}/waiting/retry', { params: { path: { namespace } }, body: { handler: name } }),
+      ),
     onSuccess: ({ count }) => {
       close()
       done(text.handler.retried(count, name))

@@ -30,7 +30,11 @@ export function LetterBar({ namespace, search, change }: PartProps) {
   const letters = useLetters(namespace, search.of)
   const waiting = useWaiting(namespace)
   const kept = letters.data?.pages.flatMap((page) => page.letters) ?? []
-  const names = new Set([...kept.map(({ handler }) => handler), ...(waiting.data ?? []).map(({ handler }) => handler), ...(search.of ? [search.of] : [])])
+  const names = new Set([
+    ...kept.map(({ handler }) => handler),
+    ...(waiting.data ?? []).map(({ handler }) => handler),
+    ...(search.of ? [search.of] : []),
+  ])
   const choice = search.of === undefined ? { all: true } : { handler: search.of }
   return (
     <Group gap="sm">
@@ -60,15 +64,37 @@ export function LetterTable({ namespace, search, change }: PartProps) {
   const c = text.letters.columns
   const columns: Column<DeadLetter>[] = [
     {
-      id: 'state', title: c.state, width: '92px', order: byNumber((row) => row.status),
-      cell: ({ status }) => <span className={css.state}><StatusMark mark={markOf(status)} size={14} /> {shared.status(status)}</span>,
+      id: 'state',
+      title: c.state,
+      width: '92px',
+      order: byNumber((row) => row.status),
+      cell: ({ status }) => (
+        <span className={css.state}>
+          <StatusMark mark={markOf(status)} size={14} /> {shared.status(status)}
+        </span>
+      ),
     },
     { id: 'check', title: c.check, order: byText((row) => row.check), cell: (row) => row.check },
     { id: 'entity', title: c.entity, order: byText((row) => row.entity), cell: (row) => row.entity },
     { id: 'handler', title: c.handler, wide: true, order: byText((row) => row.handler), cell: (row) => row.handler },
     { id: 'reason', title: c.reason, width: 'minmax(0, 2fr)', wide: true, cell: (row) => <span title={row.reason}>{row.reason}</span> },
-    { id: 'attempts', title: c.attempts, width: '72px', end: true, wide: true, order: byNumber((row) => row.attempts), cell: (row) => row.attempts },
-    { id: 'last', title: c.last, width: '104px', wide: true, order: byNumber((row) => -row.last), cell: (row) => <Age at={row.last / 1000} /> },
+    {
+      id: 'attempts',
+      title: c.attempts,
+      width: '72px',
+      end: true,
+      wide: true,
+      order: byNumber((row) => row.attempts),
+      cell: (row) => row.attempts,
+    },
+    {
+      id: 'last',
+      title: c.last,
+      width: '104px',
+      wide: true,
+      order: byNumber((row) => -row.last),
+      cell: (row) => <Age at={row.last / 1000} />,
+    },
   ]
   return (
     <QueryView query={query}>
@@ -154,10 +180,26 @@ export function LetterPane({ namespace: listed, open, search, change }: PartProp
         <RemoveButton namespace={namespace} choice={{ ids: [id] }} label={shared.delete} onDone={close} />
         {letter && (
           <>
-            <Button size="xs" variant="default" renderRoot={(props) => <Link to="/trace" search={{ ns: search.ns, event: `${namespace}/${letter.entity}/${letter.check}` }} {...props} />}>
+            <Button
+              size="xs"
+              variant="default"
+              renderRoot={(props) => (
+                <Link to="/trace" search={{ ns: search.ns, event: `${namespace}/${letter.entity}/${letter.check}` }} {...props} />
+              )}
+            >
               {t.trace}
             </Button>
-            <Button size="xs" variant="default" renderRoot={(props) => <Link to="/events" search={{ ns: listed === everywhere ? undefined : listed, event: `${namespace}/${letter.entity}/${letter.check}` }} {...props} />}>
+            <Button
+              size="xs"
+              variant="default"
+              renderRoot={(props) => (
+                <Link
+                  to="/events"
+                  search={{ ns: listed === everywhere ? undefined : listed, event: `${namespace}/${letter.entity}/${letter.check}` }}
+                  {...props}
+                />
+              )}
+            >
               {t.open}
             </Button>
           </>

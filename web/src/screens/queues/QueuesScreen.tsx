@@ -27,9 +27,11 @@ export function QueuesScreen() {
     change: (to) => void navigate({ search: (all) => ({ ...all, ...to }), replace: true }),
   }
   const detail =
-    tab === 'handlers' ? handler !== undefined && <HandlerPane {...part} open={handler} />
-    : tab === 'letters' ? letter !== undefined && <LetterPane {...part} open={letter} />
-    : group !== undefined && <GroupPane {...part} open={group} />
+    tab === 'handlers'
+      ? handler !== undefined && <HandlerPane {...part} open={handler} />
+      : tab === 'letters'
+        ? letter !== undefined && <LetterPane {...part} open={letter} />
+        : group !== undefined && <GroupPane {...part} open={group} />
   return (
     <Screen
       title={text.title}

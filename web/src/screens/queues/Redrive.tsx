@@ -71,19 +71,26 @@ function RedriveDialog({ namespace, choice, onClose, onDone }: Omit<Props, 'labe
     >
       <div role="status" aria-live="polite">
         {preview.error && <Alert color="red">{preview.error.message}</Alert>}
-        {!would && !preview.error && <Text size="sm" c="dimmed">{text.asking}</Text>}
+        {!would && !preview.error && (
+          <Text size="sm" c="dimmed">
+            {text.asking}
+          </Text>
+        )}
         {would && (
           <Stack gap="sm">
             <Text size="sm">
               {would.count === 0 ? text.redrive.nothing : text.redrive.would(would.count)}{' '}
-              {would.resolutions > 0 && text.redrive.resolutions(would.resolutions)} {(would.older ?? 0) > 0 && text.redrive.left(would.older ?? 0)}
+              {would.resolutions > 0 && text.redrive.resolutions(would.resolutions)}{' '}
+              {(would.older ?? 0) > 0 && text.redrive.left(would.older ?? 0)}
             </Text>
             {would.passed > 0 && !failingOnly && (
               <Alert color="yellow">
                 {text.redrive.passed(would.passed)} {text.redrive.order}
               </Alert>
             )}
-            {would.no_handler > 0 && <Alert color="yellow">{text.redrive.noHandler(would.no_handler, (would.missing_handlers ?? []).join(', '))}</Alert>}
+            {would.no_handler > 0 && (
+              <Alert color="yellow">{text.redrive.noHandler(would.no_handler, (would.missing_handlers ?? []).join(', '))}</Alert>
+            )}
             {!single && <Sample letters={would.letters ?? []} />}
           </Stack>
         )}
@@ -104,7 +111,13 @@ export function RemoveButton({ namespace, choice, label, onDone }: RemoveProps) 
   const rights = useRights(namespace)
   return (
     <>
-      <Button size="xs" variant="default" onClick={open} disabled={!rights.can('delete', 'deadletters')} title={rights.why('delete', 'deadletters')}>
+      <Button
+        size="xs"
+        variant="default"
+        onClick={open}
+        disabled={!rights.can('delete', 'deadletters')}
+        title={rights.why('delete', 'deadletters')}
+      >
         {label}
       </Button>
       {opened && <RemoveDialog namespace={namespace} choice={choice} onClose={close} onDone={onDone} />}
@@ -149,7 +162,11 @@ function RemoveDialog({ namespace, choice, onClose, onDone }: Omit<RemoveProps, 
     >
       <div role="status" aria-live="polite">
         {preview.error && <Alert color="red">{preview.error.message}</Alert>}
-        {!would && !preview.error && <Text size="sm" c="dimmed">{text.asking}</Text>}
+        {!would && !preview.error && (
+          <Text size="sm" c="dimmed">
+            {text.asking}
+          </Text>
+        )}
         {would && <Text size="sm">{text.remove.would(would.count)}</Text>}
         {would && <Sample letters={would.letters ?? []} />}
       </div>

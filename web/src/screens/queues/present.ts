@@ -11,7 +11,9 @@ export interface HandlerRow {
 
 /** All handlers: those that are defined, and those that only have deliveries or dead letters left. */
 export function handlerRows(
-  defined: readonly { metadata?: ObjectMeta | undefined }[], waiting: readonly Waiting[], letters: readonly DeadLetter[],
+  defined: readonly { metadata?: ObjectMeta | undefined }[],
+  waiting: readonly Waiting[],
+  letters: readonly DeadLetter[],
 ): HandlerRow[] {
   const rows = new Map<string, HandlerRow>()
   const row = (namespace: string, name: string) => {

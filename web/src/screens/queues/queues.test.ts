@@ -5,9 +5,28 @@ import { queuesSearch, splitKey } from './search'
 
 const counts = (total: number) => ({ total, change: 0, failing: total, unchanged: 0, metrics: 0 })
 const waiting = (handler: string, part: Partial<Waiting> = {}): Waiting => ({
-  namespace: 'n', handler, memory: counts(1), disk: counts(2), parked: counts(3), shed: counts(0), retrying: 0, running: 0, ...part,
+  namespace: 'n',
+  handler,
+  memory: counts(1),
+  disk: counts(2),
+  parked: counts(3),
+  shed: counts(0),
+  retrying: 0,
+  running: 0,
+  ...part,
 })
-const letter = (handler: string) => ({ id: '1', namespace: 'n', handler, entity: 'e', check: 'c', status: 2, reason: '', attempts: 1, first: 1, last: 1 })
+const letter = (handler: string) => ({
+  id: '1',
+  namespace: 'n',
+  handler,
+  entity: 'e',
+  check: 'c',
+  status: 2,
+  reason: '',
+  attempts: 1,
+  first: 1,
+  last: 1,
+})
 
 test('handlers that need a look come first, also deleted ones', () => {
   const rows = handlerRows(
@@ -22,7 +41,10 @@ test('handlers that need a look come first, also deleted ones', () => {
 test('the state of a handler', () => {
   expect(depthOf(waiting('a'))).toBe(6)
   expect([undefined, waiting('a'), waiting('a', { retrying: 1 }), waiting('a', { retrying: 1, failing_since: 1 })].map(stateOf)).toEqual([
-    'idle', 'running', 'waiting', 'failing',
+    'idle',
+    'running',
+    'waiting',
+    'failing',
   ])
 })
 

@@ -15,7 +15,9 @@ export function useWaiting(namespace: string) {
   return useQuery({
     queryKey: ['waiting', namespace],
     queryFn: () =>
-      unwrap<Waiting[] | null>(api.GET('/api/lapwing/v1/namespaces/{namespace}/waiting', { params: { path: { namespace } } })).then((all) => all ?? []),
+      unwrap<Waiting[] | null>(api.GET('/api/lapwing/v1/namespaces/{namespace}/waiting', { params: { path: { namespace } } })).then(
+        (all) => all ?? [],
+      ),
     placeholderData: keepPreviousData,
     refetchInterval: every,
   })
@@ -28,7 +30,9 @@ export function useWaitingOf(namespace: string, handler: string) {
     queryKey: ['waiting', namespace, handler],
     queryFn: async () => {
       const query = { handler, limit: 100 }
-      const all = await unwrap<Waiting[] | null>(api.GET('/api/lapwing/v1/namespaces/{namespace}/waiting', { params: { path: { namespace }, query } }))
+      const all = await unwrap<Waiting[] | null>(
+        api.GET('/api/lapwing/v1/namespaces/{namespace}/waiting', { params: { path: { namespace }, query } }),
+      )
       return { waiting: all?.[0] }
     },
     refetchInterval: every,
@@ -43,7 +47,9 @@ export function useLetters(namespace: string, handler?: string) {
     initialPageParam: '',
     queryFn: async ({ pageParam }) => {
       const query = { limit: page, ...(handler ? { handler } : {}), ...(pageParam ? { continue: pageParam } : {}) }
-      const { data, error, response } = await api.GET('/api/lapwing/v1/namespaces/{namespace}/deadletters', { params: { path: { namespace }, query } })
+      const { data, error, response } = await api.GET('/api/lapwing/v1/namespaces/{namespace}/deadletters', {
+        params: { path: { namespace }, query },
+      })
       if (!response.ok) throw refusal(response.status, error)
       return { letters: (data ?? []) as DeadLetter[], next: response.headers.get('Sensu-Continue') ?? '' }
     },
@@ -58,7 +64,9 @@ export function useGroups(namespace: string) {
   return useQuery({
     queryKey: ['queue', namespace],
     queryFn: () =>
-      unwrap<TurnGroup[] | null>(api.GET('/api/lapwing/v1/namespaces/{namespace}/queue', { params: { path: { namespace } } })).then((all) => all ?? []),
+      unwrap<TurnGroup[] | null>(api.GET('/api/lapwing/v1/namespaces/{namespace}/queue', { params: { path: { namespace } } })).then(
+        (all) => all ?? [],
+      ),
     placeholderData: keepPreviousData,
     refetchInterval: every,
   })

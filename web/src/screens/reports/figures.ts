@@ -12,7 +12,11 @@ export interface Share {
 /** The times in states as parts of the whole time. */
 export function statesOf(row: StateReportRow): Share[] {
   const parts: [Share['mark'], number][] = [
-    ['ok', row.ok_ms], ['warning', row.warning_ms], ['critical', row.critical_ms], ['unknown', row.unknown_ms + row.missing_ms], ['none', row.no_data_ms],
+    ['ok', row.ok_ms],
+    ['warning', row.warning_ms],
+    ['critical', row.critical_ms],
+    ['unknown', row.unknown_ms + row.missing_ms],
+    ['none', row.no_data_ms],
   ]
   const all = parts.reduce((sum, [, ms]) => sum + ms, 0)
   return all === 0 ? [] : parts.filter(([, ms]) => ms > 0).map(([mark, ms]) => ({ mark, width: (100 * ms) / all }))
@@ -21,11 +25,16 @@ export function statesOf(row: StateReportRow): Share[] {
 /** What a row's bar has the length of. */
 export function lengthOf(kind: ReportKind, row: StateReportRow): number {
   switch (kind) {
-    case 'availability': return 1
-    case 'response': return row.incidents
-    case 'noisiest': return row.changes
-    case 'flapping': return row.flapping_ms
-    case 'incidents': return row.incident?.duration_ms ?? 0
+    case 'availability':
+      return 1
+    case 'response':
+      return row.incidents
+    case 'noisiest':
+      return row.changes
+    case 'flapping':
+      return row.flapping_ms
+    case 'incidents':
+      return row.incident?.duration_ms ?? 0
   }
 }
 

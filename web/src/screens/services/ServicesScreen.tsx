@@ -57,13 +57,16 @@ export function ServicesScreen() {
   })
   const services = useMemo(() => servicesOf(aggregates.data ?? [], events.data ?? []), [aggregates.data, events.data])
   const words = (search.q ?? '').toLowerCase().split(/\s+/)
-  const shown = services.filter(({ key, results }) => words.every((word) => `${key} ${results[0]?.output ?? ''}`.toLowerCase().includes(word)))
+  const shown = services.filter(({ key, results }) =>
+    words.every((word) => `${key} ${results[0]?.output ?? ''}`.toLowerCase().includes(word)),
+  )
   const open = services.find(({ key }) => key === search.service)
   const spaces = [...new Set(services.map(({ namespace }) => namespace))]
   const of = ns !== everywhere ? ns : spaces.length === 1 ? spaces[0] : undefined
   const save = () => {
     const path = `/api/lapwing/v1/namespaces/${encodeURIComponent(of ?? '')}/reports/availability`
-    session.fetch(`${path}?${new URLSearchParams({ labelSelector: anyResult, since: '30d', format: 'csv' }).toString()}`)
+    session
+      .fetch(`${path}?${new URLSearchParams({ labelSelector: anyResult, since: '30d', format: 'csv' }).toString()}`)
       .then(async (response) => {
         if (!response.ok) throw refusal(response.status, await response.text())
         download('services.csv', await response.blob())
@@ -71,7 +74,12 @@ export function ServicesScreen() {
       .catch((err: unknown) => failed(t.csvFailed, err))
   }
   const make = (
-    <Button size="xs" disabled={!rights.can('create', 'aggregates')} title={rights.why('create', 'aggregates')} onClick={() => setMaking(true)}>
+    <Button
+      size="xs"
+      disabled={!rights.can('create', 'aggregates')}
+      title={rights.why('create', 'aggregates')}
+      onClick={() => setMaking(true)}
+    >
       {t.make}
     </Button>
   )
@@ -82,9 +90,13 @@ export function ServicesScreen() {
       bar={
         <>
           <SearchBox value={search.q ?? ''} placeholder={t.search} onChange={(q) => change({ q: q === '' ? undefined : q })} />
-          <Text size="sm" c="dimmed">{t.summary(services.filter((one) => (statusOf(one) ?? 0) !== 0).length, services.length)}</Text>
+          <Text size="sm" c="dimmed">
+            {t.summary(services.filter((one) => (statusOf(one) ?? 0) !== 0).length, services.length)}
+          </Text>
           <Space />
-          <Button size="xs" variant="default" disabled={of === undefined} title={of === undefined ? t.csvNeeds : undefined} onClick={save}>{t.csv}</Button>
+          <Button size="xs" variant="default" disabled={of === undefined} title={of === undefined ? t.csvNeeds : undefined} onClick={save}>
+            {t.csv}
+          </Button>
           {make}
         </>
       }
@@ -103,7 +115,11 @@ export function ServicesScreen() {
       <QueryView query={aggregates}>
         {() => (
           <>
-            {events.error && <Text p="xs" size="sm" c="red" role="alert">{text.loadFailed(events.error.message)}</Text>}
+            {events.error && (
+              <Text p="xs" size="sm" c="red" role="alert">
+                {text.loadFailed(events.error.message)}
+              </Text>
+            )}
             <DataTable
               label={t.title}
               columns={ns === everywhere ? [...columns.slice(0, 2), namespaceColumn, ...columns.slice(2)] : columns}
@@ -114,7 +130,13 @@ export function ServicesScreen() {
               sort={search.sort ?? 'state'}
               onSort={(sort) => change({ sort: sort === 'state' ? undefined : sort })}
               empty={
-                services.length === 0 ? <EmptyState title={t.empty} help={t.emptyHelp}>{make}</EmptyState> : <EmptyState title={t.noneFound} />
+                services.length === 0 ? (
+                  <EmptyState title={t.empty} help={t.emptyHelp}>
+                    {make}
+                  </EmptyState>
+                ) : (
+                  <EmptyState title={t.noneFound} />
+                )
               }
             />
           </>
@@ -125,8 +147,12 @@ export function ServicesScreen() {
           kind={kinds.aggregates}
           fresh
           definition={{
-            metadata: { name: 'my-service', namespace: of ?? 'default' }, field_selector: 'event.check.name == disk',
-            warning: { count: 1 }, critical: { percent: 50 }, interval: 30, result: { check: 'health', handlers: [] },
+            metadata: { name: 'my-service', namespace: of ?? 'default' },
+            field_selector: 'event.check.name == disk',
+            warning: { count: 1 },
+            critical: { percent: 50 },
+            interval: 30,
+            result: { check: 'health', handlers: [] },
           }}
           onClose={() => setMaking(false)}
         />
@@ -139,27 +165,55 @@ const sumOf = (service: Service, field: 'failing' | 'members') => service.result
 
 const columns: Column<Service>[] = [
   {
-    id: 'state', title: t.state, width: '110px',
+    id: 'state',
+    title: t.state,
+    width: '110px',
     cell: (service) => <State status={statusOf(service)} />,
     order: (a, b) => rank(statusOf(b) ?? 0) - rank(statusOf(a) ?? 0) || a.key.localeCompare(b.key),
   },
   { id: 'name', title: t.name, width: 'minmax(120px, 1fr)', cell: ({ name }) => <b>{name}</b>, order: byText(({ name }) => name) },
   {
-    id: 'failing', title: t.failing, width: '110px', end: true,
+    id: 'failing',
+    title: t.failing,
+    width: '110px',
+    end: true,
     cell: (service) => t.of(sumOf(service, 'failing'), sumOf(service, 'members')),
     order: byNumber((service) => -sumOf(service, 'failing')),
   },
-  { id: 'groups', title: t.groups, width: '80px', end: true, wide: true, cell: ({ results }) => text.number(results.length),
-    order: byNumber(({ results }) => results.length) },
-  { id: 'why', title: t.why, width: 'minmax(120px, 3fr)', wide: true, cell: ({ results }) => results[0]?.output.split('\n')[0] ?? t.pending },
+  {
+    id: 'groups',
+    title: t.groups,
+    width: '80px',
+    end: true,
+    wide: true,
+    cell: ({ results }) => text.number(results.length),
+    order: byNumber(({ results }) => results.length),
+  },
+  {
+    id: 'why',
+    title: t.why,
+    width: 'minmax(120px, 3fr)',
+    wide: true,
+    cell: ({ results }) => results[0]?.output.split('\n')[0] ?? t.pending,
+  },
 ]
 
 const namespaceColumn: Column<Service> = {
-  id: 'namespace', title: t.namespace, width: '120px', wide: true, cell: ({ namespace }) => namespace, order: byText(({ namespace }) => namespace),
+  id: 'namespace',
+  title: t.namespace,
+  width: '120px',
+  wide: true,
+  cell: ({ namespace }) => namespace,
+  order: byText(({ namespace }) => namespace),
 }
 
 function State({ status }: { status: number | undefined }) {
-  if (status === undefined) return <Text size="sm" c="dimmed">–</Text>
+  if (status === undefined)
+    return (
+      <Text size="sm" c="dimmed">
+        –
+      </Text>
+    )
   return (
     <span className={css.state} data-mark={markOf(status)}>
       <StatusMark mark={markOf(status)} /> {text.status(status)}
@@ -196,12 +250,22 @@ function Detail({ service, all, onOpen, onStep }: DetailProps) {
       onStep={onStep}
     >
       <Group gap="sm">
-        <Button size="xs" variant="default" disabled={!rights.can('update', 'aggregates')} title={rights.why('update', 'aggregates')}
-          onClick={() => setEditing(true)}>
+        <Button
+          size="xs"
+          variant="default"
+          disabled={!rights.can('update', 'aggregates')}
+          title={rights.why('update', 'aggregates')}
+          onClick={() => setEditing(true)}
+        >
           {text.edit}
         </Button>
-        <Button size="xs" variant="default" disabled={!rights.can('delete', 'aggregates')} title={rights.why('delete', 'aggregates')}
-          onClick={() => setDeleting(true)}>
+        <Button
+          size="xs"
+          variant="default"
+          disabled={!rights.can('delete', 'aggregates')}
+          title={rights.why('delete', 'aggregates')}
+          onClick={() => setDeleting(true)}
+        >
           {text.delete}
         </Button>
       </Group>
@@ -209,13 +273,17 @@ function Detail({ service, all, onOpen, onStep }: DetailProps) {
       <Causes service={service} onOpen={onOpen} />
       <Section title={t.impact}>
         {impact.length === 0 ? (
-          <Text size="sm" c="dimmed">{t.noImpact}</Text>
+          <Text size="sm" c="dimmed">
+            {t.noImpact}
+          </Text>
         ) : (
           <ul className={css.list}>
             {impact.map((other) => (
               <li key={other.key}>
                 <State status={statusOf(other)} />
-                <button type="button" onClick={() => onOpen(other.key)}>{other.name}</button>
+                <button type="button" onClick={() => onOpen(other.key)}>
+                  {other.name}
+                </button>
               </li>
             ))}
           </ul>
@@ -262,7 +330,8 @@ function Evaluation({ service: { namespace, name } }: { service: Service }) {
   const { api } = useApp()
   const evaluation = useQuery({
     queryKey: ['service-evaluation', namespace, name],
-    queryFn: () => unwrap(api.GET('/api/lapwing/v1/namespaces/{namespace}/aggregates/{name}/evaluation', { params: { path: { namespace, name } } })),
+    queryFn: () =>
+      unwrap(api.GET('/api/lapwing/v1/namespaces/{namespace}/aggregates/{name}/evaluation', { params: { path: { namespace, name } } })),
     refetchInterval: refresh,
   })
   return (
@@ -270,7 +339,9 @@ function Evaluation({ service: { namespace, name } }: { service: Service }) {
       <QueryView query={evaluation} rows={2}>
         {(groups) =>
           (groups ?? []).length === 0 ? (
-            <Text size="sm" c="dimmed">{t.noGroups}</Text>
+            <Text size="sm" c="dimmed">
+              {t.noGroups}
+            </Text>
           ) : (
             <div className={css.scroll} role="region" aria-label={t.evaluation} tabIndex={0}>
               <Table verticalSpacing={4} fz="xs">
@@ -285,9 +356,13 @@ function Evaluation({ service: { namespace, name } }: { service: Service }) {
                 <Table.Tbody>
                   {worstFirst(groups ?? []).map(({ group = '', entity, check, status, failing, members, percent }) => (
                     <Table.Tr key={`${entity}/${check}`}>
-                      <Table.Td><State status={status} /></Table.Td>
                       <Table.Td>
-                        <Link to="/events" search={{ ns: namespace, event: `${namespace}/${entity}/${check}` }}>{group || entity}</Link>
+                        <State status={status} />
+                      </Table.Td>
+                      <Table.Td>
+                        <Link to="/events" search={{ ns: namespace, event: `${namespace}/${entity}/${check}` }}>
+                          {group || entity}
+                        </Link>
                       </Table.Td>
                       <Table.Td ta="right">{t.of(failing, members)}</Table.Td>
                       <Table.Td ta="right">{percent.toFixed(1)} %</Table.Td>
@@ -308,7 +383,10 @@ function Causes({ service: { namespace, name, definition }, onOpen }: { service:
   const { api } = useApp()
   const unsilenced = definition.ignore_silenced ? 'event.is_silenced == false' : ''
   const terms = [definition.field_selector ?? '', definition.failing || 'event.check.status != 0', unsilenced]
-  const fieldSelector = terms.filter((term) => term !== '').map((term) => `(${term})`).join(' && ')
+  const fieldSelector = terms
+    .filter((term) => term !== '')
+    .map((term) => `(${term})`)
+    .join(' && ')
   const labelSelector = definition.label_selector ?? ''
   const members = useQuery({
     queryKey: ['service-causes', namespace, fieldSelector, labelSelector],
@@ -325,7 +403,12 @@ function Causes({ service: { namespace, name, definition }, onOpen }: { service:
       <QueryView query={members} rows={2}>
         {(found) => {
           const causes = (found ?? []).filter((event) => serviceOf(event) !== name)
-          if (causes.length === 0) return <Text size="sm" c="dimmed">{t.noCauses}</Text>
+          if (causes.length === 0)
+            return (
+              <Text size="sm" c="dimmed">
+                {t.noCauses}
+              </Text>
+            )
           return (
             <>
               <ul className={css.list}>
@@ -337,16 +420,24 @@ function Causes({ service: { namespace, name, definition }, onOpen }: { service:
                     <li key={`${entity}/${check}`}>
                       <State status={event.check?.status ?? 0} />
                       {service === undefined ? (
-                        <Link to="/events" search={{ ns: namespace, event: `${namespace}/${entity}/${check}` }}>{entity}/{check}</Link>
+                        <Link to="/events" search={{ ns: namespace, event: `${namespace}/${entity}/${check}` }}>
+                          {entity}/{check}
+                        </Link>
                       ) : (
-                        <button type="button" onClick={() => onOpen(`${namespace}/${service}`)}>{entity}/{check}</button>
+                        <button type="button" onClick={() => onOpen(`${namespace}/${service}`)}>
+                          {entity}/{check}
+                        </button>
                       )}
                       <span>{event.check?.output?.split('\n')[0]}</span>
                     </li>
                   )
                 })}
               </ul>
-              {causes.length >= mostCauses && <Text size="xs" c="dimmed">{t.moreCauses(mostCauses)}</Text>}
+              {causes.length >= mostCauses && (
+                <Text size="xs" c="dimmed">
+                  {t.moreCauses(mostCauses)}
+                </Text>
+              )}
             </>
           )
         }}
@@ -370,7 +461,11 @@ function Availability({ namespace, selector }: { namespace: string; selector: st
             api.GET('/api/lapwing/v1/namespaces/{namespace}/reports/availability', {
               params: {
                 path: { namespace },
-                query: { labelSelector: selector, limit: 1, ...(period === 'this' || period === 'last' ? { month: period, zone } : { since: period }) },
+                query: {
+                  labelSelector: selector,
+                  limit: 1,
+                  ...(period === 'this' || period === 'last' ? { month: period, zone } : { since: period }),
+                },
               },
             }),
           ),
@@ -398,9 +493,13 @@ function Availability({ namespace, selector }: { namespace: string; selector: st
                   <Table.Tr key={periods[i]}>
                     <Table.Td>{t.periods[periods[i] ?? '24h']}</Table.Td>
                     <Table.Td ta="right">{total.uptime_ppm === null ? t.noData : text.uptime(total.uptime_ppm)}</Table.Td>
-                    <Table.Td ta="right">{span((total.warning_ms + total.critical_ms + total.unknown_ms + total.missing_ms) / 1000)}</Table.Td>
+                    <Table.Td ta="right">
+                      {span((total.warning_ms + total.critical_ms + total.unknown_ms + total.missing_ms) / 1000)}
+                    </Table.Td>
                     <Table.Td ta="right">{text.number(total.incidents + total.carried)}</Table.Td>
-                    <Table.Td>{total.band !== '' && <StateBand band={total.band} seconds={(Date.parse(until) - Date.parse(since)) / 1000} />}</Table.Td>
+                    <Table.Td>
+                      {total.band !== '' && <StateBand band={total.band} seconds={(Date.parse(until) - Date.parse(since)) / 1000} />}
+                    </Table.Td>
                   </Table.Tr>
                 ))}
               </Table.Tbody>
@@ -435,7 +534,15 @@ function Delete({ namespace, name, undo, onClose }: DeleteProps) {
     },
   })
   return (
-    <FormDialog opened title={t.deleteTitle(name)} onClose={() => onClose(false)} act={act} label={text.delete} danger disabled={!would.isSuccess}>
+    <FormDialog
+      opened
+      title={t.deleteTitle(name)}
+      onClose={() => onClose(false)}
+      act={act}
+      label={text.delete}
+      danger
+      disabled={!would.isSuccess}
+    >
       <Text size="sm">{t.deleteHelp}</Text>
       <Text size="sm" c="dimmed" role="status">
         {would.error ? would.error.message : would.data ? would.data.warnings.join(' ') : text.editor.asking}

@@ -5,7 +5,11 @@ import { impactOf, servicesOf, statusOf } from './services'
 const event = (service: string, group: string, status: number, output = '') =>
   ({
     entity: { metadata: { namespace: 'default', name: group === '' ? service : `${service}-${group}` } },
-    check: { metadata: { name: 'aggregate', labels: { 'lapwing.io/aggregate': service, 'lapwing.io/aggregate-group': group } }, status, output },
+    check: {
+      metadata: { name: 'aggregate', labels: { 'lapwing.io/aggregate': service, 'lapwing.io/aggregate-group': group } },
+      status,
+      output,
+    },
     metadata: { annotations: { 'lapwing.io/aggregate': '{"members":4,"failing":1}' } },
   }) as unknown as SensuEvent
 const aggregate = (name: string) => ({ metadata: { namespace: 'default', name } })

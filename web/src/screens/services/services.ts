@@ -56,8 +56,13 @@ export function servicesOf(aggregates: readonly Aggregate[], events: readonly Se
 function resultIn({ check, entity, metadata }: SensuEvent): Result {
   const { failing = 0, members = 0 } = figures(metadata?.annotations?.[aggregateLabel])
   return {
-    entity: entity?.metadata?.name ?? '', check: check?.metadata?.name ?? '', group: check?.metadata?.labels?.[groupLabel] ?? '',
-    status: check?.status ?? 0, failing, members, output: check?.output ?? '',
+    entity: entity?.metadata?.name ?? '',
+    check: check?.metadata?.name ?? '',
+    group: check?.metadata?.labels?.[groupLabel] ?? '',
+    status: check?.status ?? 0,
+    failing,
+    members,
+    output: check?.output ?? '',
   }
 }
 
@@ -80,7 +85,15 @@ export function impactOf(service: Service, all: readonly Service[]): Service[] {
   const names = new Set(service.results.map(({ entity, check }) => `${entity}/${check}`))
   return all.filter(
     (other) =>
-      other.key !== service.key && other.namespace === service.namespace &&
-      other.results.some(({ status, output }) => status !== 0 && output.split('\n').slice(1).some((line) => names.has(line.trim()))),
+      other.key !== service.key &&
+      other.namespace === service.namespace &&
+      other.results.some(
+        ({ status, output }) =>
+          status !== 0 &&
+          output
+            .split('\n')
+            .slice(1)
+            .some((line) => names.has(line.trim())),
+      ),
   )
 }

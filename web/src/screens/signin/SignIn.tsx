@@ -56,8 +56,26 @@ export function SignIn({ ended }: { ended: boolean }) {
           </Alert>
         )}
         <Stack gap="md">
-          <TextInput ref={user} label={text.username} name="username" size="md" autoComplete="username" autoCapitalize="none" spellCheck={false} required withAsterisk={false} />
-          <PasswordInput ref={password} label={text.password} name="password" size="md" autoComplete="current-password" required withAsterisk={false} />
+          <TextInput
+            ref={user}
+            label={text.username}
+            name="username"
+            size="md"
+            autoComplete="username"
+            autoCapitalize="none"
+            spellCheck={false}
+            required
+            withAsterisk={false}
+          />
+          <PasswordInput
+            ref={password}
+            label={text.password}
+            name="password"
+            size="md"
+            autoComplete="current-password"
+            required
+            withAsterisk={false}
+          />
         </Stack>
         <div className={css.alert} role="alert">
           {error !== undefined && <p className={css.error}>{error}</p>}

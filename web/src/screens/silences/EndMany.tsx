@@ -25,7 +25,9 @@ export function EndMany({ silences, onClose }: { silences: readonly Silenced[]; 
       )
       const effects = await Promise.all(silences.map((one) => preview(one)))
       return {
-        refused: dry.flatMap((one) => (one.status === 'rejected' ? [one.reason instanceof Error ? one.reason.message : String(one.reason)] : [])),
+        refused: dry.flatMap((one) =>
+          one.status === 'rejected' ? [one.reason instanceof Error ? one.reason.message : String(one.reason)] : [],
+        ),
         events: effects.reduce((n, one) => n + one.events, 0),
         failing: effects.reduce((n, one) => n + one.failing, 0),
       }
@@ -53,7 +55,11 @@ export function EndMany({ silences, onClose }: { silences: readonly Silenced[]; 
       <Text size="sm" c="dimmed" role="status">
         {would.error ? would.error.message : would.data ? t.endWould(would.data.events, would.data.failing) : text.act.looking}
       </Text>
-      {would.data && would.data.refused.length > 0 && <Alert color="red">{t.cannotEnd(would.data.refused.length)} {would.data.refused[0]}</Alert>}
+      {would.data && would.data.refused.length > 0 && (
+        <Alert color="red">
+          {t.cannotEnd(would.data.refused.length)} {would.data.refused[0]}
+        </Alert>
+      )}
     </FormDialog>
   )
 }

@@ -40,7 +40,7 @@ export function SilenceCalendar({ silences, week, onWeek, selected, onOpen, ever
     { id: 'what', title: t.columns.what, width: 'minmax(120px, 1fr)', cell: (one) => <What silence={one} namespace={everywhere} /> },
     {
       id: 'times',
-      title: t.calendar.strip(shortDay(from, utc), shortDay((begins[shown - 1] ?? 0), utc)),
+      title: t.calendar.strip(shortDay(from, utc), shortDay(begins[shown - 1] ?? 0, utc)),
       head: <Days begins={begins} today={today} utc={utc} />,
       width: 'minmax(0, 3.2fr)',
       cell: (one) => <Strip silence={one} begins={begins} />,
@@ -58,7 +58,9 @@ export function SilenceCalendar({ silences, week, onWeek, selected, onOpen, ever
 
 function Days({ begins, today, utc }: { begins: readonly number[]; today: string; utc: boolean }) {
   const format = new Intl.DateTimeFormat('en-GB', {
-    ...(begins.length > narrow + 1 ? { weekday: 'narrow' } : {}), day: 'numeric', ...(utc ? { timeZone: 'UTC' } : {}),
+    ...(begins.length > narrow + 1 ? { weekday: 'narrow' } : {}),
+    day: 'numeric',
+    ...(utc ? { timeZone: 'UTC' } : {}),
   })
   return (
     <span className={css.days}>
@@ -77,12 +79,15 @@ function Strip({ silence, begins }: { silence: Silenced; begins: readonly number
   const from = begins[0] ?? 0
   const to = begins.at(-1) ?? 0
   const asked = usePreview(recurs(silence) ? silence : undefined, { since: from, until: to })
-  const spans: readonly PreviewSpan[] = recurs(silence) ? (asked.data?.spans ?? []) : [{ begins: silence.begin ?? 0, ends: silence.expire_at ?? 0 }]
+  const spans: readonly PreviewSpan[] = recurs(silence)
+    ? (asked.data?.spans ?? [])
+    : [{ begins: silence.begin ?? 0, ends: silence.expire_at ?? 0 }]
   const bars = spans.flatMap((one) => {
     const bar = place(one, from, to)
     return bar ? [{ one, bar }] : []
   })
-  const words = ({ begins: begin, ends }: PreviewSpan) => t.calendar.bar(clock(begin, time, false), ends === 0 ? t.calendar.open : clock(ends, time, false))
+  const words = ({ begins: begin, ends }: PreviewSpan) =>
+    t.calendar.bar(clock(begin, time, false), ends === 0 ? t.calendar.open : clock(ends, time, false))
   const present = place({ begins: Math.floor(now), ends: Math.floor(now) + 1 }, from, to)
   return (
     <span className={css.strip}>

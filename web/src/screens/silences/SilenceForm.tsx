@@ -1,5 +1,18 @@
 import {
-  ActionIcon, Alert, Autocomplete, Button, Checkbox, Group, MultiSelect, NumberInput, SegmentedControl, Select, Stack, Text, Textarea, TextInput,
+  ActionIcon,
+  Alert,
+  Autocomplete,
+  Button,
+  Checkbox,
+  Group,
+  MultiSelect,
+  NumberInput,
+  SegmentedControl,
+  Select,
+  Stack,
+  Text,
+  Textarea,
+  TextInput,
 } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
 import { useMutation, useQuery } from '@tanstack/react-query'
@@ -73,9 +86,23 @@ export function SilenceForm({ namespace, onClose }: { namespace: string; onClose
     >
       {namespace === everywhere && <Namespace value={draft.namespace} onChange={(to) => set({ namespace: to })} />}
       {why !== undefined && <Alert color="yellow">{why}</Alert>}
-      <SegmentedControl fullWidth size="xs" aria-label={f.scope} value={draft.scope} data={f.scopes} onChange={(scope) => set({ scope: scope as Scope })} />
+      <SegmentedControl
+        fullWidth
+        size="xs"
+        aria-label={f.scope}
+        value={draft.scope}
+        data={f.scopes}
+        onChange={(scope) => set({ scope: scope as Scope })}
+      />
       <SubjectFields draft={draft} set={set} />
-      <Textarea label={f.reason} required autosize minRows={1} value={draft.reason} onChange={(e) => set({ reason: e.currentTarget.value })} />
+      <Textarea
+        label={f.reason}
+        required
+        autosize
+        minRows={1}
+        value={draft.reason}
+        onChange={(e) => set({ reason: e.currentTarget.value })}
+      />
       <Group grow align="start">
         <Select
           label={f.begin}
@@ -85,16 +112,18 @@ export function SilenceForm({ namespace, onClose }: { namespace: string; onClose
           comboboxProps={{ withinPortal: false }}
           onChange={(begin) => set({ begin: begin ?? 'now' })}
         />
-        <Length label={f.ends} value={draft.ends} none={text.act.never} more={[{ value: 'moment', label: f.moment }]} onChange={(ends) => set({ ends })} />
+        <Length
+          label={f.ends}
+          value={draft.ends}
+          none={text.act.never}
+          more={[{ value: 'moment', label: f.moment }]}
+          onChange={(ends) => set({ ends })}
+        />
       </Group>
       {(draft.begin === 'moment' || draft.ends === 'moment') && (
         <Group grow align="start">
-          {draft.begin === 'moment' && (
-            <MomentInput label={f.beginAt} value={draft.beginAt} onChange={(beginAt) => set({ beginAt })} />
-          )}
-          {draft.ends === 'moment' && (
-            <MomentInput label={f.endAt} value={draft.endAt} onChange={(endAt) => set({ endAt })} />
-          )}
+          {draft.begin === 'moment' && <MomentInput label={f.beginAt} value={draft.beginAt} onChange={(beginAt) => set({ beginAt })} />}
+          {draft.ends === 'moment' && <MomentInput label={f.endAt} value={draft.endAt} onChange={(endAt) => set({ endAt })} />}
         </Group>
       )}
       <Recurring draft={draft} set={set} />
@@ -105,7 +134,11 @@ export function SilenceForm({ namespace, onClose }: { namespace: string; onClose
           checked={draft.passResolve}
           onChange={(e) => set({ passResolve: e.currentTarget.checked })}
         />
-        <Checkbox label={f.expireResolve} checked={draft.expireOnResolve} onChange={(e) => set({ expireOnResolve: e.currentTarget.checked })} />
+        <Checkbox
+          label={f.expireResolve}
+          checked={draft.expireOnResolve}
+          onChange={(e) => set({ expireOnResolve: e.currentTarget.checked })}
+        />
       </Group>
       <Select
         label={f.remind}
@@ -118,7 +151,13 @@ export function SilenceForm({ namespace, onClose }: { namespace: string; onClose
       <section className={css.preview} aria-label={f.preview} tabIndex={0}>
         <h3>{f.preview}</h3>
         <Text size="sm" role="status">
-          {silence === undefined ? f.fill : preview.data ? text.act.hits(preview.data.events, preview.data.failing) : preview.error ? '' : text.act.looking}
+          {silence === undefined
+            ? f.fill
+            : preview.data
+              ? text.act.hits(preview.data.events, preview.data.failing)
+              : preview.error
+                ? ''
+                : text.act.looking}
         </Text>
         {silence !== undefined && (preview.error ?? dry.error) && <Alert color="red">{(preview.error ?? dry.error)?.message}</Alert>}
         {[...new Set([...(preview.data?.warnings ?? []), ...(dry.data?.warnings ?? [])])].map((warning) => (
@@ -160,7 +199,11 @@ interface Part {
 
 export function Namespace({ value, onChange }: { value: string; onChange: (namespace: string) => void }) {
   const { api } = useApp()
-  const namespaces = useQuery({ queryKey: definitionsKey('namespaces'), queryFn: () => unwrap(api.GET('/api/core/v2/namespaces')), staleTime: 60_000 })
+  const namespaces = useQuery({
+    queryKey: definitionsKey('namespaces'),
+    queryFn: () => unwrap(api.GET('/api/core/v2/namespaces')),
+    staleTime: 60_000,
+  })
   return (
     <Select
       required
@@ -201,7 +244,13 @@ function SubjectFields({ draft, set }: Part) {
             spellCheck={false}
           />
         </Group>
-        <TextInput label={f.name} description={f.nameHelp} required value={draft.name} onChange={(e) => set({ name: e.currentTarget.value })} />
+        <TextInput
+          label={f.name}
+          description={f.nameHelp}
+          required
+          value={draft.name}
+          onChange={(e) => set({ name: e.currentTarget.value })}
+        />
       </Stack>
     )
   }
@@ -252,7 +301,10 @@ function useNames(namespace: string, by: 'entity' | 'check', typed: string): str
       const pattern = quoted(`(?i)${typed.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&')}`)
       const found = await unwrap(
         api.GET('/api/lapwing/v1/namespaces/{namespace}/events/view', {
-          params: { path: { namespace }, query: { groupBy: by, limit: offered, ...(typed === '' ? {} : { fieldSelector: `event.${by}.name =~ ${pattern}` }) } },
+          params: {
+            path: { namespace },
+            query: { groupBy: by, limit: offered, ...(typed === '' ? {} : { fieldSelector: `event.${by}.name =~ ${pattern}` }) },
+          },
         }),
       )
       return (found.group ?? []).map(({ value }) => value)
@@ -271,7 +323,8 @@ function Recurring({ draft, set }: Part) {
   })
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone
   const fresh: DraftWindow = { rule: 'cron', text: '', zone, minutes: '60' }
-  const change = (at: number, part: Partial<DraftWindow>) => set({ windows: draft.windows.map((one, i) => (i === at ? { ...one, ...part } : one)) })
+  const change = (at: number, part: Partial<DraftWindow>) =>
+    set({ windows: draft.windows.map((one, i) => (i === at ? { ...one, ...part } : one)) })
   const toggle = (on: boolean) => {
     setOpened(on)
     set(on ? { windows: [fresh], ends: '0' } : { windows: [], calendars: [], ends: '3600' })
@@ -302,7 +355,14 @@ function Recurring({ draft, set }: Part) {
               onChange={(e) => change(i, { text: e.currentTarget.value })}
               spellCheck={false}
             />
-            <TextInput w={140} size="xs" label={f.zone} value={window.zone} onChange={(e) => change(i, { zone: e.currentTarget.value })} spellCheck={false} />
+            <TextInput
+              w={140}
+              size="xs"
+              label={f.zone}
+              value={window.zone}
+              onChange={(e) => change(i, { zone: e.currentTarget.value })}
+              spellCheck={false}
+            />
             <NumberInput
               w={90}
               size="xs"

@@ -186,15 +186,51 @@ function List({ silences, everywhere: withNamespace, empty, ...rest }: ListProps
   const columns = useMemo(
     (): Column<Silenced>[] => [
       {
-        id: 'what', title: c.what, width: 'minmax(140px, 2fr)',
+        id: 'what',
+        title: c.what,
+        width: 'minmax(140px, 2fr)',
         cell: (one) => <What silence={one} namespace={withNamespace} />,
         order: byText((one) => t.what(subjectOf(one))),
       },
-      { id: 'kind', title: c.kind, width: '116px', wide: true, cell: (one) => <Kind silence={one} />, order: byText((one) => kindOf(one, Date.now() / 1000)) },
-      { id: 'reason', title: c.reason, width: 'minmax(90px, 1.4fr)', wide: true, cell: (one) => one.reason, order: byText((one) => one.reason ?? '') },
-      { id: 'creator', title: c.creator, width: 'minmax(60px, 0.6fr)', wide: true, cell: (one) => one.creator, order: byText((one) => one.creator ?? '') },
-      { id: 'begin', title: c.begin, width: '92px', wide: true, cell: (one) => <Begin silence={one} />, order: byNumber((one) => one.begin ?? 0) },
-      { id: 'ends', title: c.ends, width: '132px', cell: (one) => <Ends silence={one} />, order: byNumber((one) => one.expire_at || Infinity) },
+      {
+        id: 'kind',
+        title: c.kind,
+        width: '116px',
+        wide: true,
+        cell: (one) => <Kind silence={one} />,
+        order: byText((one) => kindOf(one, Date.now() / 1000)),
+      },
+      {
+        id: 'reason',
+        title: c.reason,
+        width: 'minmax(90px, 1.4fr)',
+        wide: true,
+        cell: (one) => one.reason,
+        order: byText((one) => one.reason ?? ''),
+      },
+      {
+        id: 'creator',
+        title: c.creator,
+        width: 'minmax(60px, 0.6fr)',
+        wide: true,
+        cell: (one) => one.creator,
+        order: byText((one) => one.creator ?? ''),
+      },
+      {
+        id: 'begin',
+        title: c.begin,
+        width: '92px',
+        wide: true,
+        cell: (one) => <Begin silence={one} />,
+        order: byNumber((one) => one.begin ?? 0),
+      },
+      {
+        id: 'ends',
+        title: c.ends,
+        width: '132px',
+        cell: (one) => <Ends silence={one} />,
+        order: byNumber((one) => one.expire_at || Infinity),
+      },
       { id: 'hits', title: c.hits, width: '116px', end: true, cell: (one) => <Hits silence={one} /> },
     ],
     [c, withNamespace],
@@ -242,9 +278,23 @@ function Ends({ silence: { expire_at: at = 0, expire_on_resolve: resolve } }: { 
 /** How many events a silence hits; asked for the rows that are visible. */
 function Hits({ silence }: { silence: Silenced }) {
   const { data, error } = usePreview(silence)
-  if (data === undefined) return <span className={css.none} title={error?.message}>{error ? '–' : '…'}</span>
-  if (!data.holds) return <span className={css.none} title={t.notActive}>{t.notNow(data.events)}</span>
-  return <span data-failing={data.failing > 0} className={css.hits}>{t.hits(data.events, data.failing)}</span>
+  if (data === undefined)
+    return (
+      <span className={css.none} title={error?.message}>
+        {error ? '–' : '…'}
+      </span>
+    )
+  if (!data.holds)
+    return (
+      <span className={css.none} title={t.notActive}>
+        {t.notNow(data.events)}
+      </span>
+    )
+  return (
+    <span data-failing={data.failing > 0} className={css.hits}>
+      {t.hits(data.events, data.failing)}
+    </span>
+  )
 }
 
 function EndedList({ namespace, words, there }: { namespace: string; words: string; there: readonly Silenced[] | undefined }) {
@@ -262,17 +312,27 @@ function EndedList({ namespace, words, there }: { namespace: string; words: stri
   })
   const minute = Math.floor(now / 60)
   const ended = useMemo(
-    () => (there === undefined ? [] : endedOf(log.data ?? [], new Set(there.map(keyOf)), minute * 60 + 60)).filter(({ silence }) => hasWords(silence, words)),
+    () =>
+      (there === undefined ? [] : endedOf(log.data ?? [], new Set(there.map(keyOf)), minute * 60 + 60)).filter(({ silence }) =>
+        hasWords(silence, words),
+      ),
     [log.data, there, words, minute],
   )
   const c = t.columns
   const columns: Column<Ended>[] = [
-    { id: 'what', title: c.what, width: 'minmax(140px, 2fr)', cell: ({ silence }) => <What silence={silence} namespace={namespace === everywhere} /> },
+    {
+      id: 'what',
+      title: c.what,
+      width: 'minmax(140px, 2fr)',
+      cell: ({ silence }) => <What silence={silence} namespace={namespace === everywhere} />,
+    },
     { id: 'reason', title: c.reason, width: 'minmax(90px, 1.4fr)', wide: true, cell: ({ silence }) => silence.reason },
     { id: 'creator', title: c.creator, width: 'minmax(60px, 0.6fr)', wide: true, cell: ({ silence }) => silence.creator },
     { id: 'at', title: c.at, width: 'minmax(150px, 0.9fr)', cell: ({ at }) => <Moment at={at} seconds={false} /> },
     {
-      id: 'by', title: c.by, width: 'minmax(110px, 0.8fr)',
+      id: 'by',
+      title: c.by,
+      width: 'minmax(110px, 0.8fr)',
       cell: ({ by, resolved }) => (by !== undefined ? t.endedBy(by) : resolved ? t.endedResolved : t.endedItself),
     },
   ]

@@ -19,12 +19,16 @@ export function useActs() {
       return longer
     },
     onSuccess: (longer, { silence }) =>
-      done(t.extended(silence.metadata?.name ?? '', clock(longer.expire_at ?? 0, time, false)), () => definitions.put(kinds.silenced, silence as Definition)),
+      done(t.extended(silence.metadata?.name ?? '', clock(longer.expire_at ?? 0, time, false)), () =>
+        definitions.put(kinds.silenced, silence as Definition),
+      ),
     onError: (err) => failed(t.hour, err),
   })
   const end = useMutation({
     mutationFn: async (list: readonly Silenced[]) => {
-      const results = await Promise.allSettled(list.map(({ metadata }) => definitions.delete(kinds.silenced, metadata?.namespace ?? '', metadata?.name ?? '')))
+      const results = await Promise.allSettled(
+        list.map(({ metadata }) => definitions.delete(kinds.silenced, metadata?.namespace ?? '', metadata?.name ?? '')),
+      )
       const over = list.filter((_, i) => results[i]?.status === 'fulfilled')
       const refused = results.find((one) => one.status === 'rejected')
       return { over, ...(refused ? { error: refused.reason as unknown } : {}) }

@@ -13,10 +13,21 @@ describe('a silence that is being typed', () => {
   })
 
   it('has a subject, a reason and a length', () => {
-    expect(of({ entity: 'web1' })).toEqual({ metadata: { namespace: 'default', name: '' }, subscription: 'entity:web1', reason: 'disks', expire: 3600 })
-    expect(of({ scope: 'subscription', subscription: 'linux', check: 'disk', ends: '0' })).toMatchObject({ subscription: 'linux', check: 'disk', expire: -1 })
+    expect(of({ entity: 'web1' })).toEqual({
+      metadata: { namespace: 'default', name: '' },
+      subscription: 'entity:web1',
+      reason: 'disks',
+      expire: 3600,
+    })
+    expect(of({ scope: 'subscription', subscription: 'linux', check: 'disk', ends: '0' })).toMatchObject({
+      subscription: 'linux',
+      check: 'disk',
+      expire: -1,
+    })
     expect(of({ scope: 'selector', labels: 'region == eu', fields: 'check == disk' })).toMatchObject({
-      metadata: { name: 'one' }, label_selector: 'region == eu', field_selector: 'event.check.name == disk',
+      metadata: { name: 'one' },
+      label_selector: 'region == eu',
+      field_selector: 'event.check.name == disk',
     })
   })
 
@@ -24,7 +35,8 @@ describe('a silence that is being typed', () => {
     expect(of({ entity: 'web1', begin: 'moment' })).toBeUndefined()
     expect(of({ entity: 'web1', ends: 'moment' })).toBeUndefined()
     expect(of({ entity: 'web1', begin: 'moment', beginAt: 1000, ends: 'moment', endAt: 2000 })).toMatchObject({
-      begin: 1000, expire_at: 2000,
+      begin: 1000,
+      expire_at: 2000,
     })
   })
 
@@ -34,7 +46,8 @@ describe('a silence that is being typed', () => {
       { rule: 'rrule' as const, text: ' ', zone: '', minutes: '60' },
     ]
     expect(of({ entity: 'web1', windows, calendars: ['nights'] })).toMatchObject({
-      windows: [{ cron: '0 2 * * *', time_zone: 'Europe/Berlin', duration: 5400 }], calendars: ['nights'],
+      windows: [{ cron: '0 2 * * *', time_zone: 'Europe/Berlin', duration: 5400 }],
+      calendars: ['nights'],
     })
   })
 })

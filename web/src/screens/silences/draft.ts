@@ -37,9 +37,24 @@ export interface Draft {
 
 export function newDraft(namespace: string): Draft {
   return {
-    namespace, scope: 'entity', entity: '', check: '', subscription: '', labels: '', fields: '', name: `page-${crypto.randomUUID().slice(0, 8)}`,
-    begin: 'now', beginAt: undefined, ends: '3600', endAt: undefined, reason: '', passResolve: false, expireOnResolve: false, remind: '0',
-    windows: [], calendars: [],
+    namespace,
+    scope: 'entity',
+    entity: '',
+    check: '',
+    subscription: '',
+    labels: '',
+    fields: '',
+    name: `page-${crypto.randomUUID().slice(0, 8)}`,
+    begin: 'now',
+    beginAt: undefined,
+    ends: '3600',
+    endAt: undefined,
+    reason: '',
+    passResolve: false,
+    expireOnResolve: false,
+    remind: '0',
+    windows: [],
+    calendars: [],
   }
 }
 
@@ -56,7 +71,9 @@ export function silenceOf(draft: Draft, now: Date): Silenced | undefined {
     ...subject,
     reason: draft.reason.trim(),
     ...(begin === undefined ? {} : { begin }),
-    ...(end === undefined ? { expire: secondsOf(draft.ends, begin === undefined ? now : new Date(begin * 1000)) || -1 } : { expire_at: end }),
+    ...(end === undefined
+      ? { expire: secondsOf(draft.ends, begin === undefined ? now : new Date(begin * 1000)) || -1 }
+      : { expire_at: end }),
     ...(draft.passResolve ? { pass_resolve: true } : {}),
     ...(draft.expireOnResolve ? { expire_on_resolve: true } : {}),
     ...(draft.remind === '0' ? {} : { remind: Number(draft.remind) }),

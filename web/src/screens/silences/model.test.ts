@@ -44,7 +44,14 @@ describe('silences', () => {
 
 describe('ended silences', () => {
   const entry = (id: number, action: string, changes: AuditEntry['changes']): AuditEntry => ({
-    id, time: new Date(id * 1000).toISOString(), user: 'bob', action, resource: 'silenced', namespace: 'default', name: '*:disk', changes: changes ?? null,
+    id,
+    time: new Date(id * 1000).toISOString(),
+    user: 'bob',
+    action,
+    resource: 'silenced',
+    namespace: 'default',
+    name: '*:disk',
+    changes: changes ?? null,
   })
   const made = silence({ begin: 10, expire_at: 100 })
 

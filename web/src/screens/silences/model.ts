@@ -43,10 +43,23 @@ export function subjectOf({ subscription, check, label_selector, field_selector 
 /** Whether all words are somewhere in what a reader sees of a silence. */
 export function hasWords(silence: Silenced, typed: string): boolean {
   const { metadata, reason, creator, subscription, check, label_selector, field_selector } = silence
-  const text = [metadata?.namespace, metadata?.name, reason, creator, subscription, check, label_selector, field_selector, ...(silence.calendars ?? [])]
+  const text = [
+    metadata?.namespace,
+    metadata?.name,
+    reason,
+    creator,
+    subscription,
+    check,
+    label_selector,
+    field_selector,
+    ...(silence.calendars ?? []),
+  ]
     .join('\n')
     .toLowerCase()
-  return typed.toLowerCase().split(/\s+/).every((word) => text.includes(word))
+  return typed
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => text.includes(word))
 }
 
 /** A silence with a later end: from its present end, or from now if that is over. One without an end ends so long after now. */

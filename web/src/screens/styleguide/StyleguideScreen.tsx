@@ -12,9 +12,36 @@ import { done, failed } from '../../widgets/toast'
 import css from './StyleguideScreen.module.css'
 
 const colours = [
-  'bg', 'surface', 'raised', 'hover', 'selected', 'line', 'line-strong', 'text', 'muted', 'accent', 'on-accent', 'focus',
-  'ok', 'warning', 'critical', 'unknown', 'silenced', 'ok-soft', 'warning-soft', 'critical-soft', 'unknown-soft', 'silenced-soft',
-  'series-1', 'series-2', 'series-3', 'series-4', 'series-5', 'series-6', 'series-7', 'series-8',
+  'bg',
+  'surface',
+  'raised',
+  'hover',
+  'selected',
+  'line',
+  'line-strong',
+  'text',
+  'muted',
+  'accent',
+  'on-accent',
+  'focus',
+  'ok',
+  'warning',
+  'critical',
+  'unknown',
+  'silenced',
+  'ok-soft',
+  'warning-soft',
+  'critical-soft',
+  'unknown-soft',
+  'silenced-soft',
+  'series-1',
+  'series-2',
+  'series-3',
+  'series-4',
+  'series-5',
+  'series-6',
+  'series-7',
+  'series-8',
 ]
 const sizes = [12, 13, 14, 16, 20]
 const spaces = [4, 8, 12, 16, 24]
@@ -128,7 +155,13 @@ export function StyleguideScreen() {
       </Panel>
       <Panel title="Detail">
         <Section title="Facts">
-          <Facts facts={[['Name', 'value'], ['Another', '42'], ['Left out', undefined]]} />
+          <Facts
+            facts={[
+              ['Name', 'value'],
+              ['Another', '42'],
+              ['Left out', undefined],
+            ]}
+          />
         </Section>
         <Pairs title="Labels" sources={[{ region: 'eu', rack: 'r7' }]} />
         <Section title="Output">

@@ -23,7 +23,19 @@ interface Props {
 
 /** What became of an event in one workflow, from its receipt to what comes next. */
 export function DeliveryCard({ delivery, letter, tools }: Props) {
-  const { verdict, reason, handler = '', steps, attempts, received = 0, escalation, step = 0, contact = '', repeats = 0, last = 0 } = delivery
+  const {
+    verdict,
+    reason,
+    handler = '',
+    steps,
+    attempts,
+    received = 0,
+    escalation,
+    step = 0,
+    contact = '',
+    repeats = 0,
+    last = 0,
+  } = delivery
   const axis = axisOf(delivery)
   const tried = attempts ?? []
   const next = tried.at(-1)?.next ?? 0
@@ -42,9 +54,7 @@ export function DeliveryCard({ delivery, letter, tools }: Props) {
       </header>
       {reason && <p className={css.reason}>{reason}</p>}
       <ol className={css.steps}>
-        {received > 0 && (
-          <Row mark="ok" title={text.received} when={<Moment at={received / 1000} />} axis={axis} at={received} />
-        )}
+        {received > 0 && <Row mark="ok" title={text.received} when={<Moment at={received / 1000} />} axis={axis} at={received} />}
         {(steps ?? []).map((one, i) => (
           <StepRow key={i} step={one} namespace={delivery.namespace} axis={axis} />
         ))}
@@ -168,8 +178,24 @@ function HandlerRow({ namespace, name }: { namespace: string; name: string }) {
   const { type, command, webhook, socket } = handler.data ?? {}
   const what = command ?? webhook?.url ?? (socket?.host ? `${socket.host}:${socket.port}` : undefined)
   return (
-    <Row mark={gone ? 'critical' : 'ok'} title={<>{text.handler} <b>{name}</b>{type && `, ${type}`}</>}>
-      {gone ? text.undefinedNow : handler.error ? handler.error.message : what && <code className={css.code} title={text.asNow}>{what}</code>}
+    <Row
+      mark={gone ? 'critical' : 'ok'}
+      title={
+        <>
+          {text.handler} <b>{name}</b>
+          {type && `, ${type}`}
+        </>
+      }
+    >
+      {gone
+        ? text.undefinedNow
+        : handler.error
+          ? handler.error.message
+          : what && (
+              <code className={css.code} title={text.asNow}>
+                {what}
+              </code>
+            )}
     </Row>
   )
 }

@@ -62,7 +62,9 @@ export default function Simulate({ namespace, entity, check, used }: Props) {
         onChange={(which) => which !== null && add.mutate(which)}
       />
       <YamlEditor label={text.drafts} value={typed} onChange={setTyped} />
-      <Text size="xs" c="dimmed">{text.drafts}</Text>
+      <Text size="xs" c="dimmed">
+        {text.drafts}
+      </Text>
       <Group gap="md" align="end">
         <MomentInput label={text.at} value={at} onChange={setAt} />
         <Checkbox size="xs" label={text.commands} checked={commands} onChange={(event) => setCommands(event.currentTarget.checked)} />
@@ -70,7 +72,11 @@ export default function Simulate({ namespace, entity, check, used }: Props) {
           {text.go}
         </Button>
       </Group>
-      {failed && <Alert color="red" role="alert">{failed.message}</Alert>}
+      {failed && (
+        <Alert color="red" role="alert">
+          {failed.message}
+        </Alert>
+      )}
       {act.data && (
         <section aria-label={text.simulate} aria-live="polite">
           <Text size="sm" fw={650} mb="sm">

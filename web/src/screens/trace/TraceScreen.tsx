@@ -53,7 +53,9 @@ export function TraceScreen() {
     return (
       <Screen title={text.title}>
         <EmptyState title={text.choose} help={text.chooseHelp}>
-          <Link to="/events" search={search.ns === undefined ? {} : { ns: search.ns }}>{text.events}</Link>
+          <Link to="/events" search={search.ns === undefined ? {} : { ns: search.ns }}>
+            {text.events}
+          </Link>
         </EmptyState>
       </Screen>
     )
@@ -70,7 +72,12 @@ export function TraceScreen() {
           <Space />
           <Group gap="sm" align="end">
             <MomentInput label={text.until} value={until} onChange={(at) => change({ until: at })} />
-            <Button size="xs" variant={search.simulate ? 'light' : 'default'} aria-pressed={search.simulate === true} onClick={() => change({ simulate: search.simulate ? undefined : true })}>
+            <Button
+              size="xs"
+              variant={search.simulate ? 'light' : 'default'}
+              aria-pressed={search.simulate === true}
+              onClick={() => change({ simulate: search.simulate ? undefined : true })}
+            >
               {text.simulate}
             </Button>
             <Button size="xs" variant="default" renderRoot={(props) => <Link to="/events" search={{ ns: search.ns, event }} {...props} />}>
@@ -83,7 +90,12 @@ export function TraceScreen() {
       {search.simulate && (
         <Panel title={text.simulate}>
           <Suspense fallback={<Skeleton height={180} />}>
-            <Simulate namespace={namespace} entity={entity} check={check} used={usedBy(outcomes.flatMap(({ deliveries }) => deliveries ?? []))} />
+            <Simulate
+              namespace={namespace}
+              entity={entity}
+              check={check}
+              used={usedBy(outcomes.flatMap(({ deliveries }) => deliveries ?? []))}
+            />
           </Suspense>
         </Panel>
       )}
@@ -114,7 +126,10 @@ function Outcomes({ outcomes }: { outcomes: Outcome[] }) {
     queryFn: () =>
       unwrap(
         api.GET('/api/lapwing/v1/namespaces/{namespace}/deadletters', {
-          params: { path: { namespace }, query: { fieldSelector: `deadletter.entity == ${quoted(entity)} && deadletter.check == ${quoted(check)}`, limit: 200 } },
+          params: {
+            path: { namespace },
+            query: { fieldSelector: `deadletter.entity == ${quoted(entity)} && deadletter.check == ${quoted(check)}`, limit: 200 },
+          },
         }),
       ),
     refetchInterval: every,
@@ -171,7 +186,8 @@ function Verdicts({ outcome }: { outcome: Outcome }) {
     <span className={css.verdicts}>
       {(outcome.deliveries ?? []).map(({ id, handler, verdict }) => (
         <span key={id} className={css.verdict}>
-          <ResultMark mark={verdictMark(verdict)} size={12} /> {handler || text.noHandler}: {(text.verdicts[verdict] ?? verdict).toLowerCase()}
+          <ResultMark mark={verdictMark(verdict)} size={12} /> {handler || text.noHandler}:{' '}
+          {(text.verdicts[verdict] ?? verdict).toLowerCase()}
         </span>
       ))}
     </span>

@@ -5,8 +5,23 @@ import type { Mark } from '../../widgets/icons'
 export type VerdictMark = Mark | 'ended'
 
 const marks: Record<string, VerdictMark> = {
-  delivered: 'ok', waiting: 'warning', held: 'warning', grouped: 'warning', dead: 'critical', dropped: 'critical', failed: 'critical',
-  no_handler: 'critical', filtered: 'ended', silenced: 'ended', inhibited: 'ended', folded: 'ended', pass: 'ok', ok: 'ok', deny: 'ended', error: 'critical', timeout: 'critical',
+  delivered: 'ok',
+  waiting: 'warning',
+  held: 'warning',
+  grouped: 'warning',
+  dead: 'critical',
+  dropped: 'critical',
+  failed: 'critical',
+  no_handler: 'critical',
+  filtered: 'ended',
+  silenced: 'ended',
+  inhibited: 'ended',
+  folded: 'ended',
+  pass: 'ok',
+  ok: 'ok',
+  deny: 'ended',
+  error: 'critical',
+  timeout: 'critical',
 }
 
 /** The shape beside a verdict or the result of a step. */
@@ -41,7 +56,10 @@ export function routeOf({ pipeline = '', workflow = '' }: Pick<Delivery, 'pipeli
 }
 
 /** The dead letter of a delivery: of the same handler, with the same first attempt. */
-export function letterOf(letters: readonly DeadLetter[], { handler, attempts }: Pick<Delivery, 'handler' | 'attempts'>): DeadLetter | undefined {
+export function letterOf(
+  letters: readonly DeadLetter[],
+  { handler, attempts }: Pick<Delivery, 'handler' | 'attempts'>,
+): DeadLetter | undefined {
   const first = attempts?.[0]?.at
   return letters.find((letter) => letter.handler === handler && letter.first === first)
 }
@@ -63,5 +81,11 @@ export function usedBy(deliveries: readonly Delivery[]): string[] {
 
 /** Filters and mutators that need no definition. */
 export const builtIn: ReadonlySet<string> = new Set([
-  'is_incident', 'not_silenced', 'has_metrics', 'fatigue_check', 'allow_list', 'json', 'only_check_output',
+  'is_incident',
+  'not_silenced',
+  'has_metrics',
+  'fatigue_check',
+  'allow_list',
+  'json',
+  'only_check_output',
 ])

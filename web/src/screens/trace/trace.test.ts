@@ -17,15 +17,49 @@ test('attempts have places between the receipt and the next attempt', () => {
 })
 
 test('a denial is no failure', () => {
-  expect(['delivered', 'filtered', 'silenced', 'dead', 'waiting', ''].map(verdictMark)).toEqual(['ok', 'ended', 'ended', 'critical', 'warning', 'unknown'])
+  expect(['delivered', 'filtered', 'silenced', 'dead', 'waiting', ''].map(verdictMark)).toEqual([
+    'ok',
+    'ended',
+    'ended',
+    'critical',
+    'warning',
+    'unknown',
+  ])
 })
 
 test('the dead letter and the definitions of a delivery', () => {
-  const delivery = { id: '1-2-0/p/w/h', event: '1-2-0', namespace: 'n', entity: 'e', check: 'c', status: 2, received: 1, updated: 1, verdict: 'dead' as const, handler: 'h', pipeline: 'p' }
-  const letter = { id: '1-2-64.h', namespace: 'n', handler: 'h', entity: 'e', check: 'c', status: 2, reason: 'r', attempts: 1, first: 5, last: 5 }
+  const delivery = {
+    id: '1-2-0/p/w/h',
+    event: '1-2-0',
+    namespace: 'n',
+    entity: 'e',
+    check: 'c',
+    status: 2,
+    received: 1,
+    updated: 1,
+    verdict: 'dead' as const,
+    handler: 'h',
+    pipeline: 'p',
+  }
+  const letter = {
+    id: '1-2-64.h',
+    namespace: 'n',
+    handler: 'h',
+    entity: 'e',
+    check: 'c',
+    status: 2,
+    reason: 'r',
+    attempts: 1,
+    first: 5,
+    last: 5,
+  }
   const attempts = [{ at: 5, millis: 1, result: 'failed' }]
   expect(letterOf([{ ...letter, first: 4 }, { ...letter, handler: 'x' }, letter], { ...delivery, attempts })).toBe(letter)
-  const steps = [{ kind: 'filter', name: 'is_incident' }, { kind: 'filter', name: 'f' }, { kind: 'mutator', name: 'm' }]
+  const steps = [
+    { kind: 'filter', name: 'is_incident' },
+    { kind: 'filter', name: 'f' },
+    { kind: 'mutator', name: 'm' },
+  ]
   expect(usedBy([{ ...delivery, steps }, delivery])).toEqual(['pipelines/p', 'handlers/h', 'filters/f', 'mutators/m'])
 })
 

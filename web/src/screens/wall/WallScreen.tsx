@@ -51,7 +51,15 @@ export function WallScreen() {
         <div className={css.tools}>
           <LiveBadge state={all.state} ready={all.ready} />
           <span>
-            <ActionIcon variant="subtle" color="gray" size="lg" aria-label={t.full} title={t.full} aria-pressed={fullscreen} onClick={() => void toggle()}>
+            <ActionIcon
+              variant="subtle"
+              color="gray"
+              size="lg"
+              aria-label={t.full}
+              title={t.full}
+              aria-pressed={fullscreen}
+              onClick={() => void toggle()}
+            >
               <Icon name="full" />
             </ActionIcon>
             <Link to="/" search={ns === everywhere ? {} : { ns }} className={css.leave} aria-label={t.leave} title={t.leave}>
@@ -60,7 +68,11 @@ export function WallScreen() {
           </span>
         </div>
       </header>
-      {open.ready && open.length === 0 ? <p className={css.clear}>{t.clear}</p> : <Incidents list={open} page={page} namespace={ns === everywhere} />}
+      {open.ready && open.length === 0 ? (
+        <p className={css.clear}>{t.clear}</p>
+      ) : (
+        <Incidents list={open} page={page} namespace={ns === everywhere} />
+      )}
       {pages > 1 && <p className={css.page}>{t.page(page + 1, pages)}</p>}
     </div>
   )
