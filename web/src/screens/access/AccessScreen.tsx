@@ -6,19 +6,11 @@ import { Screen, Space } from '../../widgets/Screen'
 import { SearchBox } from '../../widgets/SearchBox'
 import { Keys } from './Keys'
 import { Bindings, Roles } from './Roles'
-import type { AccessSearch } from './search'
 import { Tester } from './Tester'
 import { Users } from './Users'
+import type { ViewProps } from './view'
 
 const route = getRouteApi('/access')
-
-export interface ViewProps {
-  search: AccessSearch
-  namespace: string
-  change: (part: { [K in keyof AccessSearch]?: string | undefined }) => void
-  /** Draws the screen around a view: the buttons of its bar, its table, and the detail beside it. */
-  frame: (parts: { bar?: React.ReactNode; detail?: React.ReactNode; flush?: boolean; children: React.ReactNode }) => React.ReactNode
-}
 
 /** Who may do what, and by which binding. */
 export function AccessScreen() {

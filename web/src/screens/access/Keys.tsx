@@ -19,7 +19,7 @@ import { FormDialog } from '../../widgets/FormDialog'
 import { QueryView } from '../../widgets/QueryView'
 import { done } from '../../widgets/toast'
 import css from './AccessScreen.module.css'
-import type { ViewProps } from './AccessScreen'
+import type { ViewProps } from './view'
 import { has } from './rules'
 import { useUsers } from './use-access'
 

@@ -16,7 +16,7 @@ import { EmptyState } from '../../widgets/EmptyState'
 import { Facts, Section } from '../../widgets/Facts'
 import { QueryView } from '../../widgets/QueryView'
 import css from './AccessScreen.module.css'
-import type { ViewProps } from './AccessScreen'
+import type { ViewProps } from './view'
 import { fresh, givenBy, has, ruleWords, subjectsOf, type Row } from './rules'
 import { useBindings, useRoles, type Both } from './use-access'
 

@@ -12,7 +12,7 @@ import { StatusMark } from '../../widgets/icons'
 import { QueryView } from '../../widgets/QueryView'
 import { Panel } from '../../widgets/Screen'
 import css from './AccessScreen.module.css'
-import type { ViewProps } from './AccessScreen'
+import type { ViewProps } from './view'
 import { useUsers } from './use-access'
 
 const t = accessText.test

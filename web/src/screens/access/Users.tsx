@@ -18,7 +18,7 @@ import { StatusMark } from '../../widgets/icons'
 import { QueryView } from '../../widgets/QueryView'
 import { done } from '../../widgets/toast'
 import css from './AccessScreen.module.css'
-import type { ViewProps } from './AccessScreen'
+import type { ViewProps } from './view'
 import { bindingsOf, givingWords, has, ruleWords, type Row } from './rules'
 import { useBindings, useUsers } from './use-access'
 

@@ -6,15 +6,10 @@ import { Screen, Space } from '../../widgets/Screen'
 import { GroupPane, GroupTable } from './Groups'
 import { HandlerPane, HandlerTable } from './Handlers'
 import { LetterBar, LetterPane, LetterTable } from './Letters'
-import type { QueuesSearch, QueuesTab } from './search'
+import type { PartProps } from './part'
+import type { QueuesTab } from './search'
 
 const route = getRouteApi('/queues')
-
-export interface PartProps {
-  namespace: string
-  search: QueuesSearch
-  change: (part: { [K in keyof QueuesSearch]?: QueuesSearch[K] }) => void
-}
 
 /** What waits for handlers, what they never took, and the turns of round-robin checks. */
 export function QueuesScreen() {

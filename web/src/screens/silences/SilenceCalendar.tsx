@@ -8,7 +8,7 @@ import { silences as t } from '../../text/silences'
 import { DataTable, type Column } from '../../widgets/DataTable'
 import { WeekBar, useDays } from '../../widgets/WeekBar'
 import { keyOf, kindOf, recurs } from './model'
-import { What } from './SilencesScreen'
+import { What } from './What'
 import css from './SilencesScreen.module.css'
 import { usePreview } from './use-silences'
 

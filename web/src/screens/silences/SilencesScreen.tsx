@@ -25,6 +25,7 @@ import { SilenceDetail } from './SilenceDetail'
 import { SilenceForm } from './SilenceForm'
 import css from './SilencesScreen.module.css'
 import { usePreview, useSilences } from './use-silences'
+import { What } from './What'
 
 const route = getRouteApi('/silences')
 
@@ -236,17 +237,6 @@ function List({ silences, everywhere: withNamespace, empty, ...rest }: ListProps
     [c, withNamespace],
   )
   return <DataTable label={t.title} columns={columns} rows={silences} keyOf={keyOf} empty={empty} {...rest} />
-}
-
-/** What a silence is about. */
-export function What({ silence, namespace }: { silence: Silenced; namespace: boolean }) {
-  const words = t.what(subjectOf(silence))
-  return (
-    <span className={css.what} title={`${words}\n${keyOf(silence)}`}>
-      <b>{words}</b>
-      {namespace && <small>{silence.metadata?.namespace}</small>}
-    </span>
-  )
 }
 
 function Kind({ silence }: { silence: Silenced }) {
