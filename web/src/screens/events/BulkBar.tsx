@@ -50,7 +50,7 @@ export function BulkBar({ target, matching, onAll, onClear, open: asked, onOpen 
   return (
     <div className={css.bar} role="toolbar" aria-label={t.title}>
       <b>{t.selected(n)}</b>
-      {target.kind === 'picked' && matching > n && (
+      {target.kind === 'picked' && matching >= n && (
         <Button size="compact-sm" variant="subtle" onClick={onAll}>
           {t.all(matching)}
         </Button>

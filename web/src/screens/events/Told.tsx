@@ -17,12 +17,14 @@ export function Told({ answer }: { answer: Explained | undefined }) {
   return (
     <span className={css.told} data-told={told} title={title}>
       <Icon name={icons[told]} size={14} />
-      {told === 'yes'
-        ? text.told.by(
-            (by ?? []).map(({ handler }) => handler),
-            first > 0 ? timeOfDay(first / 1000, time) : '',
-          )
-        : text.told.words[told]}
+      <span>
+        {told === 'yes'
+          ? text.told.by(
+              (by ?? []).map(({ handler }) => handler),
+              first > 0 ? timeOfDay(first / 1000, time) : '',
+            )
+          : text.told.words[told]}
+      </span>
     </span>
   )
 }
