@@ -18,6 +18,7 @@ import { servicesSearch } from '../screens/services/search'
 import { metricsSearch } from '../screens/metrics/search'
 import { text } from '../text'
 import { EmptyState } from '../widgets/EmptyState'
+import { formatSearch, parseSearch } from './address'
 import { sharedSearch } from './search'
 import { Shell } from './Shell'
 
@@ -172,6 +173,8 @@ export const router = createRouter({
     services,
     reports,
   ]),
+  parseSearch,
+  stringifySearch: formatSearch,
   defaultPreload: 'intent',
   defaultErrorComponent: ({ error }) => (
     <EmptyState title={text.failedScreen} help={error instanceof Error ? error.message : String(error)}>

@@ -12,6 +12,5 @@ export function sharedSearch(search: Record<string, unknown>): SharedSearch {
 /** A text in the address; undefined if there is none, so that it is left out of links. */
 export function textIn(search: Record<string, unknown>, key: string): string | undefined {
   const value = search[key]
-  if (typeof value === 'number') return String(value)
   return typeof value === 'string' && value !== '' ? value : undefined
 }

@@ -67,6 +67,38 @@ test('a connection that is ahead of the screen is used by its streams, and close
   expect(last().closed).toBe(true)
 })
 
+test('a sign-in that is over takes its connection with it', () => {
+  const { connection, sockets, follow, last } = play()
+  const a = follow('/a')
+  last().opens()
+  const old = last()
+  connection.reset()
+  expect(old.closed).toBe(true)
+  old.says('1:event: window\ndata: 1\n\n')
+  expect(a.got).toEqual([])
+  a.close()
+  follow('/b')
+  expect(sockets.length).toBe(2)
+  last().opens()
+  expect(last().sent).toEqual(['{"open":2,"path":"/b"}'])
+})
+
+test('after a renewal the streams go on with the new sign-in, and say nothing of it', () => {
+  const { connection, sockets, follow, last } = play()
+  const a = follow('/a')
+  last().opens()
+  last().says('1:event: window\ndata: 1\n\n')
+  const old = last()
+  const states = a.states.length
+  connection.renew()
+  expect(old.closed).toBe(true)
+  expect(sockets.length).toBe(2)
+  last().opens()
+  last().says('2:event: window\ndata: 2\n\n')
+  expect(a.got).toEqual(['window 1', 'window 2'])
+  expect(a.states.slice(states).map(({ phase }) => phase)).toEqual(['live'])
+})
+
 test('streams share a socket, and each gets its own messages', () => {
   const { sockets, follow, last } = play()
   const a = follow('/a')

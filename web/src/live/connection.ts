@@ -101,7 +101,22 @@ export class LiveConnection {
   ahead(): void {
     if (this.socket || this.retry !== undefined) return
     this.connect()
-    this.unused = setTimeout(() => this.close(), linger)
+    if (this.streams.size === 0) this.unused = setTimeout(() => this.close(), linger)
+  }
+
+  /** Closes the connection at once: it has the rights of a sign-in that is over. The next stream opens another one. */
+  reset(): void {
+    clearTimeout(this.unused)
+    this.close()
+    for (const running of this.streams) clearTimeout(running.timer)
+  }
+
+  /** Goes over to a new connection, with the sign-in as it is now: the server ends streams some time after their sign-in has ended. */
+  renew(): void {
+    if (!this.open) return
+    const before = this.forget()
+    this.connect(true)
+    before?.close()
   }
 
   private close(): void {
@@ -120,9 +135,9 @@ export class LiveConnection {
     return socket
   }
 
-  private connect(): void {
+  private connect(quietly = false): void {
     this.retry = undefined
-    for (const running of this.streams) running.stream.onState({ phase: 'connecting' })
+    if (!quietly) for (const running of this.streams) running.stream.onState({ phase: 'connecting' })
     const socket = this.options.connect()
     this.socket = socket
     const mine = (f: () => void) => () => {

@@ -15,6 +15,8 @@ export class BrowserSignIn {
   private readonly session: Session
   private readonly storage: Storage
   private readonly fetch: typeof fetch
+  /** The API key of the link that the page was opened with, until somebody has agreed to it. */
+  key: string | undefined
   /** Why the page came back without a sign-in. */
   error: SignInError | undefined
 

@@ -63,15 +63,45 @@ test('a page that is loaded asks who is signed in', async () => {
   const b = backend()
   const session = new Session({ fetch: b.fetch })
   expect(session.state.phase).toBe('unknown')
-  await session.load()
+  await session.begin()
   expect(session.state).toEqual({ phase: 'out', ended: false })
   await session.signIn({ username: 'ann', password: 'right' })
   expect(session.state).toEqual({ phase: 'in', user: 'ann', groups: ['ops'] })
 
   b.expire() // the refresh token is still good
   const again = new Session({ fetch: b.fetch })
-  await again.load()
+  await again.begin()
   expect(again.state.phase).toBe('in')
+})
+
+test('a page asks until the backend answers', async () => {
+  const b = backend()
+  let down = true
+  const session = new Session({ fetch: (...args) => (down ? Promise.reject(new TypeError('refused')) : b.fetch(...args)) })
+  void session.begin()
+  await vi.advanceTimersByTimeAsync(4000)
+  expect(session.state).toEqual({ phase: 'unknown', reason: 'refused' })
+  down = false
+  await vi.advanceTimersByTimeAsync(4000)
+  expect(session.state).toEqual({ phase: 'out', ended: false })
+})
+
+test('two tabs renew once, and each tells its connection', async () => {
+  const b = backend()
+  const channel = channels()
+  let turn: Promise<unknown> = Promise.resolve()
+  const exclusively = (f: () => Promise<boolean>) => {
+    const mine = turn.then(f)
+    turn = mine
+    return mine
+  }
+  const renewed = [vi.fn(), vi.fn()]
+  const [one, other] = renewed.map((renewed) => new Session({ fetch: b.fetch, channel: channel(), exclusively, renewed, random: () => 0 }))
+  await one?.signIn({ username: 'ann', password: 'right' })
+  expect(other?.state.phase).toBe('in')
+  await vi.advanceTimersByTimeAsync(256_000)
+  expect(b.asked.filter((path) => path === 'PUT /api/lapwing/v1/session').length).toBe(1)
+  for (const told of renewed) expect(told).toHaveBeenCalledTimes(1)
 })
 
 test('a wrong password, and a backend that does not answer', async () => {

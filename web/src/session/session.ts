@@ -10,7 +10,7 @@ export class SignInError extends Error {
 }
 
 export type SignInState =
-  | { phase: 'unknown' }
+  | { phase: 'unknown'; /** Why the backend has not answered yet. */ reason?: string }
   | { phase: 'out'; /** The last sign-in ended without the user. */ ended: boolean }
   | { phase: 'in'; user: string; groups: readonly string[] }
 
@@ -18,6 +18,10 @@ export interface SessionOptions {
   fetch?: typeof fetch
   /** Tells the other tabs, which share the cookies. */
   channel?: Pick<BroadcastChannel, 'postMessage' | 'addEventListener'>
+  /** Called when the sign-in was renewed, here or in another tab. */
+  renewed?: () => void
+  /** Runs a function while no other tab runs one. Not all browsers can, and none without https. */
+  exclusively?: (f: () => Promise<boolean>) => Promise<boolean>
   now?: () => number
   random?: () => number
 }
@@ -27,6 +31,8 @@ const path = '/api/lapwing/v1/session'
 const renewBefore = 45_000
 /** Tabs renew at different moments, so that one does it for all. */
 const spread = 30_000
+/** Between two questions of a page to which the backend does not answer, in ms. */
+const askAgain = 3000
 
 /**
  * The sign-in of the page. Its tokens are in cookies that scripts cannot read; the page knows who is signed in and for
@@ -39,6 +45,8 @@ export class Session {
   private readonly listeners = new Set<() => void>()
   private readonly send: typeof fetch
   private readonly channel: SessionOptions['channel']
+  private readonly renewed: () => void
+  private readonly exclusively: NonNullable<SessionOptions['exclusively']>
   private readonly now: () => number
   private readonly random: () => number
   /** When the sign-in ends, by this machine's clock. */
@@ -47,12 +55,14 @@ export class Session {
   constructor(options: SessionOptions = {}) {
     this.send = options.fetch ?? ((...args) => fetch(...args))
     this.channel = options.channel
+    this.renewed = options.renewed ?? (() => undefined)
+    this.exclusively = options.exclusively ?? ((f) => f())
     this.now = options.now ?? Date.now
     this.random = options.random ?? Math.random
     this.channel?.addEventListener('message', (message) => {
       const said = message.data as PageSession | null
       if (said === null) this.out(false)
-      else this.keep(said)
+      else this.keep(said, true)
     })
   }
 
@@ -65,8 +75,19 @@ export class Session {
     return () => this.listeners.delete(listener)
   }
 
-  /** Asks the backend who is signed in, for a page that has just been loaded. */
-  async load(): Promise<void> {
+  /** Asks the backend who is signed in, for a page that has just been loaded, until it answers. */
+  async begin(): Promise<void> {
+    for (;;) {
+      try {
+        return await this.load()
+      } catch (err) {
+        this.set({ phase: 'unknown', reason: err instanceof Error ? err.message : String(err) })
+        await new Promise((done) => setTimeout(done, askAgain))
+      }
+    }
+  }
+
+  private async load(): Promise<void> {
     const response = await this.ask('GET')
     if (response.ok) this.keep((await response.json()) as PageSession)
     else if (response.status !== 401) throw new SignInError('server', `the server answered ${response.status}`)
@@ -116,7 +137,15 @@ export class Session {
     return this.renewing
   }
 
-  private async rotate(): Promise<boolean> {
+  private rotate(): Promise<boolean> {
+    const before = this.until
+    return this.exclusively(async () => {
+      if (this.until > before && this.until > this.now()) return true // another tab has done it meanwhile
+      return this.trade()
+    })
+  }
+
+  private async trade(): Promise<boolean> {
     const response = await this.ask('PUT')
     if (response.ok) {
       this.announce((await response.json()) as PageSession)
@@ -137,16 +166,18 @@ export class Session {
   }
 
   private announce(session: PageSession): void {
-    this.keep(session)
+    this.keep(session, true)
     this.channel?.postMessage(session)
   }
 
-  private keep(session: PageSession): void {
+  private keep(session: PageSession, fresh = false): void {
     const before = this.current
     this.until = this.now() + session.expires * 1000
     const groups = session.groups ?? []
     if (before.phase !== 'in' || before.user !== session.user || before.groups.join() !== groups.join()) {
       this.set({ phase: 'in', user: session.user, groups })
+    } else if (fresh) {
+      this.renewed()
     }
     this.renewInTime()
   }

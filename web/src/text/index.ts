@@ -41,6 +41,14 @@ export const text = {
   wrongCredentials: 'Wrong username or password.',
   unreachable: 'The backend cannot be reached. Is it running?',
   serverFailed: (what: string) => `Sign-in failed: ${what}.`,
+  asksAgain: (reason: string) => `${reason}. The page asks again every few seconds.`,
+  wallLink: {
+    title: 'Show a wall',
+    help: 'This link has an API key. It shows what the key’s user may see, on this browser, until the key is deleted. Go on only if you know who made the link.',
+    show: 'Show the wall',
+    signIn: 'Sign in instead',
+    wrong: 'The key of this link is not known, or was deleted.',
+  },
 
   // Frame
   namespace: 'Namespace',

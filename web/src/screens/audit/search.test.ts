@@ -6,7 +6,7 @@ import { asked, auditSearch } from './search'
 const entry = (changes: AuditEntry['changes']) => ({ changes }) as AuditEntry
 
 test('the address and the request', () => {
-  const search = auditSearch({ ns: 'a', kind: 'checks', user: '', entry: 7, since: '24h', x: 'y' })
+  const search = auditSearch({ ns: 'a', kind: 'checks', user: '', entry: '7', since: '24h', x: 'y' })
   expect(search).toEqual({ ns: 'a', kind: 'checks', entry: '7', since: '24h' })
   expect(asked(search)).toEqual({ resource: 'checks', since: '24h' })
 })

@@ -2,9 +2,9 @@ import { Alert, Button, Paper, PasswordInput, Stack, TextInput, Title } from '@m
 import { useEffect, useRef, useState, type FormEvent } from 'react'
 import type { SignInOption } from '../../api/types'
 import { useApp } from '../../app/context'
-import { SignInError } from '../../session/session'
 import { text } from '../../text'
 import { Logo } from '../../widgets/icons'
+import { explain } from './explain'
 import css from './SignIn.module.css'
 
 /** ended: the last sign-in ended without the user. */
@@ -91,16 +91,4 @@ export function SignIn({ ended }: { ended: boolean }) {
       </Paper>
     </main>
   )
-}
-
-function explain(err: unknown): string {
-  if (!(err instanceof SignInError)) return text.serverFailed(String(err))
-  switch (err.reason) {
-    case 'credentials':
-      return text.wrongCredentials
-    case 'network':
-      return text.unreachable
-    case 'server':
-      return text.serverFailed(err.message)
-  }
 }
