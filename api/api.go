@@ -233,17 +233,19 @@ type API struct {
 	// had folded more of the log.
 	positionWait time.Duration
 
-	simulating chan struct{} // limits concurrent simulations
-	reports    chan struct{} // limits reports in memory
-	reporting  chan struct{} // limits reports that are computed
-	mu         sync.Mutex    // guards the fields below
-	streams    sync.WaitGroup
-	backlogs   map[*backlog]*state.Tail // of the live streams
-	untolds    untoldAnswers
-	replays    map[string]bool // by namespace: a replay is under way
-	stopping   chan struct{}   // closed by Stop
-	stopped    bool
-	unlisten   func() // ends the calls that fill recent
+	simulating  chan struct{} // limits concurrent simulations
+	reports     chan struct{} // limits reports in memory
+	reporting   chan struct{} // limits reports that are computed
+	mu          sync.Mutex    // guards the fields below
+	streams     sync.WaitGroup
+	userStreams map[string]int // live streams by user
+	renewals    renewals
+	backlogs    map[*backlog]*state.Tail // of the live streams
+	untolds     untoldAnswers
+	replays     map[string]bool // by namespace: a replay is under way
+	stopping    chan struct{}   // closed by Stop
+	stopped     bool
+	unlisten    func() // ends the calls that fill recent
 }
 
 // New makes the handler.
@@ -310,12 +312,13 @@ func New(opts Options) (*API, error) {
 
 		positionWait: 2 * time.Second,
 
-		simulating: make(chan struct{}, simulations),
-		reports:    make(chan struct{}, reportsAnswered),
-		reporting:  make(chan struct{}, reportsAtOnce),
-		backlogs:   map[*backlog]*state.Tail{},
-		replays:    map[string]bool{},
-		stopping:   make(chan struct{}),
+		simulating:  make(chan struct{}, simulations),
+		reports:     make(chan struct{}, reportsAnswered),
+		reporting:   make(chan struct{}, reportsAtOnce),
+		backlogs:    map[*backlog]*state.Tail{},
+		userStreams: map[string]int{},
+		replays:     map[string]bool{},
+		stopping:    make(chan struct{}),
 	}
 	a.SetLimits(Limits{opts.RequestLimit, opts.DefaultSilence, opts.MaxSilence})
 	a.rare = rarelog.New(a.log)

@@ -201,7 +201,7 @@ func TestCanIAnswersAsRoutes(t *testing.T) {
 				}
 				hr.SetPathValue(strings.Trim(word, "{.}"), value)
 			}
-			at := rt.attributes(&request{hr, &act{user: &auth.Identity{}}})
+			at := rt.attributes(&request{Request: hr, act: &act{user: &auth.Identity{}}})
 			namespace := "red"
 			if !strings.Contains(rt.pattern, "{namespace}") && !s.clusterWide(at.Resource) {
 				namespace = "-" // all at once

@@ -74,12 +74,11 @@ func (a *API) streamConfig(w *response, r *request) error {
 	if !f.any() {
 		return errDenied
 	}
-	if !a.openStream() {
-		return &apiError{status: http.StatusServiceUnavailable, code: codeInternal, message: "the backend is stopping"}
+	end, err := a.beginStream(r)
+	if err != nil {
+		return err
 	}
-	defer a.streams.Done()
-	a.metrics.streams.Inc()
-	defer a.metrics.streams.Dec()
+	defer end()
 
 	at, reset := a.opts.Config.Snapshot().Revision(), false
 	if last := lastEventID(r); last != "" {
@@ -123,7 +122,7 @@ func (a *API) streamConfig(w *response, r *request) error {
 		select {
 		case <-more:
 		case <-beat.C:
-			if !a.opts.Auth.Active(r.user) || !f.any() {
+			if !a.signedIn(r) || !f.any() {
 				return nil
 			}
 			s.buf.WriteString(": \nid: " + strconv.FormatUint(at, 10) + "\n\n")

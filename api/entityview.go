@@ -151,7 +151,7 @@ func (a *API) entityViewRequestOf(r *request) (*entityViewRequest, error) {
 		return nil, err
 	}
 	v := &entityViewRequest{query: fleet.Query{
-		Namespace: namespace, Selector: p.selector, Text: text, Blind: !a.mayList(r.user, "events", namespace),
+		Namespace: namespace, Selector: p.selector, Text: text, Owner: r.user.User, Blind: !a.mayList(r.user, "events", namespace),
 	}}
 	if v.query.State, err = fleet.ParseState(q.Get("agent"), q.Get("worst"), q.Get("backend")); err != nil {
 		return nil, invalid("%v", err)

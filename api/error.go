@@ -53,6 +53,7 @@ var (
 		message: "invalid credentials", outer: true}
 	errDenied = &apiError{status: http.StatusForbidden, code: codeDenied,
 		message: "unauthorized to perform action", outer: true}
+	errWall       = &apiError{status: http.StatusForbidden, code: codeDenied, message: "a page that a wall's link has signed in may only read"}
 	errForBackend = &apiError{status: http.StatusForbidden, code: codeDenied, message: "event of entity " + resource.BackendEntity +
 		": only the backend reports for it, and users who may update events in all namespaces"}
 	errNotFound     = &apiError{status: http.StatusNotFound, code: codeNotFound, message: "not found"}

@@ -121,7 +121,7 @@ func (a *API) viewRequestOf(r *request) (*viewRequest, error) {
 		return nil, err
 	}
 	v := &viewRequest{
-		query: view.Query{Namespace: namespace, Selector: p.selector, Text: text},
+		query: view.Query{Namespace: namespace, Selector: p.selector, Text: text, Owner: r.user.User},
 		acks:  a.mayList(r.user, config.Silences.String(), namespace),
 	}
 	if v.query.Order, err = view.ParseOrder(cmp.Or(q.Get("sort"), "severity")); err != nil {
@@ -273,12 +273,11 @@ type liveWindow struct {
 
 // streamWindows sends a window until the client or the list is gone.
 func (a *API) streamWindows(w *response, r *request, may access, live liveWindow) error {
-	if !a.openStream() {
-		return viewError(view.ErrStopped)
+	end, err := a.beginStream(r)
+	if err != nil {
+		return err
 	}
-	defer a.streams.Done()
-	a.metrics.streams.Inc()
-	defer a.metrics.streams.Dec()
+	defer end()
 	s := newEventStream(a, w, r)
 	if err := s.flush(); err != nil {
 		return over(err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapwing-monitoring/lapwing/auth"
 	"github.com/lapwing-monitoring/lapwing/wire"
 )
 
@@ -173,6 +174,78 @@ func TestLiveBounds(t *testing.T) {
 	if closeCode(err) != wire.CloseProtocol {
 		t.Errorf("the number of an open stream a second time: %v", err)
 	}
+}
+
+// TestLiveSignIn: a stream of the page ends with its sign-in, and some time after its access token.
+func TestLiveSignIn(t *testing.T) {
+	for name, end := range map[string]func(s *server, cookies string){
+		"signed out": func(s *server, cookies string) {
+			s.do("DELETE", sessionPath, "", pageHeader, "1", "Authorization", "", "Cookie", cookies).is(204)
+		},
+		"the access token is old": func(s *server, _ string) { s.now.Add(7 * 60) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, nil)
+			s.heartbeat = 20 * time.Millisecond
+			cookies := s.pageCookies()
+			conn, err := s.dialLive(http.Header{"Cookie": {cookies}, "Origin": {s.url}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, path := range []string{viewPath + "/stream", "/api/lapwing/v1/namespaces/-/config/stream"} {
+				if err := conn.Write(fmt.Appendf(nil, `{"open":%d,"path":"%s"}`, i+1, path)); err != nil {
+					t.Fatal(err)
+				}
+				nextLive(t, conn)
+			}
+			end(s, cookies)
+			over := map[uint64]bool{}
+			for len(over) < 2 {
+				var e liveEnd
+				if message := nextLive(t, conn); strings.HasPrefix(message, "{") {
+					if err := json.Unmarshal([]byte(message), &e); err != nil {
+						t.Fatal(err)
+					}
+					over[e.ID] = true
+				}
+			}
+		})
+	}
+}
+
+// TestUserStreams: one user's streams are bounded, over all connections; others are not kept from theirs.
+func TestUserStreams(t *testing.T) {
+	s := newServer(t, nil)
+	r := &request{act: &act{user: &auth.Identity{User: "ann"}}}
+	var ends []func()
+	for range maxUserStreams {
+		end, err := s.beginStream(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, end)
+	}
+	defer func() {
+		for _, end := range ends {
+			end()
+		}
+	}()
+	var refused *apiError
+	if _, err := s.beginStream(r); !errors.As(err, &refused) || refused.status != http.StatusTooManyRequests {
+		t.Errorf("a stream too many: %v", err)
+	}
+	other, err := s.beginStream(&request{act: &act{user: &auth.Identity{User: "eve"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other()
+	ends[0]()
+	ends = ends[1:]
+	end, err := s.beginStream(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end()
 }
 
 // TestLiveStop: the backend's stop ends connections with all their streams.

@@ -1,16 +1,22 @@
 package api
 
 import (
+	"context"
+	"crypto/sha256"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
+	"sync"
+	"time"
 
 	"github.com/lapwing-monitoring/lapwing/auth"
 )
 
 // The page of the backend keeps its sign-in in cookies that scripts cannot read: an access token for all requests, and a
-// refresh token for the session's own path. A screen that nobody signs in at has an API key in place of both. A browser adds cookies also to requests that other sites make. So a request is
-// that of the cookie's user only if it has pageHeader, which other sites cannot set.
+// refresh token for the session's own path. A screen on a wall has an API key in place of both, which may only read there. A browser
+// adds cookies also to requests that other sites make. So a request is that of the cookie's user only if it has pageHeader, which
+// other sites cannot set.
 const (
 	sessionPath   = "/api/lapwing/v1/session"
 	pageHeader    = "X-Lapwing-Page"
@@ -148,8 +154,12 @@ func (a *API) keySession(id *auth.Identity) *pageSession {
 
 // showKeySession answers for a page that has an API key in place of a sign-in.
 func (a *API) showKeySession(w *response, r *request) error {
-	id, err := a.opts.Auth.APIKey(pageKey(r))
+	key := pageKey(r)
+	id, err := a.opts.Auth.APIKey(key)
 	if err != nil {
+		if key != "" {
+			setCookie(w, r, keyCookie, "/", "", -1) // it was deleted
+		}
 		return a.refuse(w, err, textUnauthorized)
 	}
 	return w.object(a.keySession(id))
@@ -198,7 +208,9 @@ func (a *API) renewSession(w *response, r *request) error {
 	if !ok {
 		return a.showKeySession(w, r)
 	}
-	tokens, err := a.opts.Auth.Refresh(r.Context(), access, refresh, issuer(r))
+	tokens, err := a.renewals.trade(access, refresh, a.opts.Now(), func() (*auth.Tokens, error) {
+		return a.opts.Auth.Refresh(context.WithoutCancel(r.Context()), access, refresh, issuer(r))
+	})
 	if err != nil {
 		if !errors.Is(err, auth.ErrBusy) && !errors.Is(err, auth.ErrUnavailable) {
 			forget(w, r)
@@ -211,6 +223,49 @@ func (a *API) renewSession(w *response, r *request) error {
 	}
 	keep(w, r, tokens)
 	return w.object(a.sessionOf(id, tokens.ExpiresAt))
+}
+
+// renewals gives the tabs of a browser that renew a sign-in at the same moment, with the same tokens, the same new ones. Otherwise
+// the second use of a refresh token would end the sign-in. Over http, tabs have no other way to take turns.
+type renewals struct {
+	mu  sync.Mutex
+	all map[[sha256.Size]byte]*renewal
+}
+
+type renewal struct {
+	at     time.Time
+	once   sync.Once
+	tokens *auth.Tokens
+	err    error
+}
+
+// renewalFor is how long the answer to a renewal is kept.
+const renewalFor = 10 * time.Second
+
+// trade calls renew, once for the same tokens.
+func (n *renewals) trade(access, refresh string, now time.Time, renew func() (*auth.Tokens, error)) (*auth.Tokens, error) {
+	key := sha256.Sum256([]byte(access + " " + refresh))
+	n.mu.Lock()
+	if n.all == nil {
+		n.all = map[[sha256.Size]byte]*renewal{}
+	}
+	maps.DeleteFunc(n.all, func(_ [sha256.Size]byte, one *renewal) bool {
+		return now.Sub(one.at) > renewalFor || now.Before(one.at)
+	})
+	one, ok := n.all[key]
+	if !ok {
+		one = &renewal{at: now}
+		n.all[key] = one
+	}
+	n.mu.Unlock()
+	one.once.Do(func() {
+		if one.tokens, one.err = renew(); one.err != nil {
+			n.mu.Lock()
+			delete(n.all, key)
+			n.mu.Unlock()
+		}
+	})
+	return one.tokens, one.err
 }
 
 // endSession signs the page out.

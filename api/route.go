@@ -18,6 +18,7 @@ import (
 type request struct {
 	*http.Request
 	*act
+	wall bool // the sender is a page with an API key in place of a sign-in
 }
 
 // methods are the handlers of one path. Its other methods are answered 405.
@@ -76,7 +77,7 @@ func (a *API) route(pattern string, who access, m methods) {
 	a.routes = append(a.routes, route{pattern, who, m})
 	allow := strings.Join(slices.Sorted(maps.Keys(m)), ", ")
 	a.mux.HandleFunc(pattern, func(hw http.ResponseWriter, hr *http.Request) {
-		w, r := hw.(*response), &request{hr, &act{
+		w, r := hw.(*response), &request{Request: hr, act: &act{
 			method: hr.Method, path: hr.URL.Path, remote: hr.RemoteAddr, header: hr.Header,
 			namespace: hr.PathValue("namespace"), name: hr.PathValue("name"),
 		}}
@@ -171,6 +172,9 @@ func (a *API) admit(r *request, who *access) error {
 			return cmp.Or(err, closed)
 		}
 	}
+	if r.wall && r.writes(who) {
+		return errWall
+	}
 	if r.writes(who) && a.behind() {
 		err = a.rejoined(r)
 	}
@@ -191,6 +195,7 @@ func (a *API) identify(r *request) (err error) {
 		r.user, err = a.opts.Auth.Bearer(r.Context(), token)
 	} else if key := pageKey(r); key != "" && header == "" {
 		r.user, err = a.opts.Auth.APIKey(key)
+		r.wall = true
 	} else {
 		return errBadCredentials
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -48,12 +49,11 @@ func (a *API) streamEvents(w *response, r *request) error {
 	if p.err != nil {
 		return p.err
 	}
-	if !a.openStream() {
-		return &apiError{status: http.StatusServiceUnavailable, code: codeInternal, message: "the backend is stopping"}
+	end, err := a.beginStream(r)
+	if err != nil {
+		return err
 	}
-	defer a.streams.Done()
-	a.metrics.streams.Inc()
-	defer a.metrics.streams.Dec()
+	defer end()
 
 	attributes := streamAccess.attributes(r)
 	// Open the tail before reading the current events, so that no change falls between the two.
@@ -71,7 +71,7 @@ func (a *API) streamEvents(w *response, r *request) error {
 	if s.selector != nil {
 		s.shown = map[eventKey]bool{}
 	}
-	err := s.begin(r.Context(), attributes.Namespace, lastEventID(r), cursor)
+	err = s.begin(r.Context(), attributes.Namespace, lastEventID(r), cursor)
 	beat := time.NewTicker(a.heartbeat)
 	defer beat.Stop()
 	for err == nil {
@@ -97,14 +97,21 @@ func (a *API) streamEvents(w *response, r *request) error {
 	return err
 }
 
-// stillMay reports whether a stream may go on: its user still exists, and the roles give the same permission as at the
+// stillMay reports whether a stream may go on: its user still exists, the sign-in goes on, and the roles give the same permission as at the
 // start. If they have changed, the client must reconnect, and gets what it may see then.
 func (a *API) stillMay(r *request, at auth.Attributes) bool {
-	if !a.opts.Auth.Active(r.user) {
+	if !a.signedIn(r) {
 		return false
 	}
 	now := a.opts.Auth.Permit(r.user, at)
 	return now.Whole() == r.permit.Whole() && slices.Equal(now.Labels(), r.permit.Labels()) && !now.Denied()
+}
+
+// signedIn reports whether the sender of a stream's request is still signed in. The page opens its streams again with each new access
+// token, so that they have the user's present groups; other clients keep theirs.
+func (a *API) signedIn(r *request) bool {
+	in := a.opts.Auth
+	return in.Active(r.user) && !in.SignedOut(r.user) && !(fromPage(r.Request) && in.Lapsed(r.user))
 }
 
 // lastEventID returns the position of a client that reconnects, or "" for a new one.
@@ -141,6 +148,37 @@ func (a *API) openStream() bool {
 	}
 	a.streams.Add(1)
 	return true
+}
+
+// maxUserStreams bounds the live streams of a user, those of all connections together. A tab of the page has six at most.
+const maxUserStreams = 300
+
+// beginStream counts one more live stream of the user, until end is called.
+func (a *API) beginStream(r *request) (end func(), err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	user := r.user.User
+	switch {
+	case a.stopped:
+		return nil, &apiError{status: http.StatusServiceUnavailable, code: codeInternal, message: "the backend is stopping"}
+	case a.userStreams[user] >= maxUserStreams:
+		return nil, &apiError{
+			status: http.StatusTooManyRequests, code: codeInternal,
+			message: fmt.Sprintf("a user may have %d live streams at once: close other pages", maxUserStreams),
+		}
+	}
+	a.streams.Add(1)
+	a.userStreams[user]++
+	a.metrics.streams.Inc()
+	return func() {
+		a.metrics.streams.Dec()
+		a.mu.Lock()
+		if a.userStreams[user]--; a.userStreams[user] == 0 {
+			delete(a.userStreams, user)
+		}
+		a.mu.Unlock()
+		a.streams.Done()
+	}, nil
 }
 
 // eventStream writes server-sent events.

@@ -229,6 +229,9 @@ type Identity struct {
 	Origin Origin
 	// APIKey is the public name of the key that was used; "" if none was.
 	APIKey string
+	// session is the sign-in of an access token, and expires when that token does; "" without one.
+	session string
+	expires time.Time
 }
 
 // user returns the user with that name if it may sign in.
@@ -247,6 +250,18 @@ func (a *Auth) Active(id *Identity) bool {
 	}
 	return a.known(id.User, id.Origin)
 }
+
+// SignedOut reports whether the sign-in of an identity's access token has ended.
+func (a *Auth) SignedOut(id *Identity) bool { return id.session != "" && a.signIns.over(id.session) }
+
+// Lapsed reports whether the access token of an identity expired so long ago that its client has another one by now, with the
+// present groups of the user.
+func (a *Auth) Lapsed(id *Identity) bool {
+	return id.session != "" && a.opts.Now().After(id.expires.Add(lapse))
+}
+
+// lapse is how long a client has to use a new access token in place of an old one.
+const lapse = time.Minute
 
 // Password returns the user with that password and its groups. It fails with ErrCredentials, ErrBusy, a GuessingError or
 // ctx's error.

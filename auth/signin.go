@@ -57,6 +57,17 @@ func (s *signIns) spent(c *claims) bool {
 	return known && one.Current != c.ID
 }
 
+// over reports whether a sign-in has ended.
+func (s *signIns) over(id string) bool {
+	s.mu.Lock()
+	one, known := s.local[id]
+	s.mu.Unlock()
+	if !known {
+		one, known = config.Get(s.store.Snapshot(), config.Sessions, "", id)
+	}
+	return known && one.Current == ""
+}
+
 // rotate replaces a sign-in's refresh token. A token that is not the current one ends the sign-in.
 func (s *signIns) rotate(ctx context.Context, now, until time.Time, c *claims, next string) error {
 	s.clean(ctx, now)

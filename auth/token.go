@@ -135,7 +135,7 @@ func (a *Auth) Bearer(ctx context.Context, access string) (*Identity, error) {
 	if !a.known(c.Subject, o) {
 		return nil, ErrToken
 	}
-	return &Identity{User: c.Subject, Groups: c.Groups, Origin: o}, nil
+	return &Identity{User: c.Subject, Groups: c.Groups, Origin: o, session: c.SessionID, expires: c.ExpiresAt.Time}, nil
 }
 
 // Expiry returns when an access token expires. It fails with ErrToken.

@@ -182,7 +182,7 @@ func (f *Fleet) Open(query Query) (*Reader, error) {
 	}
 	one, ok := f.lists[at]
 	if !ok {
-		if !f.room() {
+		if !f.room(query.Owner) {
 			f.metrics.refused.Inc()
 			return nil, ErrTooMany
 		}
@@ -197,24 +197,42 @@ func (f *Fleet) Open(query Query) (*Reader, error) {
 	return &Reader{fleet: f, list: one}, nil
 }
 
+// rowsOfEntity is how many rows of a list's mark for each row of the table need as much memory as an entity of the list.
+const rowsOfEntity = 16
+
 // room reports whether another list may be opened. It drops lists without readers to make it so. The caller holds mu.
-func (f *Fleet) room() bool {
-	n, next := 0, 1
+func (f *Fleet) room(owner string) bool {
+	rows := 1
 	if f.snapshot != nil {
-		next = len(f.snapshot.rows) // as many as it may have
+		rows = len(f.snapshot.rows)
 	}
+	next := rows // as many as it may have
+	weigh := func(one *list) int {
+		if size := int(one.size.Load()); size >= 0 {
+			return size + rows/rowsOfEntity
+		}
+		return next
+	}
+	n, own := 0, 0
 	unused := make([]key, 0, len(f.lists))
 	for at, one := range f.lists {
-		if n += int(one.size.Load()); one.readers == 0 {
+		weight := weigh(one)
+		n += weight
+		if one.readers == 0 {
 			unused = append(unused, at)
+		} else if one.query.Owner == owner {
+			own += weight
 		}
+	}
+	if owner != "" && own+next > f.opts.MaxEntities/2 {
+		return false
 	}
 	slices.SortFunc(unused, func(x, y key) int { return f.lists[x].unused.Compare(f.lists[y].unused) })
 	for _, at := range unused {
 		if n+next <= f.opts.MaxEntities {
 			break
 		}
-		n -= int(f.lists[at].size.Load())
+		n -= weigh(f.lists[at])
 		delete(f.lists, at)
 	}
 	return n+next <= f.opts.MaxEntities
@@ -225,7 +243,7 @@ func (f *Fleet) size() (lists, entities int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, one := range f.lists {
-		entities += int(one.size.Load())
+		entities += max(0, int(one.size.Load()))
 	}
 	return len(f.lists), entities
 }

@@ -492,6 +492,29 @@ func TestSharing(t *testing.T) {
 	b.open(query(t, "a", "", "state"))
 }
 
+func TestOwners(t *testing.T) {
+	opts := quick()
+	opts.MaxEntities = 8
+	b := newBed(t, opts, nil)
+	b.define(entity("a/x", "proxy", nil), entity("a/y", "proxy", nil))
+	b.open(query(t, "a", "", "name")).Content() // the table has two rows from now on
+	open := func(owner, order string) error {
+		q := query(t, "a", "", order)
+		q.Owner = owner
+		r, err := b.fleet.Open(q)
+		if err == nil {
+			t.Cleanup(r.Close)
+		}
+		return err
+	}
+	b.check(open("eve", "-name"))
+	b.check(open("eve", "state"))
+	if err := open("eve", "-state"); !errors.Is(err, ErrTooMany) {
+		t.Errorf("more than half of all for one: %v", err)
+	}
+	b.check(open("ann", "-state"))
+}
+
 func TestUnused(t *testing.T) {
 	opts := quick()
 	opts.Keep, opts.KeepTable = time.Millisecond, time.Millisecond

@@ -22,13 +22,14 @@ type list struct {
 	readers int
 	unused  time.Time // since when there are no readers
 
-	size    atomic.Int64 // entities
+	size    atomic.Int64 // entities; -1 until the list is made
 	mu      sync.Mutex   // guards content; held while it is brought up to date
 	content *Content
 }
 
 func newList(query Query) *list {
 	l := &list{query: query}
+	l.size.Store(-1)
 	for _, t := range query.Selector.Terms() {
 		l.timed = l.timed || t.Timed()
 	}

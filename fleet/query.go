@@ -21,6 +21,8 @@ type Query struct {
 	// Blind is for readers who may not see events: no entity of the list has any.
 	Blind bool
 	State State
+	// Owner is who asks, for example a user's name: the lists of one may have half of all entities at most. "" may have all.
+	Owner string
 }
 
 // State says which entities a list has by what selectors do not know. The zero State is all.

@@ -18,7 +18,7 @@ func newMetrics(r prometheus.Registerer, v *Views) metrics {
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "lapwing_view_refused_total", Help: "Live lists that were refused because all of them would have too many events.",
+			Name: "lapwing_view_refused_total", Help: "Live lists that were refused because there would be too many, or too many events in them.",
 		}),
 	}
 	views := prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -17,6 +17,8 @@ type Query struct {
 	Text  string
 	Order Order
 	Group Group
+	// Owner is who asks, for example a user's name. Of those whose views have most events, the newest is ended when all have too many.
+	Owner string
 }
 
 // Order is the order of a view's events. The zero Order is by severity.

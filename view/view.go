@@ -16,6 +16,7 @@ type View struct {
 	every bool // the selector may see a change in each result
 
 	// Guarded by Views.mu.
+	opened   uint64 // views that were opened before it
 	readers  int
 	unused   time.Time // since when there are no readers
 	making   bool      // a survey runs
@@ -57,6 +58,11 @@ func (one *View) refresh(opts *Options) time.Duration {
 		return opts.RefreshTimed
 	}
 	return opts.Refresh
+}
+
+// old reports whether it is time to make a view anew. The caller holds Views.mu.
+func (one *View) old(now time.Time, opts *Options) bool {
+	return now.Sub(one.surveyed) >= max(one.refresh(opts), surveyFactor*one.took)
 }
 
 // len returns the number of events.

@@ -377,6 +377,74 @@ func TestSharing(t *testing.T) {
 	}
 }
 
+func TestOwners(t *testing.T) {
+	opts := quick()
+	opts.MaxEvents = 6
+	b := newBed(t, opts)
+	b.put(result("a/web1/cpu", 2, 100), result("a/web2/cpu", 2, 100))
+	open := func(owner, order string) *Reader {
+		t.Helper()
+		by, err := ParseOrder(order)
+		b.check(err)
+		r, err := b.views.Open(Query{Namespace: "a", Order: by, Owner: owner})
+		b.check(err)
+		t.Cleanup(r.Close)
+		return r
+	}
+	greedy := []*Reader{open("eve", "entity"), open("eve", "check"), open("eve", "since")}
+	for _, r := range greedy {
+		b.check(r.Ready(t.Context()))
+	}
+	modest := open("ann", "severity")
+	b.check(modest.Ready(t.Context()))
+	testbroker.Eventually(t, func() error {
+		if err := greedy[2].Err(); !errors.Is(err, ErrTooMany) {
+			return fmt.Errorf("the newest view of the one who has most: %v", err)
+		}
+		return nil
+	})
+	for _, r := range []*Reader{greedy[0], greedy[1], modest} {
+		b.check(r.Err())
+	}
+}
+
+func TestMaxViews(t *testing.T) {
+	opts := quick()
+	opts.Keep, opts.MaxViews = time.Hour, 2
+	b := newBed(t, opts)
+	b.put(result("a/web1/cpu", 2, 100))
+	one, _ := b.open("a", "", "entity", ""), b.open("a", "", "check", "")
+	more := Query{Namespace: "a"}
+	if _, err := b.views.Open(more); !errors.Is(err, ErrTooMany) {
+		t.Errorf("a view too many: %v", err)
+	}
+	one.Close()
+	r, err := b.views.Open(more)
+	b.check(err)
+	r.Close()
+}
+
+// Views whose readers went before they were made are not made.
+func TestUnread(t *testing.T) {
+	b := newBed(t, quick())
+	b.put(result("a/web1/cpu", 2, 100))
+	for range maxSurveys {
+		b.views.surveys <- struct{}{} // all places are taken
+	}
+	r, err := b.views.Open(Query{Namespace: "a"})
+	b.check(err)
+	r.Close()
+	for range maxSurveys {
+		<-b.views.surveys
+	}
+	testbroker.Eventually(t, func() error {
+		if n, _ := b.views.size(); n > 0 {
+			return fmt.Errorf("%d views are there", n)
+		}
+		return nil
+	})
+}
+
 func TestUnused(t *testing.T) {
 	opts := quick()
 	opts.Keep = time.Millisecond

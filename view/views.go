@@ -36,8 +36,9 @@ type Options struct {
 	Refresh, RefreshTimed time.Duration
 	// Keep is how long a view is kept after its last reader.
 	Keep time.Duration
-	// MaxEvents bounds the events in all views. An event of a view needs about 200 bytes.
-	MaxEvents  int
+	// MaxEvents bounds the events in all views, and MaxViews the views. An event of a view needs about 200 bytes.
+	MaxEvents, MaxViews int
+
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -46,7 +47,7 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		Delay: 200 * time.Millisecond, Refresh: 30 * time.Second, RefreshTimed: 5 * time.Second, Keep: time.Minute,
-		MaxEvents: 2_000_000,
+		MaxEvents: 2_000_000, MaxViews: 2000,
 	}
 }
 
@@ -79,8 +80,9 @@ type Views struct {
 
 	mu      sync.Mutex // guards the fields below
 	views   map[key]*View
+	opened  uint64        // views that were opened
 	tail    *state.Tail   // nil while there are no views
-	opened  chan struct{} // capacity 1: tail is set
+	tailed  chan struct{} // capacity 1: tail is set
 	made    chan made     // finished surveys
 	started bool
 	stopped bool
@@ -92,6 +94,8 @@ type key struct {
 	order           Order
 	group           Group
 }
+
+func keyOf(q *Query) key { return key{q.Namespace, q.Text, q.Order, q.Group} }
 
 // made is the result of a survey.
 type made struct {
@@ -106,8 +110,8 @@ func New(opts Options) (*Views, error) {
 	if opts.State == nil {
 		return nil, errors.New("view: state is required")
 	}
-	if opts.Delay < 0 || opts.Refresh < 0 || opts.RefreshTimed < 0 || opts.Keep < 0 || opts.MaxEvents < 0 {
-		return nil, errors.New("view: Delay, Refresh, RefreshTimed, Keep and MaxEvents must not be negative")
+	if opts.Delay < 0 || opts.Refresh < 0 || opts.RefreshTimed < 0 || opts.Keep < 0 || opts.MaxEvents < 0 || opts.MaxViews < 0 {
+		return nil, errors.New("view: Delay, Refresh, RefreshTimed, Keep, MaxEvents and MaxViews must not be negative")
 	}
 	defaults := DefaultOptions()
 	opts.Delay = cmp.Or(opts.Delay, defaults.Delay)
@@ -115,13 +119,14 @@ func New(opts Options) (*Views, error) {
 	opts.RefreshTimed = cmp.Or(opts.RefreshTimed, defaults.RefreshTimed)
 	opts.Keep = cmp.Or(opts.Keep, defaults.Keep)
 	opts.MaxEvents = cmp.Or(opts.MaxEvents, defaults.MaxEvents)
+	opts.MaxViews = cmp.Or(opts.MaxViews, defaults.MaxViews)
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	v := &Views{
 		opts: opts, log: opts.Logger.With("component", "view"), surveys: make(chan struct{}, maxSurveys), done: make(chan struct{}),
-		ctx: ctx, cancel: cancel, views: map[key]*View{}, opened: make(chan struct{}, 1), made: make(chan made),
+		ctx: ctx, cancel: cancel, views: map[key]*View{}, tailed: make(chan struct{}, 1), made: make(chan made),
 	}
 	v.metrics = newMetrics(opts.Registerer, v)
 	return v, nil
@@ -166,27 +171,55 @@ func (v *Views) Stop() error {
 // Open returns a reader of the view of a query. The view may still be in the making: see Reader.Ready. The caller must
 // close the reader.
 func (v *Views) Open(query Query) (*Reader, error) {
-	at := key{query.Namespace, query.Text, query.Order, query.Group}
+	at := keyOf(&query)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.stopped || !v.started {
 		return nil, ErrStopped
 	}
 	one, ok := v.views[at]
-	if !ok {
+	switch {
+	case !ok:
+		if !v.place() {
+			v.metrics.refused.Inc()
+			return nil, ErrTooMany
+		}
 		if v.tail == nil {
 			v.tail = v.opts.State.Tail(tailBuffer) // before the survey, so that no change falls between the two
 			select {
-			case v.opened <- struct{}{}:
+			case v.tailed <- struct{}{}:
 			default: // run has not looked since the last one
 			}
 		}
 		one = newView(query)
+		one.opened = v.opened
+		v.opened++
 		v.views[at] = one
+		v.survey(one)
+	case one.readers == 0 && !one.making && one.old(time.Now(), &v.opts):
 		v.survey(one)
 	}
 	one.readers++
 	return &Reader{views: v, view: one}, nil
+}
+
+// place reports whether another view may be opened. It drops the view that has been without a reader for longest to make it so.
+// The caller holds mu.
+func (v *Views) place() bool {
+	if len(v.views) < v.opts.MaxViews {
+		return true
+	}
+	var oldest *View
+	for _, one := range v.views {
+		if one.readers == 0 && !one.making && (oldest == nil || one.unused.Before(oldest.unused)) {
+			oldest = one
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	delete(v.views, keyOf(&oldest.query))
+	return true
 }
 
 // release takes a reader off its view.
@@ -207,6 +240,10 @@ func (v *Views) survey(one *View) {
 		case <-v.ctx.Done():
 			return
 		}
+		if v.unread(one) {
+			<-v.surveys
+			return
+		}
 		begin := time.Now()
 		m.content, m.err = survey(v.ctx, v.opts.State, one.query, one.version+1)
 		if m.err == nil && one.content != nil {
@@ -221,6 +258,19 @@ func (v *Views) survey(one *View) {
 	})
 }
 
+// unread drops a view whose readers went while it waited to be made, and reports whether it did.
+func (v *Views) unread(one *View) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if one.readers > 0 {
+		return false
+	}
+	if at := keyOf(&one.query); v.views[at] == one {
+		delete(v.views, at)
+	}
+	return true
+}
+
 // run takes changes and surveys in until the stop.
 func (v *Views) run() {
 	defer close(v.done)
@@ -231,7 +281,7 @@ func (v *Views) run() {
 	defer tick.Stop()
 	for {
 		select {
-		case <-v.opened:
+		case <-v.tailed:
 			v.mu.Lock()
 			tail = v.tail
 			v.mu.Unlock()
@@ -324,35 +374,57 @@ func (v *Views) take(m made) {
 		v.survey(one)
 	}
 	v.mu.Unlock()
-	if !v.room() {
+	for _, one := range v.excess() {
 		v.metrics.refused.Inc()
 		v.drop(one, ErrTooMany)
 	}
 }
 
-// room reports whether all views together have not too many events. It drops views without readers to make it so.
-func (v *Views) room() bool {
-	_, n := v.size()
-	if n <= v.opts.MaxEvents {
-		return true
-	}
+// excess returns the views that must end because all together have too many events. It drops views without readers first. Then
+// those who have most in theirs lose their newest, so that no one takes the lists of all others away.
+func (v *Views) excess() []*View {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	unused := make([]key, 0, len(v.views))
-	for at, one := range v.views {
-		if one.readers == 0 && !one.making {
-			unused = append(unused, at)
+	n := 0
+	var unused, used []*View
+	events := map[*View]int{}
+	for _, one := range v.views {
+		events[one] = one.len()
+		n += events[one]
+		if one.readers > 0 {
+			used = append(used, one)
+		} else if !one.making {
+			unused = append(unused, one)
 		}
 	}
-	slices.SortFunc(unused, func(x, y key) int { return v.views[x].unused.Compare(v.views[y].unused) })
-	for _, at := range unused {
+	slices.SortFunc(unused, func(x, y *View) int { return x.unused.Compare(y.unused) })
+	for _, one := range unused {
 		if n <= v.opts.MaxEvents {
 			break
 		}
-		n -= v.views[at].len()
-		delete(v.views, at)
+		n -= events[one]
+		delete(v.views, keyOf(&one.query))
 	}
-	return n <= v.opts.MaxEvents
+	slices.SortFunc(used, func(x, y *View) int { return cmp.Compare(y.opened, x.opened) }) // the newest first
+	held := map[string]int{}                                                               // events by owner
+	for _, one := range used {
+		held[one.query.Owner] += events[one]
+	}
+	var over []*View
+	for n > v.opts.MaxEvents && len(used) > 0 {
+		most := used[0].query.Owner
+		for owner, events := range held {
+			if events > held[most] {
+				most = owner
+			}
+		}
+		i := slices.IndexFunc(used, func(one *View) bool { return one.query.Owner == most })
+		over = append(over, used[i])
+		n -= events[used[i]]
+		held[most] -= events[used[i]]
+		used = slices.Delete(used, i, i+1)
+	}
+	return over
 }
 
 // drop ends a view with an error.
@@ -381,7 +453,7 @@ func (v *Views) tidy(now time.Time) bool {
 		case one.making:
 		case one.readers == 0 && now.Sub(one.unused) >= v.opts.Keep:
 			delete(v.views, at)
-		case now.Sub(one.surveyed) >= max(one.refresh(&v.opts), surveyFactor*one.took):
+		case one.readers > 0 && one.old(now, &v.opts):
 			v.survey(one)
 		}
 	}

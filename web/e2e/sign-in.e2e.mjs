@@ -77,6 +77,32 @@ test('a session that has ended elsewhere leads to the sign-in, and back to where
   assert.equal(page.parameter('q'), 'disk')
 })
 
+test('the next user of a tab gets nothing of the one before', async ({ open, backend }) => {
+  await backend.makeUser('few', 'few-secret', 'system:user')
+  const page = await open()
+  await page.signIn('/audit')
+  await page.see('admin')
+  await page.tab.getByRole('link', { name: 'Events', exact: true }).click()
+  await page.row('web-1', 'disk').waitFor()
+  await page.tab.getByRole('button', { name: 'Settings and sign-out' }).click()
+  await page.tab.getByRole('menuitem', { name: 'Sign out' }).click()
+  await page.fillIn('few', 'few-secret')
+  await page.see('You need the verb “list” on “events” for this.')
+  assert.deepEqual(await page.rows(), [])
+  await page.tab.getByRole('link', { name: 'Audit', exact: true }).click()
+  await page.see('You need the verb “list” on “audit” for this.')
+  assert.equal(await page.tab.getByRole('grid').count(), 0)
+})
+
+test('a page that is loaded while the backend is away waits for it', async ({ open, backend }) => {
+  const page = await open()
+  await page.context.route('**/api/lapwing/v1/session', (route) => route.abort())
+  await page.go('/')
+  await page.see('The backend cannot be reached. Is it running?')
+  await page.context.unroute('**/api/lapwing/v1/session')
+  await page.see('Sign in to lapwing')
+})
+
 test('people sign in at a provider, and come back to the address that they asked for', async ({ open, backend }) => {
   const provider = await Provider.start({ sub: '7', email: 'alice@example.org', groups: ['night'] })
   try {

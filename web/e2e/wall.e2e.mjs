@@ -9,6 +9,7 @@ test('a link with an API key shows the wall, and no more than its user may see',
   const { name } = await backend.grantKey('wall')
   const page = await open()
   await page.go(`/wall#${name}`)
+  await page.tab.getByRole('button', { name: 'Show the wall' }).click()
   await page.see('web-2')
   await page.badge('Live').waitFor()
   assert.equal(new URL(page.tab.url()).hash, '', 'the key is not left in the address')
@@ -24,8 +25,25 @@ test('a link with an API key shows the wall, and no more than its user may see',
   await page.see('Sign in to lapwing')
 })
 
-test('a link with a wrong key leads to the sign-in', async ({ open }) => {
+test('a link with a wrong key says so, and leads to the sign-in', async ({ open }) => {
   const page = await open()
   await page.go('/wall#00000000-0000-4000-8000-000000000000')
+  await page.tab.getByRole('button', { name: 'Show the wall' }).click()
+  await page.tab.getByRole('alert').getByText('The key of this link is not known, or was deleted.').waitFor()
+  await page.tab.getByRole('button', { name: 'Sign in instead' }).click()
   await page.see('Sign in to lapwing')
+})
+
+test('a link does not take the place of a sign-in', async ({ open, backend }) => {
+  await backend.makeUser('planted', 'a-password-of-somebody', 'cluster-admins')
+  const { name } = await backend.grantKey('planted')
+  const page = await open()
+  await page.signIn('/')
+  await page.go(`/wall#${name}`)
+  await page.see('web-2')
+  const cookies = await page.context.cookies()
+  assert.deepEqual(
+    cookies.filter((cookie) => cookie.name.startsWith('lapwing-key')),
+    [],
+  )
 })
