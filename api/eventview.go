@@ -107,6 +107,7 @@ type viewRequest struct {
 	also  []state.Key
 	find  *state.Key
 	acks  bool // the user may see acknowledgements
+	whole bool // the user may see all events of the namespace
 }
 
 func (a *API) viewRequestOf(r *request) (*viewRequest, error) {
@@ -123,6 +124,7 @@ func (a *API) viewRequestOf(r *request) (*viewRequest, error) {
 	v := &viewRequest{
 		query: view.Query{Namespace: namespace, Selector: p.selector, Text: text, Owner: r.user.User},
 		acks:  a.mayList(r.user, config.Silences.String(), namespace),
+		whole: r.permit.Whole(),
 	}
 	if v.query.Order, err = view.ParseOrder(cmp.Or(q.Get("sort"), "severity")); err != nil {
 		return nil, invalid("sort: %v", err)
@@ -448,6 +450,9 @@ func (s *shownWindow) leave(out *eventWindow, order []state.Key, known map[state
 			continue
 		}
 		out.Gone = append(out.Gone, keyText(at))
+		if !s.request.whole { // it may have left what the user may see
+			continue
+		}
 		if err := s.add(out, at); err != nil {
 			return err
 		}

@@ -187,3 +187,30 @@ func TestEventViewLimited(t *testing.T) {
 	s.do(http.MethodDelete, "/api/core/v2/namespaces/default/roles/eu", "").is(204)
 	l.wants("end")
 }
+
+// TestViewLeaves: a user who is limited by labels gets nothing of an event that has left what the user may see.
+func TestViewLeaves(t *testing.T) {
+	s := newServer(t, nil)
+	s.grant("eu", "default", resource.Rule{Verbs: []string{"list"}, Resources: []string{"events"}, LabelSelector: "region == eu"})
+	token := s.user("ann", "eu")
+	put := func(region, output string) {
+		s.do("POST", eventsPath, `{"entity":{"metadata":{"name":"a","labels":{"region":"`+region+`"}},"entity_class":"proxy"},`+
+			`"check":{"metadata":{"name":"x"},"status":2,"interval":60,"output":"`+output+`"}}`).is(201)
+	}
+	put("eu", "seen")
+	l := s.follow(viewPath+"/stream", token, "")
+	if got := l.next(); !strings.Contains(got, `"seen"`) {
+		t.Fatalf("the first window: %s", got)
+	}
+	s.do("DELETE", "/api/core/v2/namespaces/default/entities/a", "").is(204)
+	put("us", "hidden")
+	for {
+		got := l.next()
+		if strings.Contains(got, "hidden") {
+			t.Fatalf("the event of another region is shown: %s", got)
+		}
+		if strings.Contains(got, `"gone":["default/a/x"]`) {
+			return
+		}
+	}
+}

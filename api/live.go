@@ -177,13 +177,24 @@ func (l *liveConn) open(ctx context.Context, ask *liveAsk) {
 	}
 	l.running.Go(func() {
 		w := &liveWriter{conn: l.conn, prefix: fmt.Appendf(nil, "%d:", ask.Open), header: http.Header{}}
-		l.api.ServeHTTP(w, r)
+		l.answer(w, r)
 		cancel()
 		l.mu.Lock()
 		delete(l.streams, ask.Open)
 		l.mu.Unlock()
 		l.end(&liveEnd{ask.Open, w.status, w.refusal()})
 	})
+}
+
+// answer runs a stream. A handler that cannot go on after a part of its answer panics with http.ErrAbortHandler, as net/http has it;
+// the client then asks again.
+func (l *liveConn) answer(w *liveWriter, r *http.Request) {
+	defer func() {
+		if v := recover(); v != nil && v != http.ErrAbortHandler {
+			panic(v)
+		}
+	}()
+	l.api.ServeHTTP(w, r)
 }
 
 func (l *liveConn) end(end *liveEnd) {

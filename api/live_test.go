@@ -248,6 +248,32 @@ func TestUserStreams(t *testing.T) {
 	end()
 }
 
+// TestLiveFailure: a stream that fails after a part of its answer ends, and nothing else does.
+func TestLiveFailure(t *testing.T) {
+	s := newServer(t, nil)
+	s.API.route("/api/lapwing/v1/namespaces/{namespace}/failing/stream", streamAccess, methods{http.MethodGet: func(w *response, _ *request) error {
+		if _, err := w.Write([]byte("a part")); err != nil {
+			return err
+		}
+		return errors.New("the rest cannot be read")
+	}})
+	conn, err := s.dialLive(http.Header{"Cookie": {s.pageCookies()}, "Origin": {s.url}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, path := range []string{"/api/lapwing/v1/namespaces/default/failing/stream", viewPath + "/stream"} {
+		if err := conn.Write(fmt.Appendf(nil, `{"open":%d,"path":"%s"}`, i+1, path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended, went := false, false
+	for !ended || !went {
+		message := nextLive(t, conn)
+		ended = ended || strings.HasPrefix(message, `{"id":1,`)
+		went = went || strings.HasPrefix(message, "2:")
+	}
+}
+
 // TestLiveStop: the backend's stop ends connections with all their streams.
 func TestLiveStop(t *testing.T) {
 	s := newServer(t, nil)

@@ -144,6 +144,7 @@ func (a *API) beginKeySession(w *response, r *request, key string) error {
 	if err != nil {
 		return a.refuse(w, err, textUnauthorized)
 	}
+	forget(w, r) // tokens would count before the key
 	setCookie(w, r, keyCookie, "/", key, keyLife)
 	return w.object(a.keySession(id))
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +34,8 @@ type untoldAnswer struct {
 	Unknown int `json:"unknown"` // the traces do not say
 	// Events are the newest ones that no one was told about, 200 at most.
 	Events []explained `json:"events"`
+	// missing has the members whose traces are missing: what they know counts as unknown.
+	missing []string
 }
 
 // untoldAnswers keeps the newest answer for users who may see all events of a namespace.
@@ -81,6 +84,7 @@ func (a *API) untold(w *response, r *request) error {
 		if err != nil {
 			return err
 		}
+		w.lackTraces(answer.missing)
 		return w.object(answer)
 	}
 	kept := a.untolds.of(namespace)
@@ -93,6 +97,7 @@ func (a *API) untold(w *response, r *request) error {
 		}
 		kept.at, kept.answer = now, answer
 	}
+	w.lackTraces(kept.answer.missing)
 	return w.object(kept.answer)
 }
 
@@ -155,13 +160,22 @@ func (a *API) addUntold(r *request, answer *untoldAnswer, keys []state.Key) erro
 			seen, events = append(seen, key), append(events, ev)
 		}
 	}
-	briefs, _, err := a.briefs(r, seen, events)
+	briefs, missing, err := a.briefs(r, seen, events)
 	if err != nil {
 		return err
 	}
+	for _, member := range missing {
+		if !slices.Contains(answer.missing, member) {
+			answer.missing = append(answer.missing, member)
+		}
+	}
 	answer.Looked += len(seen)
 	for i, key := range seen {
-		switch briefs[i].Told {
+		told := briefs[i].Told
+		if told == explain.No && len(missing) > 0 {
+			told = explain.Unknown
+		}
+		switch told {
 		case explain.Waiting:
 			answer.Waiting++
 		case explain.Unknown:

@@ -1,8 +1,10 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/lapwing-monitoring/lapwing/delivery"
@@ -60,4 +62,28 @@ func TestUntold(t *testing.T) {
 	s.grant("list", "default", resource.Rule{Verbs: []string{"list"}, Resources: []string{"events"}})
 	ask("5 open, 0 looked at: 0 untold, 0 waiting, 0 unknown", "Authorization", "Bearer "+s.user("leo", "list"))
 	s.do(http.MethodGet, untoldPath, "", "Authorization", "Bearer "+s.user("nora")).is(403)
+}
+
+// awayTraces are past events that a member lacks.
+type awayTraces struct{ *pastEvents }
+
+func (p awayTraces) Newest(ctx context.Context, list []trace.Query) ([]trace.Newest, []string, error) {
+	found, _, err := p.pastEvents.Newest(ctx, list)
+	return found, []string{"b2 did not answer"}, err
+}
+
+// TestUntoldMissing: what a member that is away may know counts as unknown.
+func TestUntoldMissing(t *testing.T) {
+	filtered := trace.Delivery{Header: delivery.Header{Handler: "mail"}, Verdict: trace.Filtered, Updated: 5000}
+	past := &pastEvents{events: map[string][]trace.Outcome{"default/silent/disk": incidentOf(filtered)}}
+	s := newServer(t, func(o *Options) { o.Trace = awayTraces{past} })
+	s.failing(t, "silent", "eu")
+	for range 2 { // the second answer is the kept one
+		got := s.do("GET", untoldPath, "").is(200)
+		var answer untoldAnswer
+		got.has(&answer)
+		if answer.Untold != 0 || answer.Unknown != 1 || !strings.Contains(got.header.Get("Warning"), "b2 did not answer") {
+			t.Errorf("untold %+v, warning %q", answer, got.header.Get("Warning"))
+		}
+	}
 }

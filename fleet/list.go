@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -189,10 +190,7 @@ func (w *worth) group(by Group) []GroupCounts {
 		})
 	}
 	slices.SortFunc(found, worse)
-	if w.groups == nil {
-		w.groups = map[Group][]GroupCounts{}
-	}
-	w.groups[by] = found
+	keep(&w.groups, by, found)
 	return found
 }
 
@@ -205,10 +203,7 @@ func (c *Content) Facet(by Group) []GroupCounts {
 	if !ok {
 		found = slices.Clone(w.group(by))
 		slices.SortFunc(found, larger)
-		if w.facets == nil {
-			w.facets = map[Group][]GroupCounts{}
-		}
-		w.facets[by] = found
+		keep(&w.facets, by, found)
 	}
 	return found
 }
@@ -266,15 +261,34 @@ func (c *Content) Once(key string, make func() ([]byte, error)) ([]byte, error) 
 	w.mu.Lock()
 	one := w.derived[key]
 	if one == nil {
-		one = &derived{}
-		if w.derived == nil {
-			w.derived = map[string]*derived{}
-		}
-		w.derived[key] = one
+		one = &derived{err: errUnmade}
+		keep(&w.derived, key, one)
 	}
 	w.mu.Unlock()
-	one.once.Do(func() { one.data, one.err = make() })
+	one.once.Do(func() {
+		defer func() {
+			if one.err != nil { // the next call tries again
+				w.mu.Lock()
+				delete(w.derived, key)
+				w.mu.Unlock()
+			}
+		}()
+		one.data, one.err = make()
+	})
 	return one.data, one.err
+}
+
+var errUnmade = errors.New("what another request made of the list has failed")
+
+// mostKept bounds what is kept of a list under the keys of clients, for each kind.
+const mostKept = 32
+
+// keep puts a value into a map, and forgets the others if there are too many.
+func keep[K comparable, V any](kept *map[K]V, key K, value V) {
+	if *kept == nil || len(*kept) >= mostKept {
+		*kept = map[K]V{}
+	}
+	(*kept)[key] = value
 }
 
 // derived is what Once keeps.

@@ -1,5 +1,6 @@
 import { everywhere } from '../app/search'
-import { refusal } from './client'
+import { text } from '../text'
+import { ApiError, refusal } from './client'
 import type { ObjectMeta } from './types'
 
 /** A kind of definitions. */
@@ -100,6 +101,15 @@ export class Definitions {
     return this.write('PUT', pathOf(kind, namespace, name), dry, definition)
   }
 
+  /** Writes a definition in place of the one that was read. It throws if somebody has changed that one since. */
+  async replace(kind: Kind, read: Definition, definition: Definition): Promise<Written> {
+    const { namespace = '', name = '' } = definition.metadata ?? {}
+    if (name !== (read.metadata?.name ?? '')) return this.put(kind, definition)
+    const now = await this.one(kind, namespace, name)
+    if (unlike(read, now)) throw new ApiError(412, text.editor.changed(name))
+    return this.put(kind, definition)
+  }
+
   /** Makes a definition that must not be there yet. */
   create(kind: Kind, definition: Definition, dry = false): Promise<Written> {
     return this.write('POST', pathOf(kind, definition.metadata?.namespace ?? ''), dry, definition)
@@ -124,6 +134,19 @@ export class Definitions {
     if (!response.ok) throw refusal(response.status, await bodyOf(response))
     return { warnings: warningsOf(response.headers.get('Warning')) }
   }
+}
+
+/** What the backend itself changes in a definition. */
+const own = new Set(['last_seen', 'system'])
+
+function unlike(x: Definition, y: Definition): boolean {
+  const plain = (one: Definition) =>
+    JSON.stringify(
+      Object.entries(one)
+        .filter(([key]) => !own.has(key))
+        .sort(([a], [b]) => (a < b ? -1 : 1)),
+    )
+  return plain(x) !== plain(y)
 }
 
 function encoded(query: Record<string, string>): string {

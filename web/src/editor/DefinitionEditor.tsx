@@ -26,7 +26,8 @@ interface Props {
 const settled = 400
 
 /** Edits a definition as YAML. The server is asked all the time what it would say, and nothing is saved before it agrees. */
-export default function DefinitionEditor({ kind, definition, draft, fresh = false, onClose }: Props) {
+export default function DefinitionEditor({ kind, definition: now, draft, fresh = false, onClose }: Props) {
+  const [definition] = useState(now) // as it was when the editor was opened: somebody else may change it meanwhile
   const { definitions } = useApp()
   const before = useMemo(() => write(wrap(kind, definition)), [kind, definition])
   const [typed, setTyped] = useState(() => (draft === undefined ? before : write(wrap(kind, draft))))
@@ -44,7 +45,7 @@ export default function DefinitionEditor({ kind, definition, draft, fresh = fals
   const diagnostics = useMemo(() => mistakes.map((mistake) => ({ ...mistake, severity: 'error' as const })), [parsed, refused])
   const renamed = !fresh && read?.metadata?.name !== definition.metadata?.name
   const save = useMutation({
-    mutationFn: () => (fresh ? definitions.create(kind, read ?? {}) : definitions.put(kind, read ?? {})),
+    mutationFn: () => (fresh ? definitions.create(kind, read ?? {}) : definitions.replace(kind, definition, read ?? {})),
     onSuccess: () => {
       done(text.editor.saved(read?.metadata?.name ?? ''), fresh ? undefined : () => definitions.put(kind, definition))
       onClose()

@@ -225,15 +225,22 @@ export class LiveConnection {
     this.forget()?.close()
     const wait = this.backoff.next()
     for (const running of this.streams) running.stream.onState({ phase: 'waiting', until: Date.now() + wait, reason })
-    this.retry = setTimeout(() => {
+    const retry = setTimeout(() => {
       if (this.streams.size === 0) {
         this.retry = undefined
         return
       }
       this.options.renew().then(
-        () => (this.streams.size > 0 ? this.connect() : (this.retry = undefined)),
-        (err: unknown) => this.lost(err instanceof Error ? err.message : String(err)),
+        () => {
+          if (this.retry !== retry) return // closed, or connected for another reason
+          if (this.streams.size > 0) this.connect()
+          else this.retry = undefined
+        },
+        (err: unknown) => {
+          if (this.retry === retry) this.lost(err instanceof Error ? err.message : String(err))
+        },
       )
     }, wait)
+    this.retry = retry
   }
 }

@@ -116,6 +116,7 @@ export const text = {
   noAccessHelp: (verb: string, resource: string) => `${needs(verb, resource)} Choose another namespace, or ask for a role with it.`,
   copyYAML: 'Copy YAML',
   editor: {
+    changed: (name: string) => `Somebody has changed ${name} since you opened it. Close this, and begin with what is there now.`,
     make: (type: string) => `New ${type}`,
     change: (name: string) => `Edit ${name}`,
     mistakes: (n: number) => count(n, 'mistake', 'mistakes'),
@@ -139,7 +140,7 @@ export const text = {
   // Summary and toolbar
   allClear: 'All clear',
   search: 'Search',
-  searchHint: 'Entity, check or output',
+  searchHint: 'Entity or check, or output =~ "timeout"',
   clearSearch: 'Clear the search',
   shown: (shown: number, total: number) =>
     shown === total ? count(total, 'event', 'events') : `${number.format(shown)} of ${count(total, 'event', 'events')}`,
@@ -149,7 +150,7 @@ export const text = {
   // List
   events: 'Events',
   silenced: 'Silenced',
-  gone: 'Deleted',
+  gone: 'Not here',
   nothingMatches: 'Nothing matches',
   empty: 'Nothing is watched here yet',
   emptyHelp: 'Start an agent on any host. Its keepalive appears here by itself within seconds.',
@@ -167,6 +168,7 @@ export const text = {
 
   list: {
     which: 'Which events',
+    firstGroups: (shown: number, all: number) => `The ${number.format(shown)} groups with the worst events, of ${number.format(all)}.`,
     statuses: [
       { value: 'all', label: 'All' },
       { value: 'failing', label: 'Failing' },
@@ -253,6 +255,7 @@ export const text = {
     hits: (events: number, failing: number) =>
       `Hits ${count(events, 'event', 'events')} now${failing > 0 ? `, ${number.format(failing)} of them failing` : ''}.`,
     resolve: 'Resolve',
+    notResolved: 'Nothing was resolved: the event is not there any more, or you may not change it.',
     resolved: (entity: string, check: string) => `Resolved ${check} on ${entity}.`,
     resolveHelp: 'Sets the status to OK by hand; handlers get the resolution. The next result of the check counts again.',
     run: 'Run again',
@@ -301,7 +304,8 @@ export const text = {
   timeline: {
     title: 'Timeline',
     summary: (n: number) => (n === 0 ? 'OK all the time' : count(n, 'time', 'times') + ' not OK'),
-    told: (n: number) => (n === 0 ? 'nobody was told' : count(n, 'notification', 'notifications')),
+    told: (n: number | undefined) =>
+      n === undefined ? 'notifications are not known' : n === 0 ? 'nobody was told' : count(n, 'notification', 'notifications'),
     nothing: 'Not known',
     missing: 'Missing',
     now: 'now',

@@ -119,7 +119,9 @@ export function DataTable<Row>(props: Props<Row>) {
   /** All rows, or those of a window that are on the screen. */
   const pickAll = () => {
     if (picked === 'all') return onPick?.(new Set())
-    const keys = (given ?? drawn.map(({ index }) => rowAt(index)).filter((row) => row !== undefined)).map(keyOf)
+    const { startIndex = 0, endIndex = -1 } = virtual.range ?? {}
+    const seen = Array.from({ length: endIndex - startIndex + 1 }, (_, i) => rowAt(startIndex + i)).filter((row) => row !== undefined)
+    const keys = (given ?? seen).map(keyOf)
     onPick?.(keys.every((key) => picked?.has(key)) ? new Set() : new Set([...(picked ?? []), ...keys]))
   }
   return (

@@ -1,13 +1,28 @@
 import { useHotkeys, type HotkeyItem } from '@mantine/hooks'
 
-/** Keys of a list. They do nothing while a dialog or the palette is open: what is typed is meant for that. */
+/** Keys that buttons, menus and texts that scroll have a use for. */
+const common = new Set(['Enter', 'ArrowDown', 'ArrowUp', 'Home', 'End'])
+
+/**
+ * Keys of a list. They do nothing while a dialog, the palette or a menu is open: what is typed is meant for that. Common
+ * keys act only while the focus is in the list, or on nothing.
+ */
 export function useListKeys(keys: HotkeyItem[]): void {
   useHotkeys(
     keys.map(([key, act, options]): HotkeyItem => {
       const unlessOpen: typeof act = (event) => {
-        if (document.querySelector('[role=dialog], .mantine-Spotlight-content') === null) act(event)
+        if (document.querySelector('[role=dialog], [role=menu], .mantine-Spotlight-content') !== null) return
+        if (!common.has(key) || inList(event.target)) {
+          if (options?.preventDefault !== false) event.preventDefault()
+          act(event)
+        }
       }
-      return options === undefined ? [key, unlessOpen] : [key, unlessOpen, options]
+      return [key, unlessOpen, { ...options, preventDefault: false }]
     }),
   )
+}
+
+function inList(focus: EventTarget | null): boolean {
+  if (!(focus instanceof HTMLElement) || focus === document.body || focus.id === 'main') return true
+  return focus.closest('[role=grid]') !== null && focus.closest('button, a, input, summary') === null
 }

@@ -25,7 +25,7 @@ export function Publish({ check, namespace, onClose }: { check: CheckConfig; nam
     retry: false,
   })
   const act = useMutation({
-    mutationFn: () => definitions.put(kinds.checks, next),
+    mutationFn: () => definitions.replace(kinds.checks, { ...check }, next),
     onSuccess: () => {
       done(t.published(name, publish), () => definitions.put(kinds.checks, { ...check }))
       onClose()

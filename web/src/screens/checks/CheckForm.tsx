@@ -25,8 +25,9 @@ interface Props {
 }
 
 /** Makes or changes a check by its most used fields; all others in YAML. */
-export function CheckForm({ check, namespace, onClose }: Props) {
+export function CheckForm({ check: now, namespace, onClose }: Props) {
   const { api, definitions } = useApp()
+  const [check] = useState(now) // as it was when the form was opened: somebody else may change it meanwhile
   const fresh = check === undefined
   const before = useMemo((): Definition => ({ ...check, metadata: check?.metadata ?? { namespace, name: '' } }), [check, namespace])
   const [fields, setFields] = useState<CheckConfig>(check ?? { command: '', interval: 60, publish: true, subscriptions: [], handlers: [] })
@@ -51,7 +52,7 @@ export function CheckForm({ check, namespace, onClose }: Props) {
     retry: false,
   })
   const save = useMutation({
-    mutationFn: () => (fresh ? definitions.create(kinds.checks, draft) : definitions.put(kinds.checks, draft)),
+    mutationFn: () => (fresh ? definitions.create(kinds.checks, draft) : definitions.replace(kinds.checks, before, draft)),
     onSuccess: () => {
       if (fresh) done(t.made(name), () => definitions.delete(kinds.checks, namespace, name))
       else done(text.editor.saved(name), () => definitions.put(kinds.checks, before))

@@ -19,8 +19,9 @@ interface Props {
 const settled = 300
 
 /** What a write of the entity would do, and the write. */
-function useWrite(before: Entity, after: Entity, said: string, onClose: () => void) {
+function useWrite(entity: Entity, before: Entity, after: Entity, said: string, onClose: () => void) {
   const { definitions } = useApp()
+  const [read] = useState(entity) // as it was when the dialog was opened: somebody else may change it meanwhile
   const [asked] = useDebouncedValue(JSON.stringify(after), settled)
   const changed = JSON.stringify(before) !== JSON.stringify(after)
   const dry = useQuery({
@@ -30,7 +31,7 @@ function useWrite(before: Entity, after: Entity, said: string, onClose: () => vo
     queryFn: () => definitions.put(kinds.entities, JSON.parse(asked) as Record<string, unknown>, true),
   })
   const act = useMutation({
-    mutationFn: () => definitions.put(kinds.entities, { ...after }),
+    mutationFn: () => definitions.replace(kinds.entities, { ...read }, { ...after }),
     onSuccess: () => {
       done(said, () => definitions.put(kinds.entities, { ...before }))
       onClose()
@@ -55,6 +56,7 @@ export function SubscriptionsDialog({ entity, known, onClose }: Props & { known:
   const [chosen, setChosen] = useState(before.filter((one) => one !== own))
   const after = { ...entity, subscriptions: [...chosen, ...before.filter((one) => one === own)] }
   const { act, ready, says } = useWrite(
+    entity,
     { ...entity, subscriptions: [...before.filter((one) => one !== own), ...before.filter((one) => one === own)] },
     after,
     t.subscriptionsSaved(name),
@@ -87,6 +89,7 @@ export function LabelsDialog({ entity, onClose }: Props) {
   const set = (place: number, pair: [string, string]) => setPairs(pairs.map((one, i) => (i === place ? pair : one)))
   const withLabels = (labels: Record<string, string>): Entity => ({ ...entity, metadata: { ...entity.metadata, labels } })
   const { act, ready, says } = useWrite(
+    entity,
     withLabels(Object.fromEntries(Object.entries(entity.metadata?.labels ?? {}).sort())),
     withLabels(Object.fromEntries(pairs.filter(([key]) => key.trim() !== '').map(([key, value]) => [key.trim(), value]))),
     t.bulk.did.label(1),

@@ -39,7 +39,10 @@ export function BulkBar({ target, matching, onAll, onClear, open: asked, onOpen 
     { action: 'silence', why: rights.why('create', 'silenced') ?? (blind ? t.needsSearch : undefined) },
     { action: 'acknowledge', why: rights.why('create', 'silenced') },
     { action: 'resolve', why: rights.why('update', 'events') },
-    { action: 'run', why: target.kind === 'matching' || n > mostRuns ? t.fewRuns(mostRuns) : undefined },
+    {
+      action: 'run',
+      why: rights.why('create', 'checks') ?? (target.kind === 'matching' || n > mostRuns ? t.fewRuns(mostRuns) : undefined),
+    },
     { action: 'delete', why: rights.why('delete', 'events') },
   ]
   const open = buttons.some(({ action, why }) => action === asked && why === undefined) ? asked : undefined

@@ -162,9 +162,10 @@ function Resolve({ namespace, entity, check, why }: Target) {
           },
         }),
       ),
-    onSuccess: () => {
+    onSuccess: ({ done: resolved }) => {
       close()
-      done(text.act.resolved(entity, check))
+      if (resolved > 0) done(text.act.resolved(entity, check))
+      else failed(text.act.resolve, text.act.notResolved)
     },
     onError: (err) => failed(text.act.resolve, err),
   })

@@ -2,7 +2,7 @@ import { Anchor, Button, Checkbox, Group, SegmentedControl, Select, Table } from
 import { useCallbackRef, useElementSize } from '@mantine/hooks'
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { getRouteApi } from '@tanstack/react-router'
-import { useEffect, useRef, useState, type ReactNode } from 'react'
+import { useEffect, useState, type ReactNode } from 'react'
 import { useAnnounce } from '../../app/announce'
 import { everywhere } from '../../app/search'
 import { usePreferences } from '../../app/preferences'
@@ -27,6 +27,9 @@ import { useSuggestions } from './use-suggestions'
 
 const route = getRouteApi('/events')
 
+/** Groups that are shown at most: as many as the server sends at once. */
+const mostGroups = 500
+
 /** All events that a search finds. */
 export function EventsScreen() {
   const search = route.useSearch()
@@ -43,8 +46,12 @@ export function EventsScreen() {
   const suggest = useSuggestions(namespace)
   const [grouping, setGrouping] = useState(false)
   const labels = useLabels(namespace, grouping)
-  const [picked, setPicked] = useState<ReadonlySet<string> | 'all'>(new Set())
+  const [picked, select] = useState<ReadonlySet<string> | 'all'>(new Set())
   const [acting, setActing] = useState<Action>()
+  const setPicked = (next: ReadonlySet<string> | 'all') => {
+    select(next)
+    setActing(undefined) // a dialog is about what was selected when it was opened
+  }
   const [asked, setAsked] = useState(`${namespace} ${selector}`)
   if (asked !== `${namespace} ${selector}`) {
     // what was selected is of another list
@@ -56,6 +63,7 @@ export function EventsScreen() {
     selector,
     sort: search.sort ?? 'severity',
     groupBy: search.group ?? '',
+    first: search.group === undefined ? 100 : mostGroups,
   })
   useAnnounce(list.ready ? text.announceOpen(list.counts.critical + list.counts.warning + list.counts.unknown) : undefined)
   return (
@@ -173,15 +181,8 @@ function Rows({ list, selected, onOpen, filtered, picked, onPick, bar, onAct }: 
   const rows = useVirtualizer({ count: list.length, getScrollElement: () => element, estimateSize: () => height, overscan: 8 })
   const drawn = rows.getVirtualItems()
   const first = drawn[0]?.index ?? 0
-  const last = drawn.at(-1)?.index ?? 0
-  const asked = useRef(-1)
-  useEffect(() => {
-    // Ask in steps, so that a scrolled row does not ask anew.
-    const offset = Math.max(0, Math.floor((first - 50) / 50) * 50)
-    if (offset === asked.current && last < offset + 250) return
-    asked.current = offset
-    list.show({ offset, limit: 250 })
-  }, [list, first, last])
+  const offset = Math.max(0, Math.floor((first - 50) / 50) * 50) // in steps, so that a scrolled row does not ask anew
+  useEffect(() => list.show({ offset, limit: 250 }), [list, offset])
   useEffect(() => rows.measure(), [rows, height])
 
   const open = (place: number) => {
@@ -206,8 +207,8 @@ function Rows({ list, selected, onOpen, filtered, picked, onPick, bar, onAct }: 
     onOpen(key)
   })
   const pickPage = () => {
-    const keys = drawn
-      .map(({ index }) => list.at(index))
+    const { startIndex = 0, endIndex = -1 } = rows.range ?? {}
+    const keys = Array.from({ length: endIndex - startIndex + 1 }, (_, i) => list.at(startIndex + i))
       .filter((row) => row !== undefined)
       .map(keyOf)
     onPick(picked === 'all' || keys.every((key) => picked.has(key)) ? new Set() : new Set([...picked, ...keys]))
@@ -324,6 +325,7 @@ function Groups({ list, onOpen }: { list: EventList; onOpen: (value: string) => 
   if (list.ready && list.groups.length === 0) return <EmptyState title={text.nothingMatches} help={text.list.nothingHelp} />
   return (
     <div className={css.groups}>
+      {list.groupCount > list.groups.length && <p className={css.cut}>{text.list.firstGroups(list.groups.length, list.groupCount)}</p>}
       <Table stickyHeader verticalSpacing={6} highlightOnHover>
         <Table.Thead>
           <Table.Tr>

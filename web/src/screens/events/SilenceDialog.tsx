@@ -1,6 +1,6 @@
 import { Text, TextInput } from '@mantine/core'
 import { useMutation, useQuery } from '@tanstack/react-query'
-import { useState } from 'react'
+import { useRef, useState } from 'react'
 import { unwrap } from '../../api/client'
 import { kinds } from '../../api/definitions'
 import { useApp } from '../../app/context'
@@ -55,16 +55,18 @@ export function SilenceDialog({ title, about, parts: partsOf, selector, onClose 
       return { events: all.reduce((n, { events }) => n + events, 0), failing: all.reduce((n, { failing }) => n + failing, 0) }
     },
   })
+  /** What was made already: a second try goes on after it. */
+  const made = useRef<{ namespace: string; name: string }[]>([])
   const save = useMutation({
     mutationFn: async () => {
-      const made: { namespace: string; name: string }[] = []
       for (const part of parts.data ?? []) {
+        if (made.current.some(({ namespace }) => namespace === part.namespace)) continue // made before another failed
         // Silences of subscriptions have the names that Sensu gives them.
         const name = 'subscription' in part ? `${part.subscription}:*` : `page-${crypto.randomUUID().slice(0, 8)}`
         await definitions.create(kinds.silenced, { ...bodyOf(part), metadata: { namespace: part.namespace, name } })
-        made.push({ namespace: part.namespace, name })
+        made.current.push({ namespace: part.namespace, name })
       }
-      return made
+      return made.current
     },
     onSuccess: (made) => {
       done(t.silenced(preview.data?.events ?? 0), () =>

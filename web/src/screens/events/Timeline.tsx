@@ -134,7 +134,7 @@ export function useStates({ namespace, entity, check, time, revision }: StatesOf
           api.GET('/api/lapwing/v1/namespaces/{namespace}/notifications', {
             params: { path: { namespace }, query: { since, until, entity, check, limit: mostNotifications } },
           }),
-        ).catch(() => null), // the user may not see them
+        ).catch(() => undefined), // the user may not see them, or they cannot be read
       ])
       return {
         begin,
@@ -143,6 +143,7 @@ export function useStates({ namespace, entity, check, time, revision }: StatesOf
         changes: changes ?? [],
         before: before?.[0],
         notifications: notifications ?? [],
+        toldCount: notifications === undefined ? undefined : (notifications ?? []).length,
       }
     },
     placeholderData: keepPreviousData,
@@ -169,6 +170,8 @@ interface BandProps {
   end: number
   parts: readonly Part[]
   notifications: readonly Notification[]
+  /** Undefined if they are not known. */
+  toldCount?: number | undefined
   silences: readonly Silenced[]
   /** Of the cursor that plots have, too. */
   sync: string
@@ -178,7 +181,7 @@ interface BandProps {
 }
 
 /** The states as parts of a band, below them what happened. */
-export function Band({ begin, end, parts, notifications, silences, sync, onZoom, aligned }: BandProps) {
+export function Band({ begin, end, parts, notifications, toldCount, silences, sync, onZoom, aligned }: BandProps) {
   const { time } = usePreferences()
   const place = (at: number) => `${Math.min(100, Math.max(0, (100 * (at - begin)) / (end - begin)))}%`
   const edges = aligned ? { marginLeft: plotEdges.left, marginRight: plotEdges.right } : {}
@@ -235,7 +238,7 @@ export function Band({ begin, end, parts, notifications, silences, sync, onZoom,
       </div>
       <figcaption>
         <span>{clock(begin, time, false)}</span>
-        <span title={text.timeline.lanes}>{[text.timeline.told(notifications.length), ...silences.map(silenceWord)].join(' · ')}</span>
+        <span title={text.timeline.lanes}>{[text.timeline.told(toldCount), ...silences.map(silenceWord)].join(' · ')}</span>
         <span>{now ? text.timeline.now : clock(end, time, false)}</span>
       </figcaption>
     </figure>

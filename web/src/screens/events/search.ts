@@ -40,5 +40,6 @@ const fields: Record<string, string> = { entity: 'event.entity.name', check: 'ev
 
 /** The condition for the events of a group. */
 export function groupTerm(by: string, value: string): string {
-  return `${fields[by] ?? `event.labels.${by.replace(/^label:/, '')}`} == ${quoted(value)}`
+  const field = fields[by] ?? `event.labels.${by.replace(/^label:/, '')}`
+  return value === '' && !(by in fields) ? `!(${field} =~ "")` : `${field} == ${quoted(value)}` // no comparison holds for a label that is not there
 }

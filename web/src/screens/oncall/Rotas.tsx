@@ -260,7 +260,8 @@ function Overrides({ rota, cannot }: { rota: Rota; cannot: string | undefined })
   const { time } = usePreferences()
   const now = useNow() / 1000
   const remove = useMutation({
-    mutationFn: async ({ at }: { at: number; contact: string }) => definitions.put(kinds.rotas, withoutOverride(rota, at) as Definition),
+    mutationFn: async ({ at }: { at: number; contact: string }) =>
+      definitions.replace(kinds.rotas, rota as Definition, withoutOverride(rota, at) as Definition),
     onSuccess: (_, { contact }) => done(t.removed(contact), () => definitions.put(kinds.rotas, rota as Definition)),
     onError: (err) => failed(t.overrides, err),
   })
@@ -325,7 +326,7 @@ function TakeOver({
     queryFn: () => definitions.put(kinds.rotas, changed as Definition, true),
   })
   const save = useMutation({
-    mutationFn: () => definitions.put(kinds.rotas, changed as Definition),
+    mutationFn: () => definitions.replace(kinds.rotas, rota as Definition, changed as Definition),
     onSuccess: () => {
       done(t.tookOver(contact ?? '', clock(end ?? 0, time, false)), () => definitions.put(kinds.rotas, rota as Definition))
       onClose()

@@ -1,0 +1,34 @@
+import { fleet } from './harness/fleet.mjs'
+import { scene, until } from './harness/index.mjs'
+
+const test = scene(fleet)
+
+const core = '/api/core/v2/namespaces/default'
+
+test('a definition is edited as a form and as YAML', async ({ open, backend }) => {
+  const page = await open()
+  await page.signIn('/checks?check=default/disk&act=edit')
+  const dialog = page.tab.getByRole('dialog')
+  await dialog.getByLabel('Seconds between runs').fill('77')
+  await dialog.getByRole('button', { name: 'Save' }).click()
+  await until('the check', async () => (await backend.call('GET', `${core}/checks/disk`)).interval === 77)
+
+  await page.go('/config?kind=handlers&open=default/team&act=edit')
+  await dialog.getByText('timeout: 0').click()
+  await page.press('End')
+  await page.press('Backspace')
+  await page.tab.keyboard.type('9')
+  await dialog.getByRole('button', { name: 'Save' }).click()
+  await until('the handler', async () => (await backend.call('GET', `${core}/handlers/team`)).timeout === 9)
+})
+
+test('an edit does not overwrite what somebody else has saved meanwhile', async ({ open, backend }) => {
+  const page = await open()
+  await page.signIn('/checks?check=default/load&act=edit')
+  const dialog = page.tab.getByRole('dialog')
+  await dialog.getByLabel('Seconds between runs').fill('78')
+  const check = await backend.call('GET', `${core}/checks/load`)
+  await backend.call('PUT', `${core}/checks/load`, { ...check, timeout: 5 })
+  await dialog.getByRole('button', { name: 'Save' }).click()
+  await dialog.getByText('Somebody has changed load since you opened it.').waitFor()
+})
