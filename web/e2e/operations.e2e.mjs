@@ -115,7 +115,7 @@ test('why nobody was told is two clicks away', async ({ open }) => {
   const detail = page.detail('http')
   await detail.getByText('filter often denied it').first().waitFor()
   await detail.getByRole('link', { name: 'Why?' }).click()
-  await page.see('Newest result')
+  await page.see('Newest trace')
   await page.see('event.check.occurrences >= 1000')
 })
 

@@ -73,7 +73,7 @@ test('a new operator silences a noisy rack, and learns why a check did not alert
   const detail = page.detail('uplink')
   await detail.getByText('Nobody was told', { exact: true }).waitFor()
   await detail.getByRole('link', { name: 'Why?' }).click()
-  await page.see('Newest result')
+  await page.see('Newest trace')
   await page.see('it is silenced by page-')
   await page.see('It ends here while the silence applies.')
   await tab.getByRole('link', { name: 'Open the event' }).click()

@@ -13,7 +13,7 @@ export const screens = [
   { name: 'entity', path: '/entities?entity=default/web-1', shows: 'Keepalive and session', phone: true },
   { name: 'versions', path: '/entities?group=version', shows: 'Share' },
   { name: 'wall', path: '/wall', shows: 'web-2', phone: true },
-  { name: 'trace', path: '/trace?event=default/web-1/http', shows: 'Newest result' },
+  { name: 'trace', path: '/trace?event=default/web-1/http', shows: 'Newest trace' },
   { name: 'silences', path: '/silences', shows: '1 silence', phone: true },
   { name: 'silences-calendar', path: '/silences?view=calendar', shows: '1 silence' },
   { name: 'on-call', path: '/oncall', shows: 'operators' },

@@ -101,13 +101,21 @@ export class Definitions {
     return this.write('PUT', pathOf(kind, namespace, name), dry, definition)
   }
 
-  /** Writes a definition in place of the one that was read. It throws if somebody has changed that one since. */
-  async replace(kind: Kind, read: Definition, definition: Definition): Promise<Written> {
+  /**
+   * Writes a definition in place of the one that was read. It throws if somebody has changed that one since. undo puts the
+   * old one back, unless somebody has changed the new one.
+   */
+  async replace(kind: Kind, read: Definition, definition: Definition): Promise<Written & { undo: () => Promise<unknown> }> {
     const { namespace = '', name = '' } = definition.metadata ?? {}
-    if (name !== (read.metadata?.name ?? '')) return this.put(kind, definition)
+    if (name !== (read.metadata?.name ?? '')) {
+      const made = await this.put(kind, definition)
+      return { ...made, undo: () => this.delete(kind, namespace, name) }
+    }
     const now = await this.one(kind, namespace, name)
     if (unlike(read, now)) throw new ApiError(412, text.editor.changed(name))
-    return this.put(kind, definition)
+    const written = await this.put(kind, definition)
+    const as = await this.one(kind, namespace, name)
+    return { ...written, undo: () => this.replace(kind, as, read) }
   }
 
   /** Makes a definition that must not be there yet. */

@@ -2,7 +2,7 @@ import { ActionIcon, Menu, Select, UnstyledButton, useMantineColorScheme } from 
 import { spotlight } from '@mantine/spotlight'
 import { useQuery } from '@tanstack/react-query'
 import { Link, Outlet, useLocation, useNavigate, useSearch } from '@tanstack/react-router'
-import { useSyncExternalStore, type ReactNode } from 'react'
+import { useEffect, useSyncExternalStore, type ReactNode } from 'react'
 import { unwrap } from '../api/client'
 import { definitionsKey, useDefinitionChanges } from '../live/definitions'
 import { text } from '../text'
@@ -13,6 +13,7 @@ import { KeyHelp } from './KeyHelp'
 import { Palette } from './Palette'
 import { places } from './places'
 import { setPreferences, usePreferences } from './preferences'
+import { useRights } from './rights'
 import { everywhere } from './search'
 import css from './Shell.module.css'
 
@@ -50,6 +51,10 @@ export function Shell() {
               ))}
           </div>
         ))}
+        <UnstyledButton className={`${css.link} ${css.more}`} onClick={spotlight.open}>
+          <Icon name="more" size={18} />
+          <span className={css.label}>{text.nav.more}</span>
+        </UnstyledButton>
       </nav>
       <main className={css.main} id="main" tabIndex={-1}>
         <Outlet />
@@ -151,6 +156,12 @@ function NamespaceSelect() {
   })
   const names = (namespaces.data ?? []).map((one) => one.name ?? '').filter((name) => name !== '')
   if (ns !== everywhere && !names.includes(ns)) names.push(ns)
+  const { why } = useRights(everywhere)
+  const only = namespaces.data?.length === 1 && ns === everywhere && why('list', 'events') !== undefined ? names[0] : undefined
+  useEffect(() => {
+    // A user with rights in one namespace begins there.
+    if (only !== undefined) void navigate({ to: '.', search: (all: Record<string, unknown>) => ({ ...all, ns: only }), replace: true })
+  }, [only, navigate])
   return (
     <Select
       aria-label={text.namespace}

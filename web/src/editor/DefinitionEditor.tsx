@@ -45,9 +45,13 @@ export default function DefinitionEditor({ kind, definition: now, draft, fresh =
   const diagnostics = useMemo(() => mistakes.map((mistake) => ({ ...mistake, severity: 'error' as const })), [parsed, refused])
   const renamed = !fresh && read?.metadata?.name !== definition.metadata?.name
   const save = useMutation({
-    mutationFn: () => (fresh ? definitions.create(kind, read ?? {}) : definitions.replace(kind, definition, read ?? {})),
-    onSuccess: () => {
-      done(text.editor.saved(read?.metadata?.name ?? ''), fresh ? undefined : () => definitions.put(kind, definition))
+    mutationFn: async () => {
+      if (!fresh) return (await definitions.replace(kind, definition, read ?? {})).undo
+      await definitions.create(kind, read ?? {})
+      return undefined
+    },
+    onSuccess: (undo) => {
+      done(text.editor.saved(read?.metadata?.name ?? ''), undo)
       onClose()
     },
   })
@@ -56,12 +60,17 @@ export default function DefinitionEditor({ kind, definition: now, draft, fresh =
     <Modal
       opened
       onClose={onClose}
+      closeOnEscape={false} // Escape frees Tab in the editor
+      closeOnClickOutside={false}
       size="min(1100px, 96vw)"
       title={fresh ? text.editor.make(kind.type) : text.editor.change(definition.metadata?.name ?? '')}
       closeButtonProps={{ 'aria-label': text.close }}
     >
       <Stack gap="md">
         <YamlEditor label={kind.type} value={typed} onChange={setTyped} diagnostics={diagnostics} />
+        <Text size="xs" c="dimmed">
+          {text.editor.keys}
+        </Text>
         <div role="status" aria-live="polite">
           {mistakes.length > 0 ? (
             <Alert color="red" title={text.editor.mistakes(mistakes.length)}>

@@ -105,7 +105,7 @@ export const checksText = {
     subscriptions: 'Subscriptions',
     subscriptionsHelp: 'Agents with any of them run the check.',
     handlers: 'Handlers',
-    handlersHelp: 'They get its incidents and resolutions.',
+    handlersHelp: 'They get its results, as their filters let them.',
     timeout: 'Timeout in seconds',
     publish: 'Publish: agents run it by themselves',
     yaml: 'Edit as YAML',

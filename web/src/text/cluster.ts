@@ -45,7 +45,7 @@ export const clusterText = {
     others > 0
       ? `${text.number(sessions)} agents leave for ${others === 1 ? 'the other backend' : `${others} other backends`}, a few at a time. ` +
         'The backend takes no agents until the drain ends.'
-      : `${text.number(sessions)} agents are asked to leave, and no other backend is up: they stay without a backend until the drain ends.`,
+      : `${text.number(sessions)} ${sessions === 1 ? 'agent is' : 'agents are'} asked to leave, and no other backend is up: they stay without a backend until the drain ends.`,
   over: 'Over how many seconds',
   drained: (name: string) => `${name} sends its agents away.`,
   undrained: (name: string) => `${name} takes agents again.`,

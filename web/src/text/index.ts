@@ -64,6 +64,7 @@ export const text = {
     watch: 'Watch',
     define: 'Define',
     run: 'Run',
+    more: 'More',
     now: 'Now',
     events: 'Events',
     entities: 'Entities',
@@ -116,6 +117,7 @@ export const text = {
   noAccessHelp: (verb: string, resource: string) => `${needs(verb, resource)} Choose another namespace, or ask for a role with it.`,
   copyYAML: 'Copy YAML',
   editor: {
+    keys: 'Tab indents. Escape, then Tab, leaves the text.',
     changed: (name: string) => `Somebody has changed ${name} since you opened it. Close this, and begin with what is there now.`,
     make: (type: string) => `New ${type}`,
     change: (name: string) => `Edit ${name}`,
@@ -233,6 +235,7 @@ export const text = {
       [handlers.length === 0 ? 'yes' : handlers.join(', '), at].filter((part) => part !== '').join(' '),
     why: 'Why?',
     noHandler: 'No handler',
+    silenced: 'Silenced',
     more: (n: number) => `and ${count(n, 'other route', 'other routes')}`,
   },
   act: {
@@ -291,6 +294,8 @@ export const text = {
         .join(', '),
     notAll: 'Not all could be done',
     silenced: (n: number) => `Silenced ${count(n, 'event', 'events')}.`,
+    silenceNames:
+      'These entities are silenced by their names. Later ones with the same labels are not: for them, silence a search in Events.',
     silenceHelp: 'One silence for all events that match now or later:',
   },
   saved: {

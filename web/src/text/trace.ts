@@ -12,7 +12,7 @@ export const text = {
   noneHelp:
     'Traces of incidents and resolutions are kept for a week. Of other results, one in a hundred is kept. A simulation ' +
     'shows what the present definitions would do.',
-  answer: 'Newest result',
+  answer: 'Newest trace',
   noHandler: 'no handler',
   came: (status: number, incident: boolean, resolution: boolean) =>
     shared.status(status) + (incident ? ', an incident' : resolution ? ', a resolution' : ''),

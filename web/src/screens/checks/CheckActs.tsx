@@ -26,8 +26,8 @@ export function Publish({ check, namespace, onClose }: { check: CheckConfig; nam
   })
   const act = useMutation({
     mutationFn: () => definitions.replace(kinds.checks, { ...check }, next),
-    onSuccess: () => {
-      done(t.published(name, publish), () => definitions.put(kinds.checks, { ...check }))
+    onSuccess: ({ undo }) => {
+      done(t.published(name, publish), undo)
       onClose()
     },
   })
@@ -43,7 +43,7 @@ export function Publish({ check, namespace, onClose }: { check: CheckConfig; nam
 }
 
 export function DeleteCheck({ check, onClose }: { check: CheckConfig; onClose: (deleted: boolean) => void }) {
-  const [events, setEvents] = useState(false)
+  const [events, setEvents] = useState(true)
   return (
     <DeleteDefinition kind={kinds.checks} definition={{ ...check }} query={events ? { events: 'delete' } : {}} onClose={onClose}>
       <Checkbox label={t.deleteEvents} checked={events} onChange={(e) => setEvents(e.currentTarget.checked)} />

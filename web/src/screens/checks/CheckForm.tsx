@@ -52,10 +52,13 @@ export function CheckForm({ check: now, namespace, onClose }: Props) {
     retry: false,
   })
   const save = useMutation({
-    mutationFn: () => (fresh ? definitions.create(kinds.checks, draft) : definitions.replace(kinds.checks, before, draft)),
-    onSuccess: () => {
-      if (fresh) done(t.made(name), () => definitions.delete(kinds.checks, namespace, name))
-      else done(text.editor.saved(name), () => definitions.put(kinds.checks, before))
+    mutationFn: async () => {
+      if (!fresh) return (await definitions.replace(kinds.checks, before, draft)).undo
+      await definitions.create(kinds.checks, draft)
+      return () => definitions.delete(kinds.checks, namespace, name)
+    },
+    onSuccess: (undo) => {
+      done(fresh ? t.made(name) : text.editor.saved(name), undo)
       onClose()
     },
   })

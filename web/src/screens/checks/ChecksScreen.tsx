@@ -6,7 +6,7 @@ import { text } from '../../text'
 import { checksText as t } from '../../text/checks'
 import { byNumber, byText, DataTable, type Column } from '../../widgets/DataTable'
 import { EmptyState } from '../../widgets/EmptyState'
-import { StatusMark } from '../../widgets/icons'
+import { Icon, StatusMark } from '../../widgets/icons'
 import { QueryView } from '../../widgets/QueryView'
 import { Screen, Space } from '../../widgets/Screen'
 import { SearchBox } from '../../widgets/SearchBox'
@@ -117,11 +117,14 @@ const columns: Column<CheckRow>[] = [
     title: t.columns.name,
     width: 'minmax(160px, 2fr)',
     order: byText(({ name }) => name),
-    cell: ({ name, counts }) => (
-      <span className={css.name}>
-        <StatusMark mark={markOfCheck(counts)} /> {name}
-      </span>
-    ),
+    cell: ({ name, counts }) => {
+      const mark = markOfCheck(counts)
+      return (
+        <span className={css.name}>
+          {mark === undefined ? <Icon name={failingOf(counts) > 0 ? 'muted' : 'ended'} /> : <StatusMark mark={mark} />} {name}
+        </span>
+      )
+    },
   },
   {
     id: 'namespace',

@@ -16,10 +16,13 @@ export interface CheckRow {
 /** The failing events of a check: also those that are silenced. */
 export const failingOf = (counts: EventCounts | undefined): number => (counts ? counts.total - counts.ok : 0)
 
-/** The worst result that is not silenced; unknown if only silenced ones fail, or there is none. */
-export function markOfCheck(counts: EventCounts | undefined): Mark {
-  if (!counts) return 'unknown'
-  return failingOf(counts) === 0 ? 'ok' : counts.critical > 0 ? 'critical' : counts.warning > 0 ? 'warning' : 'unknown'
+/** The worst result that is not silenced; undefined if only silenced ones fail, or there is none. */
+export function markOfCheck(counts: EventCounts | undefined): Mark | undefined {
+  if (!counts || counts.total === 0) return undefined
+  if (counts.critical > 0) return 'critical'
+  if (counts.warning > 0) return 'warning'
+  if (counts.unknown > 0) return 'unknown'
+  return failingOf(counts) === 0 ? 'ok' : undefined
 }
 
 /** Whether a check is in a list: all words are in its texts, and it is in the state. */

@@ -12,7 +12,10 @@ const fields: Record<string, Record<string, unknown>> = {
     workflows: [
       {
         name: 'notify',
-        filters: [{ name: 'is_incident', type: 'EventFilter', api_version: 'core/v2' }],
+        filters: [
+          { name: 'is_incident', type: 'EventFilter', api_version: 'core/v2' },
+          { name: 'not_silenced', type: 'EventFilter', api_version: 'core/v2' },
+        ],
         handler: { name: '', type: 'Handler', api_version: 'core/v2' },
       },
     ],

@@ -272,6 +272,7 @@ export function SilenceEntities({ target, onClose }: DialogProps) {
       about={['entities', target]}
       parts={parts}
       selector={isSelector(target) && target.kind === 'matching' ? target.condition : undefined}
+      byName
       onClose={onClose}
     />
   )

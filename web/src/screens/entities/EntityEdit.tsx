@@ -32,8 +32,8 @@ function useWrite(entity: Entity, before: Entity, after: Entity, said: string, o
   })
   const act = useMutation({
     mutationFn: () => definitions.replace(kinds.entities, { ...read }, { ...after }),
-    onSuccess: () => {
-      done(said, () => definitions.put(kinds.entities, { ...before }))
+    onSuccess: ({ undo }) => {
+      done(said, undo)
       onClose()
     },
   })

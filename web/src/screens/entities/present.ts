@@ -15,7 +15,7 @@ export const isMark = (worst: string | undefined): worst is Mark =>
 export const agentOf = ({ agent }: Pick<EntityRow, 'agent'>): Agent => agents.find((one) => one === agent) ?? 'proxy'
 
 /** Events of an entity that fail and are not silenced. */
-export const failingOf = ({ events }: Pick<EntityRow, 'events'>): number => (events ? events.critical + events.warning + events.unknown : 0)
+export const failingOf = ({ events }: Pick<EntityRow, 'events'>): number => (events ? events.total - events.ok : 0)
 
 /** Agents by version, the newest first, and how many have it. */
 export interface Skew {

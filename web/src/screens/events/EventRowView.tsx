@@ -70,6 +70,12 @@ export const EventRowView = memo(function EventRowView(props: Props) {
       <span role="gridcell" className={css.status}>
         <StatusMark mark={mark} />
         <span className={css.word}>{gone ? text.gone : text.status(row.status)}</span>
+        {silenced && row.status !== 0 && (
+          <span className={css.hushed} title={text.silencedBy(row.silenced ?? [])}>
+            <Icon name="muted" size={13} />
+            <span className="visually-hidden">{text.silenced}</span>
+          </span>
+        )}
       </span>
       <span role="gridcell" className={css.entity} title={row.entity}>
         {row.entity}

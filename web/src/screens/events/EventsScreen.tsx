@@ -99,7 +99,7 @@ export function EventsScreen() {
             onChange={(group) => change({ group: group || undefined })}
           />
           <LiveBadge state={list.state} ready={list.ready} />
-          <span className={css.count}>{text.shown(list.counts.total, list.counts.total)}</span>
+          <span className={css.count}>{list.ready ? text.shown(list.counts.total, list.counts.total) : ''}</span>
         </Group>
       </header>
       {search.group === undefined ? (

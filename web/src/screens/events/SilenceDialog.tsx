@@ -22,11 +22,13 @@ interface Props {
   parts: () => Promise<readonly SilencePart[]>
   /** The condition, if it also holds for events to come. */
   selector?: string | undefined
+  /** The entities are silenced by their names: say so. */
+  byName?: boolean
   onClose: (finished: boolean) => void
 }
 
 /** Makes a silence in each namespace, after a look at the events that they hit. */
-export function SilenceDialog({ title, about, parts: partsOf, selector, onClose }: Props) {
+export function SilenceDialog({ title, about, parts: partsOf, selector, byName = false, onClose }: Props) {
   const { api, definitions } = useApp()
   const [reason, setReason] = useState('')
   const [length, setLength] = useState('3600')
@@ -90,6 +92,7 @@ export function SilenceDialog({ title, about, parts: partsOf, selector, onClose 
       <Text size="sm" c="dimmed" role="status">
         {error ? error.message : preview.data ? text.act.hits(preview.data.events, preview.data.failing) : text.act.looking}
       </Text>
+      {selector === undefined && byName && <Text size="sm">{t.silenceNames}</Text>}
       {selector !== undefined && (
         <Text size="sm">
           {t.silenceHelp} <code className={css.selector}>{selector}</code>

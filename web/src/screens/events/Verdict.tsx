@@ -42,11 +42,15 @@ function Routes({ routes, zone }: { routes: NonNullable<Explanation['routes']>; 
   if (routes.length === 0) return null
   return (
     <ul className={css.routes}>
-      {routes.slice(0, most).map(({ handler = '', pipeline = '', workflow = '', alerted, time = 0, reason }, i) => (
+      {routes.slice(0, most).map(({ handler = '', pipeline = '', workflow = '', verdict, alerted, time = 0, reason }, i) => (
         <li key={i} data-alerted={alerted}>
           <Icon name={alerted ? 'check' : 'close'} size={12} />
           <span>
-            <b>{handler || [pipeline, workflow].filter((one) => one !== '').join('/') || text.told.noHandler}</b>{' '}
+            <b>
+              {handler ||
+                [pipeline, workflow].filter((one) => one !== '').join('/') ||
+                (verdict === 'silenced' ? text.told.silenced : text.told.noHandler)}
+            </b>{' '}
             {time > 0 && <time dateTime={new Date(time).toISOString()}>{timeOfDay(time / 1000, zone)}</time>} {reason}
           </span>
         </li>

@@ -262,7 +262,7 @@ function Overrides({ rota, cannot }: { rota: Rota; cannot: string | undefined })
   const remove = useMutation({
     mutationFn: async ({ at }: { at: number; contact: string }) =>
       definitions.replace(kinds.rotas, rota as Definition, withoutOverride(rota, at) as Definition),
-    onSuccess: (_, { contact }) => done(t.removed(contact), () => definitions.put(kinds.rotas, rota as Definition)),
+    onSuccess: ({ undo }, { contact }) => done(t.removed(contact), undo),
     onError: (err) => failed(t.overrides, err),
   })
   const coming = (rota.overrides ?? []).map((one, at) => ({ ...one, at })).filter(({ end = 0 }) => end > now)
@@ -327,8 +327,8 @@ function TakeOver({
   })
   const save = useMutation({
     mutationFn: () => definitions.replace(kinds.rotas, rota as Definition, changed as Definition),
-    onSuccess: () => {
-      done(t.tookOver(contact ?? '', clock(end ?? 0, time, false)), () => definitions.put(kinds.rotas, rota as Definition))
+    onSuccess: ({ undo }) => {
+      done(t.tookOver(contact ?? '', clock(end ?? 0, time, false)), undo)
       onClose()
     },
   })

@@ -28,7 +28,10 @@ const templates: Record<PipelinesTab, Definition> = {
     workflows: [
       {
         name: 'alerts',
-        filters: [{ name: 'is_incident', type: 'EventFilter', api_version: 'core/v2' }],
+        filters: [
+          { name: 'is_incident', type: 'EventFilter', api_version: 'core/v2' },
+          { name: 'not_silenced', type: 'EventFilter', api_version: 'core/v2' },
+        ],
         handler: { name: '', type: 'Handler', api_version: 'core/v2' },
       },
     ],
