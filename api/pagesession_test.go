@@ -128,7 +128,7 @@ func TestPageTabs(t *testing.T) {
 	}
 	s.do("GET", sessionPath, "", pageHeader, "1", "Authorization", "", "Cookie", after[0]).is(200)
 
-	// Much later the first refresh token is a copy that somebody uses: that ends the sign-in.
+	// Much later the first refresh token is used again, as a thief would use a copy: that ends the sign-in.
 	s.now.Add(int64(2 * renewalFor / time.Second))
 	if s.do("PUT", sessionPath, "", pageHeader, "1", "Authorization", "", "Cookie", before).status < 400 {
 		t.Error("a refresh token counted twice")
