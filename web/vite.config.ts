@@ -20,6 +20,8 @@ export default defineConfig({
           groups: [
             { name: 'libraries', test: /node_modules.*(?<!\.css)$/, tags: ['$initial'], priority: 1 },
             { name: 'first', tags: ['$initial'] },
+            // So does the list of events, with what other screens share with it.
+            { name: 'events', test: /screens\/events\/EventsScreen/ },
           ],
         },
       },

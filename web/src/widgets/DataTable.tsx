@@ -55,7 +55,7 @@ interface Props<Row> {
 }
 
 /** Rows of a window that are asked for at once, and the steps of their first place: a scrolled row does not ask anew. */
-const asked = 250
+const asked = 150
 const stepOf = 50
 
 /** A table of any number of rows, which draws those that are visible. j and k move, Enter opens, x ticks, Escape closes. */

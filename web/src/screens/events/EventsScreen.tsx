@@ -182,7 +182,7 @@ function Rows({ list, selected, onOpen, filtered, picked, onPick, bar, onAct }: 
   const drawn = rows.getVirtualItems()
   const first = drawn[0]?.index ?? 0
   const offset = Math.max(0, Math.floor((first - 50) / 50) * 50) // in steps, so that a scrolled row does not ask anew
-  useEffect(() => list.show({ offset, limit: 250 }), [list, offset])
+  useEffect(() => list.show({ offset, limit: 150 }), [list, offset])
   useEffect(() => rows.measure(), [rows, height])
 
   const open = (place: number) => {
