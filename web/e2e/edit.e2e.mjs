@@ -32,3 +32,24 @@ test('an edit does not overwrite what somebody else has saved meanwhile', async 
   await dialog.getByRole('button', { name: 'Save' }).click()
   await dialog.getByText('Somebody has changed load since you opened it.').waitFor()
 })
+
+test('the focus goes back to where it was before a dialog', async ({ open }) => {
+  const page = await open()
+  await page.signIn('/checks')
+  const button = page.tab.getByRole('button', { name: 'New check' })
+  const focused = button.and(page.tab.locator(':focus'))
+  await button.focus()
+  for (const close of [() => page.press('Escape'), () => page.tab.getByRole('button', { name: 'Cancel' }).click()]) {
+    await page.press('Enter')
+    await page.tab.getByRole('dialog').getByRole('textbox', { name: 'Name', exact: true }).and(page.tab.locator(':focus')).waitFor()
+    await close()
+    await focused.waitFor()
+  }
+  await page.go('/events')
+  await page.row('web-1', 'http').waitFor()
+  await page.press('x')
+  await page.press('s')
+  await page.tab.getByRole('dialog').waitFor()
+  await page.press('Escape')
+  await page.tab.getByRole('grid', { name: 'Events' }).and(page.tab.locator(':focus')).waitFor()
+})

@@ -6,6 +6,7 @@ import { ApiError, unwrap } from '../api/client'
 import { unwrapDefinition, wrap, type Definition, type Kind, type Wrapped } from '../api/definitions'
 import { useApp } from '../app/context'
 import { text } from '../text'
+import { useFocusBack } from '../widgets/use-focus-back'
 import { done } from '../widgets/toast'
 import { parse, placed, write, type Mistake } from './document'
 import { DiffView } from './DiffView'
@@ -28,6 +29,7 @@ const settled = 400
 /** Edits a definition as YAML. The server is asked all the time what it would say, and nothing is saved before it agrees. */
 export default function DefinitionEditor({ kind, definition: now, draft, fresh = false, onClose }: Props) {
   const [definition] = useState(now) // as it was when the editor was opened: somebody else may change it meanwhile
+  useFocusBack()
   const { definitions } = useApp()
   const before = useMemo(() => write(wrap(kind, definition)), [kind, definition])
   const [typed, setTyped] = useState(() => (draft === undefined ? before : write(wrap(kind, draft))))

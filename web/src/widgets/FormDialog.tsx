@@ -2,6 +2,7 @@ import { Alert, Button, Group, Modal, Stack } from '@mantine/core'
 import type { UseMutationResult } from '@tanstack/react-query'
 import type { ReactNode } from 'react'
 import { text } from '../text'
+import { useFocusBack } from './use-focus-back'
 
 interface Props {
   title: string
@@ -21,6 +22,7 @@ interface Props {
 
 /** A form in a dialog. */
 export function FormDialog({ title, opened, onClose, act, label, danger = false, disabled = false, size = 'md', children }: Props) {
+  useFocusBack()
   return (
     <Modal opened={opened} onClose={onClose} title={title} centered size={size} closeButtonProps={{ 'aria-label': text.close }}>
       <form
