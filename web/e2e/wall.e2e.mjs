@@ -18,7 +18,7 @@ test('a link with an API key shows the wall, and no more than its user may see',
   await page.tab.getByRole('link', { name: 'Leave the wall' }).click()
   await page.see('Newest incidents')
   await page.row('web-1', 'http').click()
-  assert.ok(await page.detail('http').getByRole('button', { name: 'Resolve' }).isDisabled())
+  await page.detail('http').getByRole('button', { name: 'Resolve', disabled: true }).waitFor()
 
   await backend.call('DELETE', `/api/core/v2/apikeys/${name}`)
   await page.go('/wall')
