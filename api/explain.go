@@ -229,7 +229,9 @@ func (a *API) explainMany(w *response, r *request) error {
 
 // explainable returns an event that can be explained; nil if it is not there, or if the user may not see it.
 func (a *API) explainable(r *request, key state.Key) (*resource.Event, error) {
-	permit := a.opts.Auth.Permit(r.user, auth.Attributes{Verb: "get", Resource: "events", Namespace: key.Namespace, Name: key.Entity + "/" + key.Check})
+	permit := a.opts.Auth.Permit(r.user, auth.Attributes{
+		Verb: "get", Resource: "events", Namespace: key.Namespace, Name: key.Entity + "/" + key.Check,
+	})
 	if permit.Denied() {
 		return nil, nil
 	}

@@ -251,12 +251,13 @@ func TestUserStreams(t *testing.T) {
 // TestLiveFailure: a stream that fails after a part of its answer ends, and nothing else does.
 func TestLiveFailure(t *testing.T) {
 	s := newServer(t, nil)
-	s.API.route("/api/lapwing/v1/namespaces/{namespace}/failing/stream", streamAccess, methods{http.MethodGet: func(w *response, _ *request) error {
+	failing := func(w *response, _ *request) error {
 		if _, err := w.Write([]byte("a part")); err != nil {
 			return err
 		}
 		return errors.New("the rest cannot be read")
-	}})
+	}
+	s.API.route("/api/lapwing/v1/namespaces/{namespace}/failing/stream", streamAccess, methods{http.MethodGet: failing})
 	conn, err := s.dialLive(http.Header{"Cookie": {s.pageCookies()}, "Origin": {s.url}})
 	if err != nil {
 		t.Fatal(err)

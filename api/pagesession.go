@@ -15,8 +15,8 @@ import (
 
 // The page of the backend keeps its sign-in in cookies that scripts cannot read: an access token for all requests, and a
 // refresh token for the session's own path. A screen on a wall has an API key in place of both, which may only read there. A browser
-// adds cookies also to requests that other sites make. So a request is that of the cookie's user only if it has pageHeader, which
-// other sites cannot set.
+// adds cookies also to requests that other sites make. So the backend looks at them only in requests with pageHeader, which other
+// sites cannot set.
 const (
 	sessionPath   = "/api/lapwing/v1/session"
 	pageHeader    = "X-Lapwing-Page"
@@ -67,23 +67,16 @@ func cookieName(name string, r *request) string {
 }
 
 // pageToken returns the access token in the cookie of a request of the page; "" if there is none.
-func pageToken(r *request) string {
-	if !fromPage(r.Request) {
-		return ""
-	}
-	kept, err := r.Cookie(cookieName(accessCookie, r))
-	if err != nil {
-		return ""
-	}
-	return kept.Value
-}
+func pageToken(r *request) string { return pageCookie(accessCookie, r) }
 
 // pageKey returns the API key in the cookie of a request of the page; "" if there is none.
-func pageKey(r *request) string {
+func pageKey(r *request) string { return pageCookie(keyCookie, r) }
+
+func pageCookie(name string, r *request) string {
 	if !fromPage(r.Request) {
 		return ""
 	}
-	kept, err := r.Cookie(cookieName(keyCookie, r))
+	kept, err := r.Cookie(cookieName(name, r))
 	if err != nil {
 		return ""
 	}

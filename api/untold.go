@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// untoldLooked bounds the incidents whose traces are read for an answer, and untoldListed those that it names.
+	// untoldLooked bounds the incidents whose traces are read for an answer, and untoldListed the incidents that it names.
 	untoldLooked, untoldListed = 1000, 200
 	// untoldFor is how long an answer counts for users with the same rights. All pages ask about the same moment.
 	untoldFor = 5 * time.Second

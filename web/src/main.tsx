@@ -47,7 +47,7 @@ session.subscribe(() => {
   const now = state.phase === 'in' ? JSON.stringify([state.user, state.groups]) : ''
   if (now === who) return
   who = now
-  // The next user gets nothing of the one before: no connection with that one's rights, and no answers.
+  // The previous user's connection and answers must not reach the next user.
   live.reset()
   queries.clear()
   if (now !== '') live.ahead()

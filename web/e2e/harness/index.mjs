@@ -12,9 +12,9 @@ export { desktop, phone } from './page.mjs'
 const shots = join(tmpdir(), 'lapwing-e2e-failed')
 
 /**
- * A backend and a browser for the tests of a file. begin starts the backend, and prepare makes what all of them need. The function that it returns
- * declares a test, which gets the backend and open(), and fails when a page had a problem; then it prints the backend's
- * log and where the screenshots are.
+ * A backend and a browser for the tests of a file. begin starts the backend, and prepare makes what all of them need.
+ * The function that it returns declares a test, which gets the backend and open(), and fails when a page had a problem;
+ * then it prints the backend's log and where the screenshots are.
  */
 export function scene(prepare = async () => {}, begin = () => Backend.start()) {
   let backend, browser

@@ -119,7 +119,7 @@ export class LiveList<Row, Counts extends { total: number }, Group, Query extend
     return key === undefined ? undefined : this.rows.get(key)
   }
 
-  /** The place of a row among those that are loaded; undefined if it is not. */
+  /** The place of a loaded row; undefined for other rows. */
   placeOf(key: Key): number | undefined {
     for (const [place, at] of this.shown) if (at === key) return place
     return undefined

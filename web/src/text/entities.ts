@@ -58,8 +58,6 @@ export const entitiesText = {
     versions === 1
       ? `All agents run ${newest}.`
       : `Agents run ${count(versions, 'version', 'versions')}: ${share} % run ${newest}, the newest.`,
-  empty: 'There are no entities yet',
-  emptyHelp: 'An agent makes its entity when it connects. Results for other hosts make proxy entities.',
   nothingHelp: 'No entity matches the search and the filters. Remove a part of them.',
   map: 'Map of entities',
   mapHelp: 'Each cell is an entity. The arrow keys go from one to the next, Enter opens it.',
@@ -70,7 +68,6 @@ export const entitiesText = {
     { value: 'medium', label: 'M' },
     { value: 'large', label: 'L' },
   ],
-  legend: 'Legend',
   blind: 'You may not list events, so the states of events are not shown.',
   pointed: (name: string, namespace: string, state: string) => [name, namespace, state].filter((part) => part !== '').join(' · '),
 
@@ -98,8 +95,6 @@ export const entitiesText = {
   },
 
   detail: 'Entity',
-  previous: 'Previous entity',
-  next: 'Next entity',
   edit: 'Edit',
   subscriptionsEdit: 'Edit subscriptions',
   subscriptionsHelp: 'Checks with one of these subscriptions run on this entity. Its own subscription is always there.',

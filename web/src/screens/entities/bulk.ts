@@ -3,7 +3,7 @@ import { quoted } from '../../search/query'
 import { groupBy } from '../events/bulk'
 import type { Selected } from './use-entities'
 
-/** Entities to act on: those that were ticked, or all that the list has. */
+/** Entities to act on: the ticked ones, or all of the list. */
 export type Target =
   | { kind: 'picked'; keys: readonly string[] }
   | { kind: 'matching'; selected: Selected; /** The search, as a condition for events. */ condition: string; total: number }

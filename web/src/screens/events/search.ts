@@ -41,5 +41,6 @@ const fields: Record<string, string> = { entity: 'event.entity.name', check: 'ev
 /** The condition for the events of a group. */
 export function groupTerm(by: string, value: string): string {
   const field = fields[by] ?? `event.labels.${by.replace(/^label:/, '')}`
-  return value === '' && !(by in fields) ? `!(${field} =~ "")` : `${field} == ${quoted(value)}` // no comparison holds for a label that is not there
+  // No comparison holds for a label that is not there.
+  return value === '' && !(by in fields) ? `!(${field} =~ "")` : `${field} == ${quoted(value)}`
 }
