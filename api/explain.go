@@ -30,7 +30,8 @@ const (
 	silenceEntries = 20
 )
 
-// explain answers whether people were told of a check's failure; ?at= leaves out events that came later.
+// explain answers whether people were told of a check's failure. ?at= leaves out events that came later, and ?outcomes=true
+// adds the traces that the answer was made from: traces that are asked for on their own may be of another moment.
 func (a *API) explain(w *response, r *request) error {
 	key, now := pathKey(r), a.opts.Now()
 	at, err := instant(r.URL.Query().Get("at"), now)
@@ -61,7 +62,11 @@ func (a *API) explain(w *response, r *request) error {
 			return err
 		}
 	}
-	return w.object(account.Explain())
+	answer := account.Explain()
+	if r.URL.Query().Get("outcomes") == "true" {
+		answer.Outcomes = append([]trace.Outcome{}, account.Outcomes...) // an empty list rather than none
+	}
+	return w.object(answer)
 }
 
 // lookAround adds to an account what is so now, as far as the user may see it.

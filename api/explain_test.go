@@ -83,6 +83,16 @@ func TestExplain(t *testing.T) {
 		}
 	}
 
+	for entity, want := range map[string]int{"told": len(past.events["default/told/disk"]), "never": 0} {
+		var plain, whole explain.Explanation
+		path := "/api/lapwing/v1/namespaces/default/events/" + entity + "/disk/explain"
+		s.do(http.MethodGet, path, "").has(&plain)
+		s.do(http.MethodGet, path+"?outcomes=true", "").has(&whole)
+		if plain.Outcomes != nil || whole.Outcomes == nil || len(whole.Outcomes) != want {
+			t.Errorf("%s: outcomes %v unless asked for, %v if asked for; want none and %d", entity, plain.Outcomes, whole.Outcomes, want)
+		}
+	}
+
 	// In brief, of several.
 	const many = "/api/lapwing/v1/namespaces/default/events/explain"
 	const keys = `{"keys":[{"entity":"told","check":"disk"},{"entity":"never","check":"disk"},{"entity":"muted","check":"disk"}]}`

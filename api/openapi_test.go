@@ -256,7 +256,7 @@ var described = map[string]operation{
 		query:   []string{"limit", "until"}, status: 200, answer: []trace.Outcome{}},
 	"GET " + ours + "namespaces/{namespace}/events/{entity}/{check}/explain": {
 		summary: "Whether people were told that a check fails, and why or why not",
-		query:   []string{"at"}, status: 200, answer: explain.Explanation{}},
+		query:   []string{"at", "outcomes"}, status: 200, answer: explain.Explanation{}},
 	"GET " + ours + "namespaces/{namespace}/events/untold": {
 		summary: "Of how many open incidents no one was told, and of which", status: 200, answer: untoldAnswer{}},
 	"POST " + ours + "namespaces/{namespace}/events/explain": {
@@ -386,9 +386,10 @@ var parameters = map[string]object{
 	"fieldSelector": {"description": "Which to list, by their fields", "schema": object{"type": "string"}},
 	"since": {"description": "From when on: RFC 3339, Unix seconds, or how long ago",
 		"schema": object{"type": "string"}, "example": "24h"},
-	"until": {"description": "Until when, in the same forms", "schema": object{"type": "string"}, "example": "1h"},
-	"at":    {"description": "Leave out the events that came later than this moment, in the same forms", "schema": object{"type": "string"}, "example": "1h"},
-	"user":  {"description": "Only changes by this user", "schema": object{"type": "string"}},
+	"until":    {"description": "Until when, in the same forms", "schema": object{"type": "string"}, "example": "1h"},
+	"at":       {"description": "Leave out the events that came later than this moment, in the same forms", "schema": object{"type": "string"}, "example": "1h"},
+	"outcomes": {"description": "Add the events that the answer is about, with what became of them", "schema": object{"type": "boolean"}},
+	"user":     {"description": "Only changes by this user", "schema": object{"type": "string"}},
 	"action": {"description": "Only this kind of change",
 		"schema": object{"type": "string", "enum": []string{"create", "update", "delete", "execute"}}},
 	"resource":  {"description": "Plural name of a kind of resource", "schema": object{"type": "string"}, "example": "checks"},

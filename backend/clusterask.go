@@ -338,19 +338,26 @@ func (v *clusterView) traceHere(_ context.Context, q *trace.Query) (traceAnswer,
 
 // tracesHere returns what this member knows of a check's events: the traces, and the deliveries that wait for their turn.
 func (v *clusterView) tracesHere(q *trace.Query) ([]trace.Outcome, error) {
+	waiting := v.queued(q)
 	events, err := v.parts.traces.Of(*q)
 	if err != nil {
 		return nil, err
 	}
-	return v.withQueued(q, events), nil
+	return withQueued(q, waiting, events), nil
 }
 
-// withQueued adds the deliveries that wait for their turn here.
-func (v *clusterView) withQueued(q *trace.Query, events []trace.Outcome) []trace.Outcome {
-	if queued := v.parts.handlers.Queued(q.Namespace, q.Entity, q.Check, maxQueued); len(queued) > 0 {
-		return q.Join(events, []trace.Outcome{{Deliveries: queued}})
+// queued returns the deliveries that wait for their turn here. Ask for them before the traces: a delivery that has its turn in
+// between is in both then, and in the other order in neither.
+func (v *clusterView) queued(q *trace.Query) []trace.Delivery {
+	return v.parts.handlers.Queued(q.Namespace, q.Entity, q.Check, maxQueued)
+}
+
+// withQueued adds to traces the deliveries that waited for their turn before. The trace of a delivery counts more.
+func withQueued(q *trace.Query, waiting []trace.Delivery, events []trace.Outcome) []trace.Outcome {
+	if len(waiting) == 0 {
+		return events
 	}
-	return events
+	return q.Join([]trace.Outcome{{Deliveries: waiting}}, events)
 }
 
 // maxQueued bounds the deliveries of a handler that wait for their turn, in a trace.
@@ -376,11 +383,12 @@ func (v *clusterView) newestAnswer(_ context.Context, list *[]trace.Query) ([]tr
 func (v *clusterView) newestHere(list []trace.Query) ([]trace.Newest, error) {
 	answers := make([]trace.Newest, len(list))
 	for i := range list {
+		waiting := v.queued(&list[i])
 		found, err := v.parts.traces.Newest(list[i])
 		if err != nil {
 			return nil, err
 		}
-		found.Outcomes = v.withQueued(&list[i], found.Outcomes)
+		found.Outcomes = withQueued(&list[i], waiting, found.Outcomes)
 		answers[i] = found
 	}
 	return answers, nil

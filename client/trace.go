@@ -7,39 +7,35 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"slices"
-	"strconv"
 	"time"
 )
 
 const ours = "/api/lapwing/v1/namespaces/"
 
-// Trace returns what happened to the newest events of a check, newest first. A time that is not zero leaves out events that
-// the server received later.
-func (c *Client) Trace(ctx context.Context, namespace, entity, check string, until time.Time, limit int) ([]Outcome, error) {
-	var out []Outcome
-	q := url.Values{"limit": {strconv.Itoa(limit)}}
-	if !until.IsZero() {
-		q.Set("until", until.Format(time.RFC3339Nano))
-	}
-	path := ours + escape(namespace) + "/events/" + escape(entity) + "/" + escape(check) + "/trace?" + q.Encode()
-	if err := c.Do(ctx, http.MethodGet, path, nil, &out); err != nil {
-		return nil, fmt.Errorf("get trace of %s/%s: %w", entity, check, err)
-	}
-	// an earlier release does not know the parameter
-	return slices.DeleteFunc(out, func(o Outcome) bool { return !until.IsZero() && o.Received > until.UnixMilli() }), nil
+// ExplainOptions say what to explain.
+type ExplainOptions struct {
+	// At leaves out events that the server received later, unless it is zero.
+	At time.Time
+	// Outcomes asks for the events that the answer is about too, newest first, with what became of them.
+	Outcomes bool
 }
 
-// Explain answers whether people were told of a check's failure, and why or why not. A time that is not zero leaves out events
-// that the server received later.
-func (c *Client) Explain(ctx context.Context, namespace, entity, check string, at time.Time) (*Explanation, error) {
-	path := ours + escape(namespace) + "/events/" + escape(entity) + "/" + escape(check) + "/explain"
-	if !at.IsZero() {
-		path += "?" + url.Values{"at": {at.Format(time.RFC3339Nano)}}.Encode()
+// Explain answers whether people were told of a check's failure, and why or why not.
+func (c *Client) Explain(ctx context.Context, namespace, entity, check string, opts ExplainOptions) (*Explanation, error) {
+	q := url.Values{}
+	if !opts.At.IsZero() {
+		q.Set("at", opts.At.Format(time.RFC3339Nano))
 	}
+	if opts.Outcomes {
+		q.Set("outcomes", "true")
+	}
+	path := ours + escape(namespace) + "/events/" + escape(entity) + "/" + escape(check) + "/explain?" + q.Encode()
 	out := new(Explanation)
 	if err := c.Do(ctx, http.MethodGet, path, nil, out); err != nil {
 		return nil, fmt.Errorf("explain %s/%s: %w", entity, check, err)
+	}
+	if opts.Outcomes && out.Outcomes == nil {
+		return nil, fmt.Errorf("explain %s/%s: the server is of an earlier release and does not give outcomes with the answer", entity, check)
 	}
 	return out, nil
 }

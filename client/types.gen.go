@@ -488,6 +488,9 @@ type Explanation struct {
 	Notes []Note `json:"notes"`
 	// Simulated is what would happen to the event now, if there is no trace of its present state.
 	Simulated []Delivery `json:"simulated,omitempty"`
+	// Outcomes are the events that the answer is about, newest first, with what became of them at that moment. It is
+	// absent unless a request asks for it.
+	Outcomes []Outcome `json:"outcomes,omitempty"`
 }
 
 // Fairness says how many turns the agents of a subscription had, each since it was connected.

@@ -143,7 +143,7 @@ func silenceNotes(ctx context.Context, s *invocation, entity, check string, begi
 // tracedSilences returns the names of the silences that muted the traced events of a check, the newest first. A silence by
 // selectors is in no other record of the check once it has ended.
 func tracedSilences(ctx context.Context, s *invocation, entity, check string) (names []string, err error) {
-	told, err := s.client.Explain(ctx, s.namespace, entity, check, time.Time{})
+	told, err := s.client.Explain(ctx, s.namespace, entity, check, client.ExplainOptions{})
 	if err != nil {
 		if hidden(err) {
 			err = nil

@@ -19,9 +19,6 @@ import (
 	"github.com/lapwing-monitoring/lapwing/resource"
 )
 
-// tracedOutcomes is how many outcomes are fetched: enough to include the beginning of an incident.
-const tracedOutcomes = 100
-
 func traceEventCommand(k *kind) *cobra.Command {
 	var (
 		limit int
@@ -68,7 +65,7 @@ The json format is one object: answer, outcomes as the API has them, simulated, 
 			if err := t.fetch(ctx, s); err != nil {
 				return err
 			}
-			if len(t.outcomes) == 0 {
+			if len(t.told.Outcomes) == 0 {
 				if err := t.missing(ctx, s, k); err != nil {
 					return err
 				}
@@ -81,7 +78,7 @@ The json format is one object: answer, outcomes as the API has them, simulated, 
 					}
 				}
 				raw, err := jsonOf(map[string]any{
-					"answer": s.worded(t.told.Parts, t.now), "outcomes": t.outcomes, "simulated": t.told.Simulated, "silences": silences,
+					"answer": s.worded(t.told.Parts, t.now), "outcomes": t.told.Outcomes, "simulated": t.told.Simulated, "silences": silences,
 				})
 				if err != nil {
 					return err
@@ -108,16 +105,13 @@ The json format is one object: answer, outcomes as the API has them, simulated, 
 type traced struct {
 	entity, check string
 	now, at       time.Time // at is the moment in question; zero is now
-	outcomes      []client.Outcome
 	told          *client.Explanation
 }
 
-// fetch asks for the traces, and for what they mean.
+// fetch asks for the traces and for what they mean in one request, so that both are of the same moment.
 func (t *traced) fetch(ctx context.Context, s *invocation) error {
 	var err error
-	if t.outcomes, err = s.client.Trace(ctx, s.namespace, t.entity, t.check, t.at, tracedOutcomes); err == nil {
-		t.told, err = s.client.Explain(ctx, s.namespace, t.entity, t.check, t.at)
-	}
+	t.told, err = s.client.Explain(ctx, s.namespace, t.entity, t.check, client.ExplainOptions{At: t.at, Outcomes: true})
 	if err != nil && !errors.Is(err, client.ErrDenied) {
 		return hint(err, "Traces need a lapwing backend.")
 	}
@@ -143,7 +137,7 @@ func (t *traced) missing(ctx context.Context, s *invocation, k *kind) error {
 
 func (t *traced) printer(s *invocation, w io.Writer) *tracePrinter {
 	p := &tracePrinter{w: w, color: s.color, now: t.now, answer: s.worded(t.told.Parts, t.now), simulated: t.told.Simulated,
-		outcomes: t.outcomes, notes: map[string]client.Note{}, silences: map[string]string{}}
+		outcomes: t.told.Outcomes, notes: map[string]client.Note{}, silences: map[string]string{}}
 	for _, one := range t.told.Notes {
 		p.notes[one.ID] = one
 	}

@@ -4206,6 +4206,8 @@ export interface components {
             notes: components["schemas"]["Note"][] | null;
             /** @description Simulated is what would happen to the event now, if there is no trace of its present state. */
             simulated?: components["schemas"]["Delivery"][] | null;
+            /** @description Outcomes are the events that the answer is about, newest first, with what became of them at that moment. It is absent unless a request asks for it. */
+            outcomes?: components["schemas"]["Outcome"][] | null;
         };
         /** @description Fairness says how many turns the agents of a subscription had, each since it was connected. */
         Fairness: {
@@ -15776,6 +15778,8 @@ export interface operations {
                  * @example 1h
                  */
                 at?: string;
+                /** @description Add the events that the answer is about, with what became of them */
+                outcomes?: boolean;
             };
             header?: never;
             path: {
