@@ -158,7 +158,7 @@ test('the palette finds entities', async ({ open }) => {
   const page = await open()
   await page.signIn('/')
   await page.press('Control+K')
-  await page.tab.getByLabel('Screen, entity or check').fill('cache')
+  await page.tab.getByLabel('Screen, entity, check, handler…').fill('cache')
   await page.tab.getByRole('button', { name: /^cache-1 default/ }).click()
   await detail(page, 'cache-1').waitFor()
 })

@@ -60,3 +60,25 @@ test('it names the incidents that nobody was told about', async ({ open }) => {
   await untold.getByRole('link', { name: 'web-1 · http' }).click()
   await page.detail('http').getByText('Nobody was told', { exact: true }).waitFor()
 })
+
+test('keys go through the newest incidents, and the cursor stays with its incident', async ({ open, backend }) => {
+  const page = await open()
+  await page.signIn('/')
+  await page.row('web-1', 'http').waitFor()
+  const [newest, second] = await page.rows()
+  const under = () =>
+    page.tab.locator('[data-cursor=true]').evaluateAll((rows) => rows.map(({ dataset }) => `${dataset.entity}/${dataset.check}`))
+  assert.deepEqual(await under(), [])
+  await page.press('j')
+  await until('the cursor is on the newest', async () => (await under()).join() === newest)
+  await page.press('j')
+  await until('the cursor is on the second', async () => (await under()).join() === second)
+
+  await backend.fail('db-1', 'disk', 2, 'DISK CRITICAL')
+  await until('another one is above', async () => (await page.rows())[0] === 'db-1/disk')
+  assert.deepEqual(await under(), [second])
+  await page.press('Enter')
+  await page.detail(second.split('/')[1]).waitFor()
+  assert.equal(page.parameter('event'), `default/${second}`)
+  await backend.pass('db-1', 'disk')
+})

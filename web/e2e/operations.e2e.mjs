@@ -51,7 +51,7 @@ test('an incident is found and silenced by keyboard alone', async ({ open, backe
   await page.see('Newest incidents')
   const type = (text) => page.tab.keyboard.type(text)
   await page.press('Control+K')
-  await page.tab.getByLabel('Screen, entity or check').and(page.tab.locator(':focus')).waitFor()
+  await page.tab.getByLabel('Screen, entity, check, handler…').and(page.tab.locator(':focus')).waitFor()
   await type('Events')
   await page.press('Enter')
   await page.tab.getByRole('grid', { name: 'Events', exact: true }).getByText('replay lag').waitFor()

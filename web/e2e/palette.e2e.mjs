@@ -8,7 +8,7 @@ test('Ctrl+K goes to screens and events', async ({ open }) => {
   const page = await open()
   await page.signIn('/')
   await page.press('Control+K')
-  const box = page.tab.getByLabel('Screen, entity or check')
+  const box = page.tab.getByLabel('Screen, entity, check, handler…')
   await focused(box)
   await page.tab.keyboard.type('Events')
   await page.press('Enter')
@@ -34,11 +34,57 @@ test('Ctrl+K goes to screens and events', async ({ open }) => {
   await page.detail('replication').waitFor()
 })
 
+test('Ctrl+K goes to definitions', async ({ open, backend }) => {
+  await backend.call('PUT', '/api/core/v2/namespaces/default/handlers/pager-night', {
+    metadata: { name: 'pager-night', namespace: 'default' },
+    type: 'pipe',
+    command: 'true',
+  })
+  await backend.call('PUT', '/api/core/v2/namespaces/default/checks/certificate', {
+    metadata: { name: 'certificate', namespace: 'default' },
+    command: 'true',
+    interval: 3600,
+    subscriptions: ['none'],
+  })
+  const page = await open()
+  await page.signIn('/')
+  const box = page.tab.getByLabel('Screen, entity, check, handler…')
+  for (const { words, label, path, parameter, key } of [
+    { words: 'night', label: 'pager-night Handler · default', path: '/config', parameter: 'open', key: 'default/pager-night' },
+    { words: 'certif', label: 'certificate Check · default', path: '/checks', parameter: 'check', key: 'default/certificate' },
+  ]) {
+    await page.press('Control+K')
+    await focused(box)
+    await page.tab.keyboard.type(words)
+    await page.tab.getByRole('button', { name: label }).waitFor()
+    await page.press('Enter')
+    await page.address(({ pathname }) => pathname === path)
+    assert.equal(page.parameter(parameter), key)
+    await box.waitFor({ state: 'hidden' })
+  }
+})
+
+test('keys work from a box that was ticked, and Ctrl+K from a text', async ({ open }) => {
+  const page = await open()
+  await page.signIn('/events')
+  await page.row('web-2', 'load').getByRole('checkbox').check()
+  await page.press('s')
+  const form = page.tab.getByRole('dialog', { name: 'Silence: 1 event' })
+  await form.waitFor()
+  await page.press('Escape')
+  await form.waitFor({ state: 'hidden' })
+  await page.press('/')
+  await page.tab.locator('header input:focus').waitFor()
+  await page.press('Control+K')
+  const box = page.tab.getByLabel('Screen, entity, check, handler…')
+  await focused(box)
+})
+
 test('the button of the palette opens it', async ({ open }) => {
   const page = await open()
   await page.signIn('/events')
   await page.tab.getByRole('button', { name: 'Go to…' }).click()
-  await page.tab.getByLabel('Screen, entity or check').waitFor()
+  await page.tab.getByLabel('Screen, entity, check, handler…').waitFor()
 })
 
 /** Waits until what is typed goes into the box. */

@@ -53,3 +53,32 @@ test('back closes the detail', async ({ open }) => {
   await page.detail().waitFor({ state: 'hidden' })
   await page.row('db-1', 'replication').waitFor()
 })
+
+test('events are selected and silenced by tapping', async ({ open }) => {
+  const page = await open(phone)
+  await page.signIn('/events')
+  for (const [entity, check] of [
+    ['web-2', 'load'],
+    ['cache-1', 'disk'],
+  ]) {
+    const row = page.row(entity, check)
+    await row.waitFor()
+    const pick = row.getByRole('checkbox')
+    const { x, y, width, height } = await pick.boundingBox()
+    await page.tab.touchscreen.tap(x + width / 2 + 10, y + height / 2 - 12) // a thumb is not exact
+    await page.tab.waitForFunction((box) => box.checked, await pick.elementHandle())
+  }
+  await fits(page)
+  const bar = page.tab.getByRole('toolbar', { name: 'Selected events' })
+  await bar.getByText('2 events', { exact: true }).waitFor()
+  await bar.getByRole('button', { name: 'Silence' }).tap()
+  const form = page.tab.getByRole('dialog')
+  await form.getByText('Hits 2 events now, 2 of them failing.').waitFor()
+  await fits(page)
+  await form.getByLabel('Reason').fill('on the way there')
+  await form.getByRole('button', { name: 'Silence' }).tap()
+  await page.see('Silenced 2 events.')
+  await bar.waitFor({ state: 'hidden' })
+  await page.tab.getByRole('button', { name: 'Undo' }).tap()
+  await page.see('Undone.')
+})

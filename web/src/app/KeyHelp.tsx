@@ -1,14 +1,13 @@
 import { Modal, Table } from '@mantine/core'
 import { useDisclosure, useWindowEvent } from '@mantine/hooks'
 import { text } from '../text'
+import { isTyping } from '../widgets/use-keys'
 
 /** The list of keys, opened by "?". */
 export function KeyHelp() {
   const [opened, { open, close }] = useDisclosure()
   useWindowEvent('keydown', (event) => {
-    const { tagName = '', isContentEditable = false } = (event.target as HTMLElement | null) ?? {}
-    if (event.key === '?' && !event.ctrlKey && !event.metaKey && !isContentEditable && !['INPUT', 'TEXTAREA', 'SELECT'].includes(tagName))
-      open()
+    if (event.key === '?' && !event.ctrlKey && !event.metaKey && !isTyping(event.target)) open()
   })
   return (
     <Modal opened={opened} onClose={close} title={text.keys} closeButtonProps={{ 'aria-label': text.close }}>

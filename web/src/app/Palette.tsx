@@ -1,5 +1,5 @@
-import { Spotlight, type SpotlightActionData, type SpotlightActionGroupData } from '@mantine/spotlight'
-import { useDebouncedValue } from '@mantine/hooks'
+import { spotlight, Spotlight, type SpotlightActionData, type SpotlightActionGroupData } from '@mantine/spotlight'
+import { useDebouncedValue, useHotkeys } from '@mantine/hooks'
 import { useQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
@@ -13,11 +13,12 @@ import { Icon, markOf, StatusMark } from '../widgets/icons'
 import { useApp } from './context'
 import { places } from './places'
 import { everywhere } from './search'
+import { useDefinitionsNamed } from './use-definitions-named'
 
-/** Events, and entities, that the palette offers at most. */
+/** Events, entities and definitions of a kind that the palette offers at most. */
 const offered = 8
 
-/** Goes to a screen, to an event whose entity or check has the typed words in its name, or to such an entity. */
+/** Goes to a screen, to an event whose entity or check has the typed words in its name, or to such an entity or definition. */
 export function Palette() {
   const { api } = useApp()
   const navigate = useNavigate()
@@ -49,6 +50,7 @@ export function Palette() {
         }),
       ),
   })
+  const defined = useDefinitionsNamed(words, ns, wanted, offered)
   const screens: SpotlightActionData[] = places.map((place) => ({
     id: place.to,
     label: place.label,
@@ -56,13 +58,11 @@ export function Palette() {
     onClick: () => void navigate({ to: place.to, search: (all) => (all.ns === undefined ? {} : { ns: all.ns }) }),
   }))
   const noScreen = !places.some(({ label }) => label.toLowerCase().includes(words.toLowerCase()))
-  const found: SpotlightActionData[] = (wanted ? (events.data?.rows ?? []) : []).map((row, i) => ({
+  const found: SpotlightActionData[] = (wanted ? (events.data?.rows ?? []) : []).map((row) => ({
     id: keyOf(row),
     label: `${row.entity} · ${row.check}`,
     description: row.output,
     keywords: words, // the server has searched already
-    // The palette selects the first one when a key is pressed, which is before the answer.
-    ...(i === 0 && noScreen ? { 'data-selected': true } : {}),
     leftSection: <StatusMark mark={markOf(row.status)} />,
     onClick: () =>
       void navigate({ to: '/events', search: (all) => ({ ...(all.ns === undefined ? {} : { ns: all.ns }), event: keyOf(row) }) }),
@@ -76,11 +76,34 @@ export function Palette() {
     onClick: () =>
       void navigate({ to: '/entities', search: (all) => ({ ...(all.ns === undefined ? {} : { ns: all.ns }), entity: entityKeyOf(row) }) }),
   }))
+  const definitions: SpotlightActionData[] = (wanted ? defined : []).map(({ kind, namespace, name }) => {
+    const key = `${namespace}/${name}`
+    return {
+      id: `${kind.role} ${key}`,
+      label: name,
+      description: [text.palette.kinds[kind.role] ?? kind.role, namespace].filter((part) => part !== '').join(' · '),
+      keywords: words,
+      leftSection: <Icon name={kind.role === 'checks' ? 'checks' : 'config'} size={18} />,
+      onClick: () =>
+        void (kind.role === 'checks'
+          ? navigate({ to: '/checks', search: (all) => ({ ...(all.ns === undefined ? {} : { ns: all.ns }), check: key }) })
+          : navigate({
+              to: '/config',
+              search: (all) => ({ ...(all.ns === undefined ? {} : { ns: all.ns }), kind: kind.role, open: key }),
+            })),
+    }
+  })
+  // The palette selects the first one when a key is pressed, which is before the answers.
+  const [first] = [...found, ...hosts, ...definitions]
+  if (first && noScreen) Object.assign(first, { 'data-selected': true })
   const groups: SpotlightActionGroupData[] = [
     { group: text.palette.screens, actions: screens },
     ...(found.length > 0 ? [{ group: text.events, actions: found }] : []),
     ...(hosts.length > 0 ? [{ group: text.nav.entities, actions: hosts }] : []),
+    ...(definitions.length > 0 ? [{ group: text.palette.definitions, actions: definitions }] : []),
   ]
+  // From texts too, which have no use for these keys, and not over a dialog.
+  useHotkeys([['mod + K', () => document.querySelector('[role=dialog]') === null && spotlight.open()]], [])
   return (
     <Spotlight
       actions={groups}
@@ -91,7 +114,7 @@ export function Palette() {
       scrollable
       transitionProps={{ duration: 0 }}
       maxHeight={420}
-      shortcut={['mod + K']}
+      shortcut={null}
       searchProps={{
         leftSection: <Icon name="search" size={18} />,
         placeholder: text.palette.placeholder,

@@ -82,7 +82,22 @@ export const text = {
     audit: 'Audit',
     access: 'Access',
   },
-  palette: { button: 'Go to…', screens: 'Screens', placeholder: 'Screen, entity or check', nothing: 'Nothing found' },
+  palette: {
+    button: 'Go to…',
+    screens: 'Screens',
+    definitions: 'Definitions',
+    kinds: {
+      checks: 'Check',
+      handlers: 'Handler',
+      pipelines: 'Pipeline',
+      filters: 'Filter',
+      mutators: 'Mutator',
+      hooks: 'Hook',
+      assets: 'Asset',
+    } as Record<string, string>,
+    placeholder: 'Screen, entity, check, handler…',
+    nothing: 'Nothing found',
+  },
   user: {
     menu: 'Settings and sign-out',
     theme: 'Theme',
@@ -417,7 +432,7 @@ export const text = {
     [['e'], 'Run again'],
     [['/'], 'Search'],
     [['.'], 'Update the order of the list now'],
-    [['Ctrl K'], 'Go to a screen, an entity or a check'],
+    [['Ctrl K'], 'Go to a screen, an event, an entity or a definition'],
     [['?'], 'This list'],
   ] as const,
 

@@ -1,10 +1,10 @@
 import { Autocomplete, CloseButton, Pill, Text, type ComboboxItem } from '@mantine/core'
-import { useHotkeys } from '@mantine/hooks'
 import { useEffect, useRef, useState } from 'react'
 import type { Suggestion } from '../search/fields'
 import { isSelector, isUnfinished, parseQuery, withoutChip } from '../search/query'
 import { text } from '../text'
 import { Icon } from './icons'
+import { useKeys } from './use-keys'
 import css from './SearchBox.module.css'
 
 interface Props {
@@ -35,7 +35,7 @@ export function SearchBox({ value, onChange, placeholder = text.searchHint, sugg
     const timer = setTimeout(() => onChange(typed), settled)
     return () => clearTimeout(timer)
   })
-  useHotkeys([['/', () => input.current?.select()]])
+  useKeys([['/', () => input.current?.select()]])
   const set = (next: string) => {
     setTyped(next)
     onChange(next)

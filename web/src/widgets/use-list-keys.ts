@@ -1,4 +1,5 @@
-import { useHotkeys, type HotkeyItem } from '@mantine/hooks'
+import type { HotkeyItem } from '@mantine/hooks'
+import { useKeys } from './use-keys'
 
 /** Keys that buttons, menus and texts that scroll have a use for. */
 const common = new Set(['Enter', 'ArrowDown', 'ArrowUp', 'Home', 'End'])
@@ -13,7 +14,7 @@ if (typeof document !== 'undefined') addEventListener('keydown', () => (covered 
  * keys act only while the focus is in the list, or on nothing.
  */
 export function useListKeys(keys: HotkeyItem[]): void {
-  useHotkeys(
+  useKeys(
     keys.map(([key, act, options]): HotkeyItem => {
       const unlessOpen: typeof act = (event) => {
         if (covered || document.querySelector(above) !== null) return

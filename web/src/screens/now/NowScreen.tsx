@@ -1,5 +1,6 @@
 import { useCallbackRef } from '@mantine/hooks'
 import { getRouteApi, Link, useNavigate } from '@tanstack/react-router'
+import { useState } from 'react'
 import type { EventCounts, EventGroup } from '../../api/types'
 import { useAnnounce } from '../../app/announce'
 import { everywhere } from '../../app/search'
@@ -9,6 +10,7 @@ import { text } from '../../text'
 import { EmptyState } from '../../widgets/EmptyState'
 import { StatusMark, type Mark } from '../../widgets/icons'
 import { LiveBadge } from '../../widgets/LiveBadge'
+import { useListKeys } from '../../widgets/use-list-keys'
 import { EventRowView } from '../events/EventRowView'
 import { FirstCheck, FirstEvents } from '../events/FirstEvents'
 import { Refused } from '../events/Refused'
@@ -154,6 +156,20 @@ function Newest({ list, ns }: { list: EventList; ns: string }) {
   const open = useCallbackRef(
     (event: string) => void navigate({ to: '/events', search: { ...searchOf(ns), status: 'open', sort: 'since', event } }),
   )
+  // The cursor stays with its incident: newer ones come in above it. It has no place before the first key.
+  const [cursor, setCursor] = useState('')
+  const move = (by: number) => {
+    const place = Math.max(0, Math.min(keys.length - 1, keys.indexOf(cursor) + by))
+    setCursor(keys[place] ?? '')
+    document.getElementById(`row-${place}`)?.scrollIntoView({ block: 'nearest' })
+  }
+  useListKeys([
+    ['j', () => move(1)],
+    ['k', () => move(-1)],
+    ['ArrowDown', () => move(1)],
+    ['ArrowUp', () => move(-1)],
+    ['Enter', () => keys.includes(cursor) && open(cursor), { preventDefault: false }],
+  ])
   return (
     <section className={css.panel} aria-label={text.now.newest}>
       <h2>{text.now.newest}</h2>
@@ -168,7 +184,14 @@ function Newest({ list, ns }: { list: EventList; ns: string }) {
               </span>
             ))}
           </div>
-          <div role="grid" aria-label={text.now.newest} aria-rowcount={rows} className={css.rows} style={{ height: rows * height }}>
+          <div
+            role="grid"
+            aria-label={text.now.newest}
+            aria-rowcount={rows}
+            aria-activedescendant={keys.includes(cursor) ? `row-${keys.indexOf(cursor)}` : undefined}
+            className={css.rows}
+            style={{ height: rows * height }}
+          >
             {Array.from({ length: rows }, (_, i) => {
               const row = list.at(i)
               const key = row && keyOf(row)
@@ -182,7 +205,7 @@ function Newest({ list, ns }: { list: EventList; ns: string }) {
                   gone={key !== undefined && list.isGone(key)}
                   changed={key === undefined ? undefined : list.changed(key)}
                   selected={false}
-                  cursor={false}
+                  cursor={key !== undefined && key === cursor}
                   namespace={ns === everywhere}
                   told={(key === undefined ? undefined : told.get(key)) ?? null}
                   onOpen={open}
