@@ -81,7 +81,10 @@ type MemberStatus struct {
 	OnRoster    bool    `json:"on_roster"`         // it is on the newest list of members
 	Draining    bool    `json:"draining,omitempty"`
 	Sessions    int     `json:"sessions"` // agents that are connected to it
-	DiskFree    uint64  `json:"disk_free"`
+	// Received is how many events it has received since it started, keepalives among them, from agents and through the API.
+	// For other members it is that of half a second ago.
+	Received uint64 `json:"received"`
+	DiskFree uint64 `json:"disk_free"`
 	// ClockSkewSeconds is how far its clock is ahead of that of the backend that answers.
 	ClockSkewSeconds float64 `json:"clock_skew_seconds"`
 	// Revision is that of its definitions. DefinitionsLag is how many changes it has not got, and another member has.

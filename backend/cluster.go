@@ -73,6 +73,7 @@ func (m *membership) describe() cluster.Info {
 	}
 	since, _, _ := p.sessions.Draining()
 	info.Sessions, info.Draining = p.sessions.Sessions(), !since.IsZero()
+	info.Received = p.intake.Received()
 	info.Presence, info.Overloaded = p.queue.Presence().Number(), p.sessions.Overloaded()
 	definitions := p.config.Snapshot()
 	info.Revision, info.DefinitionsDigest = definitions.Revision(), definitions.Digest()

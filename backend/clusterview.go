@@ -327,7 +327,7 @@ func (v *clusterView) memberStatus(members []cluster.Member, all *servers, names
 			ID: m.ID, Name: names.of(m.ID), Self: m.Self, Version: m.Version,
 			APIURL: m.APIURL, AgentURL: m.AgentURL, Started: m.Started, Up: m.Heard,
 			Ready: m.Ready, Leaving: m.Leaving, Leased: m.Leased, OnRoster: m.OnRoster, Draining: m.Draining,
-			Sessions: m.Sessions, DiskFree: m.DiskFree, ClockSkewSeconds: m.Skew.Seconds(), Revision: m.Revision,
+			Sessions: m.Sessions, Received: m.Received, DiskFree: m.DiskFree, ClockSkewSeconds: m.Skew.Seconds(), Revision: m.Revision,
 			Folded: append([]uint64{}, m.Folded...), Digests: []api.DigestStatus{}, DigestsDiffer: []int{},
 		}
 		for _, d := range m.Digests {

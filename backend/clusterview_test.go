@@ -155,6 +155,7 @@ func TestClusterView(t *testing.T) {
 	if missing := m.traces(); missing != nil {
 		t.Errorf("traces are missing: %q", missing)
 	}
+	m.received()
 	m.notify()
 	m.waiting()
 
@@ -410,6 +411,28 @@ func (m *members) traces() []string {
 		m.t.Fatal(err)
 	}
 	return client.Warnings(header)
+}
+
+// received has a member take events, which all members count as its.
+func (m *members) received() {
+	m.t.Helper()
+	before, count := m.status(1), 5
+	for i := range count {
+		ev := testbackend.Event(fmt.Sprint("counted", i), "disk", 0, 1)
+		path := "/api/core/v2/namespaces/default/events/" + ev.Entity.Metadata.Name + "/disk"
+		if err := m.clients[1].Do(m.t.Context(), http.MethodPut, path, ev, nil); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	for i := range m.clients {
+		st := m.until(i, "the events are counted", func(st *client.ClusterStatus) bool {
+			return st.Members[1].Received >= before.Members[1].Received+uint64(count)
+		})
+		if st.Members[1].Received != before.Members[1].Received+uint64(count) {
+			m.t.Errorf("%s: b has received %d events before and %d after %d more", m.names[i], before.Members[1].Received,
+				st.Members[1].Received, count)
+		}
+	}
 }
 
 // notify has the owners of the partitions notify, and reads the same history through each member, in pages.

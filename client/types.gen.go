@@ -607,10 +607,13 @@ type MemberStatus struct {
 	Ready       bool    `json:"ready"`             // it has read the event log, and may act
 	Leaving     bool    `json:"leaving,omitempty"` // it stops
 	// it hears a majority that hears it, or NATS takes what it writes: it may act
-	Leased   bool   `json:"leased"`
-	OnRoster bool   `json:"on_roster"` // it is on the newest list of members
-	Draining bool   `json:"draining,omitempty"`
-	Sessions int    `json:"sessions"` // agents that are connected to it
+	Leased   bool `json:"leased"`
+	OnRoster bool `json:"on_roster"` // it is on the newest list of members
+	Draining bool `json:"draining,omitempty"`
+	Sessions int  `json:"sessions"` // agents that are connected to it
+	// Received is how many events it has received since it started, keepalives among them, from agents and through the
+	// API. For other members it is that of half a second ago.
+	Received uint64 `json:"received"`
 	DiskFree uint64 `json:"disk_free"`
 	// ClockSkewSeconds is how far its clock is ahead of that of the backend that answers.
 	ClockSkewSeconds float64 `json:"clock_skew_seconds"`

@@ -43,6 +43,8 @@ type Info struct {
 	Sessions int `json:"sessions"`
 	// Presence is the number of the newest change of these that it has told the others; 0 from an earlier release.
 	Presence uint64 `json:"presence,omitempty"`
+	// Received is how many events it has received since it started; 0 from an earlier release.
+	Received uint64 `json:"received,omitempty"`
 	// Overloaded says that it holds requests for agents back.
 	Overloaded bool `json:"overloaded,omitempty"`
 	// Draining says that it sends its agents to other members.

@@ -1,6 +1,9 @@
 package intake
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
 
 type metrics struct {
 	received *prometheus.CounterVec
@@ -42,4 +45,15 @@ func newMetrics(r prometheus.Registerer) metrics {
 		r.MustRegister(m.received, m.rejected, m.skewed, m.silenced, m.removed)
 	}
 	return m
+}
+
+// Received returns how many events have come from agents and through the API since the start, keepalives among them.
+func (i *Intake) Received() (n uint64) {
+	for _, source := range []string{"agent", "keepalive", "api"} {
+		var m dto.Metric
+		if i.metrics.received.WithLabelValues(source).Write(&m) == nil {
+			n += uint64(m.GetCounter().GetValue())
+		}
+	}
+	return n
 }

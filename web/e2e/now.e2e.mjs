@@ -10,6 +10,7 @@ test('it counts the incidents that nobody has, live', async ({ open, backend }) 
   const head = page.tab.getByRole('region', { name: 'Now' })
   await head.filter({ hasText: /^4\s*open incidents/ }).waitFor()
   await head.getByText('4 agents connected').waitFor()
+  await head.getByRole('link', { name: /^[\d.,]+ events\/s$/ }).waitFor()
   const newest = page.tab.getByRole('region', { name: 'Newest incidents' })
   for (const output of ['Connection refused', 'LOAD WARNING', 'replay lag', 'no such file system']) await newest.getByText(output).waitFor()
 

@@ -4755,6 +4755,11 @@ export interface components {
             draining?: boolean;
             /** @description agents that are connected to it */
             sessions: number;
+            /**
+             * Format: uint64
+             * @description Received is how many events it has received since it started, keepalives among them, from agents and through the API. For other members it is that of half a second ago.
+             */
+            received: number;
             /** Format: uint64 */
             disk_free: number;
             /** @description ClockSkewSeconds is how far its clock is ahead of that of the backend that answers. */

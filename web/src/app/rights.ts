@@ -7,6 +7,7 @@ import { everywhere } from './search'
 
 /** What the user may do in a namespace, as far as the page knows. */
 export interface Rights {
+  known: boolean
   /** Whether the user may do something to any object of the resource. True until the page knows. */
   can: (verb: string, resource: string) => boolean
   /** Why not, as the title of what is disabled; undefined if the user may. */
@@ -22,7 +23,7 @@ export function useRights(namespace: string): Rights {
     staleTime: 60_000,
   })
   const can = (verb: string, resource: string) => rights.data === undefined || allows(rights.data, verb, resource)
-  return { can, why: (verb, resource) => (can(verb, resource) ? undefined : text.needs(verb, resource)) }
+  return { known: rights.data !== undefined, can, why: (verb, resource) => (can(verb, resource) ? undefined : text.needs(verb, resource)) }
 }
 
 export function allows(answer: RightsAnswer, verb: string, resource: string): boolean {

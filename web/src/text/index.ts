@@ -1,6 +1,7 @@
 /** All words of the page, so that another language is one more file like this. */
 
 const number = new Intl.NumberFormat('en')
+const tenths = new Intl.NumberFormat('en', { minimumFractionDigits: 1, maximumFractionDigits: 1 })
 const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 })
 
 export function count(n: number, one: string, many: string): string {
@@ -231,6 +232,8 @@ export const text = {
       `${number.format(n)} of ${count(of, 'open incident', 'open incidents')} are of the ${by} ${name}.`,
     show: 'Show them',
     untold: (n: number, least: boolean) => `Nobody was told of ${least ? 'at least ' : ''}${number.format(n)}`,
+    rate: (perSecond: number) => `${perSecond < 10 ? tenths.format(perSecond) : number.format(Math.round(perSecond))} events/s`,
+    rateHelp: 'Results and keepalives that the backends receive, in the last half minute',
     onCall: 'On call now',
     noOne: 'No one',
     until: (time: string) => `until ${time}`,

@@ -7,6 +7,7 @@ import { useApp } from '../../app/context'
 import { useRights } from '../../app/rights'
 import { everywhere } from '../../app/search'
 import { Age, Moment } from '../../app/time'
+import { useCluster, useRate } from '../../app/use-cluster'
 import { text } from '../../text'
 import { clusterText as t } from '../../text/cluster'
 import { CopyButton } from '../../widgets/CopyButton'
@@ -22,16 +23,11 @@ const route = getRouteApi('/cluster')
 
 /** The backends: how each is, how the data is copied, and what can be done about it. */
 export function ClusterScreen() {
-  const { api } = useApp()
   const { act, member } = route.useSearch()
   const navigate = route.useNavigate()
   const open = (act?: string, member?: string) => void navigate({ search: (all) => ({ ...all, act, member }), replace: true })
-  const query = useQuery({
-    queryKey: ['cluster'],
-    queryFn: () => unwrap(api.GET('/api/lapwing/v1/cluster')),
-    refetchInterval: 5000,
-    retry: false,
-  })
+  const query = useCluster()
+  const rate = useRate(query)
   const status = query.data
   const chosen = (status?.members ?? []).find(({ name }) => name === member)
   return (
@@ -42,6 +38,7 @@ export function ClusterScreen() {
           {status && (
             <span className={css.muted}>
               {t.summary(upOf(status).length, status.size, sum((status.members ?? []).map((one) => one.sessions)))}
+              {rate !== undefined && `, ${text.now.rate(rate)}`}
             </span>
           )}
           <Space />

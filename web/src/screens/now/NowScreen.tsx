@@ -5,6 +5,8 @@ import type { EventCounts, EventGroup } from '../../api/types'
 import { useAnnounce } from '../../app/announce'
 import { everywhere } from '../../app/search'
 import { usePreferences } from '../../app/preferences'
+import { useRights } from '../../app/rights'
+import { useCluster, useRate } from '../../app/use-cluster'
 import { keyOf, type EventList } from '../../live/event-list'
 import { text } from '../../text'
 import { EmptyState } from '../../widgets/EmptyState'
@@ -57,6 +59,7 @@ export function NowScreen() {
         <div className={css.side}>
           <LiveBadge state={all.state} ready={all.ready} />
           <Fleet counts={agents.counts} ns={ns} />
+          <Rate />
         </div>
       </section>
       {all.ready && agents.ready && all.counts.total > 0 && all.counts.total === agents.counts.total && <FirstCheck namespace={ns} />}
@@ -118,6 +121,18 @@ function Fleet({ counts, ns }: { counts: EventCounts; ns: string }) {
         <i className={css.ok} style={share(counts.ok)} />
         <i className={css.late} style={share(late)} />
       </span>
+    </Link>
+  )
+}
+
+/** How much comes in, on all backends and in all namespaces; nothing for users who may not know that. */
+function Rate() {
+  const rights = useRights(everywhere)
+  const rate = useRate(useCluster(rights.known && rights.can('get', 'cluster')))
+  if (rate === undefined) return null
+  return (
+    <Link to="/cluster" className={css.rate} title={text.now.rateHelp}>
+      {text.now.rate(rate)}
     </Link>
   )
 }
