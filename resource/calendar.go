@@ -10,7 +10,7 @@ import (
 // compiles it.
 type Calendar struct {
 	Metadata    ObjectMeta `json:"metadata"`
-	Description string     `json:"description,omitempty"`
+	Description string     `json:"description,omitempty"` // for people
 	// TimeZone is where days and times of day are, for example Europe/Berlin. Default UTC.
 	TimeZone string `json:"time_zone,omitempty"`
 	// Windows are the calendar's own times, and Include names calendars of the namespace whose times belong to it too.

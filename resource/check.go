@@ -7,36 +7,36 @@ import (
 
 // CheckConfig is a check as users define it and as check requests carry it.
 type CheckConfig struct {
-	Command                string               `json:"command,omitempty" pb:"1"`
-	Handlers               []string             `json:"handlers" pb:"3"`
-	HighFlapThreshold      uint32               `json:"high_flap_threshold" pb:"4"` // percent
-	Interval               uint32               `json:"interval" pb:"5"`            // seconds
-	LowFlapThreshold       uint32               `json:"low_flap_threshold" pb:"6"`  // percent
-	Publish                bool                 `json:"publish" pb:"9"`
-	RuntimeAssets          []string             `json:"runtime_assets" pb:"10"`
-	Subscriptions          []string             `json:"subscriptions" pb:"11"`
+	Command                string               `json:"command,omitempty" pb:"1"`   // what agents run, in a shell; {{ .labels.x }} is a value of the entity
+	Handlers               []string             `json:"handlers" pb:"3"`            // names of handlers that get the events
+	HighFlapThreshold      uint32               `json:"high_flap_threshold" pb:"4"` // percent of changes from which on it flaps; both must be set
+	Interval               uint32               `json:"interval" pb:"5"`            // seconds between two runs; either this or cron
+	LowFlapThreshold       uint32               `json:"low_flap_threshold" pb:"6"`  // percent; both thresholds must be set
+	Publish                bool                 `json:"publish" pb:"9"`             // whether it runs by itself; otherwise only when asked
+	RuntimeAssets          []string             `json:"runtime_assets" pb:"10"`     // names of assets that the command needs
+	Subscriptions          []string             `json:"subscriptions" pb:"11"`      // agents with one of these subscriptions run it
 	ExtendedAttributes     []byte               `json:"-" pb:"12"`
-	ProxyEntityName        string               `json:"proxy_entity_name" pb:"13"`
-	CheckHooks             []HookList           `json:"check_hooks" pb:"14"`
-	Stdin                  bool                 `json:"stdin" pb:"15"`
-	Subdue                 *TimeWindowWhen      `json:"subdue" pb:"16"`
-	Cron                   string               `json:"cron,omitempty" pb:"17"`
-	TTL                    int64                `json:"ttl" pb:"18"`     // seconds, 0 = none
-	Timeout                uint32               `json:"timeout" pb:"19"` // seconds, 0 = none
-	ProxyRequests          *ProxyRequests       `json:"proxy_requests,omitempty" pb:"20"`
-	RoundRobin             bool                 `json:"round_robin" pb:"21"`
-	OutputMetricFormat     string               `json:"output_metric_format" pb:"22"`
-	OutputMetricHandlers   []string             `json:"output_metric_handlers" pb:"23"`
-	EnvVars                []string             `json:"env_vars" pb:"24"`
+	ProxyEntityName        string               `json:"proxy_entity_name" pb:"13"`        // entity of the events, in place of that of the agent
+	CheckHooks             []HookList           `json:"check_hooks" pb:"14"`              // hooks to run after results of a status, or of a severity
+	Stdin                  bool                 `json:"stdin" pb:"15"`                    // whether the command gets the event as JSON on standard input
+	Subdue                 *TimeWindowWhen      `json:"subdue" pb:"16"`                   // does nothing, as in Sensu; see subdues
+	Cron                   string               `json:"cron,omitempty" pb:"17"`           // when it runs, as in crontab; either this or interval
+	TTL                    int64                `json:"ttl" pb:"18"`                      // seconds after a result until the next one counts as missing; 0: never
+	Timeout                uint32               `json:"timeout" pb:"19"`                  // seconds until the command is killed; 0: never
+	ProxyRequests          *ProxyRequests       `json:"proxy_requests,omitempty" pb:"20"` // run it for each proxy entity that matches
+	RoundRobin             bool                 `json:"round_robin" pb:"21"`              // whether agents run it in turn, and not all at once
+	OutputMetricFormat     string               `json:"output_metric_format" pb:"22"`     // such as nagios_perfdata, graphite_plaintext or prometheus_text
+	OutputMetricHandlers   []string             `json:"output_metric_handlers" pb:"23"`   // names of handlers that get the metrics, whatever the status
+	EnvVars                []string             `json:"env_vars" pb:"24"`                 // NAME=value, for the command
 	Metadata               ObjectMeta           `json:"metadata" pb:"26,always"`
-	MaxOutputSize          int64                `json:"max_output_size,omitempty" pb:"27"` // bytes, 0 = unlimited
-	DiscardOutput          bool                 `json:"discard_output,omitempty" pb:"28"`
-	Secrets                []Secret             `json:"secrets" pb:"29"`
-	OutputMetricTags       []MetricTag          `json:"output_metric_tags,omitempty" pb:"30"`
+	MaxOutputSize          int64                `json:"max_output_size,omitempty" pb:"27"`    // bytes of the output that are kept; 0: up to 2 MiB
+	DiscardOutput          bool                 `json:"discard_output,omitempty" pb:"28"`     // whether the output is left out once its metrics are read
+	Secrets                []Secret             `json:"secrets" pb:"29"`                      // secrets that the command gets in variables of its environment
+	OutputMetricTags       []MetricTag          `json:"output_metric_tags,omitempty" pb:"30"` // tags that all its metrics get
 	Scheduler              string               `json:"-" pb:"31"`
-	Pipelines              []ResourceReference  `json:"pipelines" pb:"32"`
-	OutputMetricThresholds []MetricThreshold    `json:"output_metric_thresholds,omitempty" pb:"33"`
-	Subdues                []TimeWindowRepeated `json:"subdues,omitempty" pb:"34"`
+	Pipelines              []ResourceReference  `json:"pipelines" pb:"32"`                          // pipelines that get the events
+	OutputMetricThresholds []MetricThreshold    `json:"output_metric_thresholds,omitempty" pb:"33"` // limits of metrics, which raise the status
+	Subdues                []TimeWindowRepeated `json:"subdues,omitempty" pb:"34"`                  // times at which it does not run
 	// DependsOn is lapwing's own: while a dependency fails, the check's incidents are not handled. See Dependency.
 	DependsOn []string `json:"depends_on,omitempty"`
 	// TTLStatus is lapwing's own: the status of a missing result. 0 means 1.
@@ -169,18 +169,18 @@ type AssetList struct {
 
 // ProxyRequests selects the entities that a check runs for, and says how the requests are spread over the interval.
 type ProxyRequests struct {
-	EntityAttributes []string `json:"entity_attributes" pb:"1"`
-	Splay            bool     `json:"splay" pb:"2"`
-	SplayCoverage    uint32   `json:"splay_coverage" pb:"3"` // percent
+	EntityAttributes []string `json:"entity_attributes" pb:"1"` // expressions that must all hold, as entity.labels.site == 'north'
+	Splay            bool     `json:"splay" pb:"2"`             // whether the runs are spread over the interval
+	SplayCoverage    uint32   `json:"splay_coverage" pb:"3"`    // percent of the interval that they are spread over
 }
 
 // HookConfig is a command that an agent runs after a check, as users define it.
 type HookConfig struct {
 	Metadata      ObjectMeta `json:"metadata" pb:"1,always"`
-	Command       string     `json:"command,omitempty" pb:"2"`
-	Timeout       uint32     `json:"timeout" pb:"3"` // seconds
-	Stdin         bool       `json:"stdin" pb:"4"`
-	RuntimeAssets []string   `json:"runtime_assets" pb:"5"`
+	Command       string     `json:"command,omitempty" pb:"2"` // what the agent runs, in a shell
+	Timeout       uint32     `json:"timeout" pb:"3"`           // seconds until the command is killed
+	Stdin         bool       `json:"stdin" pb:"4"`             // whether the command gets the event as JSON on standard input
+	RuntimeAssets []string   `json:"runtime_assets" pb:"5"`    // names of assets that the command needs
 }
 
 // Hook is a hook's result inside an event. In JSON its configuration and its result are one object.
@@ -196,18 +196,18 @@ type Hook struct {
 // HookList names the hooks for one type of result ("0".."255", ok, warning, critical, unknown, non-zero). Its
 // JSON is an object with the type as its only key.
 type HookList struct {
-	Hooks []string `json:"hooks" pb:"1"`
-	Type  string   `json:"type" pb:"2"`
+	Hooks []string `json:"hooks" pb:"1"` // names of hooks
+	Type  string   `json:"type" pb:"2"`  // a status from 0 to 255, or ok, warning, critical, unknown or non-zero
 }
 
 // Asset is an archive that checks, hooks and handlers need.
 type Asset struct {
-	URL      string            `json:"url,omitempty" pb:"2"`
-	Sha512   string            `json:"sha512,omitempty" pb:"3"`
-	Filters  []string          `json:"filters" pb:"5"`
-	Builds   []*AssetBuild     `json:"builds" pb:"6"`
+	URL      string            `json:"url,omitempty" pb:"2"`    // where the archive is
+	Sha512   string            `json:"sha512,omitempty" pb:"3"` // of the archive, in hexadecimal
+	Filters  []string          `json:"filters" pb:"5"`          // expressions that must all hold on a host, as entity.system.os == 'linux'
+	Builds   []*AssetBuild     `json:"builds" pb:"6"`           // archives for different hosts; the first one whose filters hold is taken
 	Metadata ObjectMeta        `json:"metadata" pb:"8,always"`
-	Headers  map[string]string `json:"headers" pb:"9"`
+	Headers  map[string]string `json:"headers" pb:"9"` // headers of the request for the archive
 }
 
 // AssetVariable returns the environment variable that holds the directory of an asset.
@@ -219,10 +219,10 @@ var notAlphanumeric = regexp.MustCompile("[^a-zA-Z0-9]+")
 
 // AssetBuild is one variant of an asset.
 type AssetBuild struct {
-	URL     string            `json:"url,omitempty" pb:"2"`
-	Sha512  string            `json:"sha512,omitempty" pb:"3"`
-	Filters []string          `json:"filters" pb:"5"`
-	Headers map[string]string `json:"headers" pb:"9"`
+	URL     string            `json:"url,omitempty" pb:"2"`    // where the archive is
+	Sha512  string            `json:"sha512,omitempty" pb:"3"` // of the archive, in hexadecimal
+	Filters []string          `json:"filters" pb:"5"`          // expressions that must all hold on a host, as entity.system.os == 'linux'
+	Headers map[string]string `json:"headers" pb:"9"`          // headers of the request for the archive
 }
 
 // TimeWindowWhen is Sensu's legacy weekly window.

@@ -2,36 +2,37 @@ package resource
 
 // Handler says what to do with an incident: run a command, write to a socket, call a webhook, or use other handlers.
 type Handler struct {
-	Metadata      ObjectMeta     `json:"metadata"`
-	Type          string         `json:"type"` // one of HandlerTypes
-	Mutator       string         `json:"mutator,omitempty"`
-	Command       string         `json:"command,omitempty"`
-	Timeout       uint32         `json:"timeout"` // seconds
-	Socket        *HandlerSocket `json:"socket,omitempty"`
-	Handlers      []string       `json:"handlers"`
-	Filters       []string       `json:"filters"`
-	EnvVars       []string       `json:"env_vars"`
-	RuntimeAssets []string       `json:"runtime_assets"`
-	Secrets       []Secret       `json:"secrets"`
-	// Webhook is lapwing's own: where a handler of type webhook posts the event's JSON.
-	Webhook *HandlerWebhook `json:"webhook,omitempty"`
-	// These belong to the types of notify.go, each to the type of its name; Stream belongs to tcp_stream.
-	Stream       *HandlerStream       `json:"stream,omitempty"`
-	Slack        *HandlerSlack        `json:"slack,omitempty"`
-	PagerDuty    *HandlerPagerDuty    `json:"pagerduty,omitempty"`
-	Email        *HandlerEmail        `json:"email,omitempty"`
-	Alertmanager *HandlerAlertmanager `json:"alertmanager,omitempty"`
-	Graphite     *HandlerGraphite     `json:"graphite,omitempty"`
-	Influx       *HandlerInflux       `json:"influx,omitempty"`
-	// Escalation belongs to the type of its name.
-	Escalation *HandlerEscalation `json:"escalation,omitempty"`
+	Metadata ObjectMeta `json:"metadata"`
+	// Type is pipe, tcp, udp or set, or lapwing's own: tcp_stream, webhook, slack, pagerduty, email, alertmanager, graphite,
+	// influx or escalation.
+	Type          string         `json:"type"`
+	Mutator       string         `json:"mutator,omitempty"` // name of the mutator that changes the event first
+	Command       string         `json:"command,omitempty"` // of type pipe: what the backend runs, in a shell, with the event as JSON on standard input
+	Timeout       uint32         `json:"timeout"`           // seconds until an attempt fails
+	Socket        *HandlerSocket `json:"socket,omitempty"`  // of the types tcp and udp: where the event goes
+	Handlers      []string       `json:"handlers"`          // of type set: names of the handlers that get the event
+	Filters       []string       `json:"filters"`           // names of filters that must all let the event through
+	EnvVars       []string       `json:"env_vars"`          // NAME=value, for the command
+	RuntimeAssets []string       `json:"runtime_assets"`    // names of assets that the command needs
+	Secrets       []Secret       `json:"secrets"`           // secrets that the command gets in variables of its environment
 
-	// These are lapwing's own too: when and how often the handler is tried, and which events go out together.
-	Retry       *HandlerRetry   `json:"retry,omitempty"`
+	// The rest is lapwing's own.
+
+	Webhook      *HandlerWebhook      `json:"webhook,omitempty"`      // of type webhook: where the event is posted as JSON
+	Stream       *HandlerStream       `json:"stream,omitempty"`       // of type tcp_stream: the lasting connections to the socket
+	Slack        *HandlerSlack        `json:"slack,omitempty"`        // of type slack
+	PagerDuty    *HandlerPagerDuty    `json:"pagerduty,omitempty"`    // of type pagerduty
+	Email        *HandlerEmail        `json:"email,omitempty"`        // of type email
+	Alertmanager *HandlerAlertmanager `json:"alertmanager,omitempty"` // of type alertmanager
+	Graphite     *HandlerGraphite     `json:"graphite,omitempty"`     // of type graphite
+	Influx       *HandlerInflux       `json:"influx,omitempty"`       // of type influx
+	Escalation   *HandlerEscalation   `json:"escalation,omitempty"`   // of type escalation: whom each step tells, until the incident is taken
+
+	Retry       *HandlerRetry   `json:"retry,omitempty"`       // when a failed attempt is repeated
 	Concurrency uint32          `json:"concurrency,omitempty"` // deliveries at a time; default the backend's flag
-	RateLimit   *HandlerRate    `json:"rate_limit,omitempty"`
-	Group       *HandlerGroup   `json:"group,omitempty"`
-	Resolve     *HandlerResolve `json:"resolve,omitempty"`
+	RateLimit   *HandlerRate    `json:"rate_limit,omitempty"`  // how many deliveries it gets in a second
+	Group       *HandlerGroup   `json:"group,omitempty"`       // which events go out together
+	Resolve     *HandlerResolve `json:"resolve,omitempty"`     // which resolutions it gets
 }
 
 // HandlerRetry says when a delivery is tried again after a temporary failure. 0 means the default.
@@ -108,9 +109,9 @@ type User struct {
 
 // Rule allows verbs on resources, or only on those with the given names. "*" means all.
 type Rule struct {
-	Verbs         []string `json:"verbs"`
-	Resources     []string `json:"resources"`
-	ResourceNames []string `json:"resource_names"`
+	Verbs         []string `json:"verbs"`          // get, list, create, update, delete, or * for all
+	Resources     []string `json:"resources"`      // plural names of kinds, as checks, or * for all
+	ResourceNames []string `json:"resource_names"` // only objects of these names; empty: all
 	// LabelSelector is lapwing's own: it limits the rule to objects whose labels match.
 	LabelSelector string `json:"label_selector,omitempty"`
 }
@@ -118,37 +119,37 @@ type Rule struct {
 // ClusterRole has rules that bindings grant in all namespaces or in one.
 type ClusterRole struct {
 	Metadata ObjectMeta `json:"metadata"`
-	Rules    []Rule     `json:"rules"`
+	Rules    []Rule     `json:"rules"` // rights that it grants
 }
 
 // Role has rules that bindings of its namespace grant there.
 type Role struct {
 	Metadata ObjectMeta `json:"metadata"`
-	Rules    []Rule     `json:"rules"`
+	Rules    []Rule     `json:"rules"` // rights that it grants
 }
 
 // RoleRef names a Role or ClusterRole.
 type RoleRef struct {
-	Type string `json:"type"`
+	Type string `json:"type"` // Role or ClusterRole
 	Name string `json:"name"`
 }
 
 // Subject is a User or Group that a binding grants a role to.
 type Subject struct {
-	Type string `json:"type"`
+	Type string `json:"type"` // User or Group
 	Name string `json:"name"`
 }
 
 // ClusterRoleBinding grants a ClusterRole in all namespaces.
 type ClusterRoleBinding struct {
 	Metadata ObjectMeta `json:"metadata"`
-	RoleRef  RoleRef    `json:"role_ref"`
-	Subjects []Subject  `json:"subjects"`
+	RoleRef  RoleRef    `json:"role_ref"` // the role that they get
+	Subjects []Subject  `json:"subjects"` // users and groups that get the role
 }
 
 // RoleBinding grants a Role or ClusterRole in its namespace.
 type RoleBinding struct {
 	Metadata ObjectMeta `json:"metadata"`
-	RoleRef  RoleRef    `json:"role_ref"`
-	Subjects []Subject  `json:"subjects"`
+	RoleRef  RoleRef    `json:"role_ref"` // the role that they get
+	Subjects []Subject  `json:"subjects"` // users and groups that get the role
 }

@@ -11,33 +11,33 @@ const (
 
 // Entity is a thing that is watched: a host with an agent, or a proxy for something without one.
 type Entity struct {
-	EntityClass        string         `json:"entity_class" pb:"1"`
-	System             System         `json:"system" pb:"3,always"`
-	Subscriptions      []string       `json:"subscriptions" pb:"4"`
-	LastSeen           int64          `json:"last_seen" pb:"5"` // Unix seconds
-	Deregister         bool           `json:"deregister" pb:"6"`
-	Deregistration     Deregistration `json:"deregistration" pb:"7,always"`
-	User               string         `json:"user,omitempty" pb:"11"`
+	EntityClass        string         `json:"entity_class" pb:"1"`          // agent or proxy
+	System             System         `json:"system" pb:"3,always"`         // reported by the agent
+	Subscriptions      []string       `json:"subscriptions" pb:"4"`         // it runs the checks of these
+	LastSeen           int64          `json:"last_seen" pb:"5"`             // Unix seconds
+	Deregister         bool           `json:"deregister" pb:"6"`            // whether the entity is removed when its agent is gone
+	Deregistration     Deregistration `json:"deregistration" pb:"7,always"` // handler that gets an event when it is removed
+	User               string         `json:"user,omitempty" pb:"11"`       // name that the agent signs in with
 	ExtendedAttributes []byte         `json:"-" pb:"12"`
-	Redact             []string       `json:"redact,omitempty" pb:"13"`
+	Redact             []string       `json:"redact,omitempty" pb:"13"` // names of labels, annotations and fields whose values are hidden
 	Metadata           ObjectMeta     `json:"metadata" pb:"14,always"`
-	SensuAgentVersion  string         `json:"sensu_agent_version" pb:"15"`
-	KeepaliveHandlers  []string       `json:"keepalive_handlers,omitempty" pb:"16"`
-	DependsOn          []string       `json:"depends_on,omitempty"` // lapwing's own; see Dependency
-	TTL                int64          `json:"ttl,omitempty"`        // lapwing's own; see EntityConfig
+	SensuAgentVersion  string         `json:"sensu_agent_version" pb:"15"`          // reported by the agent
+	KeepaliveHandlers  []string       `json:"keepalive_handlers,omitempty" pb:"16"` // names of handlers that get the events of its keepalives
+	DependsOn          []string       `json:"depends_on,omitempty"`                 // lapwing's own: its incidents are not handled while one of these fails
+	TTL                int64          `json:"ttl,omitempty"`                        // lapwing's own: seconds without a result until a proxy entity is removed
 }
 
 // EntityConfig is the part of an Entity that users define; the rest is reported by its agent.
 type EntityConfig struct {
 	Metadata          ObjectMeta     `json:"metadata" pb:"1,always"`
-	EntityClass       string         `json:"entity_class" pb:"2"`
-	User              string         `json:"user,omitempty" pb:"3"`
-	Subscriptions     []string       `json:"subscriptions" pb:"4"`
-	Deregister        bool           `json:"deregister" pb:"5"`
-	Deregistration    Deregistration `json:"deregistration" pb:"6,always"`
-	KeepaliveHandlers []string       `json:"keepalive_handlers,omitempty" pb:"7"`
-	Redact            []string       `json:"redact,omitempty" pb:"8"`
-	DependsOn         []string       `json:"depends_on,omitempty"` // lapwing's own; see Dependency
+	EntityClass       string         `json:"entity_class" pb:"2"`                 // agent or proxy
+	User              string         `json:"user,omitempty" pb:"3"`               // name that the agent signs in with
+	Subscriptions     []string       `json:"subscriptions" pb:"4"`                // it runs the checks of these
+	Deregister        bool           `json:"deregister" pb:"5"`                   // whether the entity is removed when its agent is gone
+	Deregistration    Deregistration `json:"deregistration" pb:"6,always"`        // handler that gets an event when it is removed
+	KeepaliveHandlers []string       `json:"keepalive_handlers,omitempty" pb:"7"` // names of handlers that get the events of its keepalives
+	Redact            []string       `json:"redact,omitempty" pb:"8"`             // names of labels, annotations and fields whose values are hidden
+	DependsOn         []string       `json:"depends_on,omitempty"`                // lapwing's own: its incidents are not handled while one of these fails
 	// TTL is lapwing's own: an entity without an agent is removed with its events after this many seconds without a
 	// result. 0 means the backend's default, negative means never.
 	TTL int64 `json:"ttl,omitempty"`

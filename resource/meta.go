@@ -18,6 +18,6 @@ type ResourceReference struct {
 
 // Secret maps an environment variable (Name) to a Secret resource (Secret).
 type Secret struct {
-	Name   string `json:"name,omitempty" pb:"1"`
-	Secret string `json:"secret,omitempty" pb:"2"`
+	Name   string `json:"name,omitempty" pb:"1"`   // name of the variable
+	Secret string `json:"secret,omitempty" pb:"2"` // name of the secret
 }

@@ -24,7 +24,7 @@ type MetricCheck struct {
 	Metadata ObjectMeta `json:"metadata"`
 	// Source is the language of Expr: graphite (default) or promql.
 	Source string `json:"source,omitempty"`
-	Expr   string `json:"expr"`
+	Expr   string `json:"expr"` // a target of Graphite, or an expression of PromQL
 	// Interval is the time between two evaluations, in seconds.
 	Interval uint32 `json:"interval"`
 	// Window is how far back a value counts, in seconds; a series without one is absent. Default: five intervals.

@@ -13,10 +13,10 @@ import (
 type Contact struct {
 	// Metadata's annotations are added to the check's in what the contact's handlers get, except those of lapwing.io.
 	Metadata ObjectMeta `json:"metadata"`
-	FullName string     `json:"full_name,omitempty"`
+	FullName string     `json:"full_name,omitempty"` // for people
 	// User is the contact's account. Acknowledgements by link are in its name.
 	User  string `json:"user,omitempty"`
-	Email string `json:"email,omitempty"`
+	Email string `json:"email,omitempty"` // address, for handlers of type email
 	// Handlers notify the contact: each gets the event, with the contact in its templates.
 	Handlers []string `json:"handlers"`
 }
@@ -24,7 +24,7 @@ type Contact struct {
 // Rota says which of its contacts is on call. Their turns follow one another without end.
 type Rota struct {
 	Metadata    ObjectMeta `json:"metadata"`
-	Description string     `json:"description,omitempty"`
+	Description string     `json:"description,omitempty"` // for people
 	// TimeZone is where Start and the hours of Shift are, for example Europe/Berlin. Default UTC.
 	TimeZone string `json:"time_zone,omitempty"`
 	// Contacts are on call one after the other, in this order.
@@ -36,7 +36,7 @@ type Rota struct {
 	Shift int64 `json:"shift"`
 	// Within names calendars: outside of them the rota has no one on call. Default: always.
 	Within    []string       `json:"within,omitempty"`
-	Overrides []RotaOverride `json:"overrides,omitempty"`
+	Overrides []RotaOverride `json:"overrides,omitempty"` // shifts that others take
 }
 
 // RotaOverride puts a contact on call at a time, in place of the turns. Of several at a time the last one counts.

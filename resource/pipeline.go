@@ -10,10 +10,10 @@ import (
 // EventFilter lets an event pass to a handler, or keeps it back, if all its expressions are true for the event.
 type EventFilter struct {
 	Metadata      ObjectMeta      `json:"metadata"`
-	Action        string          `json:"action"` // allow or deny
-	Expressions   []string        `json:"expressions"`
+	Action        string          `json:"action"`         // allow lets an event through if all expressions hold, deny if none does
+	Expressions   []string        `json:"expressions"`    // JavaScript, as event.check.occurrences == 1
 	When          *TimeWindowWhen `json:"when,omitempty"` // when the filter applies; see docs/filters.md
-	RuntimeAssets []string        `json:"runtime_assets"`
+	RuntimeAssets []string        `json:"runtime_assets"` // names of assets with functions for the expressions
 	// Author is set by the server and not shown. The expressions read only events that the author may read.
 	Author *Author `json:"author,omitempty"`
 }
@@ -38,13 +38,13 @@ func (f *EventFilter) Validate() error {
 // Mutator turns an event into the handler's input, by a command or by a script in this process.
 type Mutator struct {
 	Metadata      ObjectMeta `json:"metadata"`
-	Type          string     `json:"type,omitempty"` // pipe (default) or javascript
-	Command       string     `json:"command,omitempty"`
-	Eval          string     `json:"eval,omitempty"` // the body of a function
-	Timeout       uint32     `json:"timeout"`        // seconds
-	EnvVars       []string   `json:"env_vars"`
-	RuntimeAssets []string   `json:"runtime_assets"`
-	Secrets       []Secret   `json:"secrets"`
+	Type          string     `json:"type,omitempty"`    // pipe (default) or javascript
+	Command       string     `json:"command,omitempty"` // of type pipe: what the backend runs; it reads the event as JSON and writes what handlers get
+	Eval          string     `json:"eval,omitempty"`    // of type javascript: the body of a function that changes event
+	Timeout       uint32     `json:"timeout"`           // seconds until it fails
+	EnvVars       []string   `json:"env_vars"`          // NAME=value, for the command
+	RuntimeAssets []string   `json:"runtime_assets"`    // names of assets that it needs
+	Secrets       []Secret   `json:"secrets"`           // secrets that the command gets in variables of its environment
 	// Author is set by the server and not shown. The script reads only events that the author may read.
 	Author *Author `json:"author,omitempty"`
 }
@@ -80,15 +80,15 @@ func (m *Mutator) Validate() error {
 // Pipeline has workflows: ways from an event to handlers.
 type Pipeline struct {
 	Metadata  ObjectMeta         `json:"metadata"`
-	Workflows []PipelineWorkflow `json:"workflows"`
+	Workflows []PipelineWorkflow `json:"workflows"` // ways that each event goes, one after the other
 }
 
 // PipelineWorkflow is one way from an event to a handler, with its own filters and mutator.
 type PipelineWorkflow struct {
 	Name    string               `json:"name"`
-	Filters []*ResourceReference `json:"filters,omitempty"`
-	Mutator *ResourceReference   `json:"mutator,omitempty"`
-	Handler *ResourceReference   `json:"handler"`
+	Filters []*ResourceReference `json:"filters,omitempty"` // all must let the event through
+	Mutator *ResourceReference   `json:"mutator,omitempty"` // changes the event for the handler
+	Handler *ResourceReference   `json:"handler"`           // gets the event
 }
 
 // Validate returns the reason why p is not acceptable, or nil. The resources it refers to need not exist.
@@ -149,7 +149,7 @@ func (r *ResourceReference) validate(role, doing, typ string) error {
 // FallbackPipeline lists pipelines in order. An event goes to the first, and to the next one when that fails.
 type FallbackPipeline struct {
 	Metadata  ObjectMeta           `json:"metadata"`
-	Pipelines []*ResourceReference `json:"pipelines"`
+	Pipelines []*ResourceReference `json:"pipelines"` // in this order: each is tried when the one before fails
 }
 
 // maxFallbacks bounds the pipelines of a FallbackPipeline.

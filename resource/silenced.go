@@ -13,18 +13,19 @@ import (
 // selectors silences the events that match them, and has a name of its own.
 type Silenced struct {
 	Metadata        ObjectMeta `json:"metadata"`
-	Expire          int64      `json:"expire"` // seconds from Begin to ExpireAt, if set by duration
-	ExpireOnResolve bool       `json:"expire_on_resolve"`
-	Creator         string     `json:"creator,omitempty"`
-	Check           string     `json:"check,omitempty"` // "" or "*" means any
-	Reason          string     `json:"reason,omitempty"`
+	Expire          int64      `json:"expire"`                 // seconds from Begin to ExpireAt, if set by duration
+	ExpireOnResolve bool       `json:"expire_on_resolve"`      // whether it ends when the check passes
+	Creator         string     `json:"creator,omitempty"`      // user who made it
+	Check           string     `json:"check,omitempty"`        // "" or "*" means any
+	Reason          string     `json:"reason,omitempty"`       // why, for people
 	Subscription    string     `json:"subscription,omitempty"` // "" or "*" means any
 	Begin           int64      `json:"begin"`                  // Unix seconds
 	ExpireAt        int64      `json:"expire_at"`              // Unix seconds; 0 means never
 
 	// The fields below are lapwing's own. Package silence compiles the selectors and windows.
-	LabelSelector string `json:"label_selector,omitempty"`
-	FieldSelector string `json:"field_selector,omitempty"`
+
+	LabelSelector string `json:"label_selector,omitempty"` // only events whose labels match
+	FieldSelector string `json:"field_selector,omitempty"` // only events that match, as event.check.name == disk
 	// LimitedTo, if not empty, has label selectors. The silence applies to an event only if the event's labels match
 	// one of them. The server sets it for a user whose role is limited by labels.
 	LimitedTo []string `json:"limited_to,omitempty"`

@@ -9,7 +9,7 @@ test('a definition is edited as a form and as YAML', async ({ open, backend }) =
   const page = await open()
   await page.signIn('/checks?check=default/disk&act=edit')
   const dialog = page.tab.getByRole('dialog')
-  await dialog.getByLabel('Seconds between runs').fill('77')
+  await dialog.getByLabel('Interval in seconds').fill('77')
   await dialog.getByRole('button', { name: 'Save' }).click()
   await until('the check', async () => (await backend.call('GET', `${core}/checks/disk`)).interval === 77)
 
@@ -26,7 +26,7 @@ test('an edit does not overwrite what somebody else has saved meanwhile', async 
   const page = await open()
   await page.signIn('/checks?check=default/load&act=edit')
   const dialog = page.tab.getByRole('dialog')
-  await dialog.getByLabel('Seconds between runs').fill('78')
+  await dialog.getByLabel('Interval in seconds').fill('78')
   const check = await backend.call('GET', `${core}/checks/load`)
   await backend.call('PUT', `${core}/checks/load`, { ...check, timeout: 5 })
   await dialog.getByRole('button', { name: 'Save' }).click()

@@ -33,7 +33,7 @@ test('a new operator silences a noisy rack, and learns why a check did not alert
   const form = tab.getByRole('dialog')
   await form.getByRole('textbox', { name: 'Name', exact: true }).fill('uplink')
   await form.getByLabel('Command').fill('echo "no reply from the switch"; exit 2')
-  await form.getByLabel('Seconds between runs').fill('5')
+  await form.getByLabel('Interval in seconds').fill('5')
   await form.getByLabel('Subscriptions').fill('rack-r7')
   await page.press('Enter')
   await form.getByLabel('Handlers').fill('incidents')

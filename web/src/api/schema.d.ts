@@ -3056,20 +3056,29 @@ export interface components {
         };
         /** @description Asset is an archive that checks, hooks and handlers need. */
         Asset: {
+            /** @description where the archive is */
             url?: string;
+            /** @description of the archive, in hexadecimal */
             sha512?: string;
+            /** @description expressions that must all hold on a host, as entity.system.os == 'linux' */
             filters?: string[] | null;
+            /** @description archives for different hosts; the first one whose filters hold is taken */
             builds?: (components["schemas"]["AssetBuild"] | null)[] | null;
             metadata?: components["schemas"]["ObjectMeta"];
+            /** @description headers of the request for the archive */
             headers?: {
                 [key: string]: string;
             } | null;
         };
         /** @description AssetBuild is one variant of an asset. */
         AssetBuild: {
+            /** @description where the archive is */
             url?: string;
+            /** @description of the archive, in hexadecimal */
             sha512?: string;
+            /** @description expressions that must all hold on a host, as entity.system.os == 'linux' */
             filters?: string[] | null;
+            /** @description headers of the request for the archive */
             headers?: {
                 [key: string]: string;
             } | null;
@@ -3193,6 +3202,7 @@ export interface components {
         /** @description Calendar is a set of times with a name. Checks run in it, silences act in it, and filters ask for it. Package calendar compiles it. */
         Calendar: {
             metadata?: components["schemas"]["ObjectMeta"];
+            /** @description for people */
             description?: string;
             /** @description TimeZone is where days and times of day are, for example Europe/Berlin. Default UTC. */
             time_zone?: string;
@@ -3365,59 +3375,80 @@ export interface components {
         };
         /** @description CheckConfig is a check as users define it and as check requests carry it. */
         CheckConfig: {
+            /** @description what agents run, in a shell; {{ .labels.x }} is a value of the entity */
             command?: string;
+            /** @description names of handlers that get the events */
             handlers?: string[] | null;
             /**
              * Format: uint32
-             * @description percent
+             * @description percent of changes from which on it flaps; both must be set
              */
             high_flap_threshold?: number;
             /**
              * Format: uint32
-             * @description seconds
+             * @description seconds between two runs; either this or cron
              */
             interval?: number;
             /**
              * Format: uint32
-             * @description percent
+             * @description percent; both thresholds must be set
              */
             low_flap_threshold?: number;
+            /** @description whether it runs by itself; otherwise only when asked */
             publish?: boolean;
+            /** @description names of assets that the command needs */
             runtime_assets?: string[] | null;
+            /** @description agents with one of these subscriptions run it */
             subscriptions?: string[] | null;
+            /** @description entity of the events, in place of that of the agent */
             proxy_entity_name?: string;
+            /** @description hooks to run after results of a status, or of a severity */
             check_hooks?: {
                 [key: string]: string[] | null;
             }[] | null;
+            /** @description whether the command gets the event as JSON on standard input */
             stdin?: boolean;
+            /** @description does nothing, as in Sensu; see subdues */
             subdue?: components["schemas"]["TimeWindowWhen"] | null;
+            /** @description when it runs, as in crontab; either this or interval */
             cron?: string;
             /**
              * Format: int64
-             * @description seconds, 0 = none
+             * @description seconds after a result until the next one counts as missing; 0: never
              */
             ttl?: number;
             /**
              * Format: uint32
-             * @description seconds, 0 = none
+             * @description seconds until the command is killed; 0: never
              */
             timeout?: number;
+            /** @description run it for each proxy entity that matches */
             proxy_requests?: components["schemas"]["ProxyRequests"] | null;
+            /** @description whether agents run it in turn, and not all at once */
             round_robin?: boolean;
+            /** @description such as nagios_perfdata, graphite_plaintext or prometheus_text */
             output_metric_format?: string;
+            /** @description names of handlers that get the metrics, whatever the status */
             output_metric_handlers?: string[] | null;
+            /** @description NAME=value, for the command */
             env_vars?: string[] | null;
             metadata?: components["schemas"]["ObjectMeta"];
             /**
              * Format: int64
-             * @description bytes, 0 = unlimited
+             * @description bytes of the output that are kept; 0: up to 2 MiB
              */
             max_output_size?: number;
+            /** @description whether the output is left out once its metrics are read */
             discard_output?: boolean;
+            /** @description secrets that the command gets in variables of its environment */
             secrets?: components["schemas"]["Secret"][] | null;
+            /** @description tags that all its metrics get */
             output_metric_tags?: components["schemas"]["MetricTag"][] | null;
+            /** @description pipelines that get the events */
             pipelines?: components["schemas"]["ResourceReference"][] | null;
+            /** @description limits of metrics, which raise the status */
             output_metric_thresholds?: components["schemas"]["MetricThreshold"][] | null;
+            /** @description times at which it does not run */
             subdues?: components["schemas"]["TimeWindowRepeated"][] | null;
             /** @description DependsOn is lapwing's own: while a dependency fails, the check's incidents are not handled. See Dependency. */
             depends_on?: string[] | null;
@@ -3561,12 +3592,15 @@ export interface components {
         /** @description ClusterRole has rules that bindings grant in all namespaces or in one. */
         ClusterRole: {
             metadata?: components["schemas"]["ObjectMeta"];
+            /** @description rights that it grants */
             rules?: components["schemas"]["Rule"][] | null;
         };
         /** @description ClusterRoleBinding grants a ClusterRole in all namespaces. */
         ClusterRoleBinding: {
             metadata?: components["schemas"]["ObjectMeta"];
+            /** @description the role that they get */
             role_ref?: components["schemas"]["RoleRef"];
+            /** @description users and groups that get the role */
             subjects?: components["schemas"]["Subject"][] | null;
         };
         /** @description ClusterStatus is how the members of a cluster stand, as the backend that is asked sees it. */
@@ -3618,9 +3652,11 @@ export interface components {
         Contact: {
             /** @description Metadata's annotations are added to the check's in what the contact's handlers get, except those of lapwing.io. */
             metadata?: components["schemas"]["ObjectMeta"];
+            /** @description for people */
             full_name?: string;
             /** @description User is the contact's account. Acknowledgements by link are in its name. */
             user?: string;
+            /** @description address, for handlers of type email */
             email?: string;
             /** @description Handlers notify the contact: each gets the event, with the contact in its templates. */
             handlers?: string[] | null;
@@ -3781,40 +3817,56 @@ export interface components {
         };
         /** @description Entity is a thing that is watched: a host with an agent, or a proxy for something without one. */
         Entity: {
+            /** @description agent or proxy */
             entity_class?: string;
+            /** @description reported by the agent */
             system?: components["schemas"]["System"];
+            /** @description it runs the checks of these */
             subscriptions?: string[] | null;
             /**
              * Format: int64
              * @description Unix seconds
              */
             last_seen?: number;
+            /** @description whether the entity is removed when its agent is gone */
             deregister?: boolean;
+            /** @description handler that gets an event when it is removed */
             deregistration?: components["schemas"]["Deregistration"];
+            /** @description name that the agent signs in with */
             user?: string;
+            /** @description names of labels, annotations and fields whose values are hidden */
             redact?: string[] | null;
             metadata?: components["schemas"]["ObjectMeta"];
+            /** @description reported by the agent */
             sensu_agent_version?: string;
+            /** @description names of handlers that get the events of its keepalives */
             keepalive_handlers?: string[] | null;
-            /** @description lapwing's own; see Dependency */
+            /** @description lapwing's own: its incidents are not handled while one of these fails */
             depends_on?: string[] | null;
             /**
              * Format: int64
-             * @description lapwing's own; see EntityConfig
+             * @description lapwing's own: seconds without a result until a proxy entity is removed
              */
             ttl?: number;
         };
         /** @description EntityConfig is the part of an Entity that users define; the rest is reported by its agent. */
         EntityConfig: {
             metadata?: components["schemas"]["ObjectMeta"];
+            /** @description agent or proxy */
             entity_class?: string;
+            /** @description name that the agent signs in with */
             user?: string;
+            /** @description it runs the checks of these */
             subscriptions?: string[] | null;
+            /** @description whether the entity is removed when its agent is gone */
             deregister?: boolean;
+            /** @description handler that gets an event when it is removed */
             deregistration?: components["schemas"]["Deregistration"];
+            /** @description names of handlers that get the events of its keepalives */
             keepalive_handlers?: string[] | null;
+            /** @description names of labels, annotations and fields whose values are hidden */
             redact?: string[] | null;
-            /** @description lapwing's own; see Dependency */
+            /** @description lapwing's own: its incidents are not handled while one of these fails */
             depends_on?: string[] | null;
             /**
              * Format: int64
@@ -3824,14 +3876,21 @@ export interface components {
         };
         /** @description EntityConfigSpec is an EntityConfig without its metadata, which is beside it. Files may have metadata here too. */
         EntityConfigSpec: {
+            /** @description agent or proxy */
             entity_class?: string;
+            /** @description name that the agent signs in with */
             user?: string;
+            /** @description it runs the checks of these */
             subscriptions?: string[] | null;
+            /** @description whether the entity is removed when its agent is gone */
             deregister?: boolean;
+            /** @description handler that gets an event when it is removed */
             deregistration?: components["schemas"]["Deregistration"];
+            /** @description names of handlers that get the events of its keepalives */
             keepalive_handlers?: string[] | null;
+            /** @description names of labels, annotations and fields whose values are hidden */
             redact?: string[] | null;
-            /** @description lapwing's own; see Dependency */
+            /** @description lapwing's own: its incidents are not handled while one of these fails */
             depends_on?: string[] | null;
             /**
              * Format: int64
@@ -4039,11 +4098,13 @@ export interface components {
         /** @description EventFilter lets an event pass to a handler, or keeps it back, if all its expressions are true for the event. */
         EventFilter: {
             metadata?: components["schemas"]["ObjectMeta"];
-            /** @description allow or deny */
+            /** @description allow lets an event through if all expressions hold, deny if none does */
             action?: string;
+            /** @description JavaScript, as event.check.occurrences == 1 */
             expressions?: string[] | null;
             /** @description when the filter applies; see docs/filters.md */
             when?: components["schemas"]["TimeWindowWhen"] | null;
+            /** @description names of assets with functions for the expressions */
             runtime_assets?: string[] | null;
             /** @description Author is set by the server and not shown. The expressions read only events that the author may read. */
             author?: components["schemas"]["Author"] | null;
@@ -4227,6 +4288,7 @@ export interface components {
         /** @description FallbackPipeline lists pipelines in order. An event goes to the first, and to the next one when that fails. */
         FallbackPipeline: {
             metadata?: components["schemas"]["ObjectMeta"];
+            /** @description in this order: each is tried when the one before fails */
             pipelines?: (components["schemas"]["ResourceReference"] | null)[] | null;
         };
         /** @description GroupDetail is a group with its turns. */
@@ -4312,42 +4374,59 @@ export interface components {
         /** @description Handler says what to do with an incident: run a command, write to a socket, call a webhook, or use other handlers. */
         Handler: {
             metadata?: components["schemas"]["ObjectMeta"];
-            /** @description one of HandlerTypes */
+            /** @description Type is pipe, tcp, udp or set, or lapwing's own: tcp_stream, webhook, slack, pagerduty, email, alertmanager, graphite, influx or escalation. */
             type?: string;
+            /** @description name of the mutator that changes the event first */
             mutator?: string;
+            /** @description of type pipe: what the backend runs, in a shell, with the event as JSON on standard input */
             command?: string;
             /**
              * Format: uint32
-             * @description seconds
+             * @description seconds until an attempt fails
              */
             timeout?: number;
+            /** @description of the types tcp and udp: where the event goes */
             socket?: components["schemas"]["HandlerSocket"] | null;
+            /** @description of type set: names of the handlers that get the event */
             handlers?: string[] | null;
+            /** @description names of filters that must all let the event through */
             filters?: string[] | null;
+            /** @description NAME=value, for the command */
             env_vars?: string[] | null;
+            /** @description names of assets that the command needs */
             runtime_assets?: string[] | null;
+            /** @description secrets that the command gets in variables of its environment */
             secrets?: components["schemas"]["Secret"][] | null;
-            /** @description Webhook is lapwing's own: where a handler of type webhook posts the event's JSON. */
+            /** @description of type webhook: where the event is posted as JSON */
             webhook?: components["schemas"]["HandlerWebhook"] | null;
-            /** @description These belong to the types of notify.go, each to the type of its name; Stream belongs to tcp_stream. */
+            /** @description of type tcp_stream: the lasting connections to the socket */
             stream?: components["schemas"]["HandlerStream"] | null;
+            /** @description of type slack */
             slack?: components["schemas"]["HandlerSlack"] | null;
+            /** @description of type pagerduty */
             pagerduty?: components["schemas"]["HandlerPagerDuty"] | null;
+            /** @description of type email */
             email?: components["schemas"]["HandlerEmail"] | null;
+            /** @description of type alertmanager */
             alertmanager?: components["schemas"]["HandlerAlertmanager"] | null;
+            /** @description of type graphite */
             graphite?: components["schemas"]["HandlerGraphite"] | null;
+            /** @description of type influx */
             influx?: components["schemas"]["HandlerInflux"] | null;
-            /** @description Escalation belongs to the type of its name. */
+            /** @description of type escalation: whom each step tells, until the incident is taken */
             escalation?: components["schemas"]["HandlerEscalation"] | null;
-            /** @description These are lapwing's own too: when and how often the handler is tried, and which events go out together. */
+            /** @description when a failed attempt is repeated */
             retry?: components["schemas"]["HandlerRetry"] | null;
             /**
              * Format: uint32
              * @description deliveries at a time; default the backend's flag
              */
             concurrency?: number;
+            /** @description how many deliveries it gets in a second */
             rate_limit?: components["schemas"]["HandlerRate"] | null;
+            /** @description which events go out together */
             group?: components["schemas"]["HandlerGroup"] | null;
+            /** @description which resolutions it gets */
             resolve?: components["schemas"]["HandlerResolve"] | null;
         };
         /** @description HandlerAlertmanager has the Alertmanagers, all of one cluster, that get each alert. */
@@ -4633,13 +4712,16 @@ export interface components {
         /** @description Hook is a hook's result inside an event. In JSON its configuration and its result are one object. */
         Hook: {
             metadata?: components["schemas"]["ObjectMeta"];
+            /** @description what the agent runs, in a shell */
             command?: string;
             /**
              * Format: uint32
-             * @description seconds
+             * @description seconds until the command is killed
              */
             timeout?: number;
+            /** @description whether the command gets the event as JSON on standard input */
             stdin?: boolean;
+            /** @description names of assets that the command needs */
             runtime_assets?: string[] | null;
             /** @description seconds */
             duration?: number;
@@ -4660,13 +4742,16 @@ export interface components {
         /** @description HookConfig is a command that an agent runs after a check, as users define it. */
         HookConfig: {
             metadata?: components["schemas"]["ObjectMeta"];
+            /** @description what the agent runs, in a shell */
             command?: string;
             /**
              * Format: uint32
-             * @description seconds
+             * @description seconds until the command is killed
              */
             timeout?: number;
+            /** @description whether the command gets the event as JSON on standard input */
             stdin?: boolean;
+            /** @description names of assets that the command needs */
             runtime_assets?: string[] | null;
         };
         /** @description LintFinding is something doubtful about a definition. */
@@ -4795,6 +4880,7 @@ export interface components {
             metadata?: components["schemas"]["ObjectMeta"];
             /** @description Source is the language of Expr: graphite (default) or promql. */
             source?: string;
+            /** @description a target of Graphite, or an expression of PromQL */
             expr?: string;
             /**
              * Format: uint32
@@ -4930,16 +5016,20 @@ export interface components {
             metadata?: components["schemas"]["ObjectMeta"];
             /** @description pipe (default) or javascript */
             type?: string;
+            /** @description of type pipe: what the backend runs; it reads the event as JSON and writes what handlers get */
             command?: string;
-            /** @description the body of a function */
+            /** @description of type javascript: the body of a function that changes event */
             eval?: string;
             /**
              * Format: uint32
-             * @description seconds
+             * @description seconds until it fails
              */
             timeout?: number;
+            /** @description NAME=value, for the command */
             env_vars?: string[] | null;
+            /** @description names of assets that it needs */
             runtime_assets?: string[] | null;
+            /** @description secrets that the command gets in variables of its environment */
             secrets?: components["schemas"]["Secret"][] | null;
             /** @description Author is set by the server and not shown. The script reads only events that the author may read. */
             author?: components["schemas"]["Author"] | null;
@@ -5197,13 +5287,17 @@ export interface components {
         /** @description Pipeline has workflows: ways from an event to handlers. */
         Pipeline: {
             metadata?: components["schemas"]["ObjectMeta"];
+            /** @description ways that each event goes, one after the other */
             workflows?: components["schemas"]["PipelineWorkflow"][] | null;
         };
         /** @description PipelineWorkflow is one way from an event to a handler, with its own filters and mutator. */
         PipelineWorkflow: {
             name?: string;
+            /** @description all must let the event through */
             filters?: (components["schemas"]["ResourceReference"] | null)[] | null;
+            /** @description changes the event for the handler */
             mutator?: components["schemas"]["ResourceReference"] | null;
+            /** @description gets the event */
             handler?: components["schemas"]["ResourceReference"] | null;
         };
         /** @description PostgresConfig says where the PostgreSQL is that gets a copy of events. Its JSON is always wrapped. */
@@ -5304,11 +5398,13 @@ export interface components {
         };
         /** @description ProxyRequests selects the entities that a check runs for, and says how the requests are spread over the interval. */
         ProxyRequests: {
+            /** @description expressions that must all hold, as entity.labels.site == 'north' */
             entity_attributes?: string[] | null;
+            /** @description whether the runs are spread over the interval */
             splay?: boolean;
             /**
              * Format: uint32
-             * @description percent
+             * @description percent of the interval that they are spread over
              */
             splay_coverage?: number;
         };
@@ -5536,22 +5632,27 @@ export interface components {
         /** @description Role has rules that bindings of its namespace grant there. */
         Role: {
             metadata?: components["schemas"]["ObjectMeta"];
+            /** @description rights that it grants */
             rules?: components["schemas"]["Rule"][] | null;
         };
         /** @description RoleBinding grants a Role or ClusterRole in its namespace. */
         RoleBinding: {
             metadata?: components["schemas"]["ObjectMeta"];
+            /** @description the role that they get */
             role_ref?: components["schemas"]["RoleRef"];
+            /** @description users and groups that get the role */
             subjects?: components["schemas"]["Subject"][] | null;
         };
         /** @description RoleRef names a Role or ClusterRole. */
         RoleRef: {
+            /** @description Role or ClusterRole */
             type?: string;
             name?: string;
         };
         /** @description Rota says which of its contacts is on call. Their turns follow one another without end. */
         Rota: {
             metadata?: components["schemas"]["ObjectMeta"];
+            /** @description for people */
             description?: string;
             /** @description TimeZone is where Start and the hours of Shift are, for example Europe/Berlin. Default UTC. */
             time_zone?: string;
@@ -5566,6 +5667,7 @@ export interface components {
             shift?: number;
             /** @description Within names calendars: outside of them the rota has no one on call. Default: always. */
             within?: string[] | null;
+            /** @description shifts that others take */
             overrides?: components["schemas"]["RotaOverride"][] | null;
         };
         /** @description RotaOverride puts a contact on call at a time, in place of the turns. Of several at a time the last one counts. */
@@ -5600,8 +5702,11 @@ export interface components {
         };
         /** @description Rule allows verbs on resources, or only on those with the given names. "*" means all. */
         Rule: {
+            /** @description get, list, create, update, delete, or * for all */
             verbs?: string[] | null;
+            /** @description plural names of kinds, as checks, or * for all */
             resources?: string[] | null;
+            /** @description only objects of these names; empty: all */
             resource_names?: string[] | null;
             /** @description LabelSelector is lapwing's own: it limits the rule to objects whose labels match. */
             label_selector?: string;
@@ -5623,7 +5728,9 @@ export interface components {
         };
         /** @description Secret maps an environment variable (Name) to a Secret resource (Secret). */
         Secret: {
+            /** @description name of the variable */
             name?: string;
+            /** @description name of the secret */
             secret?: string;
         };
         /** @description ServerVersion is the version of the backend and of its API. Its fields are in alphabetical order. */
@@ -5706,10 +5813,13 @@ export interface components {
              * @description seconds from Begin to ExpireAt, if set by duration
              */
             expire?: number;
+            /** @description whether it ends when the check passes */
             expire_on_resolve?: boolean;
+            /** @description user who made it */
             creator?: string;
             /** @description "" or "*" means any */
             check?: string;
+            /** @description why, for people */
             reason?: string;
             /** @description "" or "*" means any */
             subscription?: string;
@@ -5723,8 +5833,9 @@ export interface components {
              * @description Unix seconds; 0 means never
              */
             expire_at?: number;
-            /** @description The fields below are lapwing's own. Package silence compiles the selectors and windows. */
+            /** @description only events whose labels match */
             label_selector?: string;
+            /** @description only events that match, as event.check.name == disk */
             field_selector?: string;
             /** @description LimitedTo, if not empty, has label selectors. The silence applies to an event only if the event's labels match one of them. The server sets it for a user whose role is limited by labels. */
             limited_to?: string[] | null;
@@ -5969,6 +6080,7 @@ export interface components {
         };
         /** @description Subject is a User or Group that a binding grants a role to. */
         Subject: {
+            /** @description User or Group */
             type?: string;
             name?: string;
         };

@@ -8,7 +8,7 @@ import { useApp } from '../app/context'
 import { text } from '../text'
 import { useFocusBack } from '../widgets/use-focus-back'
 import { done } from '../widgets/toast'
-import { parse, placed, write, type Mistake } from './document'
+import { described, type Mistake, parse, placed, write } from './document'
 import { DiffView } from './DiffView'
 import { YamlEditor } from './YamlEditor'
 
@@ -158,7 +158,7 @@ function Fields({ type }: { type: string }) {
                 <code>{name}</code>
               </Table.Td>
               <Table.Td c="dimmed">{typeOf(schema)}</Table.Td>
-              <Table.Td>{schema.description}</Table.Td>
+              <Table.Td>{described(name, schema.description)}</Table.Td>
             </Table.Tr>
           ))}
         </Table.Tbody>

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { diffLines, parse, placed, write, type Mistake } from './document'
+import { described, diffLines, parse, placed, write, type Mistake } from './document'
 
 const check = 'type: CheckConfig\nmetadata:\n  name: disk\nspec:\n  interval: 60\n  handlers: [a, b]\n'
 
@@ -36,4 +36,11 @@ test('lines that differ', () => {
     { kind: 'removed', text: '  interval: 60' },
     { kind: 'added', text: '  interval: 30' },
   ])
+})
+
+test('fields have their names in descriptions', () => {
+  expect(described('pass_resolve', 'PassResolve lets resolutions through.')).toBe('pass_resolve lets resolutions through.')
+  expect(described('ttl', 'TTL is in seconds')).toBe('ttl is in seconds')
+  expect(described('command', 'what agents run')).toBe('what agents run')
+  expect(described('handlers')).toBe('')
 })

@@ -72,3 +72,9 @@ export function diffLines(before: string, after: string): DiffLine[] {
       })),
   ])
 }
+
+/** What a field is, with its name as in definitions: descriptions may begin with the name that it has in the source. */
+export function described(field: string, description = ''): string {
+  const [first = '', ...rest] = description.split(' ')
+  return first.toLowerCase() === field.replaceAll('_', '') ? [field, ...rest].join(' ') : description
+}
