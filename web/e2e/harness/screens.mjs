@@ -4,7 +4,7 @@
  */
 export const screens = [
   { name: 'sign-in', path: '/', shows: 'Sign in to lapwing', signedOut: true },
-  { name: 'now', path: '/', shows: 'Newest incidents', phone: true },
+  { name: 'now', path: '/', shows: /^[\d.,]+ events\/s$/, phone: true },
   { name: 'events', path: '/events', shows: 'web-2', phone: true },
   { name: 'event', path: '/events?event=default/web-1/http', shows: 'Subscriptions', phone: true },
   { name: 'groups', path: '/events?group=entity', shows: 'db-1' },

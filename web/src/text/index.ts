@@ -232,7 +232,8 @@ export const text = {
       `${number.format(n)} of ${count(of, 'open incident', 'open incidents')} are of the ${by} ${name}.`,
     show: 'Show them',
     untold: (n: number, least: boolean) => `Nobody was told of ${least ? 'at least ' : ''}${number.format(n)}`,
-    rate: (perSecond: number) => `${perSecond < 10 ? tenths.format(perSecond) : number.format(Math.round(perSecond))} events/s`,
+    rate: (perSecond: number | undefined) =>
+      `${perSecond === undefined ? '–' : perSecond < 10 ? tenths.format(perSecond) : number.format(Math.round(perSecond))} events/s`,
     rateHelp: 'Results and keepalives that the backends receive, in the last half minute',
     onCall: 'On call now',
     noOne: 'No one',

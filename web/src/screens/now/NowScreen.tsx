@@ -128,8 +128,10 @@ function Fleet({ counts, ns }: { counts: EventCounts; ns: string }) {
 /** How much comes in, on all backends and in all namespaces; nothing for users who may not know that. */
 function Rate() {
   const rights = useRights(everywhere)
-  const rate = useRate(useCluster(rights.known && rights.can('get', 'cluster')))
-  if (rate === undefined) return null
+  const allowed = rights.known && rights.can('get', 'cluster')
+  const cluster = useCluster(allowed)
+  const rate = useRate(cluster)
+  if (!allowed || cluster.isError) return null
   return (
     <Link to="/cluster" className={css.rate} title={text.now.rateHelp}>
       {text.now.rate(rate)}
