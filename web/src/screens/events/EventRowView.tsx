@@ -1,4 +1,5 @@
 import { memo } from 'react'
+import type { Preferences } from '../../app/preferences'
 import { Age, useNow } from '../../app/time'
 import type { EventRow, Explained } from '../../api/types'
 import { keyOf } from '../../live/event-list'
@@ -31,6 +32,10 @@ interface Props {
 }
 
 const flashFor = 1600
+
+/** The height of a row in px: below this width of the list it has two lines. */
+export const rowHeight = (width: number, density: Preferences['density']): number =>
+  width > 0 && width <= 520 ? 62 : density === 'compact' ? 30 : 40
 
 /** A row of a list of events. It is drawn again only when its properties change, so the callbacks must stay the same. */
 export const EventRowView = memo(function EventRowView(props: Props) {

@@ -15,7 +15,7 @@ import { SearchBox } from '../../widgets/SearchBox'
 import { useListKeys } from '../../widgets/use-list-keys'
 import { BulkBar, type Action } from './BulkBar'
 import { EventDetail } from './EventDetail'
-import { EventRowView } from './EventRowView'
+import { EventRowView, rowHeight } from './EventRowView'
 import css from './EventsScreen.module.css'
 import { FirstEvents } from './FirstEvents'
 import { Refused } from './Refused'
@@ -177,7 +177,7 @@ function Rows({ list, selected, onOpen, filtered, picked, onPick, bar, onAct }: 
   const { ref: frame, width } = useElementSize()
   const [cursor, setCursor] = useState(0)
   useHold(list, element)
-  const height = width > 0 && width <= 520 ? 62 : density === 'compact' ? 30 : 40
+  const height = rowHeight(width, density)
   const rows = useVirtualizer({ count: list.length, getScrollElement: () => element, estimateSize: () => height, overscan: 8 })
   const drawn = rows.getVirtualItems()
   const first = drawn[0]?.index ?? 0

@@ -1,4 +1,4 @@
-import { useCallbackRef } from '@mantine/hooks'
+import { useCallbackRef, useElementSize } from '@mantine/hooks'
 import { getRouteApi, Link, useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
 import type { EventCounts, EventGroup } from '../../api/types'
@@ -13,7 +13,7 @@ import { EmptyState } from '../../widgets/EmptyState'
 import { StatusMark, type Mark } from '../../widgets/icons'
 import { LiveBadge } from '../../widgets/LiveBadge'
 import { useListKeys } from '../../widgets/use-list-keys'
-import { EventRowView } from '../events/EventRowView'
+import { EventRowView, rowHeight } from '../events/EventRowView'
 import { FirstCheck, FirstEvents } from '../events/FirstEvents'
 import { Refused } from '../events/Refused'
 import { groupTerm, statusSelector } from '../events/search'
@@ -164,7 +164,8 @@ const headings = ['status', 'entity', 'check', 'output', 'told', 'owner'] as con
 function Newest({ list, ns }: { list: EventList; ns: string }) {
   const navigate = useNavigate()
   const { density } = usePreferences()
-  const height = density === 'compact' ? 30 : 40
+  const { ref: frame, width } = useElementSize()
+  const height = rowHeight(width, density)
   const rows = Math.min(shown, list.length)
   const keys = Array.from({ length: rows }, (_, i) => list.at(i))
     .filter((row) => row !== undefined)
@@ -193,7 +194,7 @@ function Newest({ list, ns }: { list: EventList; ns: string }) {
       {list.ready && rows === 0 ? (
         <EmptyState title={text.allClear} help={text.now.clearHelp} />
       ) : (
-        <div className={rowCss.frame} data-told="true">
+        <div ref={frame} className={rowCss.frame} data-told="true">
           <div className={rowCss.head} aria-hidden="true">
             {([...headings, 'since'] as const).map((column) => (
               <span key={column} className={rowCss[column]}>
