@@ -112,7 +112,7 @@ type traced struct {
 func (t *traced) fetch(ctx context.Context, s *invocation) error {
 	var err error
 	t.told, err = s.client.Explain(ctx, s.namespace, t.entity, t.check, client.ExplainOptions{At: t.at, Outcomes: true})
-	if err != nil && !errors.Is(err, client.ErrDenied) {
+	if errors.Is(err, client.ErrNotFound) {
 		return hint(err, "Traces need a lapwing backend.")
 	}
 	return err

@@ -8,7 +8,7 @@ import { useApp } from '../app/context'
 import { text } from '../text'
 import { useFocusBack } from '../widgets/use-focus-back'
 import { done } from '../widgets/toast'
-import { described, type Mistake, parse, placed, write } from './document'
+import { described, parse, placed, write, type Mistake } from './document'
 import { DiffView } from './DiffView'
 import { YamlEditor } from './YamlEditor'
 
