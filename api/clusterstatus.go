@@ -81,9 +81,9 @@ type MemberStatus struct {
 	OnRoster    bool    `json:"on_roster"`         // it is on the newest list of members
 	Draining    bool    `json:"draining,omitempty"`
 	Sessions    int     `json:"sessions"` // agents that are connected to it
-	// Received is how many events it has received since it started, keepalives among them, from agents and through the API.
-	// For other members it is that of half a second ago.
-	Received uint64 `json:"received"`
+	// Received is how many events it has received since it started, keepalives among them, from agents and through the API, as
+	// it was last heard. It is absent if there were none, and of a member of an earlier release.
+	Received uint64 `json:"received,omitempty"`
 	DiskFree uint64 `json:"disk_free"`
 	// ClockSkewSeconds is how far its clock is ahead of that of the backend that answers.
 	ClockSkewSeconds float64 `json:"clock_skew_seconds"`

@@ -352,7 +352,8 @@ func (v *clusterView) queued(q *trace.Query) []trace.Delivery {
 	return v.parts.handlers.Queued(q.Namespace, q.Entity, q.Check, maxQueued)
 }
 
-// withQueued adds to traces the deliveries that waited for their turn before. The trace of a delivery counts more.
+// withQueued adds to traces the deliveries that waited for their turn before. Of a delivery that is in both the trace counts: it
+// is later, or comes later in Join.
 func withQueued(q *trace.Query, waiting []trace.Delivery, events []trace.Outcome) []trace.Outcome {
 	if len(waiting) == 0 {
 		return events

@@ -488,8 +488,8 @@ type Explanation struct {
 	Notes []Note `json:"notes"`
 	// Simulated is what would happen to the event now, if there is no trace of its present state.
 	Simulated []Delivery `json:"simulated,omitempty"`
-	// Outcomes are the events that the answer is about, newest first, with what became of them at that moment. It is
-	// absent unless a request asks for it.
+	// Outcomes are the events that the answer is about, newest first, with what had become of them when it was given.
+	// It is absent unless a request asks for it.
 	Outcomes []Outcome `json:"outcomes,omitempty"`
 }
 
@@ -612,8 +612,8 @@ type MemberStatus struct {
 	Draining bool `json:"draining,omitempty"`
 	Sessions int  `json:"sessions"` // agents that are connected to it
 	// Received is how many events it has received since it started, keepalives among them, from agents and through the
-	// API. For other members it is that of half a second ago.
-	Received uint64 `json:"received"`
+	// API, as it was last heard. It is absent if there were none, and of a member of an earlier release.
+	Received uint64 `json:"received,omitempty"`
 	DiskFree uint64 `json:"disk_free"`
 	// ClockSkewSeconds is how far its clock is ahead of that of the backend that answers.
 	ClockSkewSeconds float64 `json:"clock_skew_seconds"`

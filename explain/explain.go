@@ -71,8 +71,8 @@ type Explanation struct {
 	Notes []Note `json:"notes"`
 	// Simulated is what would happen to the event now, if there is no trace of its present state.
 	Simulated []trace.Delivery `json:"simulated,omitempty"`
-	// Outcomes are the events that the answer is about, newest first, with what became of them at that moment. It is absent
-	// unless a request asks for it.
+	// Outcomes are the events that the answer is about, newest first, with what had become of them when it was given. It is
+	// absent unless a request asks for it.
 	Outcomes []trace.Outcome `json:"outcomes,omitzero"`
 }
 

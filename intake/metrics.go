@@ -1,9 +1,14 @@
 package intake
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
+
+// outside are the sources of events that come from agents and users.
+var outside = []string{"agent", "keepalive", "api"}
 
 type metrics struct {
 	received *prometheus.CounterVec
@@ -35,7 +40,7 @@ func newMetrics(r prometheus.Registerer) metrics {
 	for _, reason := range []string{removedDeregistered, removedExpired} {
 		m.removed.WithLabelValues(reason)
 	}
-	for _, source := range []string{"agent", "keepalive", "api", "deadline"} {
+	for _, source := range slices.Concat(outside, []string{"deadline"}) {
 		m.received.WithLabelValues(source)
 	}
 	for _, reason := range []string{"undecodable", "invalid", "namespace", "entity", "too_large", "quota", "log"} {
@@ -49,7 +54,7 @@ func newMetrics(r prometheus.Registerer) metrics {
 
 // Received returns how many events have come from agents and through the API since the start, keepalives among them.
 func (i *Intake) Received() (n uint64) {
-	for _, source := range []string{"agent", "keepalive", "api"} {
+	for _, source := range outside {
 		var m dto.Metric
 		if i.metrics.received.WithLabelValues(source).Write(&m) == nil {
 			n += uint64(m.GetCounter().GetValue())

@@ -19,7 +19,7 @@ test('Ctrl+K goes to screens and events', async ({ open }) => {
   await page.press('Control+K')
   await focused(box)
   await page.tab.keyboard.type('replic')
-  await page.tab.getByRole('button', { name: /db-1 · replication/ }).waitFor()
+  await page.tab.locator('[data-selected]', { hasText: 'db-1 · replication' }).waitFor()
   await page.press('Enter')
   await page.detail('replication').waitFor()
   assert.equal(page.parameter('event'), 'default/db-1/replication')
@@ -35,32 +35,40 @@ test('Ctrl+K goes to screens and events', async ({ open }) => {
 })
 
 test('Ctrl+K goes to definitions', async ({ open, backend }) => {
-  await backend.call('PUT', '/api/core/v2/namespaces/default/handlers/pager-night', {
-    metadata: { name: 'pager-night', namespace: 'default' },
-    type: 'pipe',
-    command: 'true',
-  })
-  await backend.call('PUT', '/api/core/v2/namespaces/default/checks/certificate', {
-    metadata: { name: 'certificate', namespace: 'default' },
-    command: 'true',
-    interval: 3600,
-    subscriptions: ['none'],
-  })
+  const specs = {
+    checks: { command: 'true', interval: 3600, subscriptions: ['none'] },
+    handlers: { type: 'pipe', command: 'true' },
+    pipelines: { workflows: [] },
+    filters: { action: 'allow', expressions: ['true'] },
+    mutators: { command: 'cat' },
+    hooks: { command: 'true', timeout: 5 },
+    assets: { url: 'http://127.0.0.1/plugins.tar.gz', sha512: '0'.repeat(128) },
+  }
+  for (const [kind, spec] of Object.entries(specs)) {
+    const name = `nightly-${kind}`
+    await backend.call('PUT', `/api/core/v2/namespaces/default/${kind}/${name}`, { metadata: { name, namespace: 'default' }, ...spec })
+  }
   const page = await open()
   await page.signIn('/')
   const box = page.tab.getByLabel('Screen, entity, check, handler…')
-  for (const { words, label, path, parameter, key } of [
-    { words: 'night', label: 'pager-night Handler · default', path: '/config', parameter: 'open', key: 'default/pager-night' },
-    { words: 'certif', label: 'certificate Check · default', path: '/checks', parameter: 'check', key: 'default/certificate' },
+  await page.press('Control+K')
+  await focused(box)
+  await page.tab.keyboard.type('nightly')
+  for (const kind of Object.keys(specs))
+    await page.tab.getByRole('button', { name: new RegExp(`^nightly-${kind} \\w+ · default$`) }).waitFor()
+  await page.press('Escape')
+  for (const { words, path, parameter, key } of [
+    { words: 'nightly-hand', path: '/config', parameter: 'open', key: 'default/nightly-handlers' },
+    { words: 'nightly-check', path: '/checks', parameter: 'check', key: 'default/nightly-checks' },
   ]) {
+    await box.waitFor({ state: 'hidden' })
     await page.press('Control+K')
     await focused(box)
     await page.tab.keyboard.type(words)
-    await page.tab.getByRole('button', { name: label }).waitFor()
+    await page.tab.locator('[data-selected]', { hasText: words }).waitFor()
     await page.press('Enter')
     await page.address(({ pathname }) => pathname === path)
     assert.equal(page.parameter(parameter), key)
-    await box.waitFor({ state: 'hidden' })
   }
 })
 

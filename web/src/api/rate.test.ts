@@ -2,27 +2,29 @@ import { expect, test } from 'vitest'
 import { rateOf, withSample, type Sample } from './rate'
 import type { ClusterStatus, MemberStatus } from './types'
 
-/** A cluster of members with what they have received; those that are not up have a minus. */
-const status = (received: Record<string, number>) =>
-  ({
-    members: Object.entries(received).map(([id, n]) => ({ id, up: n >= 0, received: Math.abs(n) }) as MemberStatus),
-  }) as ClusterStatus
+const member = (id: string, received: number | undefined, started = 1, up = true) => ({ id, started, up, received }) as MemberStatus
 
-const after = (...all: [at: number, received: Record<string, number>][]) =>
-  rateOf(all.reduce<readonly Sample[]>((samples, [at, received]) => withSample(samples, status(received), at * 1000), []))
+/** The rate after answers at some seconds. */
+const after = (...answers: [at: number, ...members: MemberStatus[]][]) =>
+  rateOf(answers.reduce<readonly Sample[]>((samples, [at, ...members]) => withSample(samples, { members } as ClusterStatus, at * 1000), []))
 
 test('the rate is of all members, over half a minute', () => {
   expect(after()).toBeUndefined()
-  expect(after([0, { a: 100 }])).toBeUndefined()
-  expect(after([0, { a: 100, b: 5 }], [5, { a: 600, b: 505 }])).toBe(200)
-  expect(after([0, { a: 0 }], [20, { a: 20 }], [45, { a: 520 }])).toBe(20)
-  expect(after([0, { a: 0 }], [100, { a: 1000 }])).toBe(10)
-  expect(after([0, { a: 7 }], [5, { a: 7 }])).toBe(0)
+  expect(after([0, member('a', 100)])).toBeUndefined()
+  expect(after([0, member('a', 100), member('b', 5)], [5, member('a', 600), member('b', 505)])).toBe(200)
+  expect(after([0, member('a', 1)], [20, member('a', 20)], [45, member('a', 520)])).toBe(20)
+  expect(after([0, member('a', 1)], [100, member('a', 1001)])).toBe(10)
+  expect(after([0, member('a', 7)], [5, member('a', 7)])).toBe(0)
+  expect(after([0, member('a', 7)], [0.2, member('a', 70)])).toBeUndefined()
 })
 
 test('it begins anew with the members', () => {
-  expect(after([0, { a: 900 }], [5, { a: 20 }])).toBeUndefined()
-  expect(after([0, { a: 900 }], [5, { a: 20 }], [10, { a: 70 }])).toBe(10)
-  expect(after([0, { a: 10 }], [5, { a: 20, b: 5000 }])).toBeUndefined()
-  expect(after([0, { a: 10, b: 5 }], [5, { a: 20, b: -5 }])).toBeUndefined()
+  expect(after([0, member('a', 10, 1)], [5, member('a', 20, 2)])).toBeUndefined()
+  expect(after([0, member('a', 900, 1)], [5, member('a', 20, 2)], [10, member('a', 70, 2)])).toBe(10)
+  expect(after([0, member('a', 10)], [5, member('a', 20), member('b', 5000)])).toBeUndefined()
+  expect(after([0, member('a', 10), member('b', 5)], [5, member('a', 20), member('b', 5, 1, false)])).toBeUndefined()
+})
+
+test('there is none while a member does not tell', () => {
+  expect(after([0, member('a', 10), member('b', undefined)], [5, member('a', 20), member('b', undefined)])).toBeUndefined()
 })

@@ -4267,7 +4267,7 @@ export interface components {
             notes: components["schemas"]["Note"][] | null;
             /** @description Simulated is what would happen to the event now, if there is no trace of its present state. */
             simulated?: components["schemas"]["Delivery"][] | null;
-            /** @description Outcomes are the events that the answer is about, newest first, with what became of them at that moment. It is absent unless a request asks for it. */
+            /** @description Outcomes are the events that the answer is about, newest first, with what had become of them when it was given. It is absent unless a request asks for it. */
             outcomes?: components["schemas"]["Outcome"][] | null;
         };
         /** @description Fairness says how many turns the agents of a subscription had, each since it was connected. */
@@ -4842,9 +4842,9 @@ export interface components {
             sessions: number;
             /**
              * Format: uint64
-             * @description Received is how many events it has received since it started, keepalives among them, from agents and through the API. For other members it is that of half a second ago.
+             * @description Received is how many events it has received since it started, keepalives among them, from agents and through the API, as it was last heard. It is absent if there were none, and of a member of an earlier release.
              */
-            received: number;
+            received?: number;
             /** Format: uint64 */
             disk_free: number;
             /** @description ClockSkewSeconds is how far its clock is ahead of that of the backend that answers. */

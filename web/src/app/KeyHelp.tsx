@@ -1,13 +1,13 @@
 import { Modal, Table } from '@mantine/core'
 import { useDisclosure, useWindowEvent } from '@mantine/hooks'
 import { text } from '../text'
-import { isTyping } from '../widgets/use-keys'
+import { isCovered, isTyping } from '../widgets/use-keys'
 
 /** The list of keys, opened by "?". */
 export function KeyHelp() {
   const [opened, { open, close }] = useDisclosure()
   useWindowEvent('keydown', (event) => {
-    if (event.key === '?' && !event.ctrlKey && !event.metaKey && !isTyping(event.target)) open()
+    if (event.key === '?' && !event.ctrlKey && !event.metaKey && !isCovered() && !isTyping(event.target)) open()
   })
   return (
     <Modal opened={opened} onClose={close} title={text.keys} closeButtonProps={{ 'aria-label': text.close }}>

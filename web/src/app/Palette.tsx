@@ -10,6 +10,7 @@ import { entityLanguage } from '../search/fields'
 import { isSelector, parseQuery } from '../search/query'
 import { text } from '../text'
 import { Icon, markOf, StatusMark } from '../widgets/icons'
+import { isCovered } from '../widgets/use-keys'
 import { useApp } from './context'
 import { places } from './places'
 import { everywhere } from './search'
@@ -76,7 +77,7 @@ export function Palette() {
     onClick: () =>
       void navigate({ to: '/entities', search: (all) => ({ ...(all.ns === undefined ? {} : { ns: all.ns }), entity: entityKeyOf(row) }) }),
   }))
-  const definitions: SpotlightActionData[] = (wanted ? defined : []).map(({ kind, namespace, name }) => {
+  const definitions: SpotlightActionData[] = (wanted ? defined.found : []).map(({ kind, namespace, name }) => {
     const key = `${namespace}/${name}`
     return {
       id: `${kind.role} ${key}`,
@@ -93,17 +94,18 @@ export function Palette() {
             })),
     }
   })
-  // The palette selects the first one when a key is pressed, which is before the answers.
+  // The palette selects the first one when a key is pressed, which is before the answers. Only when all have come is it known
+  // what Enter should open.
   const [first] = [...found, ...hosts, ...definitions]
-  if (first && noScreen) Object.assign(first, { 'data-selected': true })
+  if (first && noScreen && defined.answered && !events.isLoading && !entities.isLoading) Object.assign(first, { 'data-selected': true })
   const groups: SpotlightActionGroupData[] = [
     { group: text.palette.screens, actions: screens },
     ...(found.length > 0 ? [{ group: text.events, actions: found }] : []),
     ...(hosts.length > 0 ? [{ group: text.nav.entities, actions: hosts }] : []),
     ...(definitions.length > 0 ? [{ group: text.palette.definitions, actions: definitions }] : []),
   ]
-  // From texts too, which have no use for these keys, and not over a dialog.
-  useHotkeys([['mod + K', () => document.querySelector('[role=dialog]') === null && spotlight.open()]], [])
+  // From texts too, and not over a dialog.
+  useHotkeys([['mod + K', () => !isCovered() && spotlight.open()]], [])
   return (
     <Spotlight
       actions={groups}

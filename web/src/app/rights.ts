@@ -7,6 +7,7 @@ import { everywhere } from './search'
 
 /** What the user may do in a namespace, as far as the page knows. */
 export interface Rights {
+  /** The server has answered. Before, all that follows is a guess. */
   known: boolean
   /** Whether the user may do something to any object of the resource. True until the page knows. */
   can: (verb: string, resource: string) => boolean

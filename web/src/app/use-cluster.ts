@@ -17,7 +17,7 @@ export function useCluster(enabled = true): UseQueryResult<ClusterStatus> {
   })
 }
 
-/** Events that all backends receive a second; undefined until two answers have come. */
+/** Events that all backends receive a second; undefined until answers of some seconds have come. */
 export function useRate({ data, dataUpdatedAt }: UseQueryResult<ClusterStatus>): number | undefined {
   const [samples, setSamples] = useState<readonly Sample[]>([])
   if (data && samples.at(-1)?.at !== dataUpdatedAt) setSamples(withSample(samples, data, dataUpdatedAt))

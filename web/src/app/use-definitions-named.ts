@@ -3,6 +3,7 @@ import { kinds, type Definition, type Kind } from '../api/definitions'
 import { definitionsKey } from '../live/definitions'
 import { parseQuery } from '../search/query'
 import { useApp } from './context'
+import { useRights } from './rights'
 
 /** What operators look for by its name. Entities and events have lists of their own. */
 const searched: readonly { kind: Kind; prefix: string }[] = [
@@ -22,13 +23,19 @@ export interface Named {
   name: string
 }
 
-/** Definitions that have some words in their names, as many as most of each kind; kinds that the user may not list have none. */
-export function useDefinitionsNamed(words: string, namespace: string, enabled: boolean, most: number): Named[] {
+/** Definitions that have some words in their names, as many as most of each kind that the user may list. */
+export function useDefinitionsNamed(
+  words: string,
+  namespace: string,
+  enabled: boolean,
+  most: number,
+): { found: Named[]; answered: boolean } {
   const { definitions } = useApp()
+  const rights = useRights(namespace)
   return useQueries({
     queries: searched.map(({ kind, prefix }) => ({
       queryKey: definitionsKey(kind.role, namespace, 'named', words),
-      enabled,
+      enabled: enabled && rights.known && rights.can('list', kind.role),
       retry: false,
       queryFn: () =>
         definitions.list(kind, namespace, {
@@ -36,8 +43,12 @@ export function useDefinitionsNamed(words: string, namespace: string, enabled: b
           limit: String(most),
         }),
     })),
-    combine: (answers) =>
-      answers.flatMap(({ data = [] }, i) => data.map((definition) => named((searched[i] as (typeof searched)[number]).kind, definition))),
+    combine: (answers) => ({
+      found: answers.flatMap(({ data = [] }, i) =>
+        data.slice(0, most).map((definition) => named((searched[i] as (typeof searched)[number]).kind, definition)),
+      ),
+      answered: rights.known && answers.every(({ isLoading }) => !isLoading),
+    }),
   })
 }
 

@@ -9,16 +9,29 @@ export function isTyping(focus: EventTarget | null): boolean {
   return focus instanceof HTMLElement && (focus.isContentEditable || ['TEXTAREA', 'SELECT'].includes(focus.tagName))
 }
 
-/** Keys that act while nothing is typed into a text. A box that was ticked has the focus and is no text. */
+const above = '[role=dialog], [role=menu], .mantine-Spotlight-content'
+// A dialog that Escape closes is gone when the key comes to the screen.
+let covered = false
+if (typeof document !== 'undefined') addEventListener('keydown', () => (covered = isCovered()), true)
+
+/** Reports whether a dialog, the palette or a menu is open: what is typed is meant for that. */
+export function isCovered(): boolean {
+  return document.querySelector(above) !== null
+}
+
+/**
+ * Keys of a screen. They do nothing while something is above it, or while a text is typed. A box that was ticked has the
+ * focus and is no text.
+ */
 export function useKeys(keys: HotkeyItem[]): void {
   useHotkeys(
     keys.map(([key, act, options]): HotkeyItem => {
-      const unlessTyping: typeof act = (event) => {
-        if (isTyping(event.target)) return
+      const unlessMeantForOthers: typeof act = (event) => {
+        if (covered || isCovered() || isTyping(event.target)) return
         if (options?.preventDefault !== false) event.preventDefault()
         act(event)
       }
-      return [key, unlessTyping, { ...options, preventDefault: false }]
+      return [key, unlessMeantForOthers, { ...options, preventDefault: false }]
     }),
     [],
   )

@@ -174,19 +174,20 @@ function Newest({ list, ns }: { list: EventList; ns: string }) {
   const open = useCallbackRef(
     (event: string) => void navigate({ to: '/events', search: { ...searchOf(ns), status: 'open', sort: 'since', event } }),
   )
-  // The cursor stays with its incident: newer ones come in above it. It has no place before the first key.
-  const [cursor, setCursor] = useState('')
-  const move = (by: number) => {
-    const place = Math.max(0, Math.min(keys.length - 1, keys.indexOf(cursor) + by))
-    setCursor(keys[place] ?? '')
+  // The cursor stays with its incident: newer ones come in above it. When that one leaves, the next is at its place.
+  const [cursor, setCursor] = useState({ key: '', place: 0 })
+  const move = (by: 1 | -1) => {
+    const at = keys.indexOf(cursor.key)
+    const next = at >= 0 ? at + by : by > 0 ? cursor.place : cursor.place - 1
+    const place = Math.max(0, Math.min(keys.length - 1, next))
+    setCursor({ key: keys[place] ?? '', place })
     document.getElementById(`row-${place}`)?.scrollIntoView({ block: 'nearest' })
   }
+  // The arrows scroll: there is more below the list.
   useListKeys([
     ['j', () => move(1)],
     ['k', () => move(-1)],
-    ['ArrowDown', () => move(1)],
-    ['ArrowUp', () => move(-1)],
-    ['Enter', () => keys.includes(cursor) && open(cursor), { preventDefault: false }],
+    ['Enter', () => keys.includes(cursor.key) && open(cursor.key), { preventDefault: false }],
   ])
   return (
     <section className={css.panel} aria-label={text.now.newest}>
@@ -206,7 +207,8 @@ function Newest({ list, ns }: { list: EventList; ns: string }) {
             role="grid"
             aria-label={text.now.newest}
             aria-rowcount={rows}
-            aria-activedescendant={keys.includes(cursor) ? `row-${keys.indexOf(cursor)}` : undefined}
+            aria-activedescendant={keys.includes(cursor.key) ? `row-${keys.indexOf(cursor.key)}` : undefined}
+            tabIndex={0}
             className={css.rows}
             style={{ height: rows * height }}
           >
@@ -223,7 +225,7 @@ function Newest({ list, ns }: { list: EventList; ns: string }) {
                   gone={key !== undefined && list.isGone(key)}
                   changed={key === undefined ? undefined : list.changed(key)}
                   selected={false}
-                  cursor={key !== undefined && key === cursor}
+                  cursor={key !== undefined && key === cursor.key}
                   namespace={ns === everywhere}
                   told={(key === undefined ? undefined : told.get(key)) ?? null}
                   onOpen={open}
