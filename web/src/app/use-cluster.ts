@@ -19,7 +19,8 @@ export function useCluster(enabled = true): UseQueryResult<ClusterStatus> {
 
 /** Events that all backends receive a second; undefined until answers of some seconds have come. */
 export function useRate({ data, dataUpdatedAt }: UseQueryResult<ClusterStatus>): number | undefined {
-  const [samples, setSamples] = useState<readonly Sample[]>([])
-  if (data && samples.at(-1)?.at !== dataUpdatedAt) setSamples(withSample(samples, data, dataUpdatedAt))
-  return rateOf(samples)
+  const [seen, setSeen] = useState<{ at: number; samples: readonly Sample[] }>({ at: 0, samples: [] })
+  // An answer may leave no sample, so its time stands apart: each answer is taken once.
+  if (data && seen.at !== dataUpdatedAt) setSeen({ at: dataUpdatedAt, samples: withSample(seen.samples, data, dataUpdatedAt) })
+  return rateOf(seen.samples)
 }
