@@ -7,35 +7,35 @@ import (
 
 // CheckConfig is a check as users define it and as check requests carry it.
 type CheckConfig struct {
-	Command                string               `json:"command,omitempty" pb:"1"`   // what agents run, in a shell; {{ .labels.x }} is a value of the entity
+	Command                string               `json:"command,omitempty" pb:"1"`   // shell command that agents run
 	Handlers               []string             `json:"handlers" pb:"3"`            // names of handlers that get the events
-	HighFlapThreshold      uint32               `json:"high_flap_threshold" pb:"4"` // percent of changes from which on it flaps; both must be set
+	HighFlapThreshold      uint32               `json:"high_flap_threshold" pb:"4"` // percent of changes at which flapping begins
 	Interval               uint32               `json:"interval" pb:"5"`            // seconds between two runs; either this or cron
-	LowFlapThreshold       uint32               `json:"low_flap_threshold" pb:"6"`  // percent; both thresholds must be set
+	LowFlapThreshold       uint32               `json:"low_flap_threshold" pb:"6"`  // percent; both thresholds must be set for flapping
 	Publish                bool                 `json:"publish" pb:"9"`             // whether it runs by itself; otherwise only when asked
 	RuntimeAssets          []string             `json:"runtime_assets" pb:"10"`     // names of assets that the command needs
 	Subscriptions          []string             `json:"subscriptions" pb:"11"`      // agents with one of these subscriptions run it
 	ExtendedAttributes     []byte               `json:"-" pb:"12"`
-	ProxyEntityName        string               `json:"proxy_entity_name" pb:"13"`        // entity of the events, in place of that of the agent
-	CheckHooks             []HookList           `json:"check_hooks" pb:"14"`              // hooks to run after results of a status, or of a severity
-	Stdin                  bool                 `json:"stdin" pb:"15"`                    // whether the command gets the event as JSON on standard input
+	ProxyEntityName        string               `json:"proxy_entity_name" pb:"13"`        // entity of the events, if not the agent's
+	CheckHooks             []HookList           `json:"check_hooks" pb:"14"`              // hooks to run after a result, by its status
+	Stdin                  bool                 `json:"stdin" pb:"15"`                    // the command reads the event from standard input
 	Subdue                 *TimeWindowWhen      `json:"subdue" pb:"16"`                   // does nothing, as in Sensu; see subdues
-	Cron                   string               `json:"cron,omitempty" pb:"17"`           // when it runs, as in crontab; either this or interval
-	TTL                    int64                `json:"ttl" pb:"18"`                      // seconds after a result until the next one counts as missing; 0: never
+	Cron                   string               `json:"cron,omitempty" pb:"17"`           // crontab schedule; either this or interval
+	TTL                    int64                `json:"ttl" pb:"18"`                      // seconds until a result is missing; 0: never
 	Timeout                uint32               `json:"timeout" pb:"19"`                  // seconds until the command is killed; 0: never
 	ProxyRequests          *ProxyRequests       `json:"proxy_requests,omitempty" pb:"20"` // run it for each proxy entity that matches
-	RoundRobin             bool                 `json:"round_robin" pb:"21"`              // whether agents run it in turn, and not all at once
-	OutputMetricFormat     string               `json:"output_metric_format" pb:"22"`     // such as nagios_perfdata, graphite_plaintext or prometheus_text
-	OutputMetricHandlers   []string             `json:"output_metric_handlers" pb:"23"`   // names of handlers that get the metrics, whatever the status
+	RoundRobin             bool                 `json:"round_robin" pb:"21"`              // agents run it in turn, not all at once
+	OutputMetricFormat     string               `json:"output_metric_format" pb:"22"`     // metric format of the output, as nagios_perfdata
+	OutputMetricHandlers   []string             `json:"output_metric_handlers" pb:"23"`   // names of handlers that get the metrics
 	EnvVars                []string             `json:"env_vars" pb:"24"`                 // NAME=value, for the command
 	Metadata               ObjectMeta           `json:"metadata" pb:"26,always"`
-	MaxOutputSize          int64                `json:"max_output_size,omitempty" pb:"27"`    // bytes of the output that are kept; 0: up to 2 MiB
-	DiscardOutput          bool                 `json:"discard_output,omitempty" pb:"28"`     // whether the output is left out once its metrics are read
-	Secrets                []Secret             `json:"secrets" pb:"29"`                      // secrets that the command gets in variables of its environment
+	MaxOutputSize          int64                `json:"max_output_size,omitempty" pb:"27"`    // bytes of output to keep; 0: up to 2 MiB
+	DiscardOutput          bool                 `json:"discard_output,omitempty" pb:"28"`     // drop the output once its metrics are read
+	Secrets                []Secret             `json:"secrets" pb:"29"`                      // environment variables with secrets
 	OutputMetricTags       []MetricTag          `json:"output_metric_tags,omitempty" pb:"30"` // tags that all its metrics get
 	Scheduler              string               `json:"-" pb:"31"`
 	Pipelines              []ResourceReference  `json:"pipelines" pb:"32"`                          // pipelines that get the events
-	OutputMetricThresholds []MetricThreshold    `json:"output_metric_thresholds,omitempty" pb:"33"` // limits of metrics, which raise the status
+	OutputMetricThresholds []MetricThreshold    `json:"output_metric_thresholds,omitempty" pb:"33"` // metric limits that raise the status
 	Subdues                []TimeWindowRepeated `json:"subdues,omitempty" pb:"34"`                  // times at which it does not run
 	// DependsOn is lapwing's own: while a dependency fails, the check's incidents are not handled. See Dependency.
 	DependsOn []string `json:"depends_on,omitempty"`
@@ -179,7 +179,7 @@ type HookConfig struct {
 	Metadata      ObjectMeta `json:"metadata" pb:"1,always"`
 	Command       string     `json:"command,omitempty" pb:"2"` // what the agent runs, in a shell
 	Timeout       uint32     `json:"timeout" pb:"3"`           // seconds until the command is killed
-	Stdin         bool       `json:"stdin" pb:"4"`             // whether the command gets the event as JSON on standard input
+	Stdin         bool       `json:"stdin" pb:"4"`             // the command reads the event from standard input
 	RuntimeAssets []string   `json:"runtime_assets" pb:"5"`    // names of assets that the command needs
 }
 

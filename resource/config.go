@@ -7,14 +7,14 @@ type Handler struct {
 	// influx or escalation.
 	Type          string         `json:"type"`
 	Mutator       string         `json:"mutator,omitempty"` // name of the mutator that changes the event first
-	Command       string         `json:"command,omitempty"` // of type pipe: what the backend runs, in a shell, with the event as JSON on standard input
+	Command       string         `json:"command,omitempty"` // of type pipe: shell command that reads the event as JSON
 	Timeout       uint32         `json:"timeout"`           // seconds until an attempt fails
 	Socket        *HandlerSocket `json:"socket,omitempty"`  // of the types tcp and udp: where the event goes
 	Handlers      []string       `json:"handlers"`          // of type set: names of the handlers that get the event
 	Filters       []string       `json:"filters"`           // names of filters that must all let the event through
 	EnvVars       []string       `json:"env_vars"`          // NAME=value, for the command
 	RuntimeAssets []string       `json:"runtime_assets"`    // names of assets that the command needs
-	Secrets       []Secret       `json:"secrets"`           // secrets that the command gets in variables of its environment
+	Secrets       []Secret       `json:"secrets"`           // environment variables with secrets
 
 	// The rest is lapwing's own.
 
@@ -26,7 +26,7 @@ type Handler struct {
 	Alertmanager *HandlerAlertmanager `json:"alertmanager,omitempty"` // of type alertmanager
 	Graphite     *HandlerGraphite     `json:"graphite,omitempty"`     // of type graphite
 	Influx       *HandlerInflux       `json:"influx,omitempty"`       // of type influx
-	Escalation   *HandlerEscalation   `json:"escalation,omitempty"`   // of type escalation: whom each step tells, until the incident is taken
+	Escalation   *HandlerEscalation   `json:"escalation,omitempty"`   // of type escalation: the contacts that each step notifies
 
 	Retry       *HandlerRetry   `json:"retry,omitempty"`       // when a failed attempt is repeated
 	Concurrency uint32          `json:"concurrency,omitempty"` // deliveries at a time; default the backend's flag

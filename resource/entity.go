@@ -19,12 +19,12 @@ type Entity struct {
 	Deregistration     Deregistration `json:"deregistration" pb:"7,always"` // handler that gets an event when it is removed
 	User               string         `json:"user,omitempty" pb:"11"`       // name that the agent signs in with
 	ExtendedAttributes []byte         `json:"-" pb:"12"`
-	Redact             []string       `json:"redact,omitempty" pb:"13"` // names of labels, annotations and fields whose values are hidden
+	Redact             []string       `json:"redact,omitempty" pb:"13"` // keys whose values are hidden
 	Metadata           ObjectMeta     `json:"metadata" pb:"14,always"`
 	SensuAgentVersion  string         `json:"sensu_agent_version" pb:"15"`          // reported by the agent
 	KeepaliveHandlers  []string       `json:"keepalive_handlers,omitempty" pb:"16"` // names of handlers that get the events of its keepalives
-	DependsOn          []string       `json:"depends_on,omitempty"`                 // lapwing's own: its incidents are not handled while one of these fails
-	TTL                int64          `json:"ttl,omitempty"`                        // lapwing's own: seconds without a result until a proxy entity is removed
+	DependsOn          []string       `json:"depends_on,omitempty"`                 // lapwing's own; while one fails, no incident is handled
+	TTL                int64          `json:"ttl,omitempty"`                        // lapwing's own; seconds until a silent proxy is removed
 }
 
 // EntityConfig is the part of an Entity that users define; the rest is reported by its agent.
@@ -36,8 +36,8 @@ type EntityConfig struct {
 	Deregister        bool           `json:"deregister" pb:"5"`                   // whether the entity is removed when its agent is gone
 	Deregistration    Deregistration `json:"deregistration" pb:"6,always"`        // handler that gets an event when it is removed
 	KeepaliveHandlers []string       `json:"keepalive_handlers,omitempty" pb:"7"` // names of handlers that get the events of its keepalives
-	Redact            []string       `json:"redact,omitempty" pb:"8"`             // names of labels, annotations and fields whose values are hidden
-	DependsOn         []string       `json:"depends_on,omitempty"`                // lapwing's own: its incidents are not handled while one of these fails
+	Redact            []string       `json:"redact,omitempty" pb:"8"`             // keys whose values are hidden
+	DependsOn         []string       `json:"depends_on,omitempty"`                // lapwing's own; while one fails, no incident is handled
 	// TTL is lapwing's own: an entity without an agent is removed with its events after this many seconds without a
 	// result. 0 means the backend's default, negative means never.
 	TTL int64 `json:"ttl,omitempty"`

@@ -39,12 +39,12 @@ func (f *EventFilter) Validate() error {
 type Mutator struct {
 	Metadata      ObjectMeta `json:"metadata"`
 	Type          string     `json:"type,omitempty"`    // pipe (default) or javascript
-	Command       string     `json:"command,omitempty"` // of type pipe: what the backend runs; it reads the event as JSON and writes what handlers get
+	Command       string     `json:"command,omitempty"` // of type pipe: shell command that reads the event and writes the result
 	Eval          string     `json:"eval,omitempty"`    // of type javascript: the body of a function that changes event
 	Timeout       uint32     `json:"timeout"`           // seconds until it fails
 	EnvVars       []string   `json:"env_vars"`          // NAME=value, for the command
 	RuntimeAssets []string   `json:"runtime_assets"`    // names of assets that it needs
-	Secrets       []Secret   `json:"secrets"`           // secrets that the command gets in variables of its environment
+	Secrets       []Secret   `json:"secrets"`           // environment variables with secrets
 	// Author is set by the server and not shown. The script reads only events that the author may read.
 	Author *Author `json:"author,omitempty"`
 }
@@ -149,7 +149,7 @@ func (r *ResourceReference) validate(role, doing, typ string) error {
 // FallbackPipeline lists pipelines in order. An event goes to the first, and to the next one when that fails.
 type FallbackPipeline struct {
 	Metadata  ObjectMeta           `json:"metadata"`
-	Pipelines []*ResourceReference `json:"pipelines"` // in this order: each is tried when the one before fails
+	Pipelines []*ResourceReference `json:"pipelines"` // pipelines to try, in order, until one succeeds
 }
 
 // maxFallbacks bounds the pipelines of a FallbackPipeline.

@@ -18,7 +18,7 @@ test('the rate is of all members, over half a minute', () => {
   expect(after([0, member('a', 7)], [0.2, member('a', 70)])).toBeUndefined()
 })
 
-test('it begins anew with the members', () => {
+test('it starts again when the members change', () => {
   expect(after([0, member('a', 10, 1)], [5, member('a', 20, 2)])).toBeUndefined()
   expect(after([0, member('a', 900, 1)], [5, member('a', 20, 2)], [10, member('a', 70, 2)])).toBe(10)
   expect(after([0, member('a', 10)], [5, member('a', 20), member('b', 5000)])).toBeUndefined()

@@ -3375,13 +3375,13 @@ export interface components {
         };
         /** @description CheckConfig is a check as users define it and as check requests carry it. */
         CheckConfig: {
-            /** @description what agents run, in a shell; {{ .labels.x }} is a value of the entity */
+            /** @description shell command that agents run */
             command?: string;
             /** @description names of handlers that get the events */
             handlers?: string[] | null;
             /**
              * Format: uint32
-             * @description percent of changes from which on it flaps; both must be set
+             * @description percent of changes at which flapping begins
              */
             high_flap_threshold?: number;
             /**
@@ -3391,7 +3391,7 @@ export interface components {
             interval?: number;
             /**
              * Format: uint32
-             * @description percent; both thresholds must be set
+             * @description percent; both thresholds must be set for flapping
              */
             low_flap_threshold?: number;
             /** @description whether it runs by itself; otherwise only when asked */
@@ -3400,21 +3400,21 @@ export interface components {
             runtime_assets?: string[] | null;
             /** @description agents with one of these subscriptions run it */
             subscriptions?: string[] | null;
-            /** @description entity of the events, in place of that of the agent */
+            /** @description entity of the events, if not the agent's */
             proxy_entity_name?: string;
-            /** @description hooks to run after results of a status, or of a severity */
+            /** @description hooks to run after a result, by its status */
             check_hooks?: {
                 [key: string]: string[] | null;
             }[] | null;
-            /** @description whether the command gets the event as JSON on standard input */
+            /** @description the command reads the event from standard input */
             stdin?: boolean;
             /** @description does nothing, as in Sensu; see subdues */
             subdue?: components["schemas"]["TimeWindowWhen"] | null;
-            /** @description when it runs, as in crontab; either this or interval */
+            /** @description crontab schedule; either this or interval */
             cron?: string;
             /**
              * Format: int64
-             * @description seconds after a result until the next one counts as missing; 0: never
+             * @description seconds until a result is missing; 0: never
              */
             ttl?: number;
             /**
@@ -3424,29 +3424,29 @@ export interface components {
             timeout?: number;
             /** @description run it for each proxy entity that matches */
             proxy_requests?: components["schemas"]["ProxyRequests"] | null;
-            /** @description whether agents run it in turn, and not all at once */
+            /** @description agents run it in turn, not all at once */
             round_robin?: boolean;
-            /** @description such as nagios_perfdata, graphite_plaintext or prometheus_text */
+            /** @description metric format of the output, as nagios_perfdata */
             output_metric_format?: string;
-            /** @description names of handlers that get the metrics, whatever the status */
+            /** @description names of handlers that get the metrics */
             output_metric_handlers?: string[] | null;
             /** @description NAME=value, for the command */
             env_vars?: string[] | null;
             metadata?: components["schemas"]["ObjectMeta"];
             /**
              * Format: int64
-             * @description bytes of the output that are kept; 0: up to 2 MiB
+             * @description bytes of output to keep; 0: up to 2 MiB
              */
             max_output_size?: number;
-            /** @description whether the output is left out once its metrics are read */
+            /** @description drop the output once its metrics are read */
             discard_output?: boolean;
-            /** @description secrets that the command gets in variables of its environment */
+            /** @description environment variables with secrets */
             secrets?: components["schemas"]["Secret"][] | null;
             /** @description tags that all its metrics get */
             output_metric_tags?: components["schemas"]["MetricTag"][] | null;
             /** @description pipelines that get the events */
             pipelines?: components["schemas"]["ResourceReference"][] | null;
-            /** @description limits of metrics, which raise the status */
+            /** @description metric limits that raise the status */
             output_metric_thresholds?: components["schemas"]["MetricThreshold"][] | null;
             /** @description times at which it does not run */
             subdues?: components["schemas"]["TimeWindowRepeated"][] | null;
@@ -3834,18 +3834,18 @@ export interface components {
             deregistration?: components["schemas"]["Deregistration"];
             /** @description name that the agent signs in with */
             user?: string;
-            /** @description names of labels, annotations and fields whose values are hidden */
+            /** @description keys whose values are hidden */
             redact?: string[] | null;
             metadata?: components["schemas"]["ObjectMeta"];
             /** @description reported by the agent */
             sensu_agent_version?: string;
             /** @description names of handlers that get the events of its keepalives */
             keepalive_handlers?: string[] | null;
-            /** @description lapwing's own: its incidents are not handled while one of these fails */
+            /** @description lapwing's own; while one fails, no incident is handled */
             depends_on?: string[] | null;
             /**
              * Format: int64
-             * @description lapwing's own: seconds without a result until a proxy entity is removed
+             * @description lapwing's own; seconds until a silent proxy is removed
              */
             ttl?: number;
         };
@@ -3864,9 +3864,9 @@ export interface components {
             deregistration?: components["schemas"]["Deregistration"];
             /** @description names of handlers that get the events of its keepalives */
             keepalive_handlers?: string[] | null;
-            /** @description names of labels, annotations and fields whose values are hidden */
+            /** @description keys whose values are hidden */
             redact?: string[] | null;
-            /** @description lapwing's own: its incidents are not handled while one of these fails */
+            /** @description lapwing's own; while one fails, no incident is handled */
             depends_on?: string[] | null;
             /**
              * Format: int64
@@ -3888,9 +3888,9 @@ export interface components {
             deregistration?: components["schemas"]["Deregistration"];
             /** @description names of handlers that get the events of its keepalives */
             keepalive_handlers?: string[] | null;
-            /** @description names of labels, annotations and fields whose values are hidden */
+            /** @description keys whose values are hidden */
             redact?: string[] | null;
-            /** @description lapwing's own: its incidents are not handled while one of these fails */
+            /** @description lapwing's own; while one fails, no incident is handled */
             depends_on?: string[] | null;
             /**
              * Format: int64
@@ -4288,7 +4288,7 @@ export interface components {
         /** @description FallbackPipeline lists pipelines in order. An event goes to the first, and to the next one when that fails. */
         FallbackPipeline: {
             metadata?: components["schemas"]["ObjectMeta"];
-            /** @description in this order: each is tried when the one before fails */
+            /** @description pipelines to try, in order, until one succeeds */
             pipelines?: (components["schemas"]["ResourceReference"] | null)[] | null;
         };
         /** @description GroupDetail is a group with its turns. */
@@ -4378,7 +4378,7 @@ export interface components {
             type?: string;
             /** @description name of the mutator that changes the event first */
             mutator?: string;
-            /** @description of type pipe: what the backend runs, in a shell, with the event as JSON on standard input */
+            /** @description of type pipe: shell command that reads the event as JSON */
             command?: string;
             /**
              * Format: uint32
@@ -4395,7 +4395,7 @@ export interface components {
             env_vars?: string[] | null;
             /** @description names of assets that the command needs */
             runtime_assets?: string[] | null;
-            /** @description secrets that the command gets in variables of its environment */
+            /** @description environment variables with secrets */
             secrets?: components["schemas"]["Secret"][] | null;
             /** @description of type webhook: where the event is posted as JSON */
             webhook?: components["schemas"]["HandlerWebhook"] | null;
@@ -4413,7 +4413,7 @@ export interface components {
             graphite?: components["schemas"]["HandlerGraphite"] | null;
             /** @description of type influx */
             influx?: components["schemas"]["HandlerInflux"] | null;
-            /** @description of type escalation: whom each step tells, until the incident is taken */
+            /** @description of type escalation: the contacts that each step notifies */
             escalation?: components["schemas"]["HandlerEscalation"] | null;
             /** @description when a failed attempt is repeated */
             retry?: components["schemas"]["HandlerRetry"] | null;
@@ -4719,7 +4719,7 @@ export interface components {
              * @description seconds until the command is killed
              */
             timeout?: number;
-            /** @description whether the command gets the event as JSON on standard input */
+            /** @description the command reads the event from standard input */
             stdin?: boolean;
             /** @description names of assets that the command needs */
             runtime_assets?: string[] | null;
@@ -4749,7 +4749,7 @@ export interface components {
              * @description seconds until the command is killed
              */
             timeout?: number;
-            /** @description whether the command gets the event as JSON on standard input */
+            /** @description the command reads the event from standard input */
             stdin?: boolean;
             /** @description names of assets that the command needs */
             runtime_assets?: string[] | null;
@@ -5016,7 +5016,7 @@ export interface components {
             metadata?: components["schemas"]["ObjectMeta"];
             /** @description pipe (default) or javascript */
             type?: string;
-            /** @description of type pipe: what the backend runs; it reads the event as JSON and writes what handlers get */
+            /** @description of type pipe: shell command that reads the event and writes the result */
             command?: string;
             /** @description of type javascript: the body of a function that changes event */
             eval?: string;
@@ -5029,7 +5029,7 @@ export interface components {
             env_vars?: string[] | null;
             /** @description names of assets that it needs */
             runtime_assets?: string[] | null;
-            /** @description secrets that the command gets in variables of its environment */
+            /** @description environment variables with secrets */
             secrets?: components["schemas"]["Secret"][] | null;
             /** @description Author is set by the server and not shown. The script reads only events that the author may read. */
             author?: components["schemas"]["Author"] | null;
